@@ -1,0 +1,46 @@
+"""The errors a user can mend. Each carries the mend; the CLI prints both on one line and exits 2.
+
+    KernelwrightError
+    ├── UsageError              a wrong name, option or file
+    │   ├── TaskError           a task file that is not a task
+    │   └── UnknownTaskError    no such task; near names are suggested
+    ├── MissingPrerequisite     a compiler, package or device this command needs
+    ├── StorageError            a folder or database that cannot be read or written
+    └── InfrastructureError     the evaluator's own machinery failed; says nothing about the candidate
+
+Internal invariants are asserts, not members of this family. What a *candidate* does wrong is not an
+error at all: it is a `Verdict` in an `Evaluation`.
+"""
+
+
+class KernelwrightError(Exception):
+    """`message` says what is wrong, `fix` how to mend it."""
+
+    def __init__(self, message: str, fix: str) -> None:
+        super().__init__(f"{message} — {fix}")
+        self.message = message
+        self.fix = fix
+
+
+class UsageError(KernelwrightError):
+    pass
+
+
+class TaskError(UsageError):
+    pass
+
+
+class UnknownTaskError(UsageError):
+    pass
+
+
+class MissingPrerequisite(KernelwrightError):  # noqa: N818 - a state of the machine, not a fault
+    pass
+
+
+class StorageError(KernelwrightError):
+    pass
+
+
+class InfrastructureError(KernelwrightError):
+    pass

@@ -1,0 +1,177 @@
+"""The records that pass between the rooms: frozen, typed, versioned, JSON in and out.
+
+A record is written with `record.model_dump_json()` and read with `Class.model_validate_json(text)`.
+Times are in µs where the name ends in `_us`, in seconds where it ends in `_s`.
+"""
+
+import hashlib
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA = 1
+
+Language = Literal["cpp", "triton", "cuda", "torch"]
+
+
+class Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Precision(StrEnum):
+    """The lane a task runs in: what its floating inputs and weights are cast to."""
+
+    fp32 = "fp32"
+    tf32 = "tf32"
+    fp16 = "fp16"
+    bf16 = "bf16"
+
+
+class Verdict(StrEnum):
+    correct = "correct"
+    build_error = "build_error"
+    runtime_error = "runtime_error"
+    timeout = "timeout"
+    wrong_output = "wrong_output"
+    nondeterministic = "nondeterministic"
+    cheating = "cheating"
+    implausible = "implausible"
+    unmeasured = "unmeasured"  # checked as far as this machine can; never a speedup
+
+
+class Task(Record):
+    """A PyTorch reference in KernelBench format: `Model`, `get_inputs`, `get_init_inputs`."""
+
+    id: str  # "builtin:level1/softmax", "kernelbench:2/40", "file:mytask"
+    level: int
+    source: str  # with the overrides already written in
+    overrides: dict[str, str] = Field(default_factory=dict)  # constant -> Python literal
+    precision: Precision = Precision.fp32
+
+    @property
+    def slug(self) -> str:
+        """The id as a file name."""
+        return "".join(c if c.isalnum() or c in "-." else "_" for c in self.id)
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(f"{self.precision}\n{self.source}".encode()).hexdigest()
+
+
+class Candidate(Record):
+    """One Python file that defines `ModelNew`."""
+
+    source: str
+    language: Language
+    author: str  # coder and model: "builtin", "llm:gpt-5", "file"
+    parents: tuple[str, ...] = ()  # sha256 of the candidates it was made from
+    advice: str = ""  # the Judge's advice that led to it
+    schedule: dict[str, str] = Field(default_factory=dict)  # how a templated kernel was rendered
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.source.encode()).hexdigest()
+
+
+class Interval(Record):
+    """A median with its 95% bootstrap interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+class Ceilings(Record):
+    """What the machine can do at best, measured on it."""
+
+    copy_bytes_s: float  # read + write of a working set larger than the last-level cache
+    cached_copy_bytes_s: float  # the same for a working set inside it
+    fp32_flops_s: float  # a large matmul
+
+
+class Fingerprint(Record):
+    """All that a measured number depends on."""
+
+    chip: str
+    threads: int
+    memory_bytes: int
+    last_level_cache_bytes: int
+    system: str
+    python: str
+    torch: str
+    compiler: str
+
+
+class Target(Record):
+    """A device with what it can build, run and reach."""
+
+    device: str  # "cpu", "cuda:0"
+    languages: tuple[Language, ...]
+    ceilings: Ceilings
+    fingerprint: Fingerprint
+
+
+class Correctness(Record):
+    """Errors are in units of the budget: 1.0 is the largest elementwise error that is accepted."""
+
+    inputs_tried: int
+    error: float | None  # of the candidate, worst over all inputs; None: outputs not comparable
+    reference_error: float | None  # of the reference in its own precision, measured the same way
+    worst_input: str  # the input family where `error` occurred
+
+
+class Timing(Record):
+    candidate_us: Interval
+    eager_us: Interval | None = None
+    compile_us: Interval | None = None
+    calls_per_block: int
+    rounds: int
+    compile_s: float | None = None  # torch.compile's own cost, kept out of the timing
+
+
+class Speedup(Record):
+    eager: Interval | None = None
+    compile: Interval | None = None
+    fastest: Interval | None = None  # against the fastest of the baselines
+
+
+class Stages(Record):
+    build_s: float = 0.0
+    verify_s: float = 0.0
+    time_s: float = 0.0
+    kernel_s: float = 0.0  # the part of time_s in which a timed block ran
+    total_s: float = 0.0
+
+
+class Layer(Record):
+    """One layer of the sandbox."""
+
+    name: str
+    on: bool
+    why: str  # what it protects against when on, why it is off otherwise
+
+
+class Environment(Record):
+    fingerprint: Fingerprint
+    sandbox: tuple[Layer, ...]
+    caches: Literal["cold", "hot"] = "cold"
+
+
+class Evaluation(Record):
+    """What the evaluator found out about one candidate for one task."""
+
+    schema_version: int = Field(default=SCHEMA, alias="schema")
+    task: str
+    candidate: str  # sha256
+    target: Target
+    verdict: Verdict
+    reason: str
+    correctness: Correctness | None = None
+    timing: Timing | None = None
+    speedup: Speedup | None = None
+    own_kernel_share: float | None = None
+    stages: Stages
+    environment: Environment
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
