@@ -112,6 +112,15 @@ class Target(Record):
     fingerprint: Fingerprint
 
 
+class Work(Record):
+    """What one call of a task's reference has to do at least."""
+
+    input_bytes: int
+    weight_bytes: int  # parameters and buffers
+    output_bytes: int
+    flops: int  # of matrix products and convolutions
+
+
 class Correctness(Record):
     """Errors are in units of the budget: 1.0 is the largest elementwise error that is accepted."""
 
@@ -153,9 +162,21 @@ class Layer(Record):
 
 
 class Environment(Record):
-    fingerprint: Fingerprint
+    """The conditions of one evaluation that its target does not fix."""
+
     sandbox: tuple[Layer, ...]
     caches: Literal["cold", "hot"] = "cold"
+
+
+class Advice(Record):
+    """The Judge's: one bottleneck, one method, one plan, and the numbers they rest on."""
+
+    bottleneck: str
+    method: str
+    plan: str
+    evidence: dict[str, float] = Field(default_factory=dict)  # metric name -> value
+    predicted_gain: float  # candidate time before / after; 1.0 is no change
+    schedule: dict[str, str] = Field(default_factory=dict)  # schedule knobs to change, for a templated kernel
 
 
 class Evaluation(Record):

@@ -1,0 +1,25 @@
+"""How a candidate file reaches its compiled kernel: one call, built once by content.
+
+    from kernelbench import jit
+
+    SOURCE = r'''
+    extern "C" void scale(const float* x, float* y, int64_t n, float factor) {
+        #pragma omp parallel for simd
+        for (int64_t i = 0; i < n; ++i) y[i] = x[i] * factor;
+    }
+    '''
+    lib = jit.compile_cpp("#include <cstdint>" + SOURCE)
+    lib.scale(x, y, x.numel(), 2.0)
+
+Tensors pass as data pointers, scalars as the type of the C parameter. Every call is checked against
+the parsed signature: `ArgumentError` names the function, the parameter, what was expected and what
+came. What cannot be checked is a kernel that runs past the end of its arrays.
+
+Builds are kept in KERNELWRIGHT_CACHE (default ~/.cache/kernelwright/build). `inline.install()` gives
+candidates that use torch's own `load_inline` the same cache.
+"""
+
+from kernelbench.jit.errors import ArgumentError, BuildError
+from kernelbench.jit.library import CppLibrary, compile_cpp
+
+__all__ = ["ArgumentError", "BuildError", "CppLibrary", "compile_cpp"]

@@ -1,0 +1,49 @@
+# make run    set up, then optimize a varied selection of tasks and print the report
+# make test   set up, then run the tests
+# make check  lint, format check and types
+# make bench  measure the numbers in results/published/cpu (about an hour and a half on two cores)
+
+PYTHON ?= python3
+# The newest torch that kernelwright is tested with. For a CPU-only build, have pip find one, e.g. through
+# PIP_EXTRA_INDEX_URL, and name it here.
+TORCH ?= torch==2.13.0
+BIN := .venv/bin
+OUT ?= runs/$(shell date +%Y-%m-%d-%H%M%S)
+
+TASKS := builtin:level1/gelu builtin:level1/softmax builtin:level1/layer_norm builtin:level1/cross_entropy \
+	builtin:level1/matmul_square builtin:level2/linear_gelu_layernorm builtin:level2/groupnorm_swish \
+	builtin:level3/mlp
+
+.PHONY: run test check bench clean
+.DELETE_ON_ERROR:
+
+run: .venv/ready
+	$(BIN)/kernelwright run $(TASKS) --rounds 3 --out $(OUT)
+
+test: .venv/ready-dev
+	$(BIN)/pytest
+
+check: .venv/ready-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/ready-dev
+	$(BIN)/python -m agent.bench all
+
+.venv/ready: pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "error: no $(PYTHON) — install Python 3.11 to 3.14, or name it: make PYTHON=python3.12" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' || \
+		{ echo "error: $(PYTHON) is not Python 3.11 to 3.14 — name one that is: make PYTHON=python3.12" >&2; exit 2; }
+	@command -v $${CXX:-g++} >/dev/null || { echo "error: no C++ compiler — install g++ (Debian, Ubuntu: apt-get install g++) or set CXX" >&2; exit 2; }
+	@$(PYTHON) -m venv .venv || { echo "error: no venv module — Debian, Ubuntu: apt-get install python3-venv" >&2; exit 2; }
+	$(BIN)/pip install --quiet $(TORCH)
+	$(BIN)/pip install --quiet --editable .
+	@touch $@
+
+.venv/ready-dev: .venv/ready
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,1 @@
+"""Coders, judges and the loop that drives them."""

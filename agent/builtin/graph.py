@@ -1,0 +1,135 @@
+"""The graph the builtin coder works on: what a reference computes, as ATen operations on static shapes."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from pydantic import ConfigDict
+from typing_extensions import TypeAliasType
+
+from kernelbench.records import Record
+
+
+class Ref(Record):
+    """Another value of the graph, by name."""
+
+    ref: str
+
+
+class DType(Record):
+    """A dtype as an argument: "float32", "int64", "bool"."""
+
+    dtype: str
+
+
+Arg = TypeAliasType("Arg", "bool | int | float | str | Ref | DType | tuple[Arg, ...] | None")
+
+
+class Meta(Record):
+    """Shape, dtype and strides (in elements) of a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...]
+
+    @property
+    def numel(self) -> int:
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    @property
+    def contiguous(self) -> bool:
+        expected = 1
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if size != 1 and stride != expected:
+                return False
+            expected *= size
+        return True
+
+
+Kind: TypeAlias = Literal["user", "parameter", "buffer", "constant", "literal"]
+
+
+class Input(Record):
+    """A tensor the graph starts from.
+
+    `target` is the forward argument for a `user` input, the dotted attribute of the module for a
+    parameter, buffer or constant attribute; a `literal` is a small tensor written in the forward itself.
+    """
+
+    name: str
+    kind: Kind
+    target: str
+    meta: Meta
+    values: tuple[float, ...] = ()  # of a literal, flattened
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+
+class Node(Record):
+    """One operation; `outputs` has several entries for an operation that returns a tuple."""
+
+    name: str
+    op: str  # "aten.add.Tensor", or "getitem" of a tuple
+    args: tuple[Arg, ...]
+    kwargs: dict[str, Arg]
+    outputs: tuple[Meta, ...]
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+    @property
+    def meta(self) -> Meta:
+        return self.outputs[0]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the values it reads, in order, each once."""
+        found: dict[str, None] = {}
+        for arg in (*self.args, *self.kwargs.values()):
+            for name in _refs(arg):
+                found[name] = None
+        return tuple(found)
+
+
+class Mutation(Record):
+    """A buffer that the forward overwrites with a value of the graph."""
+
+    buffer: str  # dotted attribute
+    value: str
+
+
+class Graph(Record):
+    """A traced reference."""
+
+    arguments: tuple[str, ...]  # of forward, in order
+    constructor: tuple[str, ...]  # get_init_inputs() as Python literals, positional
+    inputs: tuple[Input, ...]
+    nodes: tuple[Node, ...]
+    mutations: tuple[Mutation, ...]
+    outputs: tuple[str, ...]
+    structure: Literal["tensor", "tuple", "list"]
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+    @classmethod
+    def from_json(cls, text: str) -> Graph:
+        return cls.model_validate_json(text)
+
+    def to_json(self) -> str:
+        return self.model_dump_json()
+
+    def metas(self) -> dict[str, Meta]:
+        """Meta of every value that is a single tensor."""
+        found = {i.name: i.meta for i in self.inputs}
+        found.update({n.name: n.meta for n in self.nodes if n.outputs})
+        return found
+
+
+def _refs(arg: Arg) -> tuple[str, ...]:
+    if isinstance(arg, Ref):
+        return (arg.ref,)
+    if isinstance(arg, tuple):
+        return tuple(name for item in arg for name in _refs(item))
+    return ()

@@ -1,0 +1,124 @@
+"""What a graph becomes before fusion: computations over views of contiguous values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from agent.builtin.graph import Graph, Meta, Node
+from agent.builtin.ops import Settings
+
+
+@dataclass(frozen=True)
+class View:
+    """Elements of the contiguous value `base`, read with strides."""
+
+    base: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def linear(self) -> bool:
+        """Whether element i of the view is element i of a contiguous tensor (the base, when sizes match)."""
+        return self.offset == 0 and all(
+            size == 1 or stride == expected
+            for size, stride, expected in zip(self.shape, self.strides, contiguous(self.shape), strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Constant:
+    value: float | int | bool
+
+
+Operand = View | Constant
+
+
+@dataclass(frozen=True)
+class Compute:
+    """One pointwise operator; views are broadcast to `shape`. `compute_dtype` is what it computes in."""
+
+    name: str
+    op: str  # a key of POINTWISE
+    operands: tuple[Operand, ...]
+    settings: Settings = field(hash=False)
+    shape: tuple[int, ...]
+    dtype: str
+    compute_dtype: str
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """A reduction of `operand` over `dims`; for `pick`, the element at `index` along the reduced dims."""
+
+    name: str
+    op: str  # a key of REDUCTIONS, or "pick"
+    operand: View
+    dims: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    index: View | None = None
+
+
+@dataclass(frozen=True)
+class Library:
+    """A torch call."""
+
+    name: str
+    node: Node
+
+
+Statement = Compute | Reduce | Library
+
+
+@dataclass
+class Program:
+    """Statements in order. `views` says how each name of the graph reads a value that really exists."""
+
+    graph: Graph
+    statements: list[Statement] = field(default_factory=list)
+    views: dict[str, Operand] = field(default_factory=dict)
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of the values that exist
+    dtypes: dict[str, str] = field(default_factory=dict)
+    view_nodes: dict[str, Node] = field(default_factory=dict)  # names that torch can make as a view
+
+    def add(self, statement: Statement, shape: tuple[int, ...], dtype: str) -> None:
+        self.statements.append(statement)
+        self.define(statement.name, shape, dtype)
+
+    def define(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
+        self.views[name] = View(name, shape, contiguous(shape))
+        self.shapes[name] = shape
+        self.dtypes[name] = dtype
+
+    def meta(self, name: str) -> Meta:
+        shape = self.shapes[name]
+        return Meta(shape=shape, dtype=self.dtypes[name], strides=contiguous(shape))
+
+    def dtype_of(self, operand: Operand) -> str:
+        if isinstance(operand, View):
+            return self.dtypes[operand.base]
+        kinds = {bool: "bool", int: "int64", float: "float32"}
+        return kinds[type(operand.value)]
+
+
+def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def broadcast(view: View, shape: tuple[int, ...]) -> View:
+    """The view read at `shape`, as PyTorch broadcasts."""
+    missing = len(shape) - len(view.shape)
+    strides = (0,) * missing + tuple(
+        0 if size == 1 else stride for size, stride in zip(view.shape, view.strides, strict=True)
+    )
+    return View(view.base, shape, strides, view.offset)

@@ -1,0 +1,123 @@
+"""The command `run`."""
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from agent.loop import deadline
+from agent.run import Settings, carry_out
+from kernelbench import sources
+from kernelbench.cli import Json, KernelbenchDir, Overrides, TargetName
+from kernelbench.errors import UsageError
+from kernelbench.evaluator import Evaluator
+from kernelbench.records import Environment, Precision
+from kernelbench.target import cache_folder
+from results.database import RunDatabase
+from results.folder import RunFolder
+from results.formats import Format, render
+from results.outputs import write_outputs
+from results.report import Report
+
+log = Console(stderr=True, highlight=False)
+
+
+def run(
+    tasks: Annotated[list[str] | None, typer.Argument(help="Tasks: paths, builtin:level1/softmax, kernelbench:2/40.")] = None,
+    suite: Annotated[str | None, typer.Option(help="Many tasks: builtin, builtin:level1, kernelbench:1, a list file.")] = None,
+    coder: Annotated[str, typer.Option(help="Who writes the kernels: builtin.")] = "builtin",
+    judge: Annotated[str, typer.Option(help="Who says what to change: rules.")] = "rules",
+    rounds: Annotated[int, typer.Option(help="Candidates a task at most.")] = 4,
+    search: Annotated[str, typer.Option(help="How candidates follow from each other: refine.")] = "refine",
+    target: TargetName = "cpu",
+    overrides: Overrides = None,
+    precision: Annotated[Precision, typer.Option(help="What floating inputs and weights are cast to.")] = Precision.fp32,
+    max_minutes: Annotated[float | None, typer.Option(help="Begin no further round after so many minutes.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A new folder for the run. Default: runs/DATE.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    kernelbench_dir: KernelbenchDir = None,
+    as_json: Json = False,
+) -> int:
+    """Optimize tasks: write, verify, time and improve a kernel for each, then report.
+
+    Writes DIR/run.db as it goes, and DIR/summary.json, DIR/report.html and DIR/best/TASK.py.
+    """
+    if resume is not None and (tasks or suite or out):
+        raise UsageError("--resume takes its tasks and folder from the run", "leave out TASK, --suite and --out")
+    if resume is not None:
+        with RunFolder.resume(resume) as folder, RunDatabase.open(folder.database) as database:
+            settings = Settings.model_validate(database.settings).checked()
+            with Evaluator(cache=cache_folder()) as evaluator:
+                return _carry_out(folder, database, evaluator, settings, max_minutes, as_json)
+    settings = Settings(coder=coder, judge=judge, search=search, rounds=rounds, target=target).checked()
+    chosen = sources.resolve(
+        tasks or [],
+        suite=suite,
+        kernelbench_dir=kernelbench_dir,
+        overrides=sources.from_words(overrides or []),
+        precision=precision,
+    )
+    path = out or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}"
+    with RunFolder.create(path) as folder, Evaluator(cache=cache_folder()) as evaluator:
+        environment = Environment(sandbox=evaluator.layers, caches=evaluator.protocol.caches)
+        with RunDatabase.create(
+            folder.database,
+            settings=settings.to_json(),
+            target=evaluator.target,
+            environment=environment,
+            command=shlex.join(["kernelwright", *sys.argv[1:]]),
+        ) as database:
+            for task in chosen:
+                database.add_task(task)
+            return _carry_out(folder, database, evaluator, settings, max_minutes, as_json)
+
+
+def _carry_out(
+    folder: RunFolder,
+    database: RunDatabase,
+    evaluator: Evaluator,
+    settings: Settings,
+    max_minutes: float | None,
+    as_json: bool,
+) -> int:
+    try:
+        with _progress(len(database.tasks())) as (say, advance):
+            complete = carry_out(database, evaluator, settings, deadline(max_minutes), say, advance)
+    finally:
+        summary = write_outputs(folder, database)
+    if as_json:
+        print(summary.model_dump_json())
+    else:
+        print(render(Report.of(database), Format.table))
+    if not complete:
+        log.print(f"Not all tasks are done; go on with: kernelwright run --resume {folder.path}", markup=False)
+    log.print(f"Report: {folder.report}", markup=False)
+    return 0
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[tuple[Callable[[str], None], Callable[[str], None]]]:
+    """A bar on a terminal, a line an event elsewhere: `say` prints a line, `advance` moves the bar."""
+
+    def say(line: str) -> None:
+        log.print(f"{datetime.now():%H:%M:%S} {line}", markup=False, soft_wrap=True)
+
+    if not log.is_terminal:
+        yield say, lambda _: None
+        return
+    columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=log, transient=True) as progress:
+        bar = progress.add_task("", total=total)
+
+        def advance(task: str) -> None:
+            """The id of a task that begins; an empty one when a task is done."""
+            progress.update(bar, description=task, advance=0 if task else 1)
+
+        yield say, advance

@@ -1,0 +1,81 @@
+"""The loop: propose, evaluate, profile, advise, round by round; then measure the winner once more."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from agent.protocols import Attempt, Coder
+from agent.search import Refine, Request, Stop, best_of
+from kernelbench.evaluator import Evaluator
+from kernelbench.records import Advice, Candidate, Evaluation, Task
+from profiling.records import Profile
+from profiling.roofline import roofline
+
+ROUNDS_WHILE_SEARCHING = 8  # of timing, against eager; the winner is measured with the protocol's full number
+
+
+class Recorder(Protocol):
+    """Keeps every attempt the moment it is finished."""
+
+    def attempt(self, task: Task, number: int, attempt: Attempt, advice: Advice | None, confirms: bool) -> None: ...
+
+
+@dataclass
+class Loop:
+    """Optimizes one task after another. Everything it holds is shared by all tasks."""
+
+    coder: Coder
+    search: Refine
+    evaluator: Evaluator
+    recorder: Recorder
+    out_of_budget: Callable[[], str | None]  # why no further round may start, or None
+
+    def optimize(self, task: Task, history: Sequence[Attempt]) -> str:
+        """Run the rounds that are left after `history` and confirm the winner; returns why it stopped.
+
+        Raises TaskError when the task itself does not work.
+        """
+        tried = list(history)
+        while True:
+            reason = self.out_of_budget()
+            step = Stop(reason) if reason and tried else self.search.step(task, tried)
+            if isinstance(step, Stop):
+                break
+            tried.append(self._round(task, tried, step))
+        self._confirm(task, tried)
+        return step.reason
+
+    def _round(self, task: Task, tried: Sequence[Attempt], request: Request) -> Attempt:
+        candidate = self.coder.propose(task, tried, request.advice)
+        evaluation = self.evaluator.evaluate(task, candidate, ("eager",), ROUNDS_WHILE_SEARCHING)
+        attempt = Attempt(candidate, evaluation, self._profile(task, evaluation))
+        self.recorder.attempt(task, len(tried), attempt, request.advice, confirms=False)
+        return attempt
+
+    def _confirm(self, task: Task, tried: Sequence[Attempt]) -> None:
+        """Measure the winner afresh against every baseline.
+
+        The best of several noisy measurements is too good on average; this one is not chosen.
+        """
+        winner = best_of(tried)
+        if winner is None:
+            return
+        evaluation = self.evaluator.evaluate(task, winner.candidate)
+        attempt = Attempt(winner.candidate, evaluation, self._profile(task, evaluation))
+        self.recorder.attempt(task, len(tried), attempt, None, confirms=True)
+
+    def _profile(self, task: Task, evaluation: Evaluation) -> Profile | None:
+        return roofline(self.evaluator.work(task), self.evaluator.target, evaluation)
+
+
+def deadline(max_minutes: float | None) -> Callable[[], str | None]:
+    """A budget that runs out `max_minutes` from now."""
+    end = None if max_minutes is None else time.monotonic() + 60 * max_minutes
+
+    def check() -> str | None:
+        return f"{max_minutes:g} minutes are over" if end is not None and time.monotonic() > end else None
+
+    return check
+
+

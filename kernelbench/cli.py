@@ -1,0 +1,160 @@
+"""The commands of the ground floor: doctor, tasks, evaluate."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from kernelbench import doctor as examination
+from kernelbench import sources
+from kernelbench.candidates import candidate_from_file
+from kernelbench.errors import KernelwrightError, MissingPrerequisite, UsageError
+from kernelbench.evaluator import Evaluator, Protocol
+from kernelbench.records import Evaluation, Precision, Verdict
+from kernelbench.target import cache_folder
+
+log = Console(stderr=True, highlight=False)
+
+KernelbenchDir = Annotated[
+    Path | None, typer.Option(envvar="KERNELBENCH_DIR", help="A KernelBench checkout, for kernelbench:LEVEL/NUMBER.")
+]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Give a module constant of the task this value.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.")]
+TargetName = Annotated[str, typer.Option(help="The device: cpu.")]
+
+
+def doctor(as_json: Json = False) -> None:
+    """What this machine can build, run, time and profile, and how to get the rest."""
+    findings = examination.examine()
+    if as_json:
+        print(json.dumps({"schema": 1, **findings.model_dump()}))
+        return
+    table = Table(box=None, header_style="bold")
+    for column in ("", "what", "state"):
+        table.add_column(column)
+    for item in findings.items:
+        table.add_row("[green]on[/]" if item.on else "[yellow]off[/]", item.name, item.why)
+    Console().print(table)
+
+
+def tasks(
+    suite: Annotated[str | None, typer.Option(help="builtin, builtin:level1, kernelbench:2, a list file, …")] = None,
+    audit: Annotated[bool, typer.Option("--audit", help="Find tasks that measure nothing, by running them.")] = False,
+    overrides: Overrides = None,
+    kernelbench_dir: KernelbenchDir = None,
+    as_json: Json = False,
+) -> None:
+    """List tasks; with --audit, find those whose speedups would say nothing."""
+    if audit:
+        return _audit(suite or "builtin", overrides, kernelbench_dir, as_json)
+    listings = sources.catalogue(suite, kernelbench_dir=kernelbench_dir)
+    if as_json:
+        print(json.dumps({"schema": 1, "tasks": [listing.model_dump() for listing in listings]}))
+        return None
+    table = Table(box=None, header_style="bold")
+    for column in ("task", "what", "constants (--set)"):
+        table.add_column(column, overflow="fold")
+    for listing in listings:
+        constants = " ".join(f"{name}={value}" for name, value in listing.constants.items())
+        table.add_row(listing.id, listing.title, constants)
+    Console().print(table)
+    return None
+
+
+def _audit(suite: str, overrides: list[str] | None, kernelbench_dir: Path | None, as_json: bool) -> None:
+    chosen = sources.resolve(
+        [], suite=suite, kernelbench_dir=kernelbench_dir, overrides=sources.from_words(overrides or [])
+    )
+    found: dict[str, list[str]] = {}
+    with Evaluator(cache=cache_folder()) as evaluator:
+        for number, task in enumerate(chosen, 1):
+            try:
+                found[task.id] = evaluator.session(task).audit()
+            except KernelwrightError as error:
+                found[task.id] = [f"cannot be run: {error.message}"]
+            said = "; ".join(found[task.id]) or "measures what it says"
+            (log if as_json else Console(highlight=False)).print(f"[{number}/{len(chosen)}] {task.id}: {said}", markup=False)
+    if as_json:
+        print(json.dumps({"schema": 1, "audit": found}))
+
+
+def evaluate(
+    task: Annotated[str, typer.Argument(help="A task: path, builtin:level1/softmax, kernelbench:2/40.")],
+    candidate: Annotated[Path, typer.Argument(help="A Python file that defines ModelNew.")],
+    target: TargetName = "cpu",
+    overrides: Overrides = None,
+    precision: Annotated[Precision, typer.Option(help="What floating inputs and weights are cast to.")] = Precision.fp32,
+    baseline: Annotated[list[str] | None, typer.Option(help="eager, compile; several allowed. Default: both.")] = None,
+    hot: Annotated[bool, typer.Option("--hot", help="Leave the caches as the last call left them.")] = False,
+    kernelbench_dir: KernelbenchDir = None,
+    as_json: Json = False,
+) -> int:
+    """Verify and time one candidate against a task's reference."""
+    check_target(target)
+    for name in baseline or []:
+        if name not in ("eager", "compile"):
+            raise UsageError(f"there is no baseline '{name}'", "choose eager or compile")
+    chosen = sources.resolve(
+        [task], kernelbench_dir=kernelbench_dir, overrides=sources.from_words(overrides or []), precision=precision
+    )
+    if len(chosen) != 1:
+        raise UsageError(f"'{task}' names {len(chosen)} tasks", "evaluate takes one; `run` takes many")
+    proposed = candidate_from_file(candidate)
+    protocol = Protocol(caches="hot" if hot else "cold")
+    with Evaluator(cache=cache_folder(), protocol=protocol) as evaluator:
+        evaluation = evaluator.evaluate(chosen[0], proposed, baseline or ("eager", "compile"))
+    if as_json:
+        print(evaluation.model_dump_json())
+    else:
+        _show(evaluation)
+    return 0 if evaluation.verdict is Verdict.correct else 1
+
+
+def check_target(name: str) -> None:
+    if name == "cpu":
+        return
+    if name.startswith("cuda"):
+        raise MissingPrerequisite(
+            "timing on a GPU is not part of this version", "use --target cpu, or follow the project for cuda"
+        )
+    raise UsageError(f"there is no target '{name}'", "use --target cpu")
+
+
+def _show(evaluation: Evaluation) -> None:
+    out = Console(highlight=False)
+    colour = "green" if evaluation.verdict is Verdict.correct else "red"
+    out.print(f"[{colour}]{evaluation.verdict}[/]  ", end="")
+    out.print(evaluation.reason, markup=False)
+    timing, speedup = evaluation.timing, evaluation.speedup
+    if timing is not None:
+        for name, time in (
+            ("candidate", timing.candidate_us), ("eager", timing.eager_us), ("torch.compile", timing.compile_us)
+        ):  # fmt: skip
+            if time is not None:
+                out.print(f"  {name:14} {time.median / 1e3:9.3f} ms   [{time.low / 1e3:.3f}, {time.high / 1e3:.3f}]", markup=False)
+    if speedup is not None:
+        for name, ratio in (("eager", speedup.eager), ("torch.compile", speedup.compile), ("fastest", speedup.fastest)):
+            if ratio is not None:
+                out.print(f"  vs {name:14} {ratio.median:6.2f}x   [{ratio.low:.2f}, {ratio.high:.2f}]", markup=False)
+    if evaluation.own_kernel_share is not None:
+        out.print(f"  own kernels    {100 * evaluation.own_kernel_share:6.0f}% of the time")
+
+
+def fail_early_without_compiler() -> None:
+    """Raises MissingPrerequisite when there is no C++ compiler."""
+    from kernelbench.target import compiler
+
+    if compiler() is None:
+        raise MissingPrerequisite(
+            "there is no C++ compiler", "install g++ (Debian, Ubuntu: apt-get install g++) or set CXX"
+        )
+
+
+if not sys.platform.startswith("linux"):  # namespaces, memfd and process_vm_readv
+    raise MissingPrerequisite("kernelwright needs Linux", "use a Linux machine or container")

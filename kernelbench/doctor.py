@@ -1,0 +1,47 @@
+"""What this machine can build, run, time and profile, each as on, or off with the way to get it."""
+
+import importlib.util
+import shutil
+from collections.abc import Iterator
+
+from kernelbench.evaluator import Evaluator, sandbox
+from kernelbench.records import Layer, Record, Target
+from kernelbench.target import cache_folder, compiler
+
+
+class Findings(Record):
+    target: Target
+    items: tuple[Layer, ...]
+
+
+def examine() -> Findings:
+    """Measures the machine's ceilings if that was not done before (seconds)."""
+    with Evaluator(cache=cache_folder()) as evaluator:
+        target = evaluator.target
+    return Findings(target=target, items=(*_languages(), *_profilers(), *_machine(target), *sandbox.layers()))
+
+
+def _languages() -> Iterator[Layer]:
+    found = compiler()
+    fix = "install g++ (Debian, Ubuntu: apt-get install g++) or set CXX"
+    yield Layer(name="language cpp", on=found is not None, why=found or fix)
+    triton = importlib.util.find_spec("triton") is not None
+    why = "interpreted on the CPU: checked, not timed" if triton else "pip install 'kernelwright[cuda]'"
+    yield Layer(name="language triton", on=triton, why=why)
+    yield Layer(name="language cuda", on=False, why="not part of this version")
+
+
+def _profilers() -> Iterator[Layer]:
+    yield Layer(name="profiler roofline", on=True, why="bytes and FLOPs of the reference over measured ceilings")
+    for tool in ("perf", "ncu"):
+        path = shutil.which(tool)
+        yield Layer(name=f"profiler {tool}", on=False, why=f"{path or 'not found'}; not used by this version")
+
+
+def _machine(target: Target) -> Iterator[Layer]:
+    mark, best = target.fingerprint, target.ceilings
+    gib = mark.memory_bytes / (1 << 30)
+    yield Layer(name="chip", on=True, why=f"{mark.chip}, {mark.threads} threads, {gib:.0f} GiB")
+    copies = f"{best.copy_bytes_s / 1e9:.1f} GB/s from memory, {best.cached_copy_bytes_s / 1e9:.1f} GB/s in cache"
+    yield Layer(name="copy bandwidth", on=True, why=copies)
+    yield Layer(name="fp32 matmul", on=True, why=f"{best.fp32_flops_s / 1e9:.0f} GFLOP/s")

@@ -1,0 +1,91 @@
+"""Error budgets from float64, and the comparison against them.
+
+The budget of an output element is
+
+    tolerance = max(16 * rms(r, s), 4 * max(r, s)) + ulps(K) * eps * |expected|
+
+with eps of the declared precision; r the reference's own error and s what a relative change of eps in
+inputs and weights does to the result (the conditioning that no algorithm escapes), both over the
+element's row (the last dimension); and ulps(K) = max(8, 2 K^(1/4)), where K is the number of
+input elements per output element, since honest sums are taken in another order. Errors are reported
+in units of the tolerance.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+RMS_FACTOR, MAX_FACTOR = 16.0, 4.0
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One output: the float64 result, the reference's result in its own precision, and the tolerance."""
+
+    exact: torch.Tensor
+    reference: torch.Tensor
+    tolerance: torch.Tensor  # float64, broadcastable to `exact`; unused where outputs are not floating
+
+
+def expect(
+    exact: torch.Tensor, reference: torch.Tensor, disturbed: list[torch.Tensor], fan_in: float
+) -> Expected:
+    """The budget of one output. `disturbed`: float64 results for inputs moved by eps; `fan_in`: K above."""
+    if not reference.is_floating_point():
+        return Expected(exact, reference, torch.zeros((), dtype=torch.float64))
+    eps = torch.finfo(reference.dtype).eps
+    spread = _row_spread(reference.double() - exact)
+    for other in disturbed:
+        spread = torch.maximum(spread, _row_spread(other - exact))
+    ulps = max(8.0, 2.0 * fan_in**0.25)
+    smallest = torch.finfo(reference.dtype).tiny
+    tolerance = spread + ulps * eps * exact.abs() + smallest
+    return Expected(exact, reference, tolerance)
+
+
+def _row_spread(error: torch.Tensor) -> torch.Tensor:
+    """What a row's errors allow: over the last dimension, of the finite elements only."""
+    error = error if error.dim() else error.reshape(1)
+    finite = torch.isfinite(error)
+    error = torch.where(finite, error, 0.0)
+    rms = (error.square().sum(-1, keepdim=True) / finite.sum(-1, keepdim=True).clamp(min=1)).sqrt()
+    largest = error.abs().amax(-1, keepdim=True) if error.shape[-1] else rms
+    return torch.maximum(RMS_FACTOR * rms, MAX_FACTOR * largest)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`error` in units of the budget, infinite where the outputs cannot be compared; `detail` says where."""
+
+    error: float
+    detail: str
+
+
+def compare(expected: Expected, actual: torch.Tensor) -> Comparison:
+    """Compare an output of the right shape and dtype against its budget."""
+    exact = expected.exact
+    if not expected.reference.is_floating_point():
+        bad = (actual != exact.to(actual.dtype)) & (actual != expected.reference)
+        return _where(bad, actual, exact) if bool(bad.any()) else Comparison(0.0, "")
+    value = actual.double()
+    error = (value - exact).abs_().div_(expected.tolerance.expand_as(exact))
+    # Where the reference itself overflows or is undefined, its pattern counts, or the exact value.
+    reference = expected.reference.double()
+    same = torch.isnan(reference) & torch.isnan(value) | (torch.isinf(reference) & (value == reference))
+    same |= (value == exact) | (torch.isnan(exact) & torch.isnan(value))
+    error = torch.where(same, 0.0, error).nan_to_num_(nan=math.inf)
+    worst = float(error.max()) if error.numel() else 0.0
+    if worst <= 1.0:
+        return Comparison(worst, "")
+    return Comparison(worst, _where(error > 1.0, actual, exact).detail)
+
+
+def _where(bad: torch.Tensor, actual: torch.Tensor, exact: torch.Tensor) -> Comparison:
+    count = int(bad.sum())
+    first = tuple(int(i[0]) for i in torch.nonzero(bad.reshape(bad.shape), as_tuple=True))
+    got, wanted = actual[first].item(), exact[first].item()
+    index = list(first)
+    return Comparison(
+        math.inf, f"{count} of {bad.numel()} elements differ, first at {index}: {got:.6g}, not {wanted:.6g}"
+    )

@@ -1,0 +1,267 @@
+"""The judge: takes a candidate through build, verification and timing, and gives the verdict."""
+
+import ast
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from kernelbench.evaluator import sandbox
+from kernelbench.evaluator.measurement import measure
+from kernelbench.evaluator.plausibility import implausible
+from kernelbench.evaluator.process import Worker, WorkerDied, WorkerPool, WorkerTimeout
+from kernelbench.evaluator.protocol import Limits, Protocol
+from kernelbench.evaluator.session import Refused, TaskSession
+from kernelbench.evaluator.timing import Rounds
+from kernelbench.evaluator.verification import verify
+from kernelbench.records import (
+    Candidate,
+    Correctness,
+    Environment,
+    Evaluation,
+    Interval,
+    Speedup,
+    Stages,
+    Target,
+    Task,
+    Timing,
+    Verdict,
+    Work,
+)
+from kernelbench.target import detect_target, physical_threads
+
+BASELINES = ("eager", "compile")
+
+
+class Evaluator:
+    """Evaluates candidates on one target. The oracle and baselines of the last task stay up between calls."""
+
+    def __init__(
+        self, *, cache: Path, protocol: Protocol | None = None, limits: Limits | None = None, threads: int | None = None
+    ) -> None:
+        self.protocol = protocol or Protocol()
+        self.limits = limits or Limits()
+        self.pool = WorkerPool(threads=threads or physical_threads(), cache=cache, limits=self.limits)
+        self.layers = sandbox.layers()
+        self._session: TaskSession | None = None
+        self._target: Target | None = None
+
+    @property
+    def target(self) -> Target:
+        if self._target is None:
+            self._target = detect_target(self.pool)
+        return self._target
+
+    def session(self, task: Task, vary_weights: bool = True) -> TaskSession:
+        """The task's session: the one that is open, if it is the same task's, else a new one."""
+        held = self._session
+        if held is not None and held.task == task and held.vary_weights == vary_weights:
+            return held
+        self.close_session()
+        self._session = TaskSession(self.pool, self.target, task, self.protocol, self.limits, vary_weights)
+        return self._session
+
+    def evaluate(
+        self, task: Task, candidate: Candidate, baselines: Sequence[str] = BASELINES, rounds: int | None = None
+    ) -> Evaluation:
+        """The verdict on `candidate`. Raises TaskError when the task itself is at fault.
+
+        `rounds` of timing, the protocol's own number by default.
+        """
+        wanted = ("eager", *(name for name in baselines if name != "eager"))
+        trial = _Trial(self, task, candidate, wanted, rounds or self.protocol.rounds)
+        return trial.evaluation()
+
+    def work(self, task: Task) -> Work:
+        """What a call of the task's reference has to move and compute. Raises TaskError."""
+        session = self.session(task)
+        return Work(
+            input_bytes=session.input_bytes,
+            weight_bytes=session.weight_bytes,
+            output_bytes=session.output_bytes,
+            flops=session.flops,
+        )
+
+    def close_session(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def close(self) -> None:
+        self.close_session()
+        self.pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Trial:
+    """One evaluation in the making; what was found stays when a later stage refuses."""
+
+    def __init__(self, evaluator: Evaluator, task: Task, candidate: Candidate, baselines: Sequence[str], rounds: int) -> None:
+        self.evaluator, self.task, self.candidate = evaluator, task, candidate
+        self.baselines, self.wanted_rounds = baselines, rounds
+        self.correctness: Correctness | None = None
+        self.rounds: Rounds | None = None
+        self.share: float | None = None
+        self.stages: dict[str, float] = {}
+        self.compile_s: float | None = None
+
+    def evaluation(self) -> Evaluation:
+        started = time.monotonic()
+        try:
+            verdict, reason = self._judge()
+        except Refused as refusal:
+            verdict, reason = refusal.verdict, refusal.reason
+        self.stages["total_s"] = time.monotonic() - started
+        paid = verdict is Verdict.correct
+        return Evaluation(
+            task=self.task.id,
+            candidate=self.candidate.sha256,
+            target=self.evaluator.target,
+            verdict=verdict,
+            reason=reason,
+            correctness=self.correctness,
+            timing=self._timing(),
+            speedup=self._speedup() if paid else None,
+            own_kernel_share=self.share,
+            stages=Stages(**{name: round(value, 4) for name, value in self.stages.items()}),
+            environment=Environment(sandbox=self.evaluator.layers, caches=self.evaluator.protocol.caches),
+        )
+
+    def _judge(self) -> tuple[Verdict, str]:
+        _check_syntax(self.candidate.source)
+        session = self.evaluator.session(self.task)
+        self._build(session)
+        worker, weights = self._load(session)
+        if weights == "replay" and session.vary_weights:
+            # Fused or split weights: both sides keep what their constructors drew from the same seed.
+            worker.close()
+            session = self.evaluator.session(self.task, vary_weights=False)
+            worker, weights = self._load(session)
+        with worker:
+            with _Stage(self.stages, "verify_s"):
+                self.correctness = verify(session, worker)
+            if self.candidate.language == "triton":
+                return Verdict.unmeasured, "right in Triton's interpreter; there is no GPU to time it on"
+            with _Stage(self.stages, "time_s"):
+                self._time(session, worker)
+            self.share = self._own_kernel_share(worker)
+        assert self.rounds is not None
+        why = implausible(session, self.rounds.time_us("candidate").median)
+        if why is not None:
+            return Verdict.implausible, why
+        return Verdict.correct, f"{self.correctness.inputs_tried} inputs within the error budget"
+
+    def _build(self, session: TaskSession) -> None:
+        with _Stage(self.stages, "build_s"):
+            entry = "kernelbench.evaluator.worker:build"
+            try:
+                worker, answer = self._load_candidate(session, "builder", entry, session.limits.build_s)
+            except WorkerDied as error:
+                raise Refused(Verdict.build_error, f"while it was built: {error}") from None
+            except WorkerTimeout:
+                limit = session.limits.build_s
+                raise Refused(Verdict.timeout, f"building took more than {limit:g} s") from None
+            worker.close()
+            _refuse_failed_load(answer)
+
+    def _load(self, session: TaskSession) -> tuple[Worker, str]:
+        entry = "kernelbench.evaluator.worker:serve"
+        try:
+            worker, answer = self._load_candidate(session, "candidate", entry, session.limits.load_s)
+        except WorkerDied as error:
+            raise Refused(Verdict.runtime_error, f"while it was loaded: {error}") from None
+        except WorkerTimeout:
+            raise Refused(Verdict.timeout, f"loading took more than {session.limits.load_s:g} s") from None
+        try:
+            _refuse_failed_load(answer)
+        except Refused:
+            worker.close()
+            raise
+        return worker, str(answer.get("weights"))
+
+    def _load_candidate(
+        self, session: TaskSession, role: str, entry: str, timeout_s: float
+    ) -> tuple[Worker, dict[str, object]]:
+        return session.load(role, entry, self.candidate.source, "candidate", "ModelNew", timeout_s)
+
+    def _time(self, session: TaskSession, worker: Worker) -> None:
+        workers = {"candidate": worker}
+        for mode in self.baselines:
+            baseline = session.baseline(mode)
+            if baseline is not None:
+                workers[mode] = baseline
+        self.compile_s = session.compile_s if "compile" in self.baselines else None
+        before = session.kernel_s
+        self.rounds = measure(session, workers, self.wanted_rounds)
+        self.stages["kernel_s"] = session.kernel_s - before
+
+    def _own_kernel_share(self, worker: Worker) -> float | None:
+        try:
+            worker.thaw()
+            answer = json.loads(worker.request({"do": "trace", "slot": 0}, self.evaluator.limits.call_s * 3))
+            share = answer["share"]
+        except (WorkerDied, WorkerTimeout, ValueError, KeyError, TypeError):
+            return None
+        return float(share) if isinstance(share, (int, float)) and 0 <= share <= 1 else None
+
+    def _timing(self) -> Timing | None:
+        rounds = self.rounds
+        if rounds is None:
+            return None
+        return Timing(
+            candidate_us=rounds.time_us("candidate"),
+            eager_us=rounds.time_us("eager"),
+            compile_us=rounds.time_us("compile") if "compile" in rounds.pairs else None,
+            calls_per_block=rounds.pairs["candidate"][0].calls,
+            rounds=len(rounds.pairs["candidate"]),
+            compile_s=self.compile_s,
+        )
+
+    def _speedup(self) -> Speedup | None:
+        rounds = self.rounds
+        if rounds is None:
+            return None
+
+        def over(name: str) -> Interval | None:
+            return rounds.speedup(name) if name in rounds.pairs else None
+
+        return Speedup(eager=over("eager"), compile=over("compile"), fastest=over(rounds.fastest_baseline()))
+
+
+class _Stage:
+    """Adds the time of a `with` block to `stages[name]`."""
+
+    def __init__(self, stages: dict[str, float], name: str) -> None:
+        self.stages, self.name = stages, name
+
+    def __enter__(self) -> None:
+        self.started = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self.stages[self.name] = self.stages.get(self.name, 0.0) + time.monotonic() - self.started
+
+
+def _check_syntax(source: str) -> None:
+    """What can be said without running anything. Raises Refused."""
+    try:
+        ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
+        raise Refused(Verdict.build_error, f"not valid Python: {error}{line}") from None
+
+
+def _refuse_failed_load(answer: dict[str, object]) -> None:
+    if answer.get("ok"):
+        return
+    stage, text = str(answer.get("stage")), str(answer.get("error"))
+    if stage == "class":
+        raise Refused(Verdict.build_error, "the file defines no class ModelNew")
+    if stage == "import" or answer.get("build"):
+        raise Refused(Verdict.build_error, text)
+    raise Refused(Verdict.runtime_error, f"ModelNew cannot be constructed: {text}")

@@ -1,0 +1,175 @@
+"""Where tensors lie in shared memory, and the fixed-schema bytes that describe a worker's outputs.
+
+An `Arena` is anonymous shared memory (memfd) that judge, oracle and workers map. Its slots all have
+the same layout: the tensor inputs of one call, one after the other. The judge never imports torch;
+only the functions that make or read tensors do.
+"""
+
+import mmap
+import os
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+# Name of a torch dtype -> bytes an element; the position is the dtype's code on the wire.
+DTYPES = {
+    "float32": 4, "float64": 8, "float16": 2, "bfloat16": 2,
+    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
+    "complex64": 8, "complex128": 16,
+}  # fmt: skip
+_CODES = {name: code for code, name in enumerate(DTYPES)}
+_NAMES = tuple(DTYPES)
+MAX_DIMS = 8
+_ALIGNMENT = 4096
+_DESCRIPTOR = struct.Struct(f"<BB6xQ{MAX_DIMS}q{MAX_DIMS}q")
+_HEADER = struct.Struct("<HH")
+
+
+@dataclass(frozen=True)
+class TensorLayout:
+    """Shape and strides (in elements) of a strided tensor; `dtype` is a key of DTYPES."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tensor: "torch.Tensor") -> "TensorLayout":
+        return cls(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), tuple(tensor.stride()))
+
+    @classmethod
+    def from_json(cls, value: Sequence[object]) -> "TensorLayout":
+        dtype, shape, strides = value
+        assert isinstance(dtype, str) and isinstance(shape, list) and isinstance(strides, list)
+        return cls(dtype, tuple(shape), tuple(strides))
+
+    def to_json(self) -> list[object]:
+        return [self.dtype, list(self.shape), list(self.strides)]
+
+    @property
+    def itemsize(self) -> int:
+        return DTYPES[self.dtype]
+
+    @property
+    def span_bytes(self) -> int:
+        """Bytes from the first to the last element, both included."""
+        if 0 in self.shape:
+            return 0
+        last = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
+        return (last + 1) * self.itemsize
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of the distinct values, without gaps or broadcasting."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count * self.itemsize
+
+    def view(self, memory: memoryview | mmap.mmap, offset: int) -> "torch.Tensor":
+        """The tensor of this layout over `memory`, sharing it."""
+        import torch
+
+        dtype = getattr(torch, self.dtype)
+        if 0 in self.shape:
+            return torch.empty(self.shape, dtype=dtype)
+        count = self.span_bytes // self.itemsize
+        flat = torch.frombuffer(memory, dtype=dtype, count=count, offset=offset)
+        return flat.as_strided(self.shape, self.strides)
+
+
+class Arena:
+    """Shared memory of `size` bytes behind a descriptor that can be passed to other processes."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        self.fd = fd
+        self.size = size
+        self.memory = mmap.mmap(fd, max(size, mmap.PAGESIZE))
+
+    @classmethod
+    def create(cls, name: str, size: int) -> "Arena":
+        fd = os.memfd_create(name, os.MFD_CLOEXEC)
+        os.ftruncate(fd, max(size, mmap.PAGESIZE))
+        return cls(fd, size)
+
+    def close(self) -> None:
+        os.close(self.fd)
+        # Tensors may still view the mapping; it goes with the last of them.
+
+
+@dataclass(frozen=True)
+class SlotLayout:
+    """The tensors of one call, at fixed offsets of a slot."""
+
+    tensors: tuple[TensorLayout, ...]
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        offsets, position = [], 0
+        for tensor in self.tensors:
+            offsets.append(position)
+            position += -(-tensor.span_bytes // _ALIGNMENT) * _ALIGNMENT
+        return tuple(offsets)
+
+    @property
+    def slot_bytes(self) -> int:
+        return sum(-(-tensor.span_bytes // _ALIGNMENT) * _ALIGNMENT for tensor in self.tensors)
+
+    def views(self, arena: Arena, slot: int) -> list["torch.Tensor"]:
+        base = slot * self.slot_bytes
+        return [
+            tensor.view(arena.memory, base + offset)
+            for tensor, offset in zip(self.tensors, self.offsets, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class OutputDescriptor:
+    """Where a worker's output tensor lies in the worker's own memory."""
+
+    layout: TensorLayout
+    address: int
+
+
+def pack_outputs(calls: Sequence[Sequence["torch.Tensor"]]) -> bytes:
+    """The outputs of every call of a block, as many for each call, as fixed-schema bytes."""
+    import torch
+
+    arity = len(calls[0])
+    parts = [_HEADER.pack(len(calls), arity)]
+    for outputs in calls:
+        for tensor in outputs:
+            shape = tuple(tensor.shape)
+            pad = (0,) * (MAX_DIMS - len(shape))
+            code = _CODES[str(tensor.dtype).removeprefix("torch.")]
+            address = torch.Tensor.data_ptr(tensor)
+            parts.append(
+                _DESCRIPTOR.pack(code, len(shape), address, *shape, *pad, *tensor.stride(), *pad)
+            )
+    return b"".join(parts)
+
+
+def unpack_outputs(payload: bytes) -> list[list[OutputDescriptor]]:
+    """The inverse of `pack_outputs`. Raises ValueError on anything but well-formed bytes."""
+    if len(payload) < _HEADER.size:
+        raise ValueError("truncated output descriptors")
+    calls, arity = _HEADER.unpack_from(payload)
+    if len(payload) != _HEADER.size + calls * arity * _DESCRIPTOR.size:
+        raise ValueError("output descriptors of the wrong length")
+    result: list[list[OutputDescriptor]] = []
+    position = _HEADER.size
+    for _ in range(calls):
+        outputs = []
+        for _ in range(arity):
+            code, dims, address, *rest = _DESCRIPTOR.unpack_from(payload, position)
+            position += _DESCRIPTOR.size
+            shape, strides = tuple(rest[:dims]), tuple(rest[MAX_DIMS : MAX_DIMS + dims])
+            if code >= len(DTYPES) or dims > MAX_DIMS or min((*shape, *strides, 0)) < 0:
+                raise ValueError("malformed output descriptor")
+            outputs.append(OutputDescriptor(TensorLayout(_NAMES[code], shape, strides), address))
+        result.append(outputs)
+    return result

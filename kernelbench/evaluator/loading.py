@@ -1,0 +1,59 @@
+"""Turning source text into a live model inside a worker, and moving weights into it."""
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+LANES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def import_source(source: str, name: str, folder: Path) -> ModuleType:
+    """Execute `source` as module `name` from a real file, as inspect.getsource (and Triton) want it."""
+    path = folder / f"{name}.py"
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def to_lane(value: Any, dtype: torch.dtype) -> Any:
+    """Floating tensors cast to the lane's dtype, everything else as it is."""
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.to(dtype)
+    return value
+
+
+def load_weights(model: nn.Module, state: Mapping[str, torch.Tensor]) -> str:
+    """Give `model` the reference's weights; says how they were matched.
+
+    "name": every tensor by its name. "shape": the rest in the order of definition, by equal shape.
+    "replay": something was left over (fused or split parameters), so the model keeps what its
+    constructor drew from the seed that the reference's constructor drew from.
+    """
+    with torch.no_grad():
+        own = model.state_dict(keep_vars=False)
+        rest = [(name, value) for name, value in state.items() if _shape(own.get(name)) != value.shape]
+        free = [name for name in own if _shape(state.get(name)) != own[name].shape]
+        matches = {name: name for name in own if name not in free}
+        for name, value in rest:
+            equal = next((n for n in free if own[n].shape == value.shape), None)
+            if equal is None:
+                return "replay"
+            free.remove(equal)
+            matches[equal] = name
+        for target, origin in matches.items():
+            own[target].copy_(state[origin])
+    return "shape" if rest else "name"
+
+
+def _shape(tensor: torch.Tensor | None) -> torch.Size | None:
+    return None if tensor is None else tensor.shape

@@ -1,0 +1,273 @@
+"""The oracle: runs the reference out of the candidate's reach.
+
+It draws inputs from the judge's secret seeds into the shared slots, computes what the outputs must be
+in float64 and how far an honest result may lie from that, and compares what the judge read from a
+stopped candidate.
+"""
+
+import copy
+import io
+import os
+import pickle
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+from torch.utils.flop_counter import FlopCounterMode
+
+from kernelbench.evaluator import families
+from kernelbench.evaluator.audit import audit
+from kernelbench.evaluator.budget import Comparison, Expected, compare, expect
+from kernelbench.evaluator.channel import Channel
+from kernelbench.evaluator.draws import Draws, FastDraws
+from kernelbench.evaluator.layout import Arena, SlotLayout, TensorLayout
+from kernelbench.evaluator.loading import LANES, import_source, to_lane
+
+_FEW_OUTPUTS = 64  # elements; below, one disturbance may by chance say little, so three are taken
+
+
+class Oracle:
+    def __init__(self, source: str, lane: str, seed: int, vary_weights: bool) -> None:
+        self.dtype = LANES[lane]
+        self.lane = lane
+        self.seed = seed
+        self.module = import_source(source, "reference", Path.cwd())
+        torch.manual_seed(seed)
+        self.init = list(self.module.get_init_inputs())
+        torch.manual_seed(seed)
+        self.model: nn.Module = self.module.Model(*self.init).to(self.dtype)
+        if vary_weights:
+            _vary_weights(self.model)
+        self.exact_model = copy.deepcopy(self.model).double()
+        leaves, self.spec = pytree.tree_flatten(self._draw(seed))
+        self.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
+        self.constants = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        given = getattr(self.module, "input_domains", None)
+        self.domains = list(given) if given else [families.infer_domain(t) for t in tensors]
+        if len(self.domains) != len(tensors):
+            raise ValueError(f"input_domains names {len(self.domains)} inputs, get_inputs gives {len(tensors)}")
+        self.layout = SlotLayout(tuple(TensorLayout.of(t) for t in tensors))
+        self.slots: list[list[torch.Tensor]] = []
+        self.expected: list[Expected] = []
+        self._moved: list[tuple[nn.Module, list[torch.Tensor]]] = []
+        self.readback: Arena | None = None
+        self._learn(tensors)
+
+    def _draw(self, seed: int) -> list[Any]:
+        torch.manual_seed(seed)
+        with FastDraws(seed):
+            inputs = self.module.get_inputs()
+        return [to_lane(value, self.dtype) for value in pytree.tree_map(lambda v: v, list(inputs))]
+
+    def _tensors(self, seed: int) -> list[torch.Tensor]:
+        return [leaf for leaf in pytree.tree_leaves(self._draw(seed)) if isinstance(leaf, torch.Tensor)]
+
+    def _learn(self, tensors: list[torch.Tensor]) -> None:
+        """Run once: the outputs' layout, the work, and whether forward draws random numbers."""
+        state = torch.get_rng_state()
+        with FlopCounterMode(display=False) as counter:
+            outputs = self._reference(self.model, tensors, None)
+        self.random = not torch.equal(state, torch.get_rng_state())
+        self.flops = counter.get_total_flops()
+        self.outputs = [TensorLayout.of(output.contiguous()) for output in outputs]
+        self._reference(self.model, tensors, None)
+        started = time.perf_counter()
+        self._reference(self.model, tensors, None)
+        self.call_s = time.perf_counter() - started
+
+    def _arguments(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
+        rest = iter(tensors)
+        leaves = [next(rest) if t else c for t, c in zip(self.is_tensor, self.constants, strict=True)]
+        arguments = pytree.tree_unflatten(leaves, self.spec)
+        assert isinstance(arguments, list)
+        return arguments
+
+    def _reference(
+        self, model: nn.Module, tensors: Sequence[torch.Tensor], seed: int | None
+    ) -> list[torch.Tensor]:
+        if seed is not None:
+            torch.manual_seed(seed)
+        outputs = pytree.tree_leaves(model(*self._arguments(tensors)))
+        for output in outputs:
+            if not isinstance(output, torch.Tensor):
+                raise TypeError(f"forward returns a {type(output).__name__} among its outputs")
+        return outputs
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "inputs": [t.to_json() for t in self.layout.tensors],
+            "outputs": [t.to_json() for t in self.outputs],
+            "weight_bytes": sum(t.numel() * t.element_size() for t in self.model.state_dict().values()),
+            "domains": self.domains,
+            "random": self.random,
+            "flops": self.flops,
+            "call_s": self.call_s,
+        }
+
+    def setup(self) -> bytes:
+        """What a worker needs to be the same model: init arguments, weights, the structure of the inputs."""
+        buffer = io.BytesIO()
+        pickle.dump(
+            {
+                "init": self.init,
+                "state": self.model.state_dict(),
+                "leaves": list(zip(self.is_tensor, self.constants, strict=True)),
+                "spec": self.spec,
+                "seed": self.seed,
+                "lane": self.lane,
+            },
+            buffer,
+        )
+        return buffer.getvalue()
+
+    def attach(self, inputs_fd: int, slots: int, readback_fd: int, readback_bytes: int) -> None:
+        arena = Arena(inputs_fd, self.layout.slot_bytes * slots)
+        self.slots = [self.layout.views(arena, slot) for slot in range(slots)]
+        self.readback = Arena(readback_fd, readback_bytes)
+
+    def fill(self, slots: Sequence[int], seeds: Sequence[int], family: str) -> None:
+        """Draw inputs of `family` into the slots; "perturbed" changes a little of what lies there."""
+        for slot, seed in zip(slots, seeds, strict=True):
+            draws = Draws(seed ^ 0x5EED)
+            if family == "perturbed":
+                new = families.perturb(self.slots[slot], self.domains, draws)
+            else:
+                new = families.rewrite(self._tensors(seed), self.domains, family, draws)
+            for target, value in zip(self.slots[slot], new, strict=True):
+                if TensorLayout.of(value) != TensorLayout.of(target):
+                    raise ValueError("get_inputs does not always give the same shapes and dtypes")
+                target.copy_(value)
+
+    def expect(self, slot: int, seed: int | None) -> dict[str, Any]:
+        """Compute the expected outputs of a slot; `usable` is False where they are mostly not finite."""
+        tensors = self.slots[slot]
+        reference = self._reference(self.model, tensors, seed)
+        exact_inputs = [to_lane(t, torch.float64) for t in tensors]
+        exact = self._reference(self.exact_model, exact_inputs, seed)
+        few = min((output.numel() for output in exact), default=0) < _FEW_OUTPUTS
+        disturbed = [
+            self._reference(model, [t * f for t, f in zip(exact_inputs, factors, strict=True)], seed)
+            for model, factors in self._disturbances(3 if few else 1, exact_inputs)
+        ]
+        self.expected = []
+        inputs = sum(t.numel() for t in tensors) + sum(p.numel() for p in self.model.parameters())
+        for position, (e, r) in enumerate(zip(exact, reference, strict=True)):
+            others = [outputs[position] for outputs in disturbed]
+            self.expected.append(expect(e, r, others, inputs / max(1, r.numel())))
+        finite = [float(torch.isfinite(r).double().mean()) for r in reference if r.numel()]
+        worst = max((compare(x, x.reference).error for x in self.expected), default=0.0)
+        return {"usable": min(finite, default=1.0) > 0.99, "reference_error": _finite(worst)}
+
+    def _disturbances(
+        self, count: int, inputs: Sequence[torch.Tensor]
+    ) -> list[tuple[nn.Module, list[torch.Tensor]]]:
+        """`count` models with slightly moved weights, and factors that move the inputs; made once."""
+        eps = torch.finfo(self.dtype).eps
+        while len(self._moved) < count:
+            model = copy.deepcopy(self.exact_model)
+            for parameter in model.parameters():
+                parameter.mul_(_rounding(parameter, eps))
+            self._moved.append((model, [_rounding(t, eps) for t in inputs]))
+        return self._moved[:count]
+
+    def compare(self, outputs: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """Compare what lies in the readback arena; `outputs` are (offset, layout) pairs, shapes checked."""
+        assert self.readback is not None
+        results: list[Comparison] = []
+        for (offset, layout), wanted in zip(outputs, self.expected, strict=True):
+            actual = TensorLayout.from_json(layout).view(self.readback.memory, offset)
+            results.append(compare(wanted, actual))
+        worst = max(range(len(results)), key=lambda i: results[i].error)
+        detail = results[worst].detail
+        if detail and len(results) > 1:
+            detail = f"output {worst}: {detail}"
+        return {"error": _finite(results[worst].error), "detail": detail}
+
+    def audit(self, seeds: Sequence[int]) -> list[str]:
+        """What makes this task measure nothing; see `kernelbench.evaluator.audit`."""
+        draws = []
+        for seed in seeds:
+            own = families.rewrite(self._tensors(seed), self.domains, "task", Draws(seed))
+            draws.append([tensor.clone() for tensor in own])
+        return audit(self.model, draws, lambda inputs: self._reference(self.model, inputs, 0))
+
+    def needed_share(self, slot: int, probes: int) -> float:
+        """The share of the input bytes that the outputs depend on, by disturbing `probes` parts of each input.
+
+        For tasks that by design read only a part (a slice, a gather), so that a fast kernel for one is
+        not called implausible.
+        """
+        tensors = [t.clone() for t in self.slots[slot]]
+        before = self._reference(self.model, tensors, 0)
+        needed = total = 0.0
+        for tensor in tensors:
+            flat = tensor.view(-1) if tensor.is_contiguous() else None
+            size = tensor.numel() * tensor.element_size()
+            total += size
+            if flat is None or not tensor.is_floating_point():
+                needed += size
+                continue
+            for part in flat.chunk(probes):
+                kept = part.clone()
+                part.add_(1.0)
+                after = self._reference(self.model, tensors, 0)
+                part.copy_(kept)
+                changed = any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+                needed += part.numel() * part.element_size() * changed
+        return needed / total if total else 0.0
+
+
+def _rounding(tensor: torch.Tensor, eps: float) -> torch.Tensor:
+    """Factors 1 ± eps/2, at random: as far as rounding an element once may move it."""
+    if not tensor.is_floating_point():
+        return torch.ones((), dtype=tensor.dtype)
+    return torch.empty_like(tensor).bernoulli_(0.5).mul_(eps).add_(1 - eps / 2)
+
+
+def _vary_weights(model: nn.Module) -> None:
+    """Move constant weights (affine ones and zeros, running statistics) off their defaults.
+
+    Otherwise a kernel that ignores them would go unnoticed.
+    """
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            if not tensor.is_floating_point() or tensor.numel() == 0:
+                continue
+            if name.endswith("running_var"):
+                tensor.uniform_(0.5, 1.5)
+            elif name.endswith("running_mean"):
+                tensor.normal_(0, 0.2)
+            elif name in dict(model.named_parameters()) and bool((tensor == tensor.flatten()[0]).all()):
+                tensor.add_(torch.randn_like(tensor) * 0.2)
+
+
+def _finite(value: float) -> float | None:
+    return value if value < float("inf") else None
+
+
+def serve(channel: Channel) -> None:
+    """The oracle's main loop. A failing task answers {"error": …}; the judge makes a TaskError of it."""
+    torch.set_grad_enabled(False)
+    oracle: Oracle | None = None
+    while True:
+        message, fds = channel.receive_json()
+        do = message.pop("do")
+        try:
+            if do == "load":
+                oracle = Oracle(message["source"], message["lane"], message["seed"], message["vary_weights"])
+                with os.fdopen(fds[0], "wb") as file:
+                    file.write(oracle.setup())
+                answer: Any = oracle.describe()
+            else:
+                assert oracle is not None
+                if do == "attach":
+                    message |= {"inputs_fd": fds[0], "readback_fd": fds[1]}
+                answer = getattr(oracle, do)(**message)
+        except Exception as error:  # noqa: BLE001 - task code may raise anything
+            answer = {"error_type": type(error).__name__, "error_text": str(error)[:2000]}
+        channel.send_json({"answer": answer})

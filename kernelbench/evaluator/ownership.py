@@ -1,0 +1,46 @@
+"""How much of a forward call is spent in the candidate's own kernels rather than in torch's operators."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# Operators that make or reshape tensors without computing anything.
+_FREE = {"empty", "empty_like", "empty_strided", "new_empty", "view", "_unsafe_view", "reshape", "as_strided",
+         "transpose", "permute", "t", "slice", "select", "unsqueeze", "squeeze", "expand", "detach", "alias",
+         "unbind", "split", "split_with_sizes", "chunk"}  # fmt: skip
+
+
+class _OperatorClock(TorchDispatchMode):
+    """Sums the time spent inside ATen operators, from whichever language they were called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        start = time.perf_counter()
+        result = func(*args, **(kwargs or {}))
+        namespace = func.namespace
+        if namespace in ("aten", "prims") and func._opname not in _FREE:
+            self.seconds += time.perf_counter() - start
+        return result
+
+
+def own_kernel_share(call: Callable[[], object], repeats: int = 3) -> float:
+    """The share, 0 to 1, of `call`'s time outside torch's own operators; the median of `repeats`.
+
+    Python overhead counts as the candidate's own unless the call spends (nearly) all its time in
+    operators. Measured in the candidate's process, so it is a report and not evidence.
+    """
+    shares = []
+    with torch.no_grad():
+        for _ in range(repeats):
+            with _OperatorClock() as clock:
+                start = time.perf_counter()
+                call()
+                total = time.perf_counter() - start
+            shares.append(max(0.0, 1.0 - clock.seconds / total))
+    return sorted(shares)[repeats // 2]

@@ -1,0 +1,262 @@
+"""The judge's hold on its workers: start, talk with deadlines, freeze, read their memory, kill."""
+
+import contextlib
+import ctypes
+import os
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from kernelbench.errors import InfrastructureError
+from kernelbench.evaluator import sandbox
+from kernelbench.evaluator.channel import Channel, ChannelClosed, ChannelTimeout
+from kernelbench.evaluator.protocol import Limits
+
+_LOOK_EVERY_S = 0.25  # at the number of processes of a tree that is being waited for
+_KEPT_OUTPUT = 8192
+_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CXX", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
+
+
+class WorkerDied(Exception):  # noqa: N818 - what happened, for the verdict
+    """The worker ended without an answer; `str()` says how."""
+
+
+class WorkerTimeout(Exception):  # noqa: N818
+    """The worker did not answer in time and was killed."""
+
+
+class Worker:
+    """One fenced process. Answers are read with a deadline; past it the whole tree is killed."""
+
+    def __init__(self, channel: Channel, stderr_fd: int, status_fd: int, scratch: Path, limits: Limits) -> None:
+        self.channel = channel
+        self.limits = limits
+        self.scratch = scratch
+        self._status_fd = status_fd
+        self._tail = bytearray()
+        self._drain = threading.Thread(target=self._keep_tail, args=(stderr_fd,), daemon=True)
+        self._drain.start()
+        if not select.select([status_fd], [], [], 30)[0]:
+            raise InfrastructureError("a worker did not start within 30 s", "is the machine out of memory?")
+        first = os.read(status_fd, 32)
+        if not first:
+            raise InfrastructureError("a worker could not be started", "run `kernelwright doctor`")
+        self.init_pid = int(first.split()[0])
+        self._rest = first.partition(b"\n")[2]
+        self._pid: int | None = None
+        self.alive = True
+        try:
+            self._pidfd = os.pidfd_open(self.init_pid)
+        except ProcessLookupError:
+            raise InfrastructureError("a worker ended at its start", "run `kernelwright doctor`") from None
+
+    @property
+    def pid(self) -> int:
+        """The worker proper: the first child of its init."""
+        if self._pid is None:
+            pids = sandbox.tree(self.init_pid)
+            if len(pids) < 2:
+                raise WorkerDied(self._how_it_ended())
+            self._pid = pids[1]
+        return self._pid
+
+    @property
+    def output(self) -> str:
+        """The end of what the worker printed."""
+        return self._tail.decode(errors="replace")
+
+    def request(self, message: dict[str, Any], timeout_s: float, fds: Sequence[int] = ()) -> bytes:
+        """Send `message` and return the answer. Raises WorkerDied or WorkerTimeout; then the tree is gone."""
+        try:
+            self.channel.send_json(message, fds)
+            return self._wait(timeout_s)
+        except ChannelClosed:
+            how = self._how_it_ended()
+            self.close()
+            raise WorkerDied(how) from None
+        except ChannelTimeout:
+            self.close()
+            raise WorkerTimeout(f"no answer to '{message['do']}' within {timeout_s:g} s") from None
+
+    def _wait(self, timeout_s: float) -> bytes:
+        deadline = time.monotonic() + timeout_s
+        while not select.select([self.channel.sock], [], [], _LOOK_EVERY_S)[0]:
+            if time.monotonic() > deadline:
+                raise ChannelTimeout
+            if len(sandbox.tree(self.init_pid)) > self.limits.processes:
+                self.close()
+                raise WorkerDied(f"more than {self.limits.processes} processes")
+        return self.channel.receive(max(deadline - time.monotonic(), 1.0))[0]
+
+    def freeze(self) -> None:
+        if self.alive and not sandbox.freeze(self.init_pid):
+            self.close()
+            raise WorkerDied("its processes could not be stopped")
+
+    def thaw(self) -> None:
+        if self.alive:
+            sandbox.thaw(self.init_pid)
+
+    def read(self, address: int, count: int, into: memoryview) -> None:
+        """Copy `count` bytes at `address` of the worker's memory. Raises WorkerDied when they cannot be read.
+
+        To be called while the worker is frozen: then nothing in it can change what is read.
+        """
+        libc = ctypes.CDLL(None, use_errno=True)
+        done = 0
+        target = ctypes.addressof(ctypes.c_char.from_buffer(into))
+        while done < count:
+            local = (ctypes.c_size_t * 2)(target + done, count - done)
+            remote = (ctypes.c_size_t * 2)(address + done, count - done)
+            libc.process_vm_readv.restype = ctypes.c_ssize_t
+            got = libc.process_vm_readv(self.pid, local, 1, remote, 1, 0)
+            if got <= 0:
+                raise WorkerDied(f"its output memory cannot be read: {os.strerror(ctypes.get_errno())}")
+            done += got
+
+    def _how_it_ended(self) -> str:
+        status = self._rest
+        with contextlib.suppress(OSError):
+            if not status and select.select([self._status_fd], [], [], 5)[0]:
+                status = os.read(self._status_fd, 32)
+        if not status.strip():
+            return "it was killed"
+        code = int(status.split()[0])
+        if code < 0:
+            name = _signal_name(-code)
+            hint = " (out of memory?)" if name == "SIGKILL" else ""
+            return f"killed by {name}{hint}"
+        self._drain.join(timeout=1)
+        last = [line for line in self.output.strip().splitlines() if line.strip()]
+        return f"exited with status {code}" + (f": {last[-1][:500]}" if code and last else "")
+
+    def _keep_tail(self, fd: int) -> None:
+        with contextlib.suppress(OSError):
+            while data := os.read(fd, 1 << 16):
+                self._tail += data
+                del self._tail[:-_KEPT_OUTPUT]
+        os.close(fd)
+
+    def close(self) -> None:
+        """Kill the whole tree and remove the scratch folder. Idempotent."""
+        if not self.alive:
+            return
+        self.alive = False
+        if not select.select([self._pidfd], [], [], 0)[0]:  # else its pid may be another process's by now
+            sandbox.kill(self.init_pid)
+        os.close(self._pidfd)
+        self.channel.close()
+        os.close(self._status_fd)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _signal_name(number: int) -> str:
+    import signal
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+class WorkerPool:
+    """The zygote and the workers forked from it."""
+
+    def __init__(self, *, threads: int, cache: Path, limits: Limits) -> None:
+        self.limits = limits
+        self.cache = cache
+        self.threads = threads
+        self.cache.mkdir(parents=True, exist_ok=True)
+        self._workers: list[Worker] = []
+        self._base = Path(tempfile.mkdtemp(prefix="kernelwright-"))
+        self._base.chmod(0o711)
+        ours, theirs = socket.socketpair()
+        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        environment |= {
+            "OMP_NUM_THREADS": str(threads),
+            "OMP_PROC_BIND": "close",
+            "OPENBLAS_NUM_THREADS": "1",
+            "KERNELWRIGHT_CACHE": str(cache / "build"),
+            "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            "HOME": str(self._base),
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TRITON_INTERPRET": "1",
+        }
+        build = cache / "build"
+        build.mkdir(exist_ok=True)
+        sandbox.give(build, "builder")
+        command = [sys.executable, "-m", "kernelbench.evaluator.zygote", str(theirs.fileno())]
+        self._zygote = subprocess.Popen(
+            command, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, cwd=self._base
+        )
+        theirs.close()
+        self._channel = Channel(ours)
+        self._ready = False
+
+    def start(self, role: str, entry: str) -> Worker:
+        """A new worker that runs `entry` ("module:function") behind the fence of its `role`."""
+        if not self._ready:
+            self._await_zygote()
+        scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self._base))
+        sandbox.give(scratch, role)
+        ours, theirs = socket.socketpair()
+        stderr_r, stderr_w = os.pipe()
+        status_r, status_w = os.pipe()
+        fence = sandbox.Fence(
+            role=role,
+            scratch=str(scratch),
+            memory_bytes=self.limits.memory_bytes * (4 if role == "oracle" else 1),
+            file_bytes=self.limits.file_bytes,
+            processes=self.limits.processes,
+        )
+        try:
+            request = {"entry": entry, "fence": fence.to_json()}
+            self._channel.send_json(request, [theirs.fileno(), stderr_w, status_w])
+        except ChannelClosed:
+            raise InfrastructureError("the fork server died", "run `kernelwright doctor`") from None
+        finally:
+            theirs.close()
+            os.close(stderr_w)
+            os.close(status_w)
+        worker = Worker(Channel(ours), stderr_r, status_r, scratch, self.limits)
+        self._workers = [w for w in self._workers if w.alive] + [worker]
+        return worker
+
+    def _await_zygote(self) -> None:
+        try:
+            self._channel.receive_json(timeout_s=120)
+        except (ChannelClosed, ChannelTimeout):
+            raise InfrastructureError(
+                "the fork server did not start", "does `python -c 'import torch'` work in this environment?"
+            ) from None
+        self._ready = True
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.close()
+        self._channel.close()
+        self._zygote.kill()
+        self._zygote.wait()
+        shutil.rmtree(self._base, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

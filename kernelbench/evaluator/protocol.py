@@ -1,0 +1,36 @@
+"""How an evaluation is carried out: the numbers of the measurement protocol and the limits it enforces."""
+
+from typing import Literal
+
+from kernelbench.records import Record
+
+
+class Protocol(Record):
+    """Timing: blocks of N and 2N calls, candidate and baselines alternating.
+
+    The time per call is (T(2N) - T(N)) / N, so that what a block costs once (waking the process,
+    the message, the first cache misses) drops out.
+    """
+
+    rounds: int = 12  # ratios that the interval rests on
+    block_s: float = 0.04  # what a block of N calls should take at least
+    max_calls: int = 32  # N at most
+    inputs_bytes: int = 1 << 30  # all input slots together
+    outputs_bytes: int = 1 << 30  # outputs a worker keeps until the block ends
+    caches: Literal["cold", "hot"] = "cold"
+    verified_blocks: int = 3  # timed blocks, chosen in secret, whose outputs are checked too
+    families: tuple[str, ...] = ("task", "task", "zero_centred", "heavy_tailed", "needle", "edge", "perturbed")
+    timing_s: float = 20.0  # fewer rounds, but never fewer than min_rounds, when a task is slow
+    min_rounds: int = 5
+
+
+class Limits(Record):
+    """What no worker may exceed. Past a time limit its whole process tree is killed."""
+
+    build_s: float = 180.0
+    load_s: float = 60.0
+    call_s: float = 30.0  # one forward call; a block gets this for each of its calls, and at most 4x
+    compile_s: float = 300.0  # the torch.compile baseline
+    memory_bytes: int = 8 << 30
+    processes: int = 256
+    file_bytes: int = 4 << 30

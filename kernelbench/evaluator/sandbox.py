@@ -1,0 +1,205 @@
+"""What fences a worker in, layer by layer, and how its whole process tree is stopped and killed.
+
+A layer that this machine denies is left out and reported, never assumed. What remains possible with
+all layers on: reading any file that is readable for everybody (the reference among them), writing
+where everybody may write, and using the CPU time of the machine until a limit ends it. Mount
+namespaces, Landlock and seccomp, which close these, are not applied yet.
+"""
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelbench.records import Layer
+
+_CLONE_NEWUSER, _CLONE_NEWPID = 0x10000000, 0x20000000
+_CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
+_PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG = 38, 36, 1
+_UIDS = {"builder": 64001, "candidate": 64002}
+
+_NAMESPACES = {
+    "pid_namespace": (_CLONE_NEWPID, "killing the first process kills every descendant, however it forked"),
+    "network_namespace": (_CLONE_NEWNET, "no network but an unconfigured loopback"),
+    "ipc_namespace": (_CLONE_NEWIPC, "no System V shared memory or message queues of other processes"),
+}
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Fence:
+    """What a worker is started with; made by the judge, applied in the worker before its first line."""
+
+    role: str  # oracle, builder, baseline, candidate
+    scratch: str  # its working and temporary folder
+    memory_bytes: int
+    file_bytes: int
+    processes: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def unshare_namespaces(trusted: bool) -> None:
+    """Give the children of this process namespaces of their own, as far as allowed.
+
+    Trusted roles (oracle, baseline) keep the network and IPC: they run the user's own task.
+    """
+    libc = _libc()
+    if os.getuid() != 0:
+        uid, gid = os.getuid(), os.getgid()
+        if libc.unshare(_CLONE_NEWUSER) != 0:
+            return
+        with contextlib.suppress(OSError):
+            Path("/proc/self/setgroups").write_text("deny")
+            Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+            Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    for name, (flag, _) in _NAMESPACES.items():
+        if not trusted or name == "pid_namespace":
+            libc.unshare(flag)
+
+
+def become_subreaper() -> None:
+    """Orphans of this process's tree are handed to it, so that none leaves the tree."""
+    _libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def die_with_parent() -> None:
+    _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def distinct_uid(role: str) -> int | None:
+    """The user id that `role` runs under, or None where it stays the judge's own."""
+    if os.getuid() != 0 or role not in _UIDS or not _readable_for_all():
+        return None
+    return _UIDS[role]
+
+
+def _readable_for_all() -> bool:
+    """Whether another user can read the interpreter, its packages and this package."""
+    for start in {Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parent}:
+        for folder in (start, *start.parents):
+            if not folder.stat().st_mode & stat.S_IXOTH:
+                return False
+    return True
+
+
+def apply(fence: Fence) -> None:
+    """Fence in this process for good. Called in the worker, after fork, before any task or candidate code."""
+    limits = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_FSIZE: fence.file_bytes,
+        resource.RLIMIT_DATA: fence.memory_bytes,
+        resource.RLIMIT_NOFILE: 1024,
+    }
+    uid = distinct_uid(fence.role)
+    if uid is not None:
+        limits[resource.RLIMIT_NPROC] = fence.processes
+    for kind, value in limits.items():
+        hard = resource.getrlimit(kind)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (value, value))
+    os.chdir(fence.scratch)
+    os.environ.update(HOME=fence.scratch, TMPDIR=fence.scratch, TRITON_CACHE_DIR=f"{fence.scratch}/triton")
+    if uid is not None:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def give(path: Path, role: str) -> None:
+    """Make `path` the property of the user that `role` runs under."""
+    uid = distinct_uid(role)
+    if uid is not None:
+        os.chown(path, uid, uid)
+
+
+def layers() -> tuple[Layer, ...]:
+    """Each layer as it is on this machine, found by trying it in a child process."""
+    found = [_probe_namespace(name, flag, why) for name, (flag, why) in _NAMESPACES.items()]
+    if os.getuid() != 0:
+        uid_why = "only root can give workers another user id; they share the judge's"
+    elif not _readable_for_all():
+        uid_why = f"{sys.prefix} or this package lies in a folder that other users cannot enter"
+    else:
+        uid_why = "builder and candidate run as other users than the judge and the build cache's owner"
+    found.append(Layer(name="distinct_uid", on=distinct_uid("candidate") is not None, why=uid_why))
+    found.append(Layer(name="no_new_privs", on=True, why="set-uid programs give nothing"))
+    found.append(Layer(name="rlimits", on=True, why="memory, file size, descriptors; processes are counted too"))
+    for name in ("mount_namespace", "landlock", "seccomp"):
+        found.append(Layer(name=name, on=False, why="not implemented yet: the file system is not fenced"))
+    return tuple(found)
+
+
+def _probe_namespace(name: str, flag: int, why: str) -> Layer:
+    flag |= 0 if os.getuid() == 0 else _CLONE_NEWUSER
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if _libc().unshare(flag) == 0 else ctypes.get_errno())
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return Layer(name=name, on=code == 0, why=why if code == 0 else f"unshare: {os.strerror(code)}")
+
+
+def tree(root: int) -> list[int]:
+    """`root` and all its descendants that are alive, parents first."""
+    found = [root]
+    for pid in found:
+        for task in _tasks(pid):
+            with contextlib.suppress(OSError):
+                found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+    return found
+
+
+def _tasks(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+
+
+def freeze(root: int, timeout_s: float = 2.0) -> bool:
+    """Stop every thread of the tree; True once all of them stand still."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        pids = tree(root)
+        for pid in pids:
+            _signal(pid, signal.SIGSTOP)
+        # A process that forked while we looked shows up in the next look.
+        if all(state in "TtZX" for pid in pids for state in _states(pid)) and tree(root) == pids:
+            return True
+    return False
+
+
+def thaw(root: int) -> None:
+    for pid in tree(root):
+        _signal(pid, signal.SIGCONT)
+
+
+def kill(root: int) -> None:
+    """End the tree. With a PID namespace the first signal does it; without, stop first, then kill."""
+    freeze(root, timeout_s=0.5)
+    for pid in reversed(tree(root)):
+        _signal(pid, signal.SIGKILL)
+
+
+def _states(pid: int) -> Iterator[str]:
+    for task in _tasks(pid):
+        with contextlib.suppress(OSError, IndexError):
+            yield Path(f"/proc/{pid}/task/{task}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)

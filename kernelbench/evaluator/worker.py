@@ -1,0 +1,194 @@
+"""The worker program: runs the candidate, or the reference as a baseline, call by call.
+
+It knows no seeds, no expected outputs and no tolerance. Verification and timing are the same request,
+a block of calls on slots of the input arena; the answer says where in this process's memory the
+outputs lie, and the judge reads them there after stopping the process.
+"""
+
+import os
+import pickle
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from kernelbench.evaluator.channel import Channel
+from kernelbench.evaluator.layout import DTYPES, MAX_DIMS, Arena, SlotLayout, TensorLayout, pack_outputs
+from kernelbench.evaluator.loading import LANES, import_source, load_weights
+from kernelbench.evaluator.ownership import own_kernel_share
+
+DONE, FAILED = b"D", b"F"
+
+
+class BadOutput(Exception):  # noqa: N818
+    """`forward` returned something that is not a dense CPU tensor of a known dtype, or tuples of such."""
+
+
+class Runner:
+    def __init__(self) -> None:
+        self.model: Any = None
+        self.slots: list[list[Any]] = []
+        self.kept: list[list[torch.Tensor]] = []
+
+    def load(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Import, construct, give weights, map the inputs. Reports the stage that it is in when it fails."""
+        setup_fd, inputs_fd = fds
+        with os.fdopen(setup_fd, "rb") as file:
+            file.seek(0)
+            setup = pickle.load(file)  # noqa: S301 - written by the oracle, for us
+        stage = "import"
+        try:
+            # INLINE
+            module = import_source(message["source"], message["module"], Path.cwd())
+            stage = "class"
+            constructor = getattr(module, message["class"])
+            stage = "construct"
+            torch.manual_seed(setup["seed"])
+            model = constructor(*setup["init"])
+            if not isinstance(model, nn.Module):
+                raise TypeError(f"{message['class']} is not an nn.Module")
+            model = model.to(LANES[setup["lane"]])
+            stage = "weights"
+            weights = load_weights(model, setup["state"])
+        except BaseException as error:  # noqa: BLE001 - SystemExit too: it is the candidate's doing
+            return {"ok": False, "stage": stage, "error": _describe(error), "build": _is_build_error(error)}
+        self.model = model
+        layout = SlotLayout(tuple(TensorLayout.from_json(t) for t in message["layout"]))
+        arena = Arena(inputs_fd, layout.slot_bytes * message["slots"])
+        tensors = [layout.views(arena, slot) for slot in range(message["slots"])]
+        self.slots = [pytree.tree_unflatten(_fill(setup["leaves"], t), setup["spec"]) for t in tensors]
+        return {"ok": True, "weights": weights}
+
+    def compile(self) -> dict[str, Any]:
+        """Replace the model by its torch.compile version and make it compile now."""
+        try:
+            self.model = torch.compile(self.model)
+            self._call(0, None)
+            self._call(0, None)
+        except Exception as error:  # noqa: BLE001 - a task that Inductor cannot do has no such baseline
+            return {"ok": False, "error": _describe(error)}
+        return {"ok": True}
+
+    def prepare(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Before a block: let the last outputs go and poison the memory that the next ones will get."""
+        self.kept = []
+        layouts = [TensorLayout.from_json(t) for t in message["outputs"]]
+        poison = [
+            torch.empty(t.shape, dtype=getattr(torch, t.dtype)) for _ in range(message["calls"]) for t in layouts
+        ]
+        for tensor in poison:
+            tensor.view(-1).view(torch.uint8).fill_(0xFF)  # NaN in every floating dtype, -1 in every integer
+        return {"ok": True}
+
+    def run(self, message: dict[str, Any]) -> bytes:
+        """One block. Outputs stay alive until the next block begins."""
+        seeds = message["seeds"]
+        try:
+            kept = [self._call(slot, seed) for slot, seed in zip(message["slots"], seeds, strict=True)]
+            self.kept = kept
+            return DONE + pack_outputs(kept)
+        except BaseException as error:  # noqa: BLE001 - whatever the candidate raises is its verdict
+            kind = b"O" if isinstance(error, BadOutput) else b"R"
+            return FAILED + kind + _describe(error).encode()[:8192]
+
+    def _call(self, slot: int, seed: int | None) -> list[torch.Tensor]:
+        if seed is not None:
+            torch.manual_seed(seed)
+        outputs = self.model(*self.slots[slot])
+        return [outputs] if type(outputs) is torch.Tensor and _plain(outputs) else _flatten(outputs)
+
+    def trace(self, slot: int) -> dict[str, Any]:
+        try:
+            return {"share": own_kernel_share(lambda: self.model(*self.slots[slot]))}
+        except Exception:  # noqa: BLE001 - a model that cannot be traced has no known share
+            return {"share": None}
+
+
+def serve(channel: Channel) -> None:
+    """The worker's main loop; ends with the judge's end of the socket."""
+    torch.set_grad_enabled(False)
+    runner = Runner()
+    while True:
+        message, fds = channel.receive_json()
+        match message["do"]:
+            case "run":
+                channel.send(runner.run(message))
+            case "prepare":
+                channel.send_json(runner.prepare(message))
+            case "load":
+                channel.send_json(runner.load(message, fds))
+            case "compile":
+                channel.send_json(runner.compile())
+            case "trace":
+                channel.send_json(runner.trace(message["slot"]))
+
+
+def build(channel: Channel) -> None:
+    """The builder: load the candidate and call it once, so that all it compiles ends up in the cache.
+
+    What the call itself raises is left to the candidate's own run to show, unless a build failed.
+    """
+    torch.set_grad_enabled(False)
+    runner = Runner()
+    message, fds = channel.receive_json()
+    started = time.monotonic()
+    answer = runner.load(message, fds)
+    if answer["ok"]:
+        try:
+            runner._call(0, None)
+        except BaseException as error:  # noqa: BLE001
+            if _is_build_error(error):
+                answer = {"ok": False, "stage": "call", "error": _describe(error), "build": True}
+    channel.send_json({**answer, "seconds": time.monotonic() - started})
+
+
+def _fill(leaves: list[Any], tensors: list[torch.Tensor]) -> list[Any]:
+    """The flattened inputs: `leaves` holds constants, and None wherever a tensor belongs."""
+    rest = iter(tensors)
+    return [next(rest) if is_tensor else value for is_tensor, value in leaves]
+
+
+def _plain(tensor: torch.Tensor) -> bool:
+    return (
+        tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+        and not (tensor.is_conj() or tensor.is_neg() or tensor.is_quantized)
+        and str(tensor.dtype).removeprefix("torch.") in DTYPES
+        and tensor.dim() <= MAX_DIMS
+    )
+
+
+def _flatten(outputs: object) -> list[torch.Tensor]:
+    leaves = pytree.tree_leaves(outputs)
+    result = []
+    for leaf in leaves:
+        if not isinstance(leaf, torch.Tensor):
+            raise BadOutput(f"an output is not a tensor but {type(leaf).__name__}")
+        if leaf.device.type != "cpu":
+            raise BadOutput(f"an output is on device {leaf.device}, not cpu")
+        plain = torch.Tensor.resolve_neg(torch.Tensor.resolve_conj(leaf))
+        if not _plain(plain):
+            raise BadOutput(f"an output is not a dense tensor of a known dtype: {leaf.dtype}, {leaf.layout}")
+        result.append(plain)
+    if not result:
+        raise BadOutput("there is no output")
+    return result
+
+
+def _is_build_error(error: BaseException) -> bool:
+    from kernelbench.jit import BuildError
+
+    return isinstance(error, (BuildError, SyntaxError))
+
+
+def _describe(error: BaseException) -> str:
+    """Type and message, and the innermost line of the candidate's file that it came from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    here = str(Path.cwd())
+    line = next((f.lineno for f in reversed(frames) if f.filename.startswith(here)), None)
+    where = f" (line {line})" if line else ""
+    return f"{type(error).__name__}: {str(error)[:6000]}{where}"

@@ -1,0 +1,130 @@
+"""Finished builds by content key: built once however many processes ask, whole or not there at all.
+
+A build happens in a private folder beside its entry and becomes the entry by one rename, so that a
+killed build leaves rubbish but never a broken entry; the next builder of that key removes the rubbish.
+The lock is an flock: it goes with the process that held it, a leftover lock file means nothing.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from kernelbench.jit.errors import BuildError
+
+LAYOUT = "1"  # part of every key: raise it when what an entry holds changes
+
+
+def default_folder() -> Path:
+    """KERNELWRIGHT_CACHE, or ~/.cache/kernelwright/build."""
+    named = os.environ.get("KERNELWRIGHT_CACHE")
+    return Path(named).absolute() if named else Path.home() / ".cache" / "kernelwright" / "build"
+
+
+def content_key(*parts: str) -> str:
+    """A hash of the parts, each with its length, so that no two lists of parts run together."""
+    digest = hashlib.sha256()
+    for part in (LAYOUT, *parts):
+        data = part.encode(errors="surrogateescape")
+        digest.update(b"%d:" % len(data) + data)
+    return digest.hexdigest()[:40]
+
+
+class BuildCache:
+    """A folder of entries; an entry is a folder that is never changed once it is there."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or default_folder()
+
+    def entry(self, key: str) -> Path:
+        return self.folder / key[:2] / key
+
+    def get_or_build(self, key: str, build: Callable[[Path], None], wait_s: float) -> Path:
+        """The entry of `key`, made by `build(workspace)` if there is none; an exception leaves no entry.
+
+        Waits at most `wait_s` for another process that builds the same key. Raises BuildError when
+        that is over, or when there is no entry and the folder cannot be written.
+        """
+        entry = self.entry(key)
+        if entry.is_dir():
+            return entry
+        lock = entry.with_name(f"{key}.lock")
+        try:
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            if entry.is_dir():
+                return entry
+            raise BuildError(
+                f"the build cache {self.folder} has no such build and cannot be written "
+                f"({error.strerror}); set KERNELWRIGHT_CACHE to a writable folder"
+            ) from error
+        with _held(descriptor, lock, wait_s):
+            if not entry.is_dir():
+                self._build(entry, build)
+            # Whoever still waits on the lock finds the entry; only a failed build must keep its lock
+            # file, for a waiter builds next and must not meet a second builder.
+            with suppress(OSError):
+                lock.unlink()
+        return entry
+
+    def _build(self, entry: Path, build: Callable[[Path], None]) -> None:
+        for rubbish in entry.parent.glob(f"{entry.name}.tmp-*"):  # we hold the lock: its maker is dead
+            shutil.rmtree(rubbish, ignore_errors=True)
+        try:
+            workspace = Path(tempfile.mkdtemp(prefix=f"{entry.name}.tmp-", dir=entry.parent))
+        except OSError as error:
+            raise BuildError(f"the build cache {self.folder} cannot be written ({error.strerror})") from error
+        try:
+            build(workspace)
+            workspace.chmod(0o755)
+            try:
+                workspace.rename(entry)
+            except OSError:
+                if not entry.is_dir():
+                    raise
+        finally:
+            shutil.rmtree(workspace, ignore_errors=True)
+
+    def trim(self, keep: int) -> None:
+        """Removes all but the `keep` entries used last (see `touch`). For folders of few, large entries."""
+        entries = sorted(self.folder.glob("??/" + "?" * 40), key=_modified, reverse=True)
+        for entry in entries[keep:]:
+            shutil.rmtree(entry, ignore_errors=True)
+
+    @staticmethod
+    def touch(entry: Path) -> None:
+        """Marks an entry as used now."""
+        with suppress(OSError):
+            os.utime(entry)
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+@contextmanager
+def _held(descriptor: int, lock: Path, wait_s: float) -> Iterator[None]:
+    try:
+        deadline = time.monotonic() + wait_s
+        pause_s = 0.005
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise BuildError(f"another process holds {lock} for more than {wait_s:.0f} s") from None
+                time.sleep(pause_s)
+                pause_s = min(0.1, pause_s * 1.5)
+        yield
+    finally:
+        os.close(descriptor)

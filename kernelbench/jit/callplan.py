@@ -1,0 +1,98 @@
+"""The Python function behind `lib.softmax`: one generated test for the usual arguments, then the C call.
+
+A call from a hot loop costs as much as a small kernel, so the checks of all parameters are written into
+one expression per function, which saves half the time of calling a converter for each (see
+`arguments`). Whatever that expression does not accept goes through the converters, which either accept
+it after all (a numpy integer) or raise the ArgumentError.
+"""
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from kernelbench.jit.arguments import DTYPES, PLAIN, converter, integer_range
+from kernelbench.jit.errors import ArgumentError
+from kernelbench.jit.signature import INTEGERS, Parameter, Signature
+
+_C_TYPES: dict[str, Any] = {
+    "void": None,
+    "bool": ctypes.c_bool,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+    **{name: getattr(ctypes, f"c_{name}") for name in INTEGERS},
+}
+
+
+def bind(signature: Signature, foreign: Any) -> Callable[..., Any]:
+    """A function that checks its arguments and calls `foreign`, a function of a ctypes library.
+
+    It raises ArgumentError before the call, and returns None or the C function's scalar.
+    """
+    if signature.problem:
+        return _named(_unusable(signature), signature)
+    foreign.argtypes = [ctypes.c_void_p if p.pointer else _C_TYPES[p.type] for p in signature.parameters]
+    foreign.restype = _C_TYPES[signature.returns]
+    names: dict[str, Any] = {"foreign": foreign, "checked": _checked(signature, foreign), "plain": PLAIN}
+    for index, parameter in enumerate(signature.parameters):
+        if parameter.pointer and parameter.type in DTYPES:
+            names[f"dtypes{index}"] = DTYPES[parameter.type]
+    exec(_plan(signature.parameters), names)  # the text holds nothing of the candidate's
+    return _named(names["call"], signature)
+
+
+def _plan(parameters: tuple[Parameter, ...]) -> str:
+    tests = " and ".join(_test(p, i) for i, p in enumerate(parameters)) or "True"
+    passed = ", ".join(f"p{i}" if p.pointer else f"a{i}" for i, p in enumerate(parameters))
+    unpack = "".join(f"a{i}, " for i in range(len(parameters)))
+    return f"""
+def call(*arguments):
+    if len(arguments) == {len(parameters)}:
+        {f"{unpack}= arguments" if unpack else "pass"}
+        try:
+            usual = {tests}
+        except RuntimeError:  # a tensor without memory, such as a sparse one
+            usual = False
+        if usual:
+            return foreign({passed})
+    return checked(arguments)
+"""
+
+
+def _test(parameter: Parameter, index: int) -> str:
+    """An expression that is true for the usual argument; a pointer's sets `p<index>` to the address."""
+    a = f"a{index}"
+    if parameter.pointer:
+        dtype = f"{a}.dtype in dtypes{index} and " if parameter.type in DTYPES else ""
+        conjugate = f"not {a}.is_conj() and " if parameter.type in ("void", "complex64", "complex128") else ""
+        return (
+            f"type({a}) in plain and {dtype}{a}.is_cpu and {a}.is_contiguous() and not {a}.is_neg() and "
+            f"{conjugate}((p{index} := {a}.data_ptr()) or not {a}.numel())"
+        )
+    if parameter.type in INTEGERS:
+        low, high = integer_range(parameter.type)
+        return f"type({a}) is int and {low} <= {a} <= {high}"
+    return f"type({a}) is {'bool' if parameter.type == 'bool' else 'float'}"
+
+
+def _checked(signature: Signature, foreign: Any) -> Callable[[tuple[Any, ...]], Any]:
+    converters = tuple(converter(signature.name, parameter) for parameter in signature.parameters)
+
+    def call(arguments: tuple[Any, ...]) -> Any:
+        if len(arguments) != len(converters):
+            raise ArgumentError(f"{signature} takes {len(converters)} arguments, got {len(arguments)}")
+        return foreign(*[convert(value) for convert, value in zip(converters, arguments, strict=True)])
+
+    return call
+
+
+def _unusable(signature: Signature) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
+        raise ArgumentError(f"{signature.name} cannot be called from Python: {signature.problem}")
+
+    return call
+
+
+def _named(call: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
+    call.__name__ = call.__qualname__ = signature.name
+    call.__doc__ = str(signature)
+    return call

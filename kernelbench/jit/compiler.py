@@ -1,0 +1,88 @@
+"""The C++ compiler of this machine: which it is, what its builds depend on, and how it is run."""
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from kernelbench.errors import MissingPrerequisite
+from kernelbench.jit.errors import BuildError
+
+# Each makes the compiler read or write files that no key covers.
+_MEDDLING = frozenset(
+    "CPATH C_INCLUDE_PATH CPLUS_INCLUDE_PATH LIBRARY_PATH COMPILER_PATH GCC_EXEC_PREFIX "
+    "DEPENDENCIES_OUTPUT SUNPRO_DEPENDENCIES GCC_COMPARE_DEBUG".split()
+)
+_CPU_FIELDS = frozenset(
+    "vendor_id|cpu family|model|model name|stepping|flags|Features|CPU implementer|CPU architecture|"
+    "CPU variant|CPU part".split("|")
+)
+_DIAGNOSTICS = ("-fdiagnostics-color=never", "-fmax-errors=10")
+
+
+def command() -> tuple[str, ...]:
+    """The words that start the compiler: CXX, or g++. Raises MissingPrerequisite when there is none."""
+    words = shlex.split(os.environ.get("CXX", "")) or ["g++"]
+    found = shutil.which(words[0])
+    if found is None:
+        raise MissingPrerequisite(
+            f"no C++ compiler: {words[0]} is not on PATH",
+            "install g++ (Debian/Ubuntu: apt-get install g++) or set CXX",
+        )
+    return (found, *words[1:])
+
+
+def identity(words: tuple[str, ...]) -> str:
+    """What a build depends on besides source and flags: this compiler and, for -march=native, this CPU.
+
+    It is read from files, so that a process that may not start others can still find a finished build.
+    """
+    binary = Path(words[0]).resolve()
+    status = binary.stat()
+    return f"{' '.join(words)}\n{binary} {status.st_size} {status.st_mtime_ns}\n{_cpu()}"
+
+
+@cache
+def _cpu() -> str:
+    fields: list[str] = []
+    with Path("/proc/cpuinfo").open() as lines:
+        for line in lines:
+            if not line.strip():
+                break  # the cores that follow are the same
+            name, _, value = line.partition(":")
+            if name.strip() in _CPU_FIELDS:
+                fields.append(f"{name.strip()}={value.strip()}")
+    return "\n".join((os.uname().machine, *fields))
+
+
+def run(words: Sequence[str], folder: Path, timeout_s: float) -> None:
+    """Runs the compiler in `folder`, its temporary files included.
+
+    Raises BuildError when it fails or takes longer than `timeout_s`; its whole process group is killed then.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in _MEDDLING}
+    environment |= {"LC_ALL": "C", "TMPDIR": str(folder)}
+    process = subprocess.Popen(
+        [*words, *_DIAGNOSTICS],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        _, stderr = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"the compiler took longer than {timeout_s:g} s and was stopped") from None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    said = stderr.decode(errors="replace")
+    if process.returncode:
+        raise BuildError(f"{Path(words[0]).name} failed (exit status {process.returncode})", said)

@@ -1,0 +1,166 @@
+"""Gives candidates that call torch's `load_inline` our build cache, without a change to them.
+
+`install()` replaces `torch.utils.cpp_extension.load_inline`. C++ sources are then built by one compiler
+run with a precompiled torch/extension.h, and found again by content; CUDA and SYCL sources go to
+torch's own function. As there, no optimization flag is set unless the caller does so.
+"""
+
+import functools
+import hashlib
+import importlib.machinery
+import importlib.util
+import inspect
+import json
+import sys
+import sysconfig
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kernelbench.jit import compiler, flags, openmp, precompiled
+from kernelbench.jit.cache import BuildCache, content_key
+from kernelbench.jit.errors import BuildError
+
+TIMEOUT_S = 300.0
+_LIBRARY = "module.so"
+_HEADERS_LIMIT = 1000
+
+
+def install() -> None:
+    """Replaces `load_inline` in this process; a second call changes nothing."""
+    from torch.utils import cpp_extension
+
+    original = cpp_extension.load_inline
+    if hasattr(original, "kernelwright"):
+        return
+    parameters = inspect.signature(original)
+
+    @functools.wraps(original)
+    def load_inline(*positional: Any, **named: Any) -> Any:
+        bound = parameters.bind(*positional, **named)
+        bound.apply_defaults()
+        given = bound.arguments
+        if any(given.get(name) for name in ("cuda_sources", "sycl_sources", "with_cuda", "with_sycl")):
+            return original(*positional, **named)
+        path = build(given, BuildCache())
+        return load(given["name"], path, given["is_python_module"])
+
+    load_inline.kernelwright = True  # type: ignore[attr-defined]
+    cpp_extension.load_inline = load_inline
+
+
+def build(given: Mapping[str, Any], cache: BuildCache) -> Path:
+    """The extension module for these arguments of `load_inline` (all, with their defaults).
+
+    Raises BuildError on sources that do not compile and flags outside the allowlist,
+    MissingPrerequisite without a compiler.
+    """
+    import torch
+
+    name = given["name"]
+    if not (isinstance(name, str) and name.isidentifier()):
+        raise BuildError(f"load_inline: name must be a Python identifier, got {name!r}")
+    sources = _sources(given["cpp_sources"])
+    chosen = flags.check(given["extra_cflags"] or ())
+    flags.check_link(given["extra_ldflags"] or ())
+    includes = tuple(str(Path(folder).absolute()) for folder in given["extra_include_paths"] or ())
+    bindings = _bindings(given["functions"], given.get("with_pytorch_error_handling", True))
+    bare = bool(given.get("no_implicit_headers"))
+    words = compiler.command()
+    key = content_key(
+        "load_inline",
+        name,
+        json.dumps([sources, bindings, chosen, bare, [_folder_state(folder) for folder in includes]]),
+        f"torch {torch.__version__} python {sys.version} {sysconfig.get_config_var('SOABI')}",
+        compiler.identity(words),
+    )
+
+    def make(workspace: Path) -> None:
+        names = ["kernel.cpp"] if len(sources) == 1 else [f"kernel_{i}.cpp" for i in range(len(sources))]
+        for file, text in zip(names, sources, strict=True):
+            (workspace / file).write_text(text, errors="surrogateescape")
+        main = "".join(f'#include "{file}"\n' for file in names) + bindings
+        (workspace / "main.cpp").write_text(main)
+        include = tuple(part for folder in includes for part in ("-I", folder))
+        arguments = (*header, *include, f"-DTORCH_EXTENSION_NAME={name}", "-shared", "main.cpp")
+        compiler.run((*words, *options, *arguments, *_link_words(), "-o", _LIBRARY), workspace, TIMEOUT_S)
+
+    entry = cache.entry(key)
+    if not entry.is_dir():
+        options = (*_base_options(), *chosen)
+        header = () if bare else precompiled.header_words(words, options, torch.__version__, cache)
+        entry = cache.get_or_build(key, make, wait_s=TIMEOUT_S + 10)
+    return entry / _LIBRARY
+
+
+def _base_options() -> tuple[str, ...]:
+    """torch's own compiler options for a C++ extension."""
+    from torch.utils import cpp_extension
+
+    folders = [*cpp_extension.include_paths(), sysconfig.get_path("include", scheme="posix_prefix")]
+    include = tuple(part for folder in folders for part in ("-isystem", folder))
+    return ("-DTORCH_API_INCLUDE_EXTENSION_H", "-fPIC", "-std=c++20", *include)
+
+
+def _link_words() -> tuple[str, ...]:
+    import torch
+
+    folder = Path(torch.__file__).parent / "lib"
+    libraries = ("-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python")
+    return (f"-L{folder}", *libraries, *openmp.link_words(openmp.torch_runtime()))
+
+
+def _sources(given: Any) -> list[str]:
+    sources = [given] if isinstance(given, str) else list(given)
+    if not all(isinstance(source, str) for source in sources):
+        raise BuildError("load_inline: cpp_sources must be a string or a list of strings")
+    return sources
+
+
+def _bindings(functions: Any, torch_errors: bool) -> str:
+    if functions is None:
+        return ""
+    if isinstance(functions, str):
+        functions = [functions]
+    documented = functions if isinstance(functions, Mapping) else _named_by_themselves(functions)
+    lines = []
+    for function, text in documented.items():
+        target = f"torch::wrap_pybind_function({function})" if torch_errors else function
+        lines.append(f"m.def({_literal(function)}, {target}, {_literal(text)});\n")
+    return "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n" + "".join(lines) + "}\n"
+
+
+def _named_by_themselves(functions: Any) -> dict[str, str]:
+    if not isinstance(functions, Iterable):
+        raise ValueError(f"Expected 'functions' to be a list or dict, but was {type(functions)}")
+    return {str(function): str(function) for function in functions}
+
+
+def _literal(text: object) -> str:
+    return json.dumps(str(text), ensure_ascii=False)
+
+
+def _folder_state(folder: str) -> list[str]:
+    """A hash for each file below an include folder, for what they hold is part of the build."""
+    files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+    if len(files) > _HEADERS_LIMIT:
+        raise BuildError(f"extra_include_paths: {folder} holds more than {_HEADERS_LIMIT} files")
+    return [folder, *(f"{file} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in files)]
+
+
+def load(name: str, path: Path, is_python_module: bool) -> ModuleType | str:
+    if not is_python_module:
+        import torch
+
+        torch.ops.load_library(str(path))
+        return str(path)
+    loader = importlib.machinery.ExtensionFileLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
+    try:
+        module = importlib.util.module_from_spec(spec)
+        loader.exec_module(module)
+    except ImportError as error:
+        raise BuildError(f"the built extension cannot be loaded: {error}") from error
+    return module

@@ -1,0 +1,100 @@
+"""`compile_cpp`: C++ source with extern "C" functions -> a library whose functions take tensors."""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from kernelbench.jit import compiler, flags, openmp
+from kernelbench.jit.cache import BuildCache, content_key
+from kernelbench.jit.errors import BuildError
+from kernelbench.jit.signature import Signature, parse
+
+SOURCE_NAME = "kernel.cpp"
+LIBRARY_NAME = "kernel.so"
+
+# Without -Bsymbolic a kernel's call to its own `softmax` may land in another library's; without
+# -fno-gnu-unique the template statics of two candidates are one object.
+_BUILD = ("-shared", "-fPIC", "-fno-gnu-unique", "-Wl,-Bsymbolic", "-Wl,-z,defs", "-MMD", "-MF", "includes.d")
+
+
+class CppLibrary:
+    """A loaded shared object; each of its extern "C" functions is an attribute (see `dir(lib)`)."""
+
+    def __init__(self, path: Path, signatures: dict[str, Signature]) -> None:
+        from kernelbench.jit.callplan import bind
+
+        try:
+            loaded = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise BuildError(f"the built library cannot be loaded: {error}") from error
+        self._path = path
+        # A declaration is not a definition: only what the library exports is there to be called.
+        self._functions = {
+            name: bind(s, loaded[name]) for name, s in signatures.items() if hasattr(loaded, name)
+        }
+        if not self._functions:
+            raise BuildError('the library exports no extern "C" function')
+        self.__dict__.update(self._functions)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        raise AttributeError(
+            f'no extern "C" function {name!r}; there are: {", ".join(sorted(self._functions))}'
+        )
+
+    def __repr__(self) -> str:
+        return f"CppLibrary({self._path}: {', '.join(sorted(self._functions))})"
+
+
+def compile_cpp(source: str, flags: Sequence[str] = (), *, timeout_s: float = 120.0) -> CppLibrary:
+    """Builds `source` with g++ (or CXX), unless that was done before, and loads it.
+
+    `flags` come after the defaults `-O3 -march=native -fopenmp -std=c++17 -fno-math-errno
+    -fno-trapping-math` and must be on the allowlist of `kernelbench.jit.flags`. Only headers of the
+    compiler itself may be included. Raises BuildError (source, flags, cache folder, `timeout_s` over)
+    and MissingPrerequisite (no compiler).
+    """
+    path, signatures = build(source, flags, BuildCache(), timeout_s)
+    return CppLibrary(path, signatures)
+
+
+def build(
+    source: str, extra: Sequence[str], cache: BuildCache, timeout_s: float
+) -> tuple[Path, dict[str, Signature]]:
+    """The path of the finished library and the signatures of its functions; does not load it."""
+    if not isinstance(source, str):
+        raise BuildError(f"source must be a string of C++, got {type(source).__name__}")
+    chosen = flags.check(extra)
+    signatures = parse(source, flags.defines(chosen))
+    if not signatures:
+        raise BuildError('the source has no extern "C" function to call')
+    words = compiler.command()
+    runtime = openmp.torch_runtime()
+    options = (*flags.DEFAULT, *chosen)
+    link = openmp.link_words(runtime)
+    key = content_key(
+        "c++", source, " ".join((*options, *_BUILD)), _runtime_name(runtime), compiler.identity(words)
+    )
+
+    def make(workspace: Path) -> None:
+        (workspace / SOURCE_NAME).write_text(source, errors="surrogateescape")
+        compiler.run(
+            (*words, *options, *_BUILD, SOURCE_NAME, *link, "-o", LIBRARY_NAME), workspace, timeout_s
+        )
+        _refuse_foreign_headers(workspace / "includes.d")
+
+    return cache.get_or_build(key, make, wait_s=timeout_s + 10) / LIBRARY_NAME, signatures
+
+
+def _runtime_name(runtime: Path | None) -> str:
+    import torch
+
+    return f"{runtime.name if runtime else 'none'} of torch {torch.__version__}"
+
+
+def _refuse_foreign_headers(dependencies: Path) -> None:
+    """Raises BuildError if a file was included that the key does not cover."""
+    _, _, listed = dependencies.read_text().replace("\\\n", " ").partition(":")
+    foreign = [name for name in listed.split() if name != SOURCE_NAME]
+    if foreign:
+        raise BuildError(f"only the compiler's own headers may be included, not {', '.join(foreign)}")

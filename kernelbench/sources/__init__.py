@@ -1,0 +1,33 @@
+"""Where tasks come from: the built-in suite, a KernelBench checkout, its Hugging Face dataset, any file.
+
+A task is text here. Nothing in this package imports or runs task code, and nothing imports torch.
+
+A name stands for one task or for many:
+
+    path/to/task.py                         a file in KernelBench format
+    path/to/list.txt                        a name a line, `#` comments, `set key=value …` after a name
+    builtin  builtin:level1                 the built-in suite, one of its levels,
+    builtin:level1/softmax  …/*norm*        one task, all whose name fits
+    kernelbench  kernelbench:2              a KernelBench checkout, one of its levels,
+    kernelbench:2/40  kernelbench:1/1-20    one problem, a range of them,
+    kernelbench:level2/40_Matmul            the one whose file name begins so
+    hf:ScalingIntelligence/KernelBench:2/40 the same of the Hugging Face dataset (or of a local folder)
+"""
+
+from kernelbench.sources.assignments import constants
+from kernelbench.sources.listing import Listing, catalogue
+from kernelbench.sources.names import resolve
+from kernelbench.sources.overrides import apply, from_words
+from kernelbench.sources.validate import DOMAINS, check, input_domains
+
+__all__ = [
+    "DOMAINS",
+    "Listing",
+    "apply",
+    "catalogue",
+    "check",
+    "constants",
+    "from_words",
+    "input_domains",
+    "resolve",
+]

@@ -1,0 +1,169 @@
+"""From names on a command line to tasks: every name is expanded, read, given its constants and checked."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernelbench.errors import TaskError, UnknownTaskError, UsageError
+from kernelbench.records import Precision, Task
+from kernelbench.sources import builtin, checkout, hub
+from kernelbench.sources.entry import Entry, from_file, read_text
+from kernelbench.sources.overrides import apply, distribute, from_words
+from kernelbench.sources.selection import select, unknown
+from kernelbench.sources.validate import check
+
+
+@dataclass(frozen=True)
+class Found:
+    """An entry with its text and the overrides that a list file gave it."""
+
+    entry: Entry
+    source: str
+    overrides: Mapping[str, str]
+
+
+def resolve(
+    names: Sequence[str],
+    *,
+    kernelbench_dir: Path | None = None,
+    overrides: Mapping[str, str] | None = None,
+    precision: Precision = Precision.fp32,
+    suite: str | None = None,
+) -> list[Task]:
+    """The tasks that the names (forms: see the package) and then the suite mean, each once, in order.
+
+    `suite` is one more name, usually of many tasks: `builtin:level1`, `kernelbench:1`, `tasks.txt`.
+    `overrides` maps constants to Python literals; each is set in the tasks that have the constant, over
+    what a list file set there. A task keeps its id whatever is set in it. `kernelbench_dir` falls back
+    to the environment's KERNELBENCH_DIR.
+
+    Raises `UnknownTaskError` for a name that means nothing, `TaskError` for a file that is no task,
+    `UsageError` for an override that is no literal or fits no task, and for one id that would stand for
+    two different tasks, `MissingPrerequisite` where a checkout or package is not there.
+    """
+    wanted = [*names, *([suite] if suite else [])]
+    if not wanted:
+        raise UsageError("no task is named", "name a task, e.g. builtin:level1/softmax, or --suite builtin")
+    library = Library(kernelbench_dir)
+    found = [each for name in wanted for each in library.find(name)]
+    where = found[0].entry.where if len(found) == 1 else f"the {len(found)} tasks"
+    given = distribute([each.source for each in found], overrides or {}, where)
+    tasks: dict[str, Task] = {}
+    for each, own in zip(found, given, strict=True):
+        task = _task(each, {**each.overrides, **own}, precision)
+        before = tasks.setdefault(task.id, task)
+        if before != task:
+            raise _two_tasks_of_one_id(before, task)
+    return list(tasks.values())
+
+
+@dataclass
+class Library:
+    """Finds entries by name; a suite is listed once and kept for the next name."""
+
+    kernelbench_dir: Path | None
+    shelves: dict[str, list[Entry]] = field(default_factory=dict)
+
+    def find(self, name: str, folder: Path = Path(), lists: tuple[Path, ...] = ()) -> list[Found]:
+        """What a name means, where relative paths start at `folder`, within the list files `lists`."""
+        entries = self._of_suite(name)
+        if entries is None:
+            path = folder / Path(name).expanduser()
+            if path.suffix == ".txt":
+                return self._of_list(path, lists)
+            if path.suffix != ".py" or not path.is_file():
+                raise self._no_file(name, path)
+            entries = [from_file(path)]
+        return [Found(entry, _read(entry), {}) for entry in entries]
+
+    def _of_suite(self, name: str) -> list[Entry] | None:
+        suite, _, rest = name.partition(":")
+        if suite in ("builtin", "kernelbench"):
+            return select(self._shelf(suite), rest, name)
+        if suite == "hf":
+            dataset, selector = hub.split_name(rest)
+            if not dataset:
+                raise UsageError(f"{name} names no data set", "write hf:ScalingIntelligence/KernelBench:2/40")
+            return select(self._shelf(f"hf:{dataset}"), selector, name)
+        return None
+
+    def _shelf(self, suite: str) -> list[Entry]:
+        if suite not in self.shelves:
+            if suite == "builtin":
+                self.shelves[suite] = builtin.entries()
+            elif suite == "kernelbench":
+                self.shelves[suite] = checkout.entries(checkout.find(self.kernelbench_dir))
+            else:
+                self.shelves[suite] = hub.entries(suite.removeprefix("hf:"))
+        return self.shelves[suite]
+
+    def _of_list(self, path: Path, lists: tuple[Path, ...]) -> list[Found]:
+        if not path.is_file():
+            raise UnknownTaskError(f"there is no list of tasks {path}", "check the path")
+        if path.resolve() in lists:
+            raise UsageError(f"the list {path} names itself", "take that line out")
+        found = []
+        for number, line in enumerate(read_text(path).splitlines(), start=1):
+            where = f"{path} line {number}"
+            try:
+                words = shlex.split(line, comments=True)
+            except ValueError as error:
+                raise UsageError(f"{where} cannot be read: {error}", "close the quotation") from error
+            if not words:
+                continue
+            if len(words) > 1 and (words[1] != "set" or len(words) == 2):
+                raise UsageError(f"{where} holds more than a name", "write: NAME set constant=value …")
+            here = self.find(words[0], path.parent, (*lists, path.resolve()))
+            values = from_words(word for word in words[2:] if word != "set")
+            given = distribute([each.source for each in here], values, where)
+            found += [
+                Found(each.entry, each.source, {**each.overrides, **own})
+                for each, own in zip(here, given, strict=True)
+            ]
+        if not found:
+            raise UsageError(
+                f"the list {path} names no task", "write one name a line, e.g. builtin:level1/softmax"
+            )
+        return found
+
+    def _no_file(self, name: str, path: Path) -> UsageError:
+        if path.is_dir():
+            return UsageError(f"{name} is a folder", f"name the files in it: {name.rstrip('/')}/*.py")
+        if path.is_file():
+            return UsageError(
+                f"{name} is neither a task nor a list of tasks", "a task ends in .py, a list in .txt"
+            )
+        if name.startswith("file:"):
+            return UnknownTaskError(
+                f"{name} is the id of a task file, not its path", "give the path of the file"
+            )
+        entries = list(self._shelf("builtin"))
+        if checkout.known(self.kernelbench_dir) is not None:
+            entries += self._shelf("kernelbench")
+        if path.parent.is_dir():
+            siblings = sorted(path.parent.glob("*.py"))
+            entries += [Entry(str(file), 0, file.name) for file in siblings]
+        return unknown(name, entries)
+
+
+def _read(entry: Entry) -> str:
+    source = entry.read()
+    check(source, entry.where)
+    return source
+
+
+def _task(found: Found, overrides: dict[str, str], precision: Precision) -> Task:
+    source = apply(found.source, overrides, found.entry.where)
+    return Task(
+        id=found.entry.id, level=found.entry.level, source=source, overrides=overrides, precision=precision
+    )
+
+
+def _two_tasks_of_one_id(first: Task, second: Task) -> UsageError:
+    # Results are kept under the id, so that one of the two would overwrite the other.
+    if first.overrides != second.overrides:
+        return UsageError(
+            f"{first.id} is named twice with different constants", "run them one after the other"
+        )
+    return TaskError(f"two different files have the id {first.id}", "rename one of the files")

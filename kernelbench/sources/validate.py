@@ -1,0 +1,142 @@
+"""Is this text a task? Cheap checks that need no import of it; running it is the evaluator's business.
+
+The format is KernelBench's: a class `Model` with `forward`, and the functions `get_inputs` and
+`get_init_inputs` that need no arguments. A task may also say from which domain each input is drawn:
+
+    input_domains = ["real", "probability"]
+"""
+
+import ast
+
+from kernelbench.errors import TaskError
+from kernelbench.sources.assignments import ModuleScope, module_scope, parse
+
+DOMAINS = (
+    "real",
+    "positive",
+    "probability",
+    "unit",
+    "lower_triangular",
+    "upper_triangular",
+    "symmetric",
+    "sign",
+    "mask",
+    "index",
+    "fixed",
+)
+FORWARDLESS_BASES = frozenset({"Module", "nn.Module", "torch.nn.Module", "object"})
+
+
+def check(source: str, where: str = "the task") -> None:
+    """Raises `TaskError`, which names the file as `where`, if the source cannot be a task."""
+    tree = parse(source, where)
+    scope = module_scope(tree)
+    _check_model(scope, where)
+    _check_function(scope, "get_inputs", "return [torch.rand(batch_size, dim)]", where)
+    _check_function(scope, "get_init_inputs", "return []", where)
+    _input_domains(scope, where)
+
+
+def input_domains(source: str, where: str = "the task") -> list[str] | None:
+    """The domain of each input, or None if the task does not say; `TaskError` if it says it wrongly."""
+    return _input_domains(module_scope(parse(source, where)), where)
+
+
+def model_class(scope: ModuleScope) -> ast.ClassDef | None:
+    """The class that `Model` names, where the file itself defines it."""
+    return _follow(scope, "Model", frozenset())
+
+
+def _follow(scope: ModuleScope, name: str, seen: frozenset[str]) -> ast.ClassDef | None:
+    definition = scope.definitions.get(name)
+    assigned = scope.assignments.get(name)
+    if assigned and (definition is None or assigned[-1].statement.lineno > definition.lineno):
+        value = assigned[-1].value
+        if isinstance(value, ast.Name) and name not in seen:
+            return _follow(scope, value.id, seen | {name})
+        return None
+    return definition if isinstance(definition, ast.ClassDef) else None
+
+
+def _check_model(scope: ModuleScope, where: str) -> None:
+    if not scope.binds("Model"):
+        if scope.binds("ModelNew"):
+            raise TaskError(
+                f"{where} defines ModelNew but no Model: it is a candidate, not a task",
+                "give the file with the reference Model",
+            )
+        raise TaskError(
+            f"{where} defines no class Model", "add `class Model(torch.nn.Module)` with a forward method"
+        )
+    is_function = isinstance(scope.definitions.get("Model"), ast.FunctionDef | ast.AsyncFunctionDef)
+    if is_function and "Model" not in scope.assignments:
+        raise TaskError(f"{where}: Model is a function", "make it a class derived from torch.nn.Module")
+    model = model_class(scope)
+    if model is not None and not _has_forward(scope, model, frozenset()):
+        raise TaskError(f"{where}: class {model.name} has no forward method", "add `def forward(self, x)`")
+
+
+def _has_forward(scope: ModuleScope, model: ast.ClassDef, seen: frozenset[str]) -> bool:
+    """False only where the text leaves no doubt: a base class from elsewhere may bring `forward`."""
+    own = module_scope(ast.Module(body=model.body, type_ignores=[]))
+    if own.binds("forward"):
+        return True
+    for base in model.bases:
+        local = _follow(scope, base.id, frozenset()) if isinstance(base, ast.Name) else None
+        if local is not None and local.name not in seen:
+            if _has_forward(scope, local, seen | {model.name}):
+                return True
+        elif local is None and ast.unparse(base) not in FORWARDLESS_BASES:
+            return True
+    return False
+
+
+def _check_function(scope: ModuleScope, name: str, body: str, where: str) -> None:
+    if not scope.binds(name):
+        raise TaskError(f"{where} defines no function {name}", f"add `def {name}(): {body}`")
+    function = scope.definitions.get(name)
+    if name in scope.assignments or function is None:
+        return
+    if not isinstance(function, ast.FunctionDef):
+        raise TaskError(f"{where}: {name} is not a plain function", f"write it as `def {name}(): …`")
+    arguments = function.args
+    required = len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)
+    if required or any(default is None for default in arguments.kw_defaults):
+        raise TaskError(f"{where}: {name} needs arguments", f"write it as `def {name}(): …`")
+
+
+def _input_domains(scope: ModuleScope, where: str) -> list[str] | None:
+    found = scope.assignments.get("input_domains")
+    if not found and "input_domains" not in scope.imported:
+        return None
+    try:
+        value = ast.literal_eval(found[-1].value) if found else None
+    except (ValueError, TypeError):
+        value = None
+    if not isinstance(value, list | tuple) or not all(isinstance(domain, str) for domain in value):
+        raise TaskError(
+            f"{where}: input_domains is not a written-out list of strings",
+            'write e.g. input_domains = ["real", "positive"]',
+        )
+    unknown = [domain for domain in value if domain not in DOMAINS]
+    if unknown:
+        raise TaskError(f"{where}: unknown input domain {unknown[0]!r}", f"known are {', '.join(DOMAINS)}")
+    inputs = _number_of_inputs(scope)
+    if inputs is not None and inputs != len(value):
+        raise TaskError(
+            f"{where}: {len(value)} input_domains for {inputs} inputs", "name one domain for each input"
+        )
+    return list(value)
+
+
+def _number_of_inputs(scope: ModuleScope) -> int | None:
+    """How many inputs `get_inputs` returns, where it has one `return [a, b, …]`."""
+    function = scope.definitions.get("get_inputs")
+    if function is None or "get_inputs" in scope.assignments:
+        return None
+    returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
+    if len(returned) != 1 or not isinstance(returned[0], ast.List | ast.Tuple):
+        return None
+    if any(isinstance(element, ast.Starred) for element in returned[0].elts):
+        return None
+    return len(returned[0].elts)

@@ -1,0 +1,98 @@
+"""What this machine is and what it can do at best; every number depends on it."""
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from kernelbench.errors import InfrastructureError
+from kernelbench.evaluator.process import WorkerDied, WorkerPool, WorkerTimeout
+from kernelbench.records import Ceilings, Fingerprint, Language, Target
+
+_DEFAULT_CACHE_BYTES = 32 << 20
+
+
+def cache_folder() -> Path:
+    """Where builds and measured ceilings are kept: $KERNELWRIGHT_HOME, else ~/.cache/kernelwright."""
+    given = os.environ.get("KERNELWRIGHT_HOME")
+    return Path(given) if given else Path.home() / ".cache" / "kernelwright"
+
+
+def physical_threads() -> int:
+    """Threads that kernels get: the CPUs this process may use, hyperthreads counted once."""
+    allowed = os.sched_getaffinity(0)
+    cores = set()
+    for cpu in allowed:
+        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        cores.add(siblings.read_text() if siblings.exists() else str(cpu))
+    return max(1, len(cores))
+
+
+@cache
+def compiler() -> str | None:
+    """First line of the C++ compiler's --version; None when there is none."""
+    path = shutil.which(os.environ.get("CXX", "g++"))
+    if path is None:
+        return None
+    done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    return done.stdout.splitlines()[0] if done.returncode == 0 and done.stdout else None
+
+
+def _chip() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _last_level_cache_bytes() -> int:
+    sizes = []
+    for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        text = file.read_text().strip()
+        unit = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 1)
+        sizes.append(int(text.rstrip("KM")) * unit)
+    return max(sizes, default=_DEFAULT_CACHE_BYTES)
+
+
+def fingerprint(threads: int) -> Fingerprint:
+    return Fingerprint(
+        chip=_chip(),
+        threads=threads,
+        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        last_level_cache_bytes=_last_level_cache_bytes(),
+        system=f"{platform.system()} {platform.release()}",
+        python=platform.python_version(),
+        torch=version("torch"),
+        compiler=compiler() or "none",
+    )
+
+
+def detect_target(pool: WorkerPool) -> Target:
+    """The CPU as a target. Its ceilings are measured once and kept beside the build cache."""
+    mark = fingerprint(pool.threads)
+    key = hashlib.sha256(mark.model_dump_json().encode()).hexdigest()[:16]
+    file = pool.cache / "ceilings" / f"{key}.json"
+    if file.exists():
+        ceilings = Ceilings.model_validate_json(file.read_text())
+    else:
+        ceilings = _measure(pool, mark)
+        file.parent.mkdir(exist_ok=True)
+        temporary = file.with_suffix(f".{os.getpid()}")
+        temporary.write_text(ceilings.model_dump_json())
+        temporary.rename(file)
+    languages: tuple[Language, ...] = ("torch",) if mark.compiler == "none" else ("cpp", "torch")
+    return Target(device="cpu", languages=languages, ceilings=ceilings, fingerprint=mark)
+
+
+def _measure(pool: WorkerPool, mark: Fingerprint) -> Ceilings:
+    message = {"do": "measure", "last_level_cache_bytes": mark.last_level_cache_bytes}
+    with pool.start("baseline", "kernelbench.evaluator.ceilings:serve") as worker:
+        try:
+            return Ceilings.model_validate(json.loads(worker.request(message, 120)))
+        except (WorkerDied, WorkerTimeout) as error:
+            raise InfrastructureError(f"the machine could not be measured: {error}", "free some memory") from None

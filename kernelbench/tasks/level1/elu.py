@@ -1,0 +1,21 @@
+"""ELU with a settable alpha below zero."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+batch_size = 1024
+features = 8192
+
+
+class Model(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.elu(x, alpha=1.5)
+
+
+def get_inputs():
+    return [torch.randn(batch_size, features)]
+
+
+def get_init_inputs():
+    return []

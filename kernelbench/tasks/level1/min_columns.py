@@ -1,0 +1,20 @@
+"""Smallest value over the first dimension."""
+
+import torch
+from torch import nn
+
+batch_size = 4096
+features = 2048
+
+
+class Model(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.amin(dim=0)
+
+
+def get_inputs():
+    return [torch.randn(batch_size, features)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,1 @@
+"""What the hardware did: metrics with unit and provenance, rooflines, measured ceilings."""

@@ -1,0 +1,139 @@
+"""How the run database is reached: engines for SQLite and PostgreSQL, and their errors in one line.
+
+SQLite runs in write-ahead mode with `synchronous=FULL`: a commit that returned is on the disk, and a
+process killed in the middle of one leaves nothing of it (https://sqlite.org/wal.html, "Durability").
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from kernelbench.errors import MissingPrerequisite, StorageError, UsageError
+
+LOCK_TIMEOUT_S = 30.0
+SAFE = "the evaluations already recorded are safe"
+
+
+def location(where: Path | str) -> URL:
+    """The URL of a run database: a run folder, an SQLite file or a database URL.
+
+    Raises UsageError for a URL that cannot be read.
+    """
+    if isinstance(where, str) and "://" in where:
+        try:
+            return make_url(where)
+        except ArgumentError:
+            raise UsageError(
+                "this database URL cannot be read", "write it as postgresql+psycopg://user@host/name"
+            ) from None
+    path = Path(where)
+    return URL.create("sqlite", database=str(path / "run.db" if path.is_dir() else path))
+
+
+def shown(url: URL) -> str:
+    """The URL as messages name it: an SQLite file by its path, a server without its password."""
+    return str(url.database) if url.get_backend_name() == "sqlite" else url.render_as_string()
+
+
+def engine_for(url: URL, read_only: bool) -> Engine:
+    """An engine whose transactions take the write lock at once where `writing(engine)` made it."""
+    try:
+        if url.get_backend_name() != "sqlite":
+            return create_engine(url, pool_pre_ping=True)
+        engine = create_engine(
+            _read_only(url) if read_only else url, connect_args={"timeout": LOCK_TIMEOUT_S}
+        )
+    except (ModuleNotFoundError, NoSuchModuleError) as error:
+        raise MissingPrerequisite(
+            f"no driver for {url.drivername} ({_one_line(error)})", "pip install 'kernelwright[cluster]'"
+        ) from None
+
+    @event.listens_for(engine, "connect")
+    def connect(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
+        connection.isolation_level = None  # `begin` below says when and how a transaction starts
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("PRAGMA synchronous=FULL")
+        if not read_only:
+            connection.execute("PRAGMA journal_mode=WAL")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        write = connection.get_execution_options().get("kernelwright_write", False)
+        # A reader that turned writer half-way could find the database changed under it and fail at once.
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    return engine
+
+
+def writing(engine: Engine) -> Engine:
+    """The same engine, same pool, for transactions that write."""
+    return engine.execution_options(kernelwright_write=True)
+
+
+@contextmanager
+def storage_errors(url: URL) -> Iterator[None]:
+    """Turns what a database may do to us (full, locked, read-only, damaged, gone) into a StorageError."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise _storage_error(url, error.orig or error) from error
+
+
+def _storage_error(url: URL, error: BaseException) -> StorageError:
+    name = shown(url)
+    # The low byte is the primary code; the rest says which system call it was.
+    match (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF:
+        case sqlite3.SQLITE_FULL:
+            return StorageError(f"no space left for {name}; {SAFE}", "free some space and use --resume")
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
+            return StorageError(
+                f"{name} cannot be written; {SAFE}", "make the file and its folder writable and use --resume"
+            )
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return StorageError(
+                f"{name} has been locked by another process for {LOCK_TIMEOUT_S:.0f} s; {SAFE}",
+                "end the other process and use --resume",
+            )
+        case sqlite3.SQLITE_CANTOPEN:
+            return StorageError(
+                f"{name} cannot be opened", "check that its folder exists and can be written, or copy it"
+            )
+        case sqlite3.SQLITE_IOERR:
+            return StorageError(
+                f"the disk failed under {name} ({_one_line(error)}); {SAFE}",
+                "check the disk and its free space, then use --resume",
+            )
+        case sqlite3.SQLITE_CORRUPT:
+            return StorageError(
+                f"{name} is damaged; the evaluations recorded outside the damage can be recovered",
+                f"run `sqlite3 {name} .recover | sqlite3 recovered.db`",
+            )
+        case sqlite3.SQLITE_NOTADB:
+            return StorageError(f"{name} is not a database", "give a folder that `kernelwright run` wrote")
+    return StorageError(
+        f"the database {name} failed ({_one_line(error)}); {SAFE}", "mend the connection and use --resume"
+    )
+
+
+def _read_only(url: URL) -> URL:
+    """An SQLite URL that cannot write; a closed database on a read-only disk is opened as it lies.
+
+    Readers in write-ahead mode share an index file that they must be able to create.
+    """
+    path = Path(str(url.database))
+    query = {"uri": "true", "mode": "ro"}
+    journal = path.with_name(path.name + "-wal")
+    if not os.access(path.parent, os.W_OK) and not journal.exists():
+        query["immutable"] = "1"
+    return URL.create("sqlite", database=f"file:{quote(str(path.absolute()))}", query=query)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())

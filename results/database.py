@@ -1,0 +1,351 @@
+"""The run database: every evaluation that was paid for, kept the moment it is known.
+
+One `RunDatabase` is one run. Each method is one transaction: when it returns, what it recorded survives
+`kill -9`; when it does not return, nothing of it is there. Methods raise StorageError when the database
+is full, locked, read-only, damaged or gone. Threads may share one.
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self, TypeVar
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+from sqlalchemy import URL, Engine, inspect, select
+from sqlalchemy.orm import Session
+
+from kernelbench.errors import StorageError, UsageError
+from kernelbench.records import Advice, Candidate, Environment, Evaluation, Record, Target, Task
+from profiling.records import Profile
+from results.connection import engine_for, location, shown, storage_errors, writing
+from results.encoding import column_text, json_text, kernelwright_version, record_text
+from results.records import Attempt, LlmCall, Run, TaskRun, TaskState
+from results.rows import (
+    SCHEMA_VERSION,
+    AttemptRow,
+    Base,
+    EvaluationRow,
+    LlmCallRow,
+    ProfileRow,
+    RunRow,
+    SchemaRow,
+    TaskRow,
+)
+
+R = TypeVar("R", bound=Record)
+JSON = TypeAdapter[JsonValue](JsonValue)
+
+
+class NoRunError(StorageError):
+    """The place exists or not, but no run was ever recorded in it."""
+
+
+class RunDatabase:
+    def __init__(self, url: URL, engine: Engine, run_id: str) -> None:
+        """Use `create` or `open`."""
+        self.url = url
+        self.engine = engine
+        self.run_id = run_id
+
+    @classmethod
+    def create(
+        cls,
+        where: Path | str,
+        *,
+        settings: Mapping[str, JsonValue],
+        target: Target,
+        environment: Environment | None = None,
+        command: str = "",
+    ) -> Self:
+        """Starts a run in `where` (run folder, SQLite file or URL), making the tables where needed."""
+        url = location(where)
+        engine = engine_for(url, read_only=False)
+        run = RunRow(
+            id=uuid.uuid4().hex,
+            started=datetime.now(UTC).isoformat(),
+            command=column_text(command),
+            settings=json_text(dict(settings)),
+            kernelwright=kernelwright_version(),
+            target=record_text(target),
+            fingerprint=record_text(target.fingerprint),
+            environment=None if environment is None else record_text(environment),
+        )
+        database = cls(url, engine, run.id)
+        try:
+            with database._write() as session:
+                connection = session.connection()
+                if inspect(connection).has_table(SchemaRow.__tablename__):
+                    _check_schema(session, url)
+                else:
+                    Base.metadata.create_all(connection)
+                    session.add(SchemaRow(version=SCHEMA_VERSION, written_by=kernelwright_version()))
+                session.add(run)
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    @classmethod
+    def open(cls, where: Path | str, *, run_id: str | None = None, read_only: bool = False) -> Self:
+        """The run `run_id`, or the latest one, of an existing database.
+
+        Raises StorageError where there is none, or where the schema is not the one this version writes.
+        """
+        url = location(where)
+        if url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
+            raise _no_run(url)
+        engine = engine_for(url, read_only)
+        database = cls(url, engine, "")
+        try:
+            with database._read() as session:
+                if not inspect(session.connection()).has_table(SchemaRow.__tablename__):
+                    raise _no_run(url)
+                _check_schema(session, url)
+                runs = select(RunRow.id).order_by(RunRow.started.desc())
+                found = session.scalar(runs if run_id is None else runs.where(RunRow.id == run_id))
+                if found is None:
+                    raise _no_run(url)
+        except BaseException:
+            database.close()
+            raise
+        database.run_id = found
+        return database
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # what is recorded
+
+    def add_task(self, task: Task) -> None:
+        """Adds a task as pending. Does nothing when the run holds it already, as after --resume.
+
+        Raises UsageError when the run holds another task under this id.
+        """
+        with self._write() as session:
+            row = self._task_row(session, task.id)
+            if row is None:
+                row = TaskRow(run=self.run_id, task=task.id, record=record_text(task), level=task.level)
+                session.add(row)
+            elif self._read_record(Task, row.record).sha256 != task.sha256:
+                raise UsageError(
+                    f"{task.id} is not the task it was when this run began",
+                    "start a new run with another --out",
+                )
+
+    def record_audit(self, task_id: str, audit: str, *, measures_nothing: str = "") -> None:
+        """What the audit of a reference found. `measures_nothing` says why it does, "" that it does not."""
+        with self._write() as session:
+            row = self._known_task(session, task_id)
+            row.audit = column_text(audit)
+            row.measures_nothing = bool(measures_nothing)
+            row.measures_nothing_why = column_text(measures_nothing)
+
+    def record_attempt(
+        self,
+        task_id: str,
+        round: int,
+        candidate: Candidate,
+        advice: Advice | None,
+        evaluation: Evaluation,
+        profile: Profile | None,
+    ) -> int:
+        """Records one candidate with all that was found out about it. Returns the attempt's id."""
+        assert evaluation.candidate == candidate.sha256, "an evaluation of another candidate"
+        with self._write() as session:
+            attempt = AttemptRow(
+                run=self.run_id,
+                task=self._known_task(session, task_id).key,
+                round=round,
+                candidate_sha256=candidate.sha256,
+                candidate_source=column_text(candidate.source),
+                candidate=record_text(candidate),
+                advice=None if advice is None else record_text(advice),
+            )
+            session.add(attempt)
+            session.flush()
+            session.add(_evaluation_row(attempt.id, evaluation))
+            if profile is not None:
+                session.add(ProfileRow(attempt=attempt.id, profile=record_text(profile)))
+            return attempt.id
+
+    def record_llm_call(self, call: LlmCall) -> None:
+        with self._write() as session:
+            session.add(
+                LlmCallRow(
+                    **call.model_dump(exclude={"request", "response"}),
+                    run=self.run_id,
+                    request=json_text(call.request),
+                    response=json_text(call.response),
+                )
+            )
+
+    def finish_task(self, task_id: str, stop_reason: str, seconds: float) -> None:
+        """Marks a task as done. `seconds` is all the time the run spent on it."""
+        with self._write() as session:
+            row = self._known_task(session, task_id)
+            row.state, row.stop_reason, row.seconds = TaskState.done, column_text(stop_reason), seconds
+
+    # what can be read
+
+    @property
+    def run(self) -> Run:
+        with self._read() as session:
+            row = session.get_one(RunRow, self.run_id)
+            with self._readable():
+                settings = JSON.validate_json(row.settings)
+                assert isinstance(settings, dict)
+            return Run(
+                id=row.id,
+                started=row.started,
+                command=row.command,
+                settings=settings,
+                kernelwright=row.kernelwright,
+                target=self._read_record(Target, row.target),
+                environment=self._read_optional(Environment, row.environment),
+            )
+
+    @property
+    def settings(self) -> dict[str, JsonValue]:
+        return self.run.settings
+
+    def tasks(self) -> list[TaskRun]:
+        """The tasks in the order they were added."""
+        with self._read() as session:
+            rows = session.scalars(select(TaskRow).where(TaskRow.run == self.run_id).order_by(TaskRow.key))
+            return [
+                TaskRun(
+                    task=self._read_record(Task, row.record),
+                    state=TaskState(row.state),
+                    stop_reason=row.stop_reason,
+                    measures_nothing=row.measures_nothing,
+                    measures_nothing_why=row.measures_nothing_why,
+                    audit=row.audit,
+                    seconds=row.seconds,
+                )
+                for row in rows
+            ]
+
+    def attempts(self, task_id: str) -> list[Attempt]:
+        """The attempts at a task in the order they were recorded; empty for an unknown task."""
+        with self._read() as session:
+            rows = session.execute(
+                select(AttemptRow, EvaluationRow.evaluation, ProfileRow.profile)
+                .join(TaskRow, TaskRow.key == AttemptRow.task)
+                .join(EvaluationRow, EvaluationRow.attempt == AttemptRow.id)
+                .outerjoin(ProfileRow, ProfileRow.attempt == AttemptRow.id)
+                .where(TaskRow.run == self.run_id, TaskRow.task == task_id)
+                .order_by(AttemptRow.id)
+            )
+            return [
+                Attempt(
+                    id=row.id,
+                    task=task_id,
+                    round=row.round,
+                    candidate=self._read_record(Candidate, row.candidate),
+                    advice=self._read_optional(Advice, row.advice),
+                    evaluation=self._read_record(Evaluation, evaluation),
+                    profile=self._read_optional(Profile, profile),
+                )
+                for row, evaluation, profile in rows
+            ]
+
+    def llm_calls(self) -> list[LlmCall]:
+        """Every model call of the run in the order they were recorded."""
+        with self._read() as session:
+            rows = session.scalars(
+                select(LlmCallRow).where(LlmCallRow.run == self.run_id).order_by(LlmCallRow.id)
+            )
+            with self._readable():
+                return [
+                    LlmCall(
+                        task=row.task,
+                        role=row.role,
+                        model=row.model,
+                        request_sha256=row.request_sha256,
+                        request=JSON.validate_json(row.request),
+                        response=JSON.validate_json(row.response),
+                        prompt_tokens=row.prompt_tokens,
+                        completion_tokens=row.completion_tokens,
+                        usd=row.usd,
+                        seconds=row.seconds,
+                    )
+                    for row in rows
+                ]
+
+    # the machinery
+
+    @contextmanager
+    def _write(self) -> Iterator[Session]:
+        with storage_errors(self.url), Session(writing(self.engine)) as session, session.begin():
+            yield session
+
+    @contextmanager
+    def _read(self) -> Iterator[Session]:
+        with storage_errors(self.url), Session(self.engine) as session:
+            yield session
+
+    def _task_row(self, session: Session, task_id: str) -> TaskRow | None:
+        return session.scalar(select(TaskRow).where(TaskRow.run == self.run_id, TaskRow.task == task_id))
+
+    def _known_task(self, session: Session, task_id: str) -> TaskRow:
+        row = self._task_row(session, task_id)
+        assert row is not None, f"{task_id} was not added to this run"
+        return row
+
+    def _read_record(self, kind: type[R], text: str) -> R:
+        with self._readable():
+            return kind.model_validate_json(text)
+
+    def _read_optional(self, kind: type[R], text: str | None) -> R | None:
+        return None if text is None else self._read_record(kind, text)
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except ValidationError as error:
+            raise StorageError(
+                f"{shown(self.url)} holds a record (of type {error.title}) that this version cannot read",
+                "read it with the version that wrote it",
+            ) from error
+
+
+def _no_run(url: URL) -> NoRunError:
+    return NoRunError(f"{shown(url)} holds no run", "give a folder written by `kernelwright run --out DIR`")
+
+
+def _check_schema(session: Session, url: URL) -> None:
+    row = session.scalar(select(SchemaRow))
+    if row is None:
+        raise _no_run(url)
+    if row.version != SCHEMA_VERSION:
+        age = "newer" if row.version > SCHEMA_VERSION else "older"
+        raise StorageError(
+            f"{shown(url)} has schema {row.version}, {age} than the schema {SCHEMA_VERSION} of this version",
+            f"use kernelwright {row.written_by}, which wrote it",
+        )
+
+
+def _evaluation_row(attempt: int, evaluation: Evaluation) -> EvaluationRow:
+    row = EvaluationRow(
+        attempt=attempt,
+        verdict=evaluation.verdict,
+        reason=column_text(evaluation.reason),
+        evaluation=record_text(evaluation),
+        own_kernel_share=evaluation.own_kernel_share,
+        candidate_us=evaluation.timing and evaluation.timing.candidate_us.median,
+        seconds=evaluation.stages.total_s,
+    )
+    for baseline in ("eager", "compile", "fastest"):
+        interval = evaluation.speedup and getattr(evaluation.speedup, baseline)
+        for bound in ("median", "low", "high"):
+            setattr(row, f"speedup_{baseline}_{bound}", interval and getattr(interval, bound))
+    return row

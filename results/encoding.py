@@ -1,0 +1,34 @@
+"""How records become the text that the run database holds."""
+
+import json
+from importlib.metadata import PackageNotFoundError, version
+
+from pydantic import JsonValue
+
+from kernelbench.records import Record
+
+
+def record_text(record: Record) -> str:
+    return json_text(record.model_dump(mode="json"))
+
+
+def json_text(value: JsonValue) -> str:
+    """JSON that keeps inf and NaN, which pydantic's own writer turns into null."""
+    return _encodable(json.dumps(value, ensure_ascii=False))
+
+
+def column_text(text: str) -> str:
+    """Text that every database takes: PostgreSQL refuses NUL. The record's JSON keeps the original."""
+    return _encodable(text.replace("\0", "\ufffd"))
+
+
+def _encodable(text: str) -> str:
+    """Without the lone surrogates that undecodable bytes in a compiler's output leave behind."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def kernelwright_version() -> str:
+    try:
+        return version("kernelwright")
+    except PackageNotFoundError:
+        return "unknown"

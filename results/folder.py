@@ -1,0 +1,153 @@
+"""A run's folder: `run.db`, `summary.json`, `report.html` and `best/<task>.py`, held by one process."""
+
+import fcntl
+import os
+import uuid
+from pathlib import Path
+from typing import Self
+
+from kernelbench.errors import StorageError, UsageError
+from results.database import NoRunError, RunDatabase
+
+
+class RunFolder:
+    """Paths and atomic writes. Only `create` and `resume` take the lock; readers need none.
+
+    The lock is an exclusive flock on DIR/.lock. It goes with the process that holds it (and with any
+    child it forked without exec), however that ends.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: int | None = None
+
+    @classmethod
+    def create(cls, path: Path) -> Self:
+        """A new folder, or an existing one that holds no run.
+
+        Raises UsageError where it holds a run, StorageError where it cannot be written or is in use.
+        """
+        folder = cls(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise folder._unwritable(error) from error
+        folder._acquire()
+        if folder.holds_run:
+            folder.close()
+            raise UsageError(f"{path} already holds a run", f"use --resume {path} or another --out")
+        return folder
+
+    @classmethod
+    def resume(cls, path: Path) -> Self:
+        """The folder of an interrupted run. Raises StorageError where it holds none or is in use."""
+        folder = cls(path)
+        if not folder.holds_run:
+            raise StorageError(f"{path} holds no run", f"start one with --out {path}")
+        folder._acquire()
+        return folder
+
+    @property
+    def database(self) -> Path:
+        return self.path / "run.db"
+
+    @property
+    def summary(self) -> Path:
+        return self.path / "summary.json"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    def best(self, slug: str) -> Path:
+        """Where the best kernel of a task goes, given `Task.slug`."""
+        return self.path / "best" / f"{slug}.py"
+
+    @property
+    def holds_run(self) -> bool:
+        """A run that was killed before its database was complete is not one."""
+        if self.summary.exists():
+            return True
+        if not self.database.is_file() or self.database.stat().st_size == 0:
+            return False
+        try:
+            RunDatabase.open(self.database, read_only=True).close()
+        except NoRunError:
+            return False
+        except StorageError:
+            pass  # damaged, or of another version: somebody's run all the same
+        return True
+
+    def write(self, path: Path, text: str) -> None:
+        """Replaces `path`, inside this folder, by `text` as a whole: a reader sees the old or the new."""
+        try:
+            write_atomically(path, text)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def close(self) -> None:
+        """Gives the lock back."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _acquire(self) -> None:
+        try:
+            lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        except BlockingIOError:
+            holder = os.pread(lock, 32, 0).decode().strip() or "unknown"
+            os.close(lock)
+            raise StorageError(
+                f"another run (process {holder}) is writing to {self.path}",
+                "wait for it to end, or use another --out",
+            ) from None
+        except OSError as error:
+            os.close(lock)
+            raise self._unwritable(error) from error
+        self._lock = lock
+
+    def _unwritable(self, error: OSError) -> StorageError:
+        what = error.strerror or str(error)
+        return StorageError(
+            f"{self.path} cannot be written ({what})", "free some space, or use another --out"
+        )
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Temporary file, fsync, rename, fsync of the folder. Raises OSError and leaves no litter.
+
+    What is not a regular file (a pipe, /dev/null) is written to, not replaced.
+    """
+    content = text.encode("utf-8", "replace")
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
+    path = path.resolve()  # a link stays a link
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    parent = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)

@@ -1,0 +1,147 @@
+"""A run as a terminal table, Markdown, CSV, JSON, or the page of results/page.py."""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kernelbench.records import Verdict
+from results import wording
+from results.page import page
+from results.records import Run
+from results.report import (
+    AGGREGATE_COLUMNS,
+    AGGREGATE_NOTE,
+    COLUMNS,
+    Report,
+    aggregate_cells,
+    aggregates,
+    cells,
+    cost,
+    intervals,
+)
+from results.summary import Summary, TaskSummary
+
+TABLE_WIDTH = 180  # characters, where the terminal does not say
+STYLES = {"faster": "green", "slower": "red", "even": "dim", "none": "dim"}
+
+
+class Format(StrEnum):
+    table = "table"
+    md = "md"
+    html = "html"
+    csv = "csv"
+    json = "json"
+
+
+class JsonReport(Summary):
+    """summary.json and what it was measured on."""
+
+    run: Run
+
+
+def render(report: Report, format: Format) -> str:
+    """The report as text that ends with a newline."""
+    match format:
+        case Format.table:
+            console = Console(file=io.StringIO(), width=TABLE_WIDTH)
+            console.print(table(report))
+            assert isinstance(console.file, io.StringIO)
+            return console.file.getvalue()
+        case Format.md:
+            return _markdown(report)
+        case Format.csv:
+            return _csv(report.summary)
+        case Format.json:
+            return JsonReport(**dict(report.summary), run=report.run).model_dump_json(indent=2) + "\n"
+        case Format.html:
+            return page(report)
+
+
+def table(report: Report) -> Group:
+    """The report for a terminal."""
+    summary = report.summary
+    parts: list[RenderableType] = []
+    parts += [_task_table("tasks", summary.tasks), _aggregate_table(summary)]
+    parts += [Text(AGGREGATE_NOTE, style="dim"), Text()]
+    if summary.measures_nothing:
+        parts.append(_task_table("tasks that measure nothing (counted apart)", summary.measures_nothing))
+        parts += [Text(f"{task.task}: {task.measures_nothing_why}") for task in summary.measures_nothing]
+    conditions = Table(box=None, show_header=False, title="environment", title_justify="left")
+    for name, value in [*report.conditions(), ("cost", cost(summary)), ("reproduce", report.reproduction())]:
+        conditions.add_row(Text(name, style="dim"), Text(value))
+    return Group(*parts, Text(), conditions)
+
+
+def _task_table(title: str, tasks: tuple[TaskSummary, ...]) -> Table:
+    drawn = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
+    for column in COLUMNS:
+        numeric = column in ("own kernels", "time", "rounds")
+        drawn.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for task in tasks:
+        texts = [Text(cell) for cell in cells(task)]
+        texts[1].style = "green" if task.verdict == Verdict.correct else "red"
+        for text, interval in zip(texts[2:5], intervals(task), strict=True):
+            text.style = STYLES[wording.kind(interval)]
+        drawn.add_row(*texts)
+    return drawn
+
+
+def _aggregate_table(summary: Summary) -> Table:
+    drawn = Table(box=box.SIMPLE_HEAD, title="aggregates", title_justify="left")
+    for column in AGGREGATE_COLUMNS:
+        drawn.add_column(column, overflow="fold")
+    for name, aggregate in aggregates(summary):
+        drawn.add_row(*aggregate_cells(name, aggregate))
+    return drawn
+
+
+def _markdown(report: Report) -> str:
+    summary = report.summary
+    lines = ["# kernelwright run", "", *_markdown_table(COLUMNS, map(cells, summary.tasks))]
+    lines += ["", "## Aggregates", ""]
+    lines += _markdown_table(AGGREGATE_COLUMNS, (aggregate_cells(*row) for row in aggregates(summary)))
+    lines += ["", AGGREGATE_NOTE]
+    if summary.measures_nothing:
+        lines += ["", "## Tasks that measure nothing (counted apart)", ""]
+        lines += _markdown_table(
+            (*COLUMNS, "why it measures nothing"),
+            ((*cells(task), task.measures_nothing_why) for task in summary.measures_nothing),
+        )
+    lines += ["", "## Environment", ""]
+    lines += _markdown_table(("", ""), [*report.conditions(), ("cost", cost(summary))])
+    lines += ["", "Reproduce with:", "", *(f"    {line}" for line in report.reproduction().splitlines())]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    def line(row: Sequence[str]) -> str:
+        return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in row) + " |"
+
+    return [line(header), "|" + " --- |" * len(header), *map(line, rows)]
+
+
+def _csv(summary: Summary) -> str:
+    """One line per task with raw numbers; what is unknown is empty."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    bounds = ("median", "low", "high")
+    names = ("speedup_eager", "speedup_compile", "speedup_fastest", "candidate_us")
+    plain = ("own_kernel_share", "candidate", "rounds", "stop_reason", "llm_calls", "usd", "seconds")
+    measured = [f"{name}_{bound}" for name in names for bound in bounds]
+    writer.writerow(["task", "level", "verdict", *measured, *plain, "measures_nothing"])
+    for task in (*summary.tasks, *summary.measures_nothing):
+        numbers = [
+            getattr(interval, bound) if interval else None
+            for interval in (*intervals(task), task.candidate_us)
+            for bound in bounds
+        ]
+        values = [getattr(task, name) for name in plain]
+        apart = task in summary.measures_nothing
+        writer.writerow([task.task, task.level, task.verdict, *numbers, *values, str(apart).lower()])
+    return out.getvalue()

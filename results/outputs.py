@@ -1,0 +1,22 @@
+"""The files of a run folder that are made from its database, and can be made again at any time."""
+
+from results.database import RunDatabase
+from results.folder import RunFolder
+from results.formats import Format, render
+from results.report import Report
+from results.summary import Summary, best_attempt
+
+
+def write_outputs(folder: RunFolder, database: RunDatabase) -> Summary:
+    """Writes summary.json, report.html and best/<task>.py, the last for tasks with a correct kernel.
+
+    Raises StorageError when the folder cannot be written; the database is not touched.
+    """
+    report = Report.read(database)
+    for task in report.tasks:
+        best = best_attempt(report.attempts[task.task.id])
+        if best is not None:
+            folder.write(folder.best(task.task.slug), best.candidate.source)
+    folder.write(folder.report, render(report, Format.html))
+    folder.write(folder.summary, report.summary.model_dump_json(indent=2) + "\n")
+    return report.summary

@@ -1,0 +1,201 @@
+"""The report as one self-contained HTML page: cards, a chart, tables and each task's rounds."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from kernelbench.records import Advice, Interval, Verdict
+from results import wording
+from results.records import Attempt
+from results.report import (
+    AGGREGATE_COLUMNS,
+    AGGREGATE_NOTE,
+    COLUMNS,
+    Report,
+    aggregate_cells,
+    aggregates,
+)
+from results.summary import TaskSummary, best_attempt
+
+# The chart, in SVG user units.
+LABEL_WIDTH, PLOT_WIDTH, VALUE_WIDTH, ROW_HEIGHT, AXIS_HEIGHT = 250, 520, 170, 26, 30
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One task's speedup over eager, from 1.0 to its median, with its interval; x in user units."""
+
+    task: str
+    label: str
+    value: str
+    kind: wording.Kind
+    y: float
+    start: float
+    width: float
+    low: float
+    high: float
+    compile: float | None  # where the speedup over torch.compile lies
+
+
+@dataclass(frozen=True)
+class Chart:
+    bars: tuple[Bar, ...]
+    ticks: tuple[tuple[float, str], ...]  # (x, label)
+    one: float  # x of 1.0
+    width: int = LABEL_WIDTH + PLOT_WIDTH + VALUE_WIDTH
+    height: int = 0
+    row: int = ROW_HEIGHT
+    axis: int = AXIS_HEIGHT
+    left: int = LABEL_WIDTH - 12  # where labels end
+    right: int = LABEL_WIDTH + PLOT_WIDTH
+
+
+@dataclass(frozen=True)
+class Round:
+    """One attempt in a task's history: what was advised, what was expected, what came out."""
+
+    number: int
+    verdict: Verdict
+    author: str
+    speedup: Interval | None
+    time: str
+    advice: Advice | None
+    outcome: float | None  # time of the parent / time of this one; the advice predicted it
+    reason: str
+    best: bool
+
+
+@dataclass(frozen=True)
+class TaskSection:
+    summary: TaskSummary
+    rounds: tuple[Round, ...]
+    audit: str
+    language: str
+    source: str  # of the best kernel; empty without one
+
+
+def page(report: Report) -> str:
+    """The whole page. Sources and messages of candidates are escaped: they are not to be trusted."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    sections = {task.task.id: _section(report, task.task.id, task.audit) for task in report.tasks}
+    summary = report.summary
+    return environment.get_template("report.html.j2").render(
+        wording=wording,
+        report=report,
+        summary=summary,
+        chart=_chart(summary.tasks),
+        columns=COLUMNS,
+        aggregate_columns=AGGREGATE_COLUMNS,
+        aggregates=[aggregate_cells(*row) for row in aggregates(summary)],
+        aggregate_note=AGGREGATE_NOTE,
+        sections=sections,
+    )
+
+
+def _section(report: Report, task_id: str, audit: str) -> TaskSection:
+    everything = (*report.summary.tasks, *report.summary.measures_nothing)
+    attempts = report.attempts[task_id]
+    best = best_attempt(attempts)
+    return TaskSection(
+        summary=next(summary for summary in everything if summary.task == task_id),
+        rounds=tuple(_round(attempt, attempts, attempt is best) for attempt in attempts),
+        audit=audit,
+        language=best.candidate.language if best else "",
+        source=best.candidate.source if best else "",
+    )
+
+
+def _round(attempt: Attempt, attempts: list[Attempt], best: bool) -> Round:
+    evaluation = attempt.evaluation
+    after = _candidate_us(attempt)
+    before = next((_candidate_us(parent) for parent in _parents(attempt, attempts)), None)
+    return Round(
+        number=attempt.round,
+        verdict=evaluation.verdict,
+        author=attempt.candidate.author,
+        speedup=evaluation.speedup.eager if evaluation.speedup else None,
+        time=wording.time(after),
+        advice=attempt.advice,
+        outcome=before / after if before and after else None,
+        reason="" if evaluation.verdict == Verdict.correct else evaluation.reason,
+        best=best,
+    )
+
+
+def _parents(attempt: Attempt, attempts: list[Attempt]) -> list[Attempt]:
+    """The recorded attempts it was made from; where it names none, the last one timed before it."""
+    earlier = [other for other in attempts if other.id < attempt.id]
+    if attempt.candidate.parents:
+        return [other for other in earlier if other.candidate.sha256 in attempt.candidate.parents]
+    return [other for other in reversed(earlier) if _candidate_us(other)][:1]
+
+
+def _candidate_us(attempt: Attempt) -> float | None:
+    timing = attempt.evaluation.timing
+    return timing.candidate_us.median if timing else None
+
+
+def _chart(tasks: tuple[TaskSummary, ...]) -> Chart | None:
+    """Horizontal bars on a logarithmic axis, best first; None when nothing was compared with eager."""
+    measured = sorted(
+        ((task, task.speedup.eager) for task in tasks if task.speedup and task.speedup.eager),
+        key=lambda row: -row[1].median,
+    )
+    if not measured:
+        return None
+    shown = [bound for _, interval in measured for bound in (interval.low, interval.high)]
+    shown += [task.speedup.compile.median for task, _ in measured if task.speedup and task.speedup.compile]
+    low, high = min(0.8, *shown), max(1.25, *shown)
+    margin = (high / low) ** 0.03
+    low, high = low / margin, high * margin
+
+    suites = {task.task.partition(":")[0] for task, _ in measured}
+    suite = f"{suites.pop()}:" if len(suites) == 1 else ""
+
+    def x(speedup: float) -> float:
+        return round(LABEL_WIDTH + PLOT_WIDTH * math.log(speedup / low) / math.log(high / low), 1)
+
+    bars = []
+    for index, (task, interval) in enumerate(measured):
+        compiled = task.speedup.compile if task.speedup else None
+        bars.append(
+            Bar(
+                task=task.task,
+                label=_short(task.task.removeprefix(suite)),
+                value=wording.with_bounds(interval),
+                kind=wording.kind(interval),
+                y=AXIS_HEIGHT + index * ROW_HEIGHT,
+                start=min(x(1.0), x(interval.median)),
+                width=max(1.0, abs(x(interval.median) - x(1.0))),
+                low=x(interval.low),
+                high=x(interval.high),
+                compile=x(compiled.median) if compiled else None,
+            )
+        )
+    ticks = tuple((x(tick), f"{tick:g}×") for tick in _ticks(low, high))
+    return Chart(tuple(bars), ticks, x(1.0), height=AXIS_HEIGHT + len(bars) * ROW_HEIGHT + 6)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times the powers of ten; finer ones where the axis is short, fewer where it is long."""
+    decades = math.log10(high / low)
+    steps = (1, 1.2, 1.5, 2, 3, 5, 7) if decades < 0.8 else (1, 2, 5) if decades < 3 else (1,)
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = (step * 10.0**exponent for exponent in exponents for step in steps)
+    return [tick for tick in ticks if low <= tick <= high]
+
+
+def _short(task: str, length: int = 34) -> str:
+    """Level and end of the id, which tell tasks apart."""
+    level, slash, name = task.partition("/")
+    if len(task) <= length or len(level) + 2 >= length:
+        return task[-length:]
+    return f"{level}{slash}…{name[len(level) + 2 - length :]}"

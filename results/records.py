@@ -1,0 +1,64 @@
+"""The rows of the run database as the rest of the house sees them: frozen, typed, validated."""
+
+from enum import StrEnum
+
+from pydantic import JsonValue
+
+from kernelbench.records import Advice, Candidate, Environment, Evaluation, Record, Target, Task
+from profiling.records import Profile
+
+
+class TaskState(StrEnum):
+    pending = "pending"
+    done = "done"
+
+
+class Run(Record):
+    """One run: who started what, when and on which machine."""
+
+    id: str
+    started: str  # ISO 8601, UTC
+    command: str  # the command line that reproduces it
+    settings: dict[str, JsonValue]
+    kernelwright: str  # the version that wrote it
+    target: Target
+    environment: Environment | None
+
+
+class TaskRun(Record):
+    """One task of a run and how far the run got with it."""
+
+    task: Task
+    state: TaskState
+    stop_reason: str | None  # None while pending
+    measures_nothing: bool  # the reference can be beaten without doing its work
+    measures_nothing_why: str
+    audit: str  # what the audit of the reference found, for people
+    seconds: float | None  # None while pending
+
+
+class Attempt(Record):
+    """One candidate of one round with all that was found out about it."""
+
+    id: int
+    task: str
+    round: int
+    candidate: Candidate
+    advice: Advice | None  # that led to the candidate
+    evaluation: Evaluation
+    profile: Profile | None
+
+
+class LlmCall(Record):
+    """One request to a model and its answer, whole, so that a run can be read and replayed."""
+
+    task: str | None  # None: a call that serves the run, not one task
+    role: str  # "coder", "judge"
+    model: str
+    request_sha256: str
+    request: JsonValue
+    response: JsonValue
+    prompt_tokens: int
+    completion_tokens: int
+    usd: float | None  # None: the price of this model is not known
+    seconds: float

@@ -1,0 +1,154 @@
+"""What a report of a run shows, whatever its format (results/formats.py, results/page.py).
+
+Each task's best kernel with the intervals of its speedups, KernelBench's aggregates per level and overall,
+the tasks that measure nothing apart, and the environment with the command that reproduces the run.
+"""
+
+from dataclasses import dataclass
+
+from kernelbench.records import Environment, Interval
+from results import wording
+from results.database import RunDatabase
+from results.records import Attempt, Run, TaskRun
+from results.summary import Aggregate, Summary, TaskSummary, summary_of
+
+COLUMNS = (
+    "task",
+    "verdict",
+    "vs eager",
+    "vs compile",
+    "vs fastest",
+    "own kernels",
+    "time",
+    "rounds",
+    "why it stopped",
+)
+AGGREGATE_COLUMNS = ("", "correct", "fast_1", "fast_2", "vs eager", "vs compile", "vs fastest")
+AGGREGATE_NOTE = (
+    "fast_p: share of all tasks whose best kernel is correct with a median speedup over eager above p, even "
+    "where its interval covers p. Speedups: geometric mean · mean · median over the n correct tasks."
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that a report shows, read once."""
+
+    run: Run
+    summary: Summary
+    tasks: tuple[TaskRun, ...]
+    attempts: dict[str, list[Attempt]]  # by task id
+
+    @classmethod
+    def read(cls, database: RunDatabase) -> "Report":
+        """Raises StorageError when the database cannot be read."""
+        tasks = tuple(database.tasks())
+        attempts = {task.task.id: database.attempts(task.task.id) for task in tasks}
+        # From what was read, not from the database again: the run may be going on.
+        summary = summary_of(tasks, attempts, database.llm_calls())
+        return cls(run=database.run, summary=summary, tasks=tasks, attempts=attempts)
+
+    @property
+    def environment(self) -> Environment | None:
+        """What the run recorded, or what its first evaluation did."""
+        evaluations = (attempt.evaluation for rows in self.attempts.values() for attempt in rows)
+        return self.run.environment or next((found.environment for found in evaluations), None)
+
+    def conditions(self) -> list[tuple[str, str]]:
+        """The environment as (name, value) lines."""
+        target, environment = self.run.target, self.environment
+        machine = target.fingerprint
+        lines = [
+            ("device", f"{target.device}: {machine.chip}"),
+            ("threads", str(machine.threads)),
+            ("memory", f"{machine.memory_bytes / 2**30:.1f} GiB"),
+            ("last-level cache", f"{machine.last_level_cache_bytes / 2**20:.1f} MiB"),
+            (
+                "measured ceilings",
+                f"copy {target.ceilings.copy_bytes_s / 1e9:.1f} GB/s "
+                f"(cached {target.ceilings.cached_copy_bytes_s / 1e9:.1f} GB/s), "
+                f"fp32 {target.ceilings.fp32_flops_s / 1e9:.0f} GFLOP/s",
+            ),
+            ("system", machine.system),
+            ("python", machine.python),
+            ("torch", machine.torch),
+            ("compiler", machine.compiler),
+        ]
+        if environment is not None:
+            on = [layer.name for layer in environment.sandbox if layer.on]
+            off = [f"{layer.name} ({layer.why})" for layer in environment.sandbox if not layer.on]
+            lines.append(("sandbox layers on", ", ".join(on) or "none"))
+            lines.append(("sandbox layers off", ", ".join(off) or "none"))
+            lines.append(("caches", environment.caches))
+        lines.append(("kernelwright", self.run.kernelwright))
+        lines.append(("started", self.run.started))
+        others = sum(
+            attempt.evaluation.target.fingerprint != machine
+            for rows in self.attempts.values()
+            for attempt in rows
+        )
+        if others:
+            lines.append(("attention", f"{others} evaluations were made on another machine or toolchain"))
+        return lines
+
+    def reproduction(self) -> str:
+        """The command line of the run, or its settings where none was recorded."""
+        return self.run.command or "the command was not recorded; settings: " + self.settings()
+
+    def settings(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.run.settings.items()) or "none"
+
+
+def cells(task: TaskSummary) -> tuple[str, ...]:
+    """One row of the task table, in the order of COLUMNS."""
+    return (
+        task.task,
+        task.verdict or "not tried",
+        *map(wording.with_bounds, intervals(task)),
+        wording.share(task.own_kernel_share),
+        wording.time(task.candidate_us.median if task.candidate_us else None),
+        str(task.rounds),
+        task.stop_reason or "interrupted or still running",
+    )
+
+
+def aggregates(summary: Summary) -> list[tuple[str, Aggregate]]:
+    """The named aggregates a report shows: each level, all of them, and those that measure nothing."""
+    rows: list[tuple[str, Aggregate]] = [(f"level {level.level}", level) for level in summary.levels]
+    rows.append(("all tasks", summary))
+    if summary.measures_nothing:
+        rows.append(("measure nothing (apart)", summary.measures_nothing_aggregate))
+    return rows
+
+
+def aggregate_cells(name: str, aggregate: Aggregate) -> tuple[str, ...]:
+    """One row of the aggregate table, in the order of AGGREGATE_COLUMNS."""
+    counted = aggregate.counted
+    return (
+        name,
+        f"{aggregate.correct}/{aggregate.total}",
+        wording.share(aggregate.fast_1),
+        wording.share(aggregate.fast_2),
+        _means(aggregate.geomean.eager, aggregate.mean.eager, aggregate.median.eager, counted.eager),
+        _means(aggregate.geomean.compile, aggregate.mean.compile, aggregate.median.compile, counted.compile),
+        _means(aggregate.geomean.fastest, aggregate.mean.fastest, aggregate.median.fastest, counted.fastest),
+    )
+
+
+def intervals(task: TaskSummary) -> tuple[Interval | None, Interval | None, Interval | None]:
+    """The speedups of the best candidate over eager, compile and the fastest of them."""
+    speedup = task.speedup
+    return (speedup.eager, speedup.compile, speedup.fastest) if speedup else (None, None, None)
+
+
+def cost(summary: Summary) -> str:
+    return (
+        f"{wording.money(summary.usd)} for {summary.llm_calls} model calls, "
+        f"{wording.duration(summary.seconds)} of work"
+    )
+
+
+def _means(geomean: float | None, mean: float | None, median: float | None, n: int) -> str:
+    if geomean is None:
+        return wording.NOTHING
+    return f"{wording.ratio(geomean)} · {wording.ratio(mean)} · {wording.ratio(median)} (n={n})"

@@ -1,0 +1,88 @@
+"""How numbers are said in reports: speedups with their intervals, times, shares, money."""
+
+import math
+from typing import Literal
+
+from kernelbench.records import Interval
+
+NOTHING = "—"
+
+Kind = Literal["faster", "slower", "even", "none"]
+
+
+def kind(speedup: Interval | None) -> Kind:
+    """A speedup whose interval covers 1.0 is no speedup, whichever side its median lies on."""
+    if speedup is None:
+        return "none"
+    if speedup.low <= 1.0 <= speedup.high:
+        return "even"
+    return "faster" if speedup.median > 1.0 else "slower"
+
+
+def headline(speedup: Interval | None) -> str:
+    """`1.92×`, `≈1` or `—`."""
+    match kind(speedup):
+        case "none":
+            return NOTHING
+        case "even":
+            return "≈1"
+    assert speedup is not None
+    return f"{_digits(speedup.median, speedup)}×"
+
+
+def bounds(speedup: Interval | None) -> str:
+    """`[1.88, 1.97]`, empty without a speedup."""
+    if speedup is None:
+        return ""
+    return f"[{_digits(speedup.low, speedup)}, {_digits(speedup.high, speedup)}]"
+
+
+def with_bounds(speedup: Interval | None) -> str:
+    """`1.92× [1.88, 1.97]`."""
+    return f"{headline(speedup)} {bounds(speedup)}".strip()
+
+
+def ratio(value: float | None) -> str:
+    """A mean of speedups, or a predicted gain: `1.68×`."""
+    return NOTHING if value is None else f"{value:.2f}×" if value < 100 else f"{value:.0f}×"
+
+
+def time(microseconds: float | None) -> str:
+    """A time given in µs, in the unit that reads best."""
+    if microseconds is None or not math.isfinite(microseconds):
+        return NOTHING
+    if microseconds < 1e3:
+        return f"{microseconds:.3g} µs" if microseconds < 100 else f"{microseconds:.0f} µs"
+    return f"{microseconds / 1e3:.3g} ms" if microseconds < 1e6 else f"{microseconds / 1e6:.3g} s"
+
+
+def share(value: float | None) -> str:
+    return NOTHING if value is None else f"{100 * value:.0f}%"
+
+
+def money(usd: float | None) -> str:
+    if usd is None:
+        return "unknown"
+    return f"${usd:.2f}" if usd == 0 or usd >= 0.1 else f"${usd:.4f}"
+
+
+def duration(seconds: float) -> str:
+    """`42 s`, `12 min`, `3 h 20 min`."""
+    if seconds < 99.5:
+        return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def one_line(text: str, length: int) -> str:
+    """The text on one line of at most `length` characters."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= length else flat[: length - 1].rstrip() + "…"
+
+
+def _digits(value: float, interval: Interval) -> str:
+    """Enough decimals to tell a speedup close to 1 from 1."""
+    median = interval.median
+    if median < 0.1:
+        return f"{value:.2g}"
+    return f"{value:.{3 if 0.9 < median < 1.1 else 2 if median < 10 else 1 if median < 100 else 0}f}"

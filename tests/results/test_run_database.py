@@ -1,0 +1,255 @@
+"""The run database gives back what was recorded, and says in one line why it cannot."""
+
+import math
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+import run_factory
+from run_factory import ADVICE, ENVIRONMENT, PROFILE, TARGET, candidate, evaluation, llm_call, new_run, task
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateTable
+
+import results.connection
+from kernelbench.errors import MissingPrerequisite, StorageError, UsageError
+from kernelbench.records import Correctness, Verdict
+from profiling.records import Metric
+from results.database import NoRunError, RunDatabase
+from results.records import TaskState
+from results.rows import SCHEMA_VERSION, Base
+
+SOFTMAX, RELU = task("softmax"), task("relu")
+
+
+def execute(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path / "run.db")
+    with connection:
+        connection.execute(statement)
+    connection.close()
+
+
+def test_an_attempt_comes_back_as_it_was_recorded(tmp_path: Path) -> None:
+    first, second = candidate(1), candidate(2, parents=(candidate(1).sha256,))
+    with new_run(tmp_path) as database:
+        database.add_task(SOFTMAX)
+        failed = evaluation(SOFTMAX, first, Verdict.wrong_output, reason="error 3.4 budgets")
+        measured = evaluation(SOFTMAX, second, eager=1.92, compile=1.1)
+        database.record_attempt(SOFTMAX.id, 1, first, None, failed, None)
+        database.record_attempt(SOFTMAX.id, 2, second, ADVICE, measured, PROFILE)
+
+    with RunDatabase.open(tmp_path) as database:
+        one, two = database.attempts(SOFTMAX.id)
+    assert (one.round, one.candidate, one.advice, one.evaluation, one.profile) == (
+        1,
+        first,
+        None,
+        failed,
+        None,
+    )
+    assert (two.round, two.candidate, two.advice, two.evaluation, two.profile) == (
+        2,
+        second,
+        ADVICE,
+        measured,
+        PROFILE,
+    )
+    assert one.task == two.task == SOFTMAX.id
+
+
+def test_what_one_wants_to_query_has_a_column(tmp_path: Path) -> None:
+    with new_run(tmp_path) as database:
+        database.add_task(SOFTMAX)
+        run_factory.attempt(database, SOFTMAX, 1, eager=2.0, compile=1.5)
+    connection = sqlite3.connect(tmp_path / "run.db")
+    row = connection.execute(
+        "SELECT verdict, speedup_eager_median, speedup_eager_low, speedup_eager_high, speedup_compile_median,"
+        " speedup_fastest_median, own_kernel_share, candidate_us, seconds FROM evaluations"
+    ).fetchone()
+    connection.close()
+    assert row == ("correct", 2.0, 1.96, 2.04, 1.5, 1.5, 0.97, 50.0, 3.5)
+
+
+def test_the_run_keeps_its_settings_and_its_machine(tmp_path: Path) -> None:
+    new_run(tmp_path).close()
+    with RunDatabase.open(tmp_path / "run.db") as database:
+        run = database.run
+        assert database.settings == {"coder": "builtin", "rounds": 3, "max_usd": None}
+    assert (run.target, run.environment) == (TARGET, ENVIRONMENT)
+    assert run.command == "kernelwright run --suite builtin --rounds 3"
+    assert run.started.endswith("+00:00")
+
+
+def test_tasks_keep_their_order_state_and_audit(database: RunDatabase) -> None:
+    database.add_task(SOFTMAX)
+    database.add_task(RELU)
+    database.record_audit(RELU.id, "zero for every input", measures_nothing="constant output")
+    database.finish_task(SOFTMAX.id, "rounds used up", 12.5)
+    softmax, relu = database.tasks()
+    assert (softmax.task, softmax.state, softmax.stop_reason, softmax.seconds) == (
+        SOFTMAX,
+        TaskState.done,
+        "rounds used up",
+        12.5,
+    )
+    assert (relu.task, relu.state, relu.stop_reason, relu.seconds) == (RELU, TaskState.pending, None, None)
+    assert (softmax.measures_nothing, relu.measures_nothing) == (False, True)
+    assert (relu.measures_nothing_why, relu.audit) == ("constant output", "zero for every input")
+
+
+def test_adding_a_task_again_keeps_what_is_known_of_it(database: RunDatabase) -> None:
+    database.add_task(SOFTMAX)
+    database.finish_task(SOFTMAX.id, "rounds used up", 1.0)
+    database.add_task(SOFTMAX)
+    assert [row.state for row in database.tasks()] == [TaskState.done]
+
+
+def test_a_task_whose_source_changed_is_refused(database: RunDatabase) -> None:
+    database.add_task(SOFTMAX)
+    with pytest.raises(UsageError, match="not the task it was"):
+        database.add_task(SOFTMAX.model_copy(update={"source": "class Model: pass"}))
+
+
+def test_model_calls_come_back_whole(database: RunDatabase) -> None:
+    calls = [llm_call(SOFTMAX.id, 0.25), llm_call(None, None)]
+    for call in calls:
+        database.record_llm_call(call)
+    assert database.llm_calls() == calls
+
+
+def test_infinite_numbers_and_undecodable_output_survive(database: RunDatabase) -> None:
+    made = candidate(1)
+    found = evaluation(SOFTMAX, made, Verdict.wrong_output, reason="\udcff\0 in the compiler's output")
+    infinite = Correctness(inputs_tried=1, error=math.inf, reference_error=None, worst_input="ramp")
+    found = found.model_copy(update={"correctness": infinite})
+    profile = PROFILE.model_copy(
+        update={"metrics": (Metric(name="x", value=math.nan, unit="", provenance="perf"),)}
+    )
+    database.add_task(SOFTMAX)
+    database.record_attempt(SOFTMAX.id, 1, made, None, found, profile)
+    (row,) = database.attempts(SOFTMAX.id)
+    assert row.evaluation.correctness is not None
+    assert row.evaluation.correctness.error == math.inf
+    assert row.evaluation.reason == "?\0 in the compiler's output"
+    assert row.profile is not None
+    assert math.isnan(row.profile.metrics[0].value)
+
+
+def test_threads_record_into_one_database(database: RunDatabase) -> None:
+    database.add_task(SOFTMAX)
+
+    def record(worker: int) -> None:
+        for number in range(10):
+            run_factory.attempt(database, SOFTMAX, 10 * worker + number, eager=1.5)
+
+    threads = [threading.Thread(target=record, args=(worker,)) for worker in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(row.round for row in database.attempts(SOFTMAX.id)) == list(range(40))
+
+
+def test_runs_that_share_a_database_do_not_mix(tmp_path: Path) -> None:
+    with new_run(tmp_path) as first:
+        first.add_task(SOFTMAX)
+        run_factory.attempt(first, SOFTMAX, 1, eager=2.0)
+    with new_run(tmp_path) as second:
+        second.add_task(SOFTMAX)
+        assert second.attempts(SOFTMAX.id) == []
+    with RunDatabase.open(tmp_path) as latest, RunDatabase.open(tmp_path, run_id=first.run_id) as older:
+        assert latest.run_id == second.run_id
+        assert len(older.attempts(SOFTMAX.id)) == 1
+
+
+@pytest.mark.parametrize(("version", "age"), [(SCHEMA_VERSION + 1, "newer"), (SCHEMA_VERSION - 1, "older")])
+def test_another_schema_is_refused(tmp_path: Path, version: int, age: str) -> None:
+    new_run(tmp_path).close()
+    execute(tmp_path, f"UPDATE schema_version SET version = {version}, written_by = '9.9.9'")
+    with pytest.raises(StorageError) as refused:
+        RunDatabase.open(tmp_path)
+    assert f"schema {version}, {age} than" in refused.value.message
+    assert "kernelwright 9.9.9" in refused.value.fix
+    with pytest.raises(StorageError, match=age):
+        new_run(tmp_path)
+
+
+def test_a_record_of_an_unknown_form_is_refused(example: RunDatabase, tmp_path: Path) -> None:
+    execute(tmp_path, """UPDATE evaluations SET evaluation = '{"verdict": "superb"}' WHERE attempt = 1""")
+    with pytest.raises(StorageError, match=r"record \(of type Evaluation\) that this version cannot read"):
+        example.attempts(task("softmax").id)
+
+
+def test_a_place_without_a_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NoRunError, match="holds no run"):
+        RunDatabase.open(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    execute(tmp_path, "CREATE TABLE letters (body TEXT)")
+    with pytest.raises(NoRunError, match="holds no run"):
+        RunDatabase.open(tmp_path)
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run.db").write_text("Dear diary, " * 500)
+    for read_only in (True, False):
+        with pytest.raises(StorageError, match="is not a database"):
+            RunDatabase.open(tmp_path, read_only=read_only)
+
+
+def test_a_damaged_database_is_named_with_the_way_to_recover_it(tmp_path: Path) -> None:
+    with new_run(tmp_path) as database:
+        run_factory.record_example(database)
+    content = bytearray((tmp_path / "run.db").read_bytes())
+    content[4096:] = b"\xa5" * (len(content) - 4096)  # all but the first page, the list of tables
+    (tmp_path / "run.db").write_bytes(content)
+    with pytest.raises(StorageError, match="is damaged") as refused:
+        RunDatabase.open(tmp_path)
+    assert ".recover" in refused.value.fix
+    assert "\n" not in str(refused.value)
+
+
+def test_a_locked_database_is_named(database: RunDatabase, tmp_path: Path) -> None:
+    database.add_task(SOFTMAX)
+    blocker = sqlite3.connect(tmp_path / "run.db", isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    results.connection.LOCK_TIMEOUT_S, before = 0.2, results.connection.LOCK_TIMEOUT_S
+    try:
+        with RunDatabase.open(tmp_path) as other:
+            assert len(other.tasks()) == 1  # reading needs no lock
+            with pytest.raises(StorageError, match=r"locked by another process .* recorded are safe"):
+                other.add_task(RELU)
+            blocker.execute("ROLLBACK")
+            other.add_task(RELU)
+    finally:
+        results.connection.LOCK_TIMEOUT_S = before
+        blocker.close()
+    assert [row.task for row in database.tasks()] == [SOFTMAX, RELU]
+
+
+def test_a_reader_cannot_write(tmp_path: Path) -> None:
+    new_run(tmp_path).close()
+    with (
+        RunDatabase.open(tmp_path, read_only=True) as reader,
+        pytest.raises(StorageError, match="cannot be written"),
+    ):
+        reader.add_task(SOFTMAX)
+
+
+def test_a_reader_follows_a_run_that_goes_on(database: RunDatabase, tmp_path: Path) -> None:
+    database.add_task(SOFTMAX)
+    with RunDatabase.open(tmp_path, read_only=True) as reader:
+        assert reader.attempts(SOFTMAX.id) == []
+        run_factory.attempt(database, SOFTMAX, 1, eager=2.0)
+        assert len(reader.attempts(SOFTMAX.id)) == 1
+
+
+def test_a_url_without_a_driver_names_what_to_install() -> None:
+    with pytest.raises(MissingPrerequisite, match=r"kernelwright\[cluster\]"):
+        RunDatabase.open("oracle+nodriver://scott:tiger@host/db")
+    with pytest.raises(UsageError, match="cannot be read"):
+        RunDatabase.open("://nowhere")
+
+
+def test_the_tables_can_be_made_in_postgresql() -> None:
+    for table in Base.metadata.sorted_tables:
+        assert "CREATE TABLE" in str(CreateTable(table).compile(dialect=postgresql.dialect()))

@@ -1,0 +1,261 @@
+"""What a report says, in each of its formats."""
+
+import csv
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import run_factory
+import typer
+from run_factory import TARGET, candidate, interval, llm_call, new_run, task
+from typer.testing import CliRunner
+
+import results.cli
+from kernelbench.errors import KernelwrightError, StorageError
+from kernelbench.records import Fingerprint, Interval
+from results import wording
+from results.database import RunDatabase
+from results.formats import Format, render
+from results.report import Report
+from results.summary import summarize
+
+VOID = {"meta", "link", "br", "wbr", "hr", "img", "input", "line", "rect", "path"}
+
+
+class Page(HTMLParser):
+    """Collects text and attributes; asserts that elements close in the order they opened."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: dict[str, list[str]] = {}
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open:
+            self.text.setdefault(self.open[-1], []).append(data)
+
+
+def shown(database: RunDatabase, format: Format) -> str:
+    return render(Report.read(database), format)
+
+
+@pytest.mark.parametrize("format", [Format.table, Format.md])
+def test_people_read_the_same_facts_everywhere(example: RunDatabase, format: Format) -> None:
+    text = shown(example, format)
+    (softmax,) = (line for line in text.splitlines() if "builtin:level1/softmax" in line)
+    for fact in ("correct", "4.00× [3.92, 4.08]", "2.00× [1.96, 2.04]", "97%", "25 µs", "rounds used up"):
+        assert fact in softmax
+    (relu,) = (line for line in text.splitlines() if "builtin:level1/relu" in line)
+    assert "≈1 [0.970, 1.040]" in relu  # its median is 1.01
+    (overall,) = (line for line in text.splitlines() if "all tasks" in line and "4/6" in line)
+    for fact in ("50%", "17%", "1.42× · 1.88× · 1.50× (n=4)", "0.79× · 1.00× · 0.50× (n=3)"):
+        assert fact in overall
+    for fact in ("Testium 9000", "g++ 12.2.0", "landlock (this kernel lacks it)", "cold", "2.9.0"):
+        assert fact in text
+    assert "kernelwright run --suite builtin --rounds 3" in text
+    apart = text.index("builtin:level2/always_zero")
+    assert text.index("measure nothing (counted apart)") < apart
+    assert "the output is constant" in text[apart:]
+
+
+def test_markdown_tables_have_as_many_cells_as_headings(example: RunDatabase) -> None:
+    odd = task("a|b")
+    example.add_task(odd)
+    example.finish_task(odd.id, "stopped\nby | hand", 1.0)
+    for block in shown(example, Format.md).split("\n\n"):
+        if block.startswith("|"):
+            widths = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
+            assert len(widths) == 1, block
+
+
+def test_csv_has_raw_numbers_and_leaves_the_unknown_empty(example: RunDatabase) -> None:
+    example.record_llm_call(llm_call("builtin:level1/softmax", None))
+    rows = {row["task"]: row for row in csv.DictReader(io.StringIO(shown(example, Format.csv)))}
+    assert len(rows) == 7
+    softmax, conv = rows["builtin:level1/softmax"], rows["builtin:level1/conv"]
+    assert [float(softmax[f"speedup_eager_{bound}"]) for bound in ("median", "low", "high")] == [
+        4.0,
+        3.92,
+        4.08,
+    ]
+    assert (float(softmax["candidate_us_median"]), softmax["candidate"]) == (25.0, candidate(77).sha256)
+    assert (softmax["usd"], conv["usd"]) == ("", "0.0")
+    assert (conv["verdict"], conv["speedup_eager_median"], conv["measures_nothing"]) == (
+        "build_error",
+        "",
+        "false",
+    )
+    assert rows["builtin:level2/always_zero"]["measures_nothing"] == "true"
+
+
+def test_json_is_the_summary_with_its_run(example: RunDatabase) -> None:
+    content = json.loads(shown(example, Format.json))
+    assert content.pop("run")["target"]["fingerprint"]["chip"] == "Testium 9000"
+    assert content == json.loads(summarize(example).model_dump_json())
+
+
+def test_the_page_is_whole_and_asks_nothing_of_the_network(example: RunDatabase) -> None:
+    page = Page(shown(example, Format.html))
+    assert not {"link", "img", "iframe", "object"} & {tag for tag, _ in page.tags}
+    for _, attributes in page.tags:
+        assert "src" not in attributes
+        assert (attributes.get("href") or "#").startswith("#")
+    style = "".join(page.text["style"])
+    assert "url(" not in style and "@import" not in style
+    assert "prefers-color-scheme: dark" in style
+
+
+def test_the_page_links_each_task_to_its_rounds(example: RunDatabase) -> None:
+    page = Page(shown(example, Format.html))
+    details = {attributes["id"] for tag, attributes in page.tags if tag == "details"}
+    assert len(details) == 7
+    links = [attributes["href"] for tag, attributes in page.tags if tag == "a"]
+    assert {str(link).removeprefix("#").replace("%3A", ":") for link in links} == details
+
+
+def test_the_page_sets_the_predicted_gain_against_the_measured(example: RunDatabase) -> None:
+    html = shown(example, Format.html)
+    softmax = html[html.index('<details id="builtin:level1/softmax"') :]
+    best = softmax[softmax.index('<tr class="best">') :].split("</tr>")[0]
+    assert "fuse the epilogue" in best
+    # Predicted 1.4; from its parent's 50 µs to 25 µs.
+    assert re.findall(r'<td class="number">([\d.]+×)</td>', best) == ["1.40×", "2.00×"]
+
+
+def test_the_page_draws_each_measured_speedup_on_a_logarithmic_axis(example: RunDatabase) -> None:
+    page = Page(shown(example, Format.html))
+    bars = [attributes for tag, attributes in page.tags if tag == "rect"]
+    widths = [float(str(bar["width"])) for bar in bars]
+    assert len(bars) == 4  # the correct ones that count: 4.0, 2.0, 1.01, 0.5
+    assert widths[0] == pytest.approx(2 * widths[1], abs=0.3)  # log 4 = 2 log 2
+    assert widths[3] == pytest.approx(widths[1], abs=0.3)  # 0.5 as far to the left
+    groups = [str(attributes["class"]) for tag, attributes in page.tags if tag == "g"]
+    assert groups == ["bar faster", "bar faster", "bar even", "bar slower"]
+
+
+def test_sources_and_messages_cannot_change_the_page(database: RunDatabase) -> None:
+    hostile = candidate(1).model_copy(update={"source": "</pre><script>steal()</script>"})
+    softmax = task("<img src=x>")
+    database.add_task(softmax)
+    run_factory.attempt(database, softmax, 1, eager=2.0, of=hostile)
+    html = shown(database, Format.html)
+    page = Page(html)
+    assert [tag for tag, _ in page.tags].count("script") == 1
+    assert "steal()" not in "".join(page.text["script"])
+    assert "</pre><script>steal()</script>" in "".join(page.text["code"])
+
+
+@pytest.mark.parametrize("format", list(Format))
+def test_a_run_that_has_only_begun_can_be_shown(database: RunDatabase, format: Format) -> None:
+    assert shown(database, format)
+    database.add_task(task("softmax"))
+    assert "softmax" in shown(database, format)
+
+
+def test_evaluations_of_another_machine_are_pointed_out(example: RunDatabase) -> None:
+    report = Report.read(example)
+    assert "attention" not in dict(report.conditions())
+    other: Fingerprint = TARGET.fingerprint.model_copy(update={"chip": "Elsewhere"})
+    moved = report.run.model_copy(
+        update={"target": report.run.target.model_copy(update={"fingerprint": other})}
+    )
+    resumed = Report(moved, report.summary, report.tasks, report.attempts)
+    assert dict(resumed.conditions())["attention"].startswith("9 evaluations")
+
+
+@pytest.mark.parametrize(
+    ("speedup", "kind", "said"),
+    [
+        (interval(1.92), "faster", "1.92× [1.88, 1.96]"),
+        (Interval(median=1.03, low=0.99, high=1.05), "even", "≈1 [0.990, 1.050]"),
+        (Interval(median=1.004, low=1.001, high=1.006), "faster", "1.004× [1.001, 1.006]"),
+        (Interval(median=1.5, low=0.7, high=1.9), "even", "≈1 [0.70, 1.90]"),
+        (interval(0.5), "slower", "0.50× [0.49, 0.51]"),
+        (interval(0.01), "slower", "0.01× [0.0098, 0.01]"),
+        (interval(123.0), "faster", "123× [121, 125]"),
+        (None, "none", "—"),
+    ],
+)
+def test_a_speedup_whose_interval_covers_1_is_none(
+    speedup: Interval | None, kind: wording.Kind, said: str
+) -> None:
+    assert wording.kind(speedup) == kind
+    assert wording.with_bounds(speedup) == said
+
+
+def test_units_follow_the_size() -> None:
+    assert [wording.time(us) for us in (0.111, 25.0, 456.7, 1234.0, 2.5e6, None)] == [
+        "0.111 µs",
+        "25 µs",
+        "457 µs",
+        "1.23 ms",
+        "2.5 s",
+        "—",
+    ]
+    assert [wording.money(usd) for usd in (None, 0.0, 0.0123, 1.5)] == [
+        "unknown",
+        "$0.00",
+        "$0.0123",
+        "$1.50",
+    ]
+    assert [wording.duration(s) for s in (3.5, 42, 720, 12000)] == ["3.5 s", "42 s", "12 min", "3 h 20 min"]
+
+
+@pytest.fixture
+def front_door() -> typer.Typer:
+    app = typer.Typer()
+    app.command("report")(results.cli.report)
+    app.command("other")(lambda: None)
+    return app
+
+
+@pytest.mark.parametrize("format", list(Format))
+def test_the_command_prints_a_folder_or_a_url(
+    tmp_path: Path, front_door: typer.Typer, format: Format
+) -> None:
+    with new_run(tmp_path) as database:
+        run_factory.record_example(database)
+    for run in (str(tmp_path), f"sqlite:///{tmp_path}/run.db"):
+        done = CliRunner().invoke(front_door, ["report", run, "--format", format])
+        assert done.exit_code == 0, done.output
+        assert "builtin:level1/softmax" in done.stdout
+        if format == Format.json:
+            assert json.loads(done.stdout)["correct"] == 4
+
+
+def test_the_command_writes_a_file(tmp_path: Path, front_door: typer.Typer) -> None:
+    with new_run(tmp_path) as database:
+        run_factory.record_example(database)
+    output = tmp_path / "out" / "report.md"
+    arguments = ["report", str(tmp_path), "--format", "md", "--output", str(output)]
+    done = CliRunner().invoke(front_door, arguments)
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert output.read_text().startswith("# kernelwright run")
+
+
+def test_the_command_leaves_errors_to_the_front_door(tmp_path: Path, front_door: typer.Typer) -> None:
+    failed = CliRunner().invoke(front_door, ["report", str(tmp_path / "nothing")])
+    assert isinstance(failed.exception, KernelwrightError)
+    new_run(tmp_path).close()
+    in_the_way = tmp_path / "run.db" / "report.md"
+    failed = CliRunner().invoke(front_door, ["report", str(tmp_path), "--output", str(in_the_way)])
+    assert isinstance(failed.exception, StorageError)
+    assert "choose another --output" in failed.exception.fix

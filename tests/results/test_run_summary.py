@@ -1,0 +1,128 @@
+"""The aggregates, against numbers worked out by hand from `run_factory.record_example`."""
+
+import json
+
+import pytest
+import run_factory
+from run_factory import candidate, llm_call, task
+
+from kernelbench.records import Interval, Verdict
+from results.database import RunDatabase
+from results.summary import summarize
+
+SOFTMAX, RELU = task("softmax"), task("relu")
+
+
+def test_fast_p_is_a_share_of_all_tasks(example: RunDatabase) -> None:
+    summary = summarize(example)
+    assert (summary.correct, summary.total) == (4, 6)
+    assert summary.fast_1 == 3 / 6  # 4.0, 1.01, 2.0
+    assert summary.fast_2 == 1 / 6  # 4.0; 2.0 is not above 2
+
+
+def test_means_are_over_the_correct_tasks(example: RunDatabase) -> None:
+    summary = summarize(example)
+    # vs eager: 4.0, 1.01, 0.5, 2.0
+    assert summary.geomean.eager == pytest.approx(4.04**0.25)
+    assert summary.mean.eager == pytest.approx(7.51 / 4)
+    assert summary.median.eager == pytest.approx((1.01 + 2.0) / 2)
+    # vs compile: 2.0, 0.5, 0.5; the task on level 2 was not compared
+    assert summary.geomean.compile == pytest.approx(0.5 ** (1 / 3))
+    assert (summary.mean.compile, summary.median.compile) == (1.0, 0.5)
+    # vs fastest: 2.0, 0.5, 0.5, 2.0
+    assert summary.geomean.fastest == pytest.approx(1.0)
+    assert (summary.counted.eager, summary.counted.compile, summary.counted.fastest) == (4, 3, 4)
+
+
+def test_levels_are_aggregated_each(example: RunDatabase) -> None:
+    first, second = summarize(example).levels
+    assert (first.level, first.correct, first.total, first.fast_1, first.fast_2) == (1, 3, 4, 0.5, 0.25)
+    assert first.geomean.eager == pytest.approx(2.02 ** (1 / 3))
+    assert (second.level, second.correct, second.total, second.fast_1) == (2, 1, 2, 0.5)
+    assert (second.geomean.eager, second.geomean.compile) == (pytest.approx(2.0), None)
+
+
+def test_tasks_that_measure_nothing_are_apart(example: RunDatabase) -> None:
+    summary = summarize(example)
+    (apart,) = summary.measures_nothing
+    assert apart.task == "builtin:level2/always_zero"
+    assert apart.measures_nothing_why == "the output is constant"
+    assert apart.task not in {row.task for row in summary.tasks}
+    assert summary.measures_nothing_aggregate.total == 1
+    assert summary.measures_nothing_aggregate.mean.eager == 900.0
+
+
+def test_the_best_candidate_has_the_highest_lower_bound(database: RunDatabase) -> None:
+    database.add_task(SOFTMAX)
+    run_factory.attempt(database, SOFTMAX, 1, eager=Interval(median=3.0, low=0.9, high=5.0))
+    steady = run_factory.attempt(database, SOFTMAX, 2, eager=Interval(median=2.0, low=1.9, high=2.1))
+    run_factory.attempt(database, SOFTMAX, 3, eager=Interval(median=2.1, low=1.9, high=2.2))
+    run_factory.attempt(database, SOFTMAX, 4, Verdict.implausible, eager=50.0)
+    run_factory.attempt(database, SOFTMAX, 5)  # correct, never timed
+    (row,) = summarize(database).tasks
+    assert (row.candidate, row.verdict, row.rounds) == (steady.sha256, Verdict.correct, 5)
+    assert row.speedup is not None and row.speedup.eager is not None
+    assert row.speedup.eager.median == 2.0
+    assert (row.own_kernel_share, row.candidate_us and row.candidate_us.median) == (0.97, 50.0)
+
+
+def test_a_task_without_a_correct_candidate_keeps_its_last_verdict(example: RunDatabase) -> None:
+    rows = {row.task: row for row in summarize(example).tasks}
+    conv, attention = rows["builtin:level1/conv"], rows["builtin:level2/attention"]
+    assert (conv.verdict, conv.speedup, conv.candidate, conv.rounds) == (Verdict.build_error, None, None, 2)
+    assert (attention.verdict, attention.rounds, attention.stop_reason) == (None, 0, None)
+
+
+def test_candidates_of_one_round_count_as_one(database: RunDatabase) -> None:
+    database.add_task(SOFTMAX)
+    for number in range(4):
+        run_factory.attempt(database, SOFTMAX, 1, eager=1.5, of=candidate(number))
+    assert summarize(database).tasks[0].rounds == 1
+
+
+def test_money_is_null_when_a_price_is_unknown_and_zero_only_without_calls(database: RunDatabase) -> None:
+    database.add_task(SOFTMAX)
+    database.add_task(RELU)
+    assert summarize(database).usd == 0.0
+    database.record_llm_call(llm_call(SOFTMAX.id, 0.25))
+    database.record_llm_call(llm_call(SOFTMAX.id, 0.5))
+    summary = summarize(database)
+    assert (summary.usd, summary.tasks[0].usd, summary.tasks[1].usd) == (0.75, 0.75, 0.0)
+    database.record_llm_call(llm_call(RELU.id, None))
+    database.record_llm_call(llm_call(None, 0.1))
+    summary = summarize(database)
+    assert (summary.usd, summary.tasks[0].usd, summary.tasks[1].usd) == (None, 0.75, None)
+    assert (summary.llm_calls, summary.tasks[0].llm_calls) == (4, 2)
+    assert json.loads(summary.model_dump_json())["usd"] is None
+
+
+def test_an_interrupted_task_counts_the_seconds_its_records_account_for(database: RunDatabase) -> None:
+    database.add_task(SOFTMAX)
+    run_factory.attempt(database, SOFTMAX, 1, eager=1.5)
+    database.record_llm_call(llm_call(SOFTMAX.id, 0.1))
+    assert summarize(database).seconds == 3.5 + 2.0
+    database.finish_task(SOFTMAX.id, "rounds used up", 9.0)
+    assert summarize(database).seconds == 9.0
+
+
+def test_an_empty_run_has_no_numbers(database: RunDatabase) -> None:
+    summary = summarize(database)
+    assert (summary.correct, summary.fast_1, summary.geomean.eager) == (0, None, None)
+
+
+def test_summary_json_has_the_keys_others_rely_on(example: RunDatabase) -> None:
+    content = json.loads(summarize(example).model_dump_json())
+    assert content.keys() >= {"tasks", "correct", "fast_1", "fast_2", "geomean", "usd", "seconds"}
+    assert content["geomean"].keys() == {"eager", "compile", "fastest"}
+    row = content["tasks"][0]
+    assert row.keys() >= {
+        "task",
+        "verdict",
+        "speedup",
+        "rounds",
+        "stop_reason",
+        "llm_calls",
+        "usd",
+        "seconds",
+    }
+    assert row["speedup"]["eager"] == {"median": 4.0, "low": 3.92, "high": 4.08}
