@@ -8,7 +8,7 @@ from typing import Protocol
 from agent.protocols import Attempt, Coder
 from agent.search import Refine, Request, Stop, best_of
 from kernelbench.evaluator import Evaluator
-from kernelbench.records import Advice, Candidate, Evaluation, Task
+from kernelbench.records import Advice, Evaluation, Task, Verdict
 from profiling.records import Profile
 from profiling.roofline import roofline
 
@@ -54,16 +54,18 @@ class Loop:
         return attempt
 
     def _confirm(self, task: Task, tried: Sequence[Attempt]) -> None:
-        """Measure the winner afresh against every baseline.
+        """Measure the winner afresh against every baseline, the next best where it fails the second time.
 
         The best of several noisy measurements is too good on average; this one is not chosen.
         """
-        winner = best_of(tried)
-        if winner is None:
-            return
-        evaluation = self.evaluator.evaluate(task, winner.candidate)
-        attempt = Attempt(winner.candidate, evaluation, self._profile(task, evaluation))
-        self.recorder.attempt(task, len(tried), attempt, None, confirms=True)
+        left = list(tried)
+        while (winner := best_of(left)) is not None:
+            evaluation = self.evaluator.evaluate(task, winner.candidate)
+            attempt = Attempt(winner.candidate, evaluation, self._profile(task, evaluation))
+            self.recorder.attempt(task, len(tried), attempt, None, confirms=True)
+            if evaluation.verdict is Verdict.correct:
+                return
+            left = [other for other in left if other.candidate.sha256 != winner.candidate.sha256]
 
     def _profile(self, task: Task, evaluation: Evaluation) -> Profile | None:
         return roofline(self.evaluator.work(task), self.evaluator.target, evaluation)

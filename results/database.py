@@ -156,14 +156,20 @@ class RunDatabase:
         advice: Advice | None,
         evaluation: Evaluation,
         profile: Profile | None,
+        *,
+        confirms: bool = False,
     ) -> int:
-        """Records one candidate with all that was found out about it. Returns the attempt's id."""
+        """Records one candidate with all that was found out about it. Returns the attempt's id.
+
+        `confirms`: the candidate had been tried before and won; this evaluation is the one that counts.
+        """
         assert evaluation.candidate == candidate.sha256, "an evaluation of another candidate"
         with self._write() as session:
             attempt = AttemptRow(
                 run=self.run_id,
                 task=self._known_task(session, task_id).key,
                 round=round,
+                confirms=confirms,
                 candidate_sha256=candidate.sha256,
                 candidate_source=column_text(candidate.source),
                 candidate=record_text(candidate),
@@ -249,6 +255,7 @@ class RunDatabase:
                     id=row.id,
                     task=task_id,
                     round=row.round,
+                    confirms=row.confirms,
                     candidate=self._read_record(Candidate, row.candidate),
                     advice=self._read_optional(Advice, row.advice),
                     evaluation=self._read_record(Evaluation, evaluation),

@@ -56,7 +56,7 @@ class Chart:
 class Round:
     """One attempt in a task's history: what was advised, what was expected, what came out."""
 
-    number: int
+    number: str
     verdict: Verdict
     author: str
     speedup: Interval | None
@@ -118,13 +118,13 @@ def _round(attempt: Attempt, attempts: list[Attempt], best: bool) -> Round:
     after = _candidate_us(attempt)
     before = next((_candidate_us(parent) for parent in _parents(attempt, attempts)), None)
     return Round(
-        number=attempt.round,
+        number="winner, again" if attempt.confirms else str(attempt.round),
         verdict=evaluation.verdict,
         author=attempt.candidate.author,
         speedup=evaluation.speedup.eager if evaluation.speedup else None,
         time=wording.time(after),
         advice=attempt.advice,
-        outcome=before / after if before and after else None,
+        outcome=before / after if before and after and not attempt.confirms else None,
         reason="" if evaluation.verdict == Verdict.correct else evaluation.reason,
         best=best,
     )

@@ -43,6 +43,7 @@ class Attempt(Record):
     id: int
     task: str
     round: int
+    confirms: bool  # measures the winner of the earlier rounds once more
     candidate: Candidate
     advice: Advice | None  # that led to the candidate
     evaluation: Evaluation

@@ -62,6 +62,7 @@ class AttemptRow(Base):
     run: Mapped[str] = mapped_column(ForeignKey("runs.id"))
     task: Mapped[int] = mapped_column(ForeignKey("tasks.key"))
     round: Mapped[int]
+    confirms: Mapped[bool]
     candidate_sha256: Mapped[str] = mapped_column(String(64), index=True)
     candidate_source: Mapped[str] = mapped_column(Text)
     candidate: Mapped[str] = mapped_column(Text)

@@ -116,11 +116,23 @@ def summary_of(
 
 
 def best_attempt(attempts: Iterable[Attempt]) -> Attempt | None:
-    """The correct attempt whose speedup over eager is largest at the lower bound of its interval.
+    """The attempt that stands for its task.
 
-    The earliest of equals; one that was not compared with eager only for want of any other.
+    That is the fresh measurement of the winner, where there is one: the best of several noisy
+    measurements is too good on average. Otherwise the correct attempt whose speedup over eager is
+    largest at the lower bound of its interval, the earliest of equals; one that was not compared with
+    eager only for want of any other. A candidate that was not correct the second time is out.
     """
-    correct = (attempt for attempt in attempts if attempt.evaluation.verdict == Verdict.correct)
+    attempts = list(attempts)
+    failed = {a.candidate.sha256 for a in attempts if a.confirms and a.evaluation.verdict != Verdict.correct}
+    correct = [
+        attempt
+        for attempt in attempts
+        if attempt.evaluation.verdict == Verdict.correct and attempt.candidate.sha256 not in failed
+    ]
+    confirmed = [attempt for attempt in correct if attempt.confirms]
+    if confirmed:
+        return confirmed[-1]
     return max(correct, key=_lower_bound, default=None)
 
 
@@ -152,7 +164,7 @@ def _task_summary(task: TaskRun, attempts: Sequence[Attempt], calls: Sequence[Ll
         own_kernel_share=best.evaluation.own_kernel_share if best else None,
         candidate_us=timing.candidate_us if timing else None,
         candidate=best.candidate.sha256 if best else None,
-        rounds=len({attempt.round for attempt in attempts}),
+        rounds=len({attempt.round for attempt in attempts if not attempt.confirms}),
         stop_reason=task.stop_reason,
         llm_calls=len(calls),
         usd=total_usd(calls),

@@ -104,6 +104,7 @@ class Graph(Record):
     """A traced reference."""
 
     arguments: tuple[str, ...]  # of forward, in order
+    fixed: dict[str, str]  # arguments that are no tensors, with the literal the graph is specialised to
     constructor: tuple[str, ...]  # get_init_inputs() as Python literals, positional
     inputs: tuple[Input, ...]
     nodes: tuple[Node, ...]

@@ -152,7 +152,7 @@ POINTWISE: dict[str, Pointwise] = {
     "sigmoid": _unary("sigmoid_{t}({0})", 16),
     "relu": _unary("at_least_{t}({0}, <0.0>)"),
     "gelu": Pointwise(("self", "approximate"), _gelu, 1, cost=30),
-    "silu": _unary("{0} * sigmoid_{t}({0})", 16),
+    "silu": _unary("{0} / (<1.0> + exp_{t}(-{0}))", 16),
     "mish": _unary("mish_{t}({0})", 40),
     "softplus": Pointwise(("self", "beta", "threshold"), _softplus, 1, cost=30),
     "elu": Pointwise(("self", "alpha", "scale", "input_scale"), _elu, 1, cost=16),

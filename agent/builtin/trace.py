@@ -13,15 +13,12 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from agent.builtin.decompose import table
 from agent.builtin.graph import Arg, DType, Graph, Input, Kind, Meta, Mutation, Node, Ref
+from agent.builtin.untraceable import Untraceable
 
 LARGEST_LITERAL = 1024  # elements of a tensor written in the forward that a candidate may repeat
 
 RANDOM = {"bernoulli", "native_dropout", "rand", "randn", "randint", "randperm", "rand_like", "randn_like"}
 RANDOM |= {"randint_like", "normal", "normal_functional", "multinomial", "uniform", "exponential", "poisson"}
-
-
-class Untraceable(Exception):  # noqa: N818 - a property of the reference, not a fault
-    """The reference holds something that the builtin coder cannot express."""
 
 
 def trace_json(source: str, precision: str = "fp32") -> str:
@@ -44,6 +41,7 @@ def trace_source(source: str, precision: str = "fp32") -> Graph:
         model = model.to(dtype)
         inputs = [x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs]
     arguments = _arguments(model, inputs)
+    fixed = {n: repr(x) for n, x in zip(arguments, inputs, strict=True) if not isinstance(x, Tensor)}
     constructor = _constructor(init)
     try:
         with torch.no_grad():
@@ -52,7 +50,7 @@ def trace_source(source: str, precision: str = "fp32") -> Graph:
     except Exception as error:  # noqa: BLE001 - torch.export raises what it likes
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise Untraceable(f"torch.export: {reason}") from error
-    return _convert(exported, model, arguments, constructor)
+    return _convert(exported, model, arguments, fixed, constructor)
 
 
 def _arguments(model: nn.Module, inputs: list[Any]) -> tuple[str, ...]:
@@ -77,7 +75,11 @@ def _is_literal(value: Any) -> bool:
 
 
 def _convert(
-    exported: Any, model: nn.Module, arguments: tuple[str, ...], constructor: tuple[str, ...]
+    exported: Any,
+    model: nn.Module,
+    arguments: tuple[str, ...],
+    fixed: dict[str, str],
+    constructor: tuple[str, ...],
 ) -> Graph:
     signature = exported.graph_signature
     specs = {spec.arg.name: spec for spec in signature.input_specs}
@@ -113,6 +115,7 @@ def _convert(
         raise Untraceable("forward returns a nested structure")
     return Graph(
         arguments=arguments,
+        fixed=fixed,
         constructor=constructor,
         inputs=tuple(inputs),
         nodes=_live(nodes, [*outputs, *(m.value for m in mutations)]),

@@ -158,22 +158,33 @@ class _Trial:
         return Verdict.correct, f"{self.correctness.inputs_tried} inputs within the error budget"
 
     def _build(self, session: TaskSession) -> None:
+        """Load the candidate and call it once in the builder, so that all it compiles is in the cache.
+
+        What the call itself does wrong is left to the candidate's own run to show.
+        """
+        limit = session.limits.build_s
         with _Stage(self.stages, "build_s"):
-            entry = "kernelbench.evaluator.worker:build"
             try:
-                worker, answer = self._load_candidate(session, "builder", entry, session.limits.build_s)
+                worker, answer = self._load_candidate(session, "builder", limit)
             except WorkerDied as error:
                 raise Refused(Verdict.build_error, f"while it was built: {error}") from None
             except WorkerTimeout:
-                limit = session.limits.build_s
                 raise Refused(Verdict.timeout, f"building took more than {limit:g} s") from None
-            worker.close()
-            _refuse_failed_load(answer)
+            with worker:
+                _refuse_failed_load(answer)
+                session.fill([0])
+                try:
+                    called = worker.request({"do": "run", "slots": [0], "seeds": session.call_seeds(1)}, limit)
+                except WorkerDied:
+                    return
+                except WorkerTimeout:
+                    raise Refused(Verdict.timeout, f"the first call took more than {limit:g} s") from None
+            if called[:2] == b"FB":
+                raise Refused(Verdict.build_error, called[2:].decode(errors="replace"))
 
     def _load(self, session: TaskSession) -> tuple[Worker, str]:
-        entry = "kernelbench.evaluator.worker:serve"
         try:
-            worker, answer = self._load_candidate(session, "candidate", entry, session.limits.load_s)
+            worker, answer = self._load_candidate(session, "candidate", session.limits.load_s)
         except WorkerDied as error:
             raise Refused(Verdict.runtime_error, f"while it was loaded: {error}") from None
         except WorkerTimeout:
@@ -186,9 +197,9 @@ class _Trial:
         return worker, str(answer.get("weights"))
 
     def _load_candidate(
-        self, session: TaskSession, role: str, entry: str, timeout_s: float
+        self, session: TaskSession, role: str, timeout_s: float
     ) -> tuple[Worker, dict[str, object]]:
-        return session.load(role, entry, self.candidate.source, "candidate", "ModelNew", timeout_s)
+        return session.load(role, self.candidate.source, "candidate", "ModelNew", timeout_s)
 
     def _time(self, session: TaskSession, worker: Worker) -> None:
         workers = {"candidate": worker}

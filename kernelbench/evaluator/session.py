@@ -150,10 +150,10 @@ class TaskSession:
     # -- workers ----------------------------------------------------------------------------------
 
     def load(
-        self, role: str, entry: str, source: str, module: str, cls: str, timeout_s: float
+        self, role: str, source: str, module: str, cls: str, timeout_s: float
     ) -> tuple[Worker, dict[str, Any]]:
         """A fresh worker that has loaded `source`. Raises WorkerDied or WorkerTimeout."""
-        worker = self.pool.start(role, entry)
+        worker = self.pool.start(role, "kernelbench.evaluator.worker:serve")
         message = {
             "do": "load",
             "source": source,
@@ -177,10 +177,9 @@ class TaskSession:
         """The reference as a stopped worker, started on first use; None when it cannot be had in this mode."""
         assert mode in _BASELINE_MODES, mode
         if mode not in self._baselines:
-            entry = "kernelbench.evaluator.worker:serve"
             started = time.monotonic()
             try:
-                worker, answer = self.load("baseline", entry, self.task.source, "reference", "Model", self.limits.load_s)
+                worker, answer = self.load("baseline", self.task.source, "reference", "Model", self.limits.load_s)
                 if not answer["ok"]:
                     raise InfrastructureError(f"the baseline does not load: {answer['error']}", "report this")
                 if mode == "compile":

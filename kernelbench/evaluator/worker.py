@@ -1,5 +1,6 @@
 """The worker program: runs the candidate, or the reference as a baseline, call by call.
 
+The builder runs it too: a candidate that was loaded and called once has compiled all it compiles.
 It knows no seeds, no expected outputs and no tolerance. Verification and timing are the same request,
 a block of calls on slots of the input arena; the answer says where in this process's memory the
 outputs lie, and the judge reads them there after stopping the process.
@@ -7,7 +8,6 @@ outputs lie, and the judge reads them there after stopping the process.
 
 import os
 import pickle
-import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,9 @@ class Runner:
             setup = pickle.load(file)  # noqa: S301 - written by the oracle, for us
         stage = "import"
         try:
-            # INLINE
+            from kernelbench.jit import inline
+
+            inline.install()
             module = import_source(message["source"], message["module"], Path.cwd())
             stage = "class"
             constructor = getattr(module, message["class"])
@@ -92,8 +94,7 @@ class Runner:
             self.kept = kept
             return DONE + pack_outputs(kept)
         except BaseException as error:  # noqa: BLE001 - whatever the candidate raises is its verdict
-            kind = b"O" if isinstance(error, BadOutput) else b"R"
-            return FAILED + kind + _describe(error).encode()[:8192]
+            return FAILED + _kind(error) + _describe(error).encode()[:8192]
 
     def _call(self, slot: int, seed: int | None) -> list[torch.Tensor]:
         if seed is not None:
@@ -109,7 +110,7 @@ class Runner:
 
 
 def serve(channel: Channel) -> None:
-    """The worker's main loop; ends with the judge's end of the socket."""
+    """The main loop of builder, baseline and candidate; ends with the judge's end of the socket."""
     torch.set_grad_enabled(False)
     runner = Runner()
     while True:
@@ -125,25 +126,6 @@ def serve(channel: Channel) -> None:
                 channel.send_json(runner.compile())
             case "trace":
                 channel.send_json(runner.trace(message["slot"]))
-
-
-def build(channel: Channel) -> None:
-    """The builder: load the candidate and call it once, so that all it compiles ends up in the cache.
-
-    What the call itself raises is left to the candidate's own run to show, unless a build failed.
-    """
-    torch.set_grad_enabled(False)
-    runner = Runner()
-    message, fds = channel.receive_json()
-    started = time.monotonic()
-    answer = runner.load(message, fds)
-    if answer["ok"]:
-        try:
-            runner._call(0, None)
-        except BaseException as error:  # noqa: BLE001
-            if _is_build_error(error):
-                answer = {"ok": False, "stage": "call", "error": _describe(error), "build": True}
-    channel.send_json({**answer, "seconds": time.monotonic() - started})
 
 
 def _fill(leaves: list[Any], tensors: list[torch.Tensor]) -> list[Any]:
@@ -177,6 +159,12 @@ def _flatten(outputs: object) -> list[torch.Tensor]:
     if not result:
         raise BadOutput("there is no output")
     return result
+
+
+def _kind(error: BaseException) -> bytes:
+    if isinstance(error, BadOutput):
+        return b"O"
+    return b"B" if _is_build_error(error) else b"R"
 
 
 def _is_build_error(error: BaseException) -> bool:

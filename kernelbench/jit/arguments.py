@@ -97,8 +97,8 @@ def _why_no_pointer(value: Any, dtypes: frozenset[torch.dtype] | None) -> str:
     if value.is_neg() or value.is_conj():
         return "got a lazy conjugate or negative view; call .resolve_conj().resolve_neg() first"
     if not value.is_contiguous():
-        shape, strides = tuple(value.shape), value.stride()
-        return f"expected a contiguous tensor, got shape {shape} with strides {strides}; call .contiguous() first"
+        got = f"shape {tuple(value.shape)} with strides {value.stride()}"
+        return f"expected a contiguous tensor, got {got}; call .contiguous() first"
     return ""
 
 
@@ -121,7 +121,7 @@ def _integer(where: str, type_: str) -> Converter:
 
 def _floating(where: str) -> Converter:
     def convert(value: Any) -> float:
-        if isinstance(value, Real) and not isinstance(value, bool):  # int and numpy's numbers too
+        if type(value) is not bool and isinstance(value, Real):  # int and numpy's numbers too
             try:
                 return float(value)
             except OverflowError:

@@ -35,7 +35,8 @@ def bind(signature: Signature, foreign: Any) -> Callable[..., Any]:
     names: dict[str, Any] = {"foreign": foreign, "checked": _checked(signature, foreign), "plain": PLAIN}
     for index, parameter in enumerate(signature.parameters):
         if parameter.pointer and parameter.type in DTYPES:
-            names[f"dtypes{index}"] = DTYPES[parameter.type]
+            dtypes = DTYPES[parameter.type]
+            names[f"dtypes{index}"] = next(iter(dtypes)) if len(dtypes) == 1 else dtypes
     exec(_plan(signature.parameters), names)  # the text holds nothing of the candidate's
     return _named(names["call"], signature)
 
@@ -62,7 +63,7 @@ def _test(parameter: Parameter, index: int) -> str:
     """An expression that is true for the usual argument; a pointer's sets `p<index>` to the address."""
     a = f"a{index}"
     if parameter.pointer:
-        dtype = f"{a}.dtype in dtypes{index} and " if parameter.type in DTYPES else ""
+        dtype = f"{a}.dtype {_dtype_test(parameter.type, index)} and " if parameter.type in DTYPES else ""
         conjugate = f"not {a}.is_conj() and " if parameter.type in ("void", "complex64", "complex128") else ""
         return (
             f"type({a}) in plain and {dtype}{a}.is_cpu and {a}.is_contiguous() and not {a}.is_neg() and "
@@ -72,6 +73,10 @@ def _test(parameter: Parameter, index: int) -> str:
         low, high = integer_range(parameter.type)
         return f"type({a}) is int and {low} <= {a} <= {high}"
     return f"type({a}) is {'bool' if parameter.type == 'bool' else 'float'}"
+
+
+def _dtype_test(type_: str, index: int) -> str:
+    return f"{'is' if len(DTYPES[type_]) == 1 else 'in'} dtypes{index}"
 
 
 def _checked(signature: Signature, foreign: Any) -> Callable[[tuple[Any, ...]], Any]:

@@ -1,6 +1,7 @@
 """The C++ compiler of this machine: which it is, what its builds depend on, and how it is run."""
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -13,13 +14,19 @@ from kernelbench.errors import MissingPrerequisite
 from kernelbench.jit.errors import BuildError
 
 # Each makes the compiler read or write files that no key covers.
-_MEDDLING = frozenset(
-    "CPATH C_INCLUDE_PATH CPLUS_INCLUDE_PATH LIBRARY_PATH COMPILER_PATH GCC_EXEC_PREFIX "
-    "DEPENDENCIES_OUTPUT SUNPRO_DEPENDENCIES GCC_COMPARE_DEBUG".split()
-)
-_CPU_FIELDS = frozenset(
-    "vendor_id|cpu family|model|model name|stepping|flags|Features|CPU implementer|CPU architecture|"
-    "CPU variant|CPU part".split("|")
+_MEDDLING = {
+    "CPATH",
+    "C_INCLUDE_PATH",
+    "CPLUS_INCLUDE_PATH",
+    "LIBRARY_PATH",
+    "COMPILER_PATH",
+    "GCC_EXEC_PREFIX",
+    "DEPENDENCIES_OUTPUT",
+    "SUNPRO_DEPENDENCIES",
+}
+_CPU_FIELDS = re.compile(
+    "vendor_id|cpu family|model|model name|stepping|flags|"
+    "Features|CPU (implementer|architecture|variant|part)"
 )
 _DIAGNOSTICS = ("-fdiagnostics-color=never", "-fmax-errors=10")
 
@@ -54,7 +61,7 @@ def _cpu() -> str:
             if not line.strip():
                 break  # the cores that follow are the same
             name, _, value = line.partition(":")
-            if name.strip() in _CPU_FIELDS:
+            if _CPU_FIELDS.fullmatch(name.strip()):
                 fields.append(f"{name.strip()}={value.strip()}")
     return "\n".join((os.uname().machine, *fields))
 

@@ -77,21 +77,35 @@ def build(given: Mapping[str, Any], cache: BuildCache) -> Path:
     )
 
     def make(workspace: Path) -> None:
-        names = ["kernel.cpp"] if len(sources) == 1 else [f"kernel_{i}.cpp" for i in range(len(sources))]
-        for file, text in zip(names, sources, strict=True):
-            (workspace / file).write_text(text, errors="surrogateescape")
-        main = "".join(f'#include "{file}"\n' for file in names) + bindings
-        (workspace / "main.cpp").write_text(main)
+        _write_sources(workspace, sources, bindings)
         include = tuple(part for folder in includes for part in ("-I", folder))
-        arguments = (*header, *include, f"-DTORCH_EXTENSION_NAME={name}", "-shared", "main.cpp")
-        compiler.run((*words, *options, *arguments, *_link_words(), "-o", _LIBRARY), workspace, TIMEOUT_S)
+        output = (*include, f"-DTORCH_EXTENSION_NAME={name}", "-c", "main.cpp", "-o", "main.o")
+        whole = () if bare else ("-include", "torch/extension.h")
+        try:
+            compiler.run((*words, *options, *(header or whole), *output), workspace, TIMEOUT_S)
+        except BuildError as error:
+            if not (header and precompiled.may_be_lacking(error.stderr)):
+                raise
+            compiler.run((*words, *options, *whole, *output), workspace, TIMEOUT_S)
+        compiler.run((*words, "-shared", "main.o", *_link_words(), "-o", _LIBRARY), workspace, TIMEOUT_S)
+        (workspace / "main.o").unlink()
 
     entry = cache.entry(key)
     if not entry.is_dir():
         options = (*_base_options(), *chosen)
-        header = () if bare else precompiled.header_words(words, options, torch.__version__, cache)
+        header: tuple[str, ...] = ()
+        if not bare and precompiled.suffices("\n".join(sources)):
+            header = precompiled.words(words, options, torch.__version__, cache)
         entry = cache.get_or_build(key, make, wait_s=TIMEOUT_S + 10)
     return entry / _LIBRARY
+
+
+def _write_sources(workspace: Path, sources: list[str], bindings: str) -> None:
+    """main.cpp includes the sources one after the other, so that errors carry their own line numbers."""
+    names = ["kernel.cpp"] if len(sources) == 1 else [f"kernel_{i}.cpp" for i in range(len(sources))]
+    for name, text in zip(names, sources, strict=True):
+        (workspace / name).write_text(text, errors="surrogateescape")
+    (workspace / "main.cpp").write_text("".join(f'#include "{name}"\n' for name in names) + bindings)
 
 
 def _base_options() -> tuple[str, ...]:
@@ -108,7 +122,7 @@ def _link_words() -> tuple[str, ...]:
 
     folder = Path(torch.__file__).parent / "lib"
     libraries = ("-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python")
-    return (f"-L{folder}", *libraries, *openmp.link_words(openmp.torch_runtime()))
+    return (f"-L{folder}", *libraries, *openmp.link_words())
 
 
 def _sources(given: Any) -> list[str]:
@@ -155,12 +169,15 @@ def load(name: str, path: Path, is_python_module: bool) -> ModuleType | str:
 
         torch.ops.load_library(str(path))
         return str(path)
-    loader = importlib.machinery.ExtensionFileLoader(name, str(path))
-    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    # pybind11 hands out the first module of a name again; only the part after the dot names PyInit_…
+    unique = f"{path.parent.name}.{name}"
+    loader = importlib.machinery.ExtensionFileLoader(unique, str(path))
+    spec = importlib.util.spec_from_file_location(unique, path, loader=loader)
     assert spec is not None
     try:
         module = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
     except ImportError as error:
         raise BuildError(f"the built extension cannot be loaded: {error}") from error
+    module.__name__ = name
     return module

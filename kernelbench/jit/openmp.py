@@ -35,6 +35,7 @@ def torch_runtime() -> Path | None:
     return Path(location.file.decode()) if found and location.file else None
 
 
-def link_words(runtime: Path | None) -> tuple[str, ...]:
-    """Linker words for `-fopenmp` code: torch's runtime, and the compiler's own only for what that lacks."""
-    return (str(runtime), "-Wl,--as-needed") if runtime else ("-Wl,--as-needed",)
+def link_words() -> tuple[str, ...]:
+    """What a link of `-fopenmp` code needs; `-fopenmp` itself would add the compiler's own runtime."""
+    runtime = torch_runtime()
+    return ("-Wl,--as-needed", str(runtime)) if runtime else ("-Wl,--as-needed", "-fopenmp")

@@ -1,10 +1,12 @@
-"""torch/extension.h as a precompiled header: made once per torch, compiler and flags, in the build cache.
+"""What `load_inline` sources usually need of torch/extension.h, as a precompiled header in the cache.
 
-Reading torch's headers is most of what `load_inline` takes. GCC uses a precompiled header only under the
-code-changing flags it was made with, so there is one for each such set of flags, 0.8 GB each; the
-three used last are kept.
+Reading torch's headers is nearly all that `load_inline` takes; most of them are the C++ frontend
+(nn, optim, data, jit), which a kernel does not use. So the header is made without it, and a source that
+names it is compiled against the whole torch/extension.h. There is one header for each set of
+code-changing flags, 0.6 GB each; the three used last are kept.
 """
 
+import re
 from pathlib import Path
 
 from kernelbench.jit import compiler
@@ -12,27 +14,81 @@ from kernelbench.jit.cache import BuildCache, content_key
 
 KEEP = 3
 TIMEOUT_S = 300.0
-_HEADER = "torch_extension.h"
+
+# Some of what torch/all.h brings along, and what sources use without including it.
+_HEADER = """#pragma GCC system_header
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <future>
+#include <iostream>
+#include <map>
+#include <numeric>
+#include <random>
+#include <sstream>
+#include <thread>
+#include <torch/autograd.h>
+#include <torch/cuda.h>
+#include <torch/fft.h>
+#include <torch/special.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+#include <torch/version.h>
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/DynamicTypes.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+"""
+_STANDS_FOR = ("torch/extension.h", "torch/torch.h", "torch/all.h", "torch/python.h")
+
+_FRONTEND = re.compile(
+    r"\b(nn|optim|data|jit|serialize|nested|python|sparse|linalg|mps|xpu)\s*::|\btorch::(save|load|pickle_)|"
+    r"#\s*include\s*[<\"]torch/(?!extension\.h|torch\.h|all\.h|types\.h|csrc/utils/pybind\.h)"
+)
+_LACKING = re.compile(
+    r"error: .*(not a member of|not been declared|not declared|not name a|incomplete type|No such file)"
+    r".*(torch|std\b|pybind11)|error: .*torch.*(not been declared|not name a|incomplete type)"
+)
 
 
-def header_words(
-    words: tuple[str, ...], options: tuple[str, ...], torch_version: str, cache: BuildCache
+def suffices(source: str) -> bool:
+    """Whether a source seems to get along without torch's C++ frontend."""
+    return not _FRONTEND.search(source)
+
+
+def may_be_lacking(stderr: str) -> bool:
+    """Whether compiler errors may come from what this header leaves out."""
+    return bool(_LACKING.search(stderr))
+
+
+def words(
+    command: tuple[str, ...], options: tuple[str, ...], torch_version: str, cache: BuildCache
 ) -> tuple[str, ...]:
-    """Compiler words that include torch/extension.h, precompiled.
+    """Compiler words that put the header before a source; made now if this is the first use.
 
-    `options` are all of the later compilation that come before its own macros; -D and -U flags among
-    them are left out: GCC itself checks that they do not touch the header, else it reads it afresh.
+    `options` are those of the later compilation. Its -D, -U and -W flags are left out: GCC itself
+    checks that a macro does not touch a precompiled header, and otherwise reads the plain one.
+    Raises BuildError.
     """
-    kept = tuple(o for o in options if not o.startswith(("-D", "-U", "-W")) or o.startswith("-DTORCH_API"))
+    kept = tuple(
+        o for o in options if o == "-DTORCH_API_INCLUDE_EXTENSION_H" or o[:2] not in ("-D", "-U", "-W")
+    )
     headers = BuildCache(cache.folder / "headers")
-    key = content_key("torch/extension.h", torch_version, "\n".join(kept), compiler.identity(words))
+    key = content_key(_HEADER, torch_version, "\n".join(kept), compiler.identity(command))
 
     def make(workspace: Path) -> None:
-        (workspace / _HEADER).write_text("#pragma GCC system_header\n#include <torch/extension.h>\n")
-        arguments = ("-w", "-x", "c++-header", _HEADER, "-o", f"{_HEADER}.gch")
-        compiler.run((*words, *kept, *arguments), workspace, TIMEOUT_S)
+        (workspace / "compact.h").write_text(_HEADER)
+        (workspace / "empty" / "torch").mkdir(parents=True)
+        for name in _STANDS_FOR:
+            (workspace / "empty" / name).write_text("#pragma once\n")
+        arguments = ("-w", "-x", "c++-header", "compact.h", "-o", "compact.h.gch")
+        compiler.run((*command, *kept, *arguments), workspace, TIMEOUT_S)
         headers.trim(KEEP - 1)
 
     entry = headers.get_or_build(key, make, wait_s=TIMEOUT_S + 10)
     headers.touch(entry)
-    return ("-include", str(entry / _HEADER))
+    return ("-include", str(entry / "compact.h"), "-I", str(entry / "empty"))

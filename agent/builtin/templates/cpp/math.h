@@ -1,10 +1,14 @@
 // Elementary functions for float, free of branches and tables, so that a compiler vectorises the loops
 // that call them. They need no -ffast-math: NaN, infinities and denormals behave as in <cmath>.
 // The largest errors over the whole float range are stated in units in the last place and tested.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
 
 static inline int32_t bits_of(float x) {
     int32_t i;
@@ -180,4 +184,139 @@ static inline float pow_f32(float x, float y) {
     const bool undefined = negative && !whole_y && base != 0.0f && base != infinity;
     result = undefined || x != x || y != y ? std::numeric_limits<float>::quiet_NaN() : result;
     return y == 0.0f || x == 1.0f ? 1.0f : result;
+}
+
+// From here on float stands for any type: what a double or integer kernel needs is derived from it.
+
+static inline float sqrt_f32(float x) { return std::sqrt(x); }
+
+static inline float rsqrt_f32(float x) { return 1.0f / std::sqrt(x); }
+
+static inline float floor_f32(float x) { return std::floor(x); }
+
+static inline float ceil_f32(float x) { return std::ceil(x); }
+
+static inline float trunc_f32(float x) { return std::trunc(x); }
+
+// To the nearest integer, halves to even.
+static inline float round_f32(float x) { return std::nearbyint(x); }
+
+static inline float sign_f32(float x) { return x > 0 ? 1 : (x < 0 ? -1 : x * 0); }
+
+// x, but not below the bound; NaN stays NaN.
+static inline float at_least_f32(float x, float bound) { return x < bound ? bound : x; }
+
+// x, but not above the bound; NaN stays NaN.
+static inline float at_most_f32(float x, float bound) { return x > bound ? bound : x; }
+
+// The larger; NaN when either is.
+static inline float maximum_f32(float a, float b) { return a > b || a != a ? a : b; }
+#pragma omp declare reduction(maximum_f32 : float : omp_out = maximum_f32(omp_out, omp_in)) \
+    initializer(omp_priv = omp_orig)
+
+// The smaller; NaN when either is.
+static inline float minimum_f32(float a, float b) { return a < b || a != a ? a : b; }
+#pragma omp declare reduction(minimum_f32 : float : omp_out = minimum_f32(omp_out, omp_in)) \
+    initializer(omp_priv = omp_orig)
+
+static inline float gelu_f32(float x) { return 0.5f * x * (1.0f + erf_f32(x * 0.7071067811865476f)); }
+
+static inline float gelu_tanh_f32(float x) {
+    return 0.5f * x * (1.0f + tanh_f32(0.7978845608028654f * (x + 0.044715f * x * x * x)));
+}
+
+// x tanh(log(1 + e^x)), with the two functions taken together.
+static inline float mish_f32(float x) {
+    const float e = exp_f32(x);
+    const float n = e * (e + 2.0f);
+    return x > 20.0f ? x : x * (n / (n + 2.0f));
+}
+
+static inline float softplus_f32(float x, float beta, float threshold) {
+    return x * beta > threshold ? x : log1p_f32(exp_f32(x * beta)) / beta;
+}
+
+static inline float elu_f32(float x, float alpha, float scale, float input_scale) {
+    return x > 0.0f ? x * scale : alpha * scale * expm1_f32(x * input_scale);
+}
+
+static inline float hardsigmoid_f32(float x) { return at_most_f32(at_least_f32(x + 3.0f, 0.0f), 6.0f) / 6.0f; }
+
+// What double takes from the library.
+
+static inline double exp_f64(double x) { return std::exp(x); }
+
+static inline double expm1_f64(double x) { return std::expm1(x); }
+
+static inline double log_f64(double x) { return std::log(x); }
+
+static inline double log1p_f64(double x) { return std::log1p(x); }
+
+static inline double tanh_f64(double x) { return std::tanh(x); }
+
+static inline double erf_f64(double x) { return std::erf(x); }
+
+static inline double pow_f64(double x, double y) { return std::pow(x, y); }
+
+static inline double sigmoid_f64(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+
+// 16-bit storage: loaded to float, stored with rounding to nearest even.
+
+static inline float bfloat16_load(uint16_t x) { return float_of(static_cast<int32_t>(x) << 16); }
+
+static inline uint16_t bfloat16_store(float x) {
+    const uint32_t bits = static_cast<uint32_t>(bits_of(x));
+    const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    return static_cast<uint16_t>(x != x ? 0x7fc0u : rounded);
+}
+
+static inline float float16_load(uint16_t x) {
+    const int32_t magnitude = (x & 0x7fff) << 13;
+    const float normal = float_of(magnitude + (112 << 23));
+    const float tiny = float_of(magnitude + (113 << 23)) - float_of(113 << 23);
+    const float special = float_of(magnitude + (224 << 23));
+    const float finite = (x & 0x7c00) == 0 ? tiny : normal;
+    const float value = (x & 0x7c00) == 0x7c00 ? special : finite;
+    return (x & 0x8000) != 0 ? -value : value;
+}
+
+static inline uint16_t float16_store(float x) {
+    const uint32_t bits = static_cast<uint32_t>(bits_of(x));
+    const uint32_t sign = bits >> 16 & 0x8000u;
+    const uint32_t magnitude = bits & 0x7fffffffu;
+    const float tiny = float_of(static_cast<int32_t>(magnitude)) + 0.5f;  // rounds to a multiple of 2^-24
+    const uint32_t denormal = static_cast<uint32_t>(bits_of(tiny)) - 0x3f000000u;
+    const uint32_t normal = (magnitude - 0x38000000u + 0x0fffu + (magnitude >> 13 & 1u)) >> 13;
+    const uint32_t finite = magnitude < 0x38800000u ? denormal : normal;
+    const uint32_t large = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
+    return static_cast<uint16_t>(sign | (magnitude >= 0x477ff000u ? large : finite));
+}
+
+// Copies past the caches: the lines written are not read first. `stream_fence` makes them visible.
+static inline void stream_bytes(void* to, const void* from, int64_t bytes) {
+    char* target = static_cast<char*>(to);
+    const char* source = static_cast<const char*>(from);
+#if defined(__AVX512F__)
+    const int64_t head = std::min<int64_t>(bytes, -reinterpret_cast<intptr_t>(target) & 63);
+    std::memcpy(target, source, head);
+    int64_t at = head;
+    for (; at + 64 <= bytes; at += 64)
+        _mm512_stream_si512(reinterpret_cast<__m512i*>(target + at), _mm512_loadu_si512(source + at));
+#elif defined(__AVX__)
+    const int64_t head = std::min<int64_t>(bytes, -reinterpret_cast<intptr_t>(target) & 31);
+    std::memcpy(target, source, head);
+    int64_t at = head;
+    for (; at + 32 <= bytes; at += 32)
+        _mm256_stream_si256(reinterpret_cast<__m256i*>(target + at),
+                            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source + at)));
+#else
+    int64_t at = 0;
+#endif
+    std::memcpy(target + at, source + at, bytes - at);
+}
+
+static inline void stream_fence() {
+#if defined(__AVX__)
+    _mm_sfence();
+#endif
 }

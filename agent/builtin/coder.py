@@ -1,0 +1,62 @@
+"""The builtin coder: traces a task, fuses what it can, and renders it under a schedule."""
+
+from collections.abc import Callable, Sequence
+
+from agent.builtin import reference
+from agent.builtin.graph import Graph
+from agent.builtin.lower import lower
+from agent.builtin.render import NothingToFuse, render
+from agent.builtin.schedule import Schedule
+from agent.builtin.untraceable import Untraceable
+from agent.protocols import Attempt
+from kernelbench.records import Advice, Candidate, Task, Verdict
+
+
+class BuiltinCoder:
+    """`trace` turns a task into its graph, in a sandbox; it raises `Untraceable` where there is none."""
+
+    author = "builtin"
+
+    def __init__(self, trace: Callable[[Task], Graph]) -> None:
+        self._trace = trace
+
+    def propose(self, task: Task, history: Sequence[Attempt], advice: Advice | None) -> Candidate:
+        """The default schedule first; then the best schedule so far with the advised knobs changed."""
+        best = _best(history)
+        schedule = Schedule.from_dict(best.candidate.schedule if best else {})
+        if advice is not None:
+            schedule = schedule.changed(advice.schedule)
+        try:
+            rendered = render(lower(self._trace(task)), task.source, schedule)
+        except Untraceable as reason:
+            return self._reference(task, str(reason))
+        except NothingToFuse:
+            return self._reference(task, "every operation is a library call")
+        return Candidate(
+            source=rendered.source,
+            language="cpp",
+            author=self.author,
+            parents=(best.candidate.sha256,) if best else (),
+            advice=advice.plan if advice else "",
+            schedule=rendered.schedule.to_dict(),
+        )
+
+    def _reference(self, task: Task, reason: str) -> Candidate:
+        docstring = f'"""The reference unchanged: {_one_line(reason)}."""\n\n'
+        return Candidate(
+            source=docstring + reference.renamed(task.source), language="torch", author=self.author
+        )
+
+
+def _best(history: Sequence[Attempt]) -> Attempt | None:
+    """The fastest correct attempt; the first one where none was timed."""
+    timed = [
+        a for a in history if a.evaluation.verdict == Verdict.correct and a.evaluation.timing is not None
+    ]
+    if timed:
+        return min(timed, key=lambda a: a.evaluation.timing.candidate_us.median if a.evaluation.timing else 0.0)
+    return history[0] if history else None
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.replace('"', "'").replace("\\", "/").split()).rstrip(".")

@@ -1,0 +1,58 @@
+"""Picks the helper functions a kernel calls out of a language's `math.h`, with what those call in turn."""
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+_DEFINED = re.compile(r"static inline \w+ (\w+)\(")
+_WORD = re.compile(r"\w+")
+_TYPES = {"f64": "double", "i64": "int64_t", "i32": "int32_t", "u8": "uint8_t", "b": "bool"}
+
+
+@cache
+def _blocks(language: str) -> dict[str, str]:
+    text = (TEMPLATES / language / "math.h").read_text()
+    found = {}
+    for block in re.split(r"\n\n(?!\s)", text):
+        match = _DEFINED.search(block)
+        if match:
+            found[match[1]] = block.strip()
+    return found
+
+
+def _block(name: str, blocks: dict[str, str]) -> str | None:
+    """The definition of a helper; for another type than float, derived from float's."""
+    if name in blocks:
+        return blocks[name]
+    stem, _, suffix = name.rpartition("_")
+    base = blocks.get(f"{stem}_f32")
+    if suffix not in _TYPES or base is None:
+        return None
+    text = re.sub(r"(\d)f\b", r"\1", base).replace("_f32", f"_{suffix}")
+    return re.sub(r"\bfloat\b", _TYPES[suffix], text)
+
+
+def helpers(names: Iterable[str], language: str = "cpp") -> list[str]:
+    """Definitions of the helpers among `names` and of all they use, callees first."""
+    blocks = _blocks(language)
+    order: list[str] = []
+    chosen: dict[str, str] = {}
+
+    def visit(name: str) -> None:
+        if name in chosen:
+            return
+        text = _block(name, blocks)
+        if text is None:
+            return
+        chosen[name] = text
+        for word in dict.fromkeys(_WORD.findall(text)):
+            if word != name:
+                visit(word)
+        order.append(name)
+
+    for name in names:
+        visit(name)
+    return [chosen[name] for name in order]

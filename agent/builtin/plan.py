@@ -1,0 +1,314 @@
+"""How one region runs: its rows, the passes over a row, what each pass loads, reduces, keeps and stores.
+
+A row is everything that shares one value of the region's row level. Work on a row alternates between row
+statements (once per row) and passes (a loop over the row's elements). Pass p+1 may use what the
+reductions of pass p found. An element value that a later pass needs again is kept in a buffer of the
+thread when it is dear, and computed again when it is cheap.
+
+Three shapes of loop cover the spaces:
+- `flat`: one axis, no rows; a "row" is a block of the tensor;
+- `rows`: the innermost axis belongs to the row; the loop over it is the vector loop;
+- `columns`: the innermost axis does not; a block of neighbouring rows runs side by side in the lanes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from agent.builtin.fusion import Fused, Level, Region, operands
+from agent.builtin.ops import POINTWISE
+from agent.builtin.program import Compute, Program, Reduce, View
+
+Mode = Literal["flat", "rows", "columns"]
+
+KEPT_LIMIT = 1 << 16  # elements of a row that a thread keeps on its stack
+DEAR = 8  # cost in additions from which a value is kept rather than computed again
+
+
+@dataclass(frozen=True)
+class Access:
+    """An external value as the region reads it: strides over all axes (0 where it does not vary)."""
+
+    base: str
+    dtype: str
+    strides: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Row statements, then one pass over the row (empty after the last)."""
+
+    row: tuple[Fused, ...]
+    elements: tuple[Compute, ...]  # computed in the pass, in order
+    reductions: tuple[Reduce, ...]
+    stores: tuple[str, ...]  # element values written to their output
+    keeps: tuple[str, ...]  # element values written to their buffer
+
+    @property
+    def has_pass(self) -> bool:
+        return bool(self.reductions or self.stores or self.keeps)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One axis of a loop nest: its length, and each access's stride along it."""
+
+    size: int
+    strides: dict[Access | None, int] = field(hash=False)  # None: an element's place in its row
+
+
+@dataclass(frozen=True)
+class Plan:
+    region: Region
+    mode: Mode
+    sizes: tuple[int, ...]  # of the axes, outermost first
+    inner: tuple[bool, ...]  # which axes lie inside a row
+    stages: tuple[Stage, ...]
+    scalars: tuple[Fused, ...]  # statements after all rows
+    outputs: tuple[str, ...]
+    kept: tuple[str, ...]
+    accesses: dict[tuple[View, Level], Access]
+
+    @property
+    def row_length(self) -> int:
+        return math.prod(s for s, inside in zip(self.sizes, self.inner, strict=True) if inside)
+
+    @property
+    def rows(self) -> int:
+        return self.region.space.numel // self.row_length
+
+    @property
+    def statements(self) -> dict[str, Fused]:
+        return {s.name: s for s in self.region.statements}
+
+    @property
+    def totals(self) -> tuple[Reduce, ...]:
+        """Reductions to a scalar."""
+        levels = self.region.space.levels
+        return tuple(
+            s for s in self.region.statements if isinstance(s, Reduce) and levels[s.name] == "scalar"
+        )
+
+    def level(self, name: str) -> Level:
+        return self.region.space.levels[name]
+
+    def access(self, view: View, level: Level) -> Access | None:
+        """The external access behind an operand; None where the region computes it."""
+        return self.accesses.get((view, level))
+
+    def full_strides(self) -> tuple[int, ...]:
+        """Strides of an element value, contiguous over all axes."""
+        found, step = [], 1
+        for size in reversed(self.sizes):
+            found.append(step)
+            step *= size
+        return tuple(reversed(found))
+
+    def nest(self, accesses: Iterable[Access], inside: bool) -> list[Loop]:
+        """The loops over the axes inside (or outside) a row, merged as far as `accesses` allow."""
+        full = self.full_strides()
+        place, step = [0] * len(self.sizes), 1
+        for axis in reversed(range(len(self.sizes))):
+            if self.inner[axis] == inside:
+                place[axis] = step
+                step *= self.sizes[axis]
+        vectors: dict[Access | None, Sequence[int]] = {None: place}
+        vectors.update({a: a.strides for a in accesses})
+        loops: list[Loop] = []
+        previous = -2
+        for axis, size in enumerate(self.sizes):
+            if self.inner[axis] != inside:
+                continue
+            strides = {key: vector[axis] for key, vector in vectors.items()}
+            if previous == axis - 1 and loops:
+                last = loops[-1]
+                joined = all(last.strides[k] == stride * size for k, stride in strides.items())
+                if joined and full[previous] == full[axis] * size:
+                    loops[-1] = Loop(last.size * size, strides)
+                    previous = axis
+                    continue
+            loops.append(Loop(size, strides))
+            previous = axis
+        return loops
+
+
+def plan(region: Region, program: Program, outputs: Sequence[str], keep: bool = True) -> Plan:
+    """The plan of a region whose `outputs` are read outside it."""
+    space = region.space
+    accesses = _accesses(region, program)
+    sizes, inner, mode = _axes(region, accesses)
+    stages, scalars, kept = _stages(region, outputs, keep and _fits(sizes, inner, mode))
+    return Plan(
+        region=region,
+        mode=mode,
+        sizes=sizes,
+        inner=inner,
+        stages=stages,
+        scalars=scalars,
+        outputs=tuple(name for name in space.levels if name in set(outputs)),
+        kept=kept,
+        accesses=accesses,
+    )
+
+
+def reads(statement: Fused, region: Region) -> list[tuple[View, Level]]:
+    """The operands of a statement with the level each is read at."""
+    space = region.space
+    if isinstance(statement, Compute):
+        return [(v, space.levels[statement.name]) for v in operands(statement, _NO_PROGRAM)]
+    level: Level = "element" if statement.operand.numel == space.numel else "row"
+    found = [(statement.operand, level)]
+    if statement.index is not None:
+        found.append((statement.index, "row"))
+    return found
+
+
+_NO_PROGRAM = Program.__new__(Program)
+
+
+def _accesses(region: Region, program: Program) -> dict[tuple[View, Level], Access]:
+    space = region.space
+    found: dict[tuple[View, Level], Access] = {}
+    for statement in region.statements:
+        for view, level in reads(statement, region):
+            if view.base in space.levels:
+                continue
+            own = iter(space.strides(view, level))
+            strides = tuple(
+                0 if level == "scalar" or (level == "row" and space.is_reduced(axis)) else next(own)
+                for axis in space.axes
+            )
+            found[(view, level)] = Access(view.base, program.dtypes[view.base], strides, view.offset)
+    return found
+
+
+def _axes(
+    region: Region, accesses: dict[tuple[View, Level], Access]
+) -> tuple[tuple[int, ...], tuple[bool, ...], Mode]:
+    """Sizes of the axes and which of them lie inside a row."""
+    space = region.space
+    sizes = tuple(high // low for low, high in space.axes)
+    if space.reduced:
+        inner = tuple(space.is_reduced(axis) for axis in space.axes)
+        return sizes, inner, "rows" if inner[-1] else "columns"
+    # Nothing fixes the rows: they are what varies together along the innermost axes.
+    first = len(sizes)
+    while first > 0 and (
+        first == len(sizes)
+        or all(a.strides[first - 1] == a.strides[first] * sizes[first] for a in accesses.values())
+    ):
+        first -= 1
+    inner = tuple(axis >= first for axis in range(len(sizes)))
+    return sizes, inner, "flat" if first == 0 else "rows"
+
+
+def _fits(sizes: tuple[int, ...], inner: tuple[bool, ...], mode: Mode) -> bool:
+    length = math.prod(s for s, inside in zip(sizes, inner, strict=True) if inside)
+    return mode != "flat" and length * (64 if mode == "columns" else 1) <= KEPT_LIMIT
+
+
+def _stages(
+    region: Region, outputs: Sequence[str], keep: bool
+) -> tuple[tuple[Stage, ...], tuple[Fused, ...], tuple[str, ...]]:
+    space = region.space
+    by_name: dict[str, Fused] = {s.name: s for s in region.statements if space.levels[s.name] == "element"}
+    depth: dict[str, int] = {}  # passes that must have run before the value is known
+    for s in region.statements:
+        known = max((depth[v.base] for v, _ in reads(s, region) if v.base in depth), default=0)
+        is_pass = isinstance(s, Reduce) and s.op != "pick" and reads(s, region)[0][1] == "element"
+        depth[s.name] = known + 1 if is_pass else known
+    elements = [s for s in region.statements if space.levels[s.name] == "element"]
+    reductions = [s for s in region.statements if isinstance(s, Reduce) and s.op != "pick"]
+    in_pass = [s for s in reductions if reads(s, region)[0][1] == "element"]
+    rows = [
+        s
+        for s in region.statements
+        if space.levels[s.name] == "row" and (isinstance(s, Compute) or s.op == "pick")
+    ]
+    last = max(
+        [depth[s.name] for s in in_pass] + [depth[o] + 1 for o in outputs if space.levels[o] == "element"],
+        default=0,
+    )
+    available: set[str] = set()
+    kept: list[str] = []
+    stages: list[Stage] = []
+    wanted = [
+        {s.operand.base for s in in_pass if depth[s.name] == p + 1}
+        | {o for o in outputs if space.levels[o] == "element" and depth[o] == p}
+        for p in range(last)
+    ]
+    for p in range(last):
+        needed = closure(wanted[p], by_name, available)
+        stored = [s.name for s in elements if s.name in outputs and depth[s.name] == p]
+        keeps: list[str] = []
+        if keep:
+            later: set[str] = set()
+            for q in range(p + 1, last):
+                later |= _frontier(wanted[q], by_name, available, depth, p)
+            keeps = [
+                s.name
+                for s in elements
+                if s.name in later and s.name in needed and s.name not in stored and _dear(s.name, by_name, available)
+            ]
+        stages.append(
+            Stage(
+                row=tuple(s for s in rows if depth[s.name] == p),
+                elements=tuple(s for s in elements if s.name in needed and isinstance(s, Compute)),
+                reductions=tuple(s for s in in_pass if depth[s.name] == p + 1),
+                stores=tuple(stored),
+                keeps=tuple(keeps),
+            )
+        )
+        available |= set(keeps)
+        kept += keeps
+    final = tuple(s for s in rows if depth[s.name] >= last)
+    stages.append(Stage(row=final, elements=(), reductions=(), stores=(), keeps=()))
+    scalars = tuple(s for s in region.statements if space.levels[s.name] == "scalar" and isinstance(s, Compute))
+    return tuple(stages), scalars, tuple(kept)
+
+
+def closure(names: Iterable[str], by_name: dict[str, Fused], available: set[str]) -> set[str]:
+    """The element values to compute for `names`, stopping at the available ones."""
+    found: set[str] = set()
+    todo = [n for n in names if n in by_name]
+    while todo:
+        name = todo.pop()
+        statement = by_name[name]
+        if name in found or name in available or not isinstance(statement, Compute):
+            continue
+        found.add(name)
+        todo += [o.base for o in statement.operands if isinstance(o, View) and o.base in by_name]
+    return found
+
+
+def _frontier(
+    names: set[str], by_name: dict[str, Fused], available: set[str], depth: dict[str, int], p: int
+) -> set[str]:
+    """Values that pass `p` can compute that a later pass, which computes `names`, starts from."""
+    found = {n for n in names if n in depth and depth[n] <= p}
+    for name in closure(names, by_name, available):
+        statement = by_name[name]
+        if depth[name] > p and isinstance(statement, Compute):
+            found |= {
+                o.base
+                for o in statement.operands
+                if isinstance(o, View) and depth.get(o.base, p + 1) <= p
+            }
+    return found
+
+
+def _dear(name: str, by_name: dict[str, Fused], available: set[str]) -> bool:
+    """Whether loading the value again beats computing it again."""
+    cost, loads = 0, set()
+    for needed in closure([name], by_name, available):
+        statement = by_name[needed]
+        assert isinstance(statement, Compute)
+        cost += POINTWISE[statement.op].cost
+        loads |= {
+            o.base for o in statement.operands if isinstance(o, View) and o.base not in by_name and any(o.strides)
+        }
+    return cost >= DEAR or len(loads) > 1

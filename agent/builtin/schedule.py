@@ -1,0 +1,54 @@
+"""The schedule of a candidate as data: one flat dictionary, a few legal values for each knob.
+
+`k0.block` is the knob `block` of the first kernel; a knob without a kernel concerns all of them. A knob
+appears in a schedule only where it can change the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+GRAPH_KNOBS: dict[str, tuple[str, ...]] = {
+    "fuse": ("all", "apart"),  # apart: a reduction does not join the kernel that computes its operand
+    "vector": ("512", "256"),  # bits; the compiler's preference
+    "unroll": ("off", "on"),  # -funroll-loops
+}
+KERNEL_KNOBS: dict[str, tuple[str, ...]] = {
+    "block": ("64", "128", "256", "512", "1024", "2048", "4096", "8192", "16384"),  # elements per inner loop
+    "streaming": ("off", "on"),  # stores past the caches
+    "threads": ("all", "1"),
+    "in_place": ("on", "off"),  # over the fresh result of a library call
+    "keep": ("on", "off"),  # values a later pass needs: in a buffer, or computed again
+}
+
+
+def legal(knob: str) -> tuple[str, ...]:
+    """The values of a knob such as "fuse" or "k1.block"; empty for an unknown one."""
+    kernel, _, name = knob.rpartition(".")
+    return KERNEL_KNOBS.get(name, ()) if kernel else GRAPH_KNOBS.get(name, ())
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Knob values; the ones that are not set have their default."""
+
+    values: Mapping[str, str]
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, str]) -> Schedule:
+        """Raises ValueError on an unknown knob or an illegal value."""
+        for knob, value in values.items():
+            if value not in legal(knob):
+                allowed = ", ".join(legal(knob)) or "no such knob"
+                raise ValueError(f"{knob}={value}: {allowed}")
+        return cls(dict(values))
+
+    def to_dict(self) -> dict[str, str]:
+        return dict(self.values)
+
+    def get(self, knob: str, default: str) -> str:
+        return self.values.get(knob, default)
+
+    def changed(self, moves: Mapping[str, str]) -> Schedule:
+        return Schedule.from_dict({**self.values, **moves})

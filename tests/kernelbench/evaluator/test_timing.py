@@ -1,0 +1,85 @@
+"""The judge's clock: what it makes of block times, and of real candidates that are faster, slower or forged."""
+
+import pytest
+from conftest import REFERENCE, Evaluate, variant
+
+from kernelbench.evaluator import Evaluator
+from kernelbench.evaluator.timing import BlockPair, Rounds, call_seconds, interval
+from kernelbench.records import Verdict
+
+RETURN = "return torch.nn.functional.gelu(self.norm(x))"
+
+
+def test_the_slope_drops_what_a_block_costs_once() -> None:
+    pair = BlockPair(calls=4, short_s=0.5 + 4 * 0.01, long_s=0.5 + 8 * 0.01)
+    assert pair.slope_s == pytest.approx(0.01)
+    assert pair.fixed_s == pytest.approx(0.5)
+
+
+def test_being_slow_in_short_blocks_on_purpose_does_not_pay() -> None:
+    honest = BlockPair(calls=4, short_s=0.040, long_s=0.080)
+    forged = BlockPair(calls=4, short_s=0.076, long_s=0.080)
+    assert forged.slope_s == pytest.approx(0.001)
+    assert call_seconds(honest, fixed_s=0.0) == pytest.approx(0.010)
+    assert call_seconds(forged, fixed_s=0.0) > 0.009
+
+
+def test_a_fixed_cost_that_the_baseline_has_too_is_believed() -> None:
+    pair = BlockPair(calls=4, short_s=0.030 + 0.004, long_s=0.030 + 0.008)
+    assert call_seconds(pair, fixed_s=0.030) == pytest.approx(0.001)
+
+
+def test_speedup_is_the_median_of_the_ratios_within_rounds() -> None:
+    eager = [BlockPair(1, t, 2 * t) for t in (0.010, 0.020, 0.030)]
+    candidate = [BlockPair(1, t, 2 * t) for t in (0.005, 0.010, 0.015)]
+    speedup = Rounds({"candidate": candidate, "eager": eager}).speedup("eager")
+    assert (speedup.low, speedup.median, speedup.high) == pytest.approx((2.0, 2.0, 2.0), rel=0.05)
+
+
+def test_the_interval_covers_the_median_about_as_often_as_it_says() -> None:
+    import numpy as np
+
+    generator = np.random.default_rng(7)
+    covered = 0
+    for _ in range(300):
+        found = interval(generator.lognormal(0.0, 0.1, 12))
+        covered += found.low <= 1.0 <= found.high
+    assert covered / 300 >= 0.90
+
+
+def test_the_fastest_baseline_is_the_one_with_the_least_time() -> None:
+    pairs = {name: [BlockPair(1, t, 2 * t)] * 3 for name, t in (("candidate", 1.0), ("eager", 3.0), ("compile", 2.0))}
+    assert Rounds(pairs).fastest_baseline() == "compile"
+
+
+def test_work_done_twice_shows_as_half_the_speed(evaluate: Evaluate) -> None:
+    twice = variant(RETURN, "self.norm(x).sum(); y = torch.nn.functional.gelu(self.norm(x))\n"
+                            "        return torch.nn.functional.gelu(self.norm(x))")  # fmt: skip
+    evaluation = evaluate(twice)
+    assert evaluation.verdict is Verdict.correct, evaluation.reason
+    assert evaluation.speedup is not None and evaluation.speedup.eager is not None
+    assert evaluation.speedup.eager.median < 0.8
+
+
+def test_a_patched_clock_in_the_candidate_changes_nothing(evaluate: Evaluate) -> None:
+    forged = "import time\ntime.perf_counter = time.time = time.monotonic = lambda: 0.0\n"
+    slow = variant(RETURN, "for _ in range(4): self.norm(x)\n        " + RETURN)
+    evaluation = evaluate(forged + slow)
+    assert evaluation.verdict is Verdict.correct, evaluation.reason
+    assert evaluation.speedup is not None and evaluation.speedup.eager is not None
+    assert evaluation.speedup.eager.median < 0.8
+
+
+def test_faster_than_memory_allows_is_implausible(evaluator: Evaluator, evaluate: Evaluate) -> None:
+    evaluate("x = 1", REFERENCE)
+    session = evaluator._session
+    assert session is not None
+    real = session.target
+    slow = {"copy_bytes_s": 1e6, "cached_copy_bytes_s": 1e6, "fp32_flops_s": 1e9}
+    session.target = real.model_copy(update={"ceilings": real.ceilings.model_copy(update=slow)})
+    try:
+        evaluation = evaluate(variant("Model", "Model"))
+    finally:
+        session.target = real
+    assert evaluation.verdict is Verdict.implausible, evaluation.reason
+    assert evaluation.speedup is None and evaluation.timing is not None

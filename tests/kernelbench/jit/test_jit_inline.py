@@ -1,0 +1,224 @@
+"""`load_inline` through our cache. Sources that need no torch header keep most tests quick."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.utils import cpp_extension
+
+from kernelbench import jit
+from kernelbench.jit import inline, latency, precompiled
+
+PLAIN = """
+#include <Python.h>
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "plain", nullptr, -1, nullptr};
+extern "C" PyObject* PyInit_plain() {
+    PyObject* module = PyModule_Create(&definition);
+    PyModule_AddIntConstant(module, "value", VALUE);
+    return module;
+}
+"""
+
+
+@pytest.fixture
+def load_inline() -> Iterator[Callable[..., Any]]:
+    original = cpp_extension.load_inline
+    inline.install()
+    yield cpp_extension.load_inline
+    cpp_extension.load_inline = original
+
+
+def plain(load_inline: Callable[..., Any], value: int = 1, **more: Any) -> Any:
+    source = PLAIN.replace("VALUE", str(value))
+    return load_inline(name="plain", cpp_sources=source, no_implicit_headers=True, **more)
+
+
+def test_two_sources_of_one_name_both_work(load_inline: Callable[..., Any]):
+    one, two = plain(load_inline, 1), plain(load_inline, 2)
+    assert (one.value, two.value, plain(load_inline, 1).value) == (1, 2, 1)
+    assert one.__name__ == two.__name__ == "plain"
+
+
+def test_install_twice_is_install_once(load_inline: Callable[..., Any]):
+    inline.install()
+    assert cpp_extension.load_inline is load_inline
+
+
+def test_a_second_process_needs_no_compiler_run(
+    load_inline: Callable[..., Any], wrapper: Callable[[str], Path]
+):
+    folder = wrapper("echo ran >> $D/log")
+    plain(load_inline)
+    runs = (folder / "log").read_text()
+    plain(load_inline)
+    assert (folder / "log").read_text() == runs
+
+
+def test_flags_and_source_lists_reach_the_compiler(load_inline: Callable[..., Any]):
+    more = {"extra_cflags": ["-O2 -DVALUE=7"], "extra_ldflags": ["-fopenmp", "-lgomp", ""]}
+    module = load_inline("plain", [*PLAIN.split("// nothing"), "// second"], no_implicit_headers=True, **more)
+    assert module.value == 7
+
+
+def test_a_changed_header_is_a_new_build(load_inline: Callable[..., Any], tmp_path: Path):
+    include = tmp_path / "include"
+    include.mkdir()
+    source = '#include "value.h"\n' + PLAIN
+    values = []
+    for value in (3, 4):
+        (include / "value.h").write_text(f"#define VALUE {value}\n")
+        module = load_inline("plain", source, no_implicit_headers=True, extra_include_paths=[str(include)])
+        values.append(module.value)
+    assert values == [3, 4]
+
+
+@pytest.mark.parametrize("flag", ["-Wl,-rpath,/tmp", "-L/tmp", "-lcuda", "/tmp/evil.so", "-Wl,--wrap=malloc"])
+def test_a_linker_flag_outside_the_allowlist_is_refused(load_inline: Callable[..., Any], flag: str):
+    with pytest.raises(jit.BuildError, match=r"linker flag .* is not allowed"):
+        plain(load_inline, extra_ldflags=[flag])
+
+
+def test_a_compiler_flag_outside_the_allowlist_is_refused(load_inline: Callable[..., Any]):
+    with pytest.raises(jit.BuildError, match="compiler flag '-I/tmp' is not allowed"):
+        plain(load_inline, extra_cflags=["-I/tmp"])
+
+
+def test_errors_point_to_the_callers_lines(load_inline: Callable[..., Any]):
+    with pytest.raises(jit.BuildError) as caught:
+        load_inline("plain", ["int fine;", "int a;\nint b = unknown;"], no_implicit_headers=True)
+    assert "kernel_1.cpp:2:" in str(caught.value)
+    assert caught.value.lines == (2,)
+
+
+def test_cuda_sources_go_to_torch(monkeypatch: pytest.MonkeyPatch):
+    seen: list[dict[str, Any]] = []
+
+    def original(name: str, cpp_sources: Any, cuda_sources: Any = None, with_cuda: Any = None) -> str:
+        seen.append({"name": name, "cuda_sources": cuda_sources})
+        return "torch's"
+
+    monkeypatch.setattr(cpp_extension, "load_inline", original)
+    inline.install()
+    assert cpp_extension.load_inline("x", "", cuda_sources="__global__ void k() {}") == "torch's"
+    assert cpp_extension.load_inline("x", "", with_cuda=True) == "torch's"
+    assert [call["name"] for call in seen] == ["x", "x"]
+
+
+@pytest.mark.slow
+def test_candidates_work_unmodified(tmp_path: Path, wrapper: Callable[[str], Path]):
+    """torch's own example, and a documented dict of functions under the same name: one header for both."""
+    folder = wrapper('echo "$@" >> $D/log')
+    candidate = tmp_path / "candidate.py"
+    candidate.write_text(
+        textwrap.dedent(
+            '''
+            import torch
+            from torch.utils.cpp_extension import load_inline
+
+            source = """
+            at::Tensor sin_add(at::Tensor x, at::Tensor y) {
+              return x.sin() + y.sin();
+            }
+            """
+            module = load_inline(name='inline_extension',
+                                 cpp_sources=[source],
+                                 functions=['sin_add'])
+            x, y = torch.randn(2, 100)
+            torch.testing.assert_close(module.sin_add(x, y), x.sin() + y.sin())
+
+            other = """
+            #include <torch/extension.h>
+            torch::Tensor twice(torch::Tensor x) {
+              TORCH_CHECK(x.dim() == 1, "one dimension, please");
+              auto y = torch::empty_like(x);
+              auto from = x.accessor<float, 1>();
+              auto to = y.accessor<float, 1>();
+              at::parallel_for(0, x.numel(), 1, [&](int64_t a, int64_t b) {
+                for (int64_t i = a; i < b; ++i) to[i] = 2 * from[i];
+              });
+              return y;
+            }
+            """
+            second = load_inline("inline_extension", other, functions={"twice": 'doubles "x"'})
+            assert torch.equal(second.twice(x), 2 * x)
+            assert second.twice.__doc__.rstrip().endswith('doubles "x"')
+            assert hasattr(module, "sin_add")
+            try:
+                second.twice(torch.ones(2, 2))
+            except RuntimeError as error:
+                assert "one dimension, please" in str(error)
+            else:
+                raise AssertionError("TORCH_CHECK did not raise")
+            '''
+        )
+    )
+    start = "from kernelbench.jit import inline; inline.install()"
+    start += f"; import runpy; runpy.run_path({str(candidate)!r})"
+    subprocess.run([sys.executable, "-c", start], check=True)
+    runs = (folder / "log").read_text().splitlines()
+    assert sum("c++-header" in run for run in runs) == 1
+    compiles = [run for run in runs if " -c main.cpp" in run]
+    assert len(compiles) == 2
+    assert all("/compact.h " in run for run in compiles)
+    assert header_is_used(compiles[0].split(), tmp_path)
+
+
+def header_is_used(words: list[str], folder: Path) -> bool:
+    """GCC's -H marks a precompiled header it accepts with an exclamation mark."""
+    (folder / "main.cpp").write_text("at::Tensor f(at::Tensor x) { return x; }\n")
+    words = [word for word in words if word not in ("-o", "main.o", "-c")]
+    command = ["g++", *words, "-fsyntax-only", "-H", "-Winvalid-pch"]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}
+    )
+    return any(line.startswith("! ") and line.endswith("compact.h.gch") for line in done.stderr.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("source", "suffices"),
+    [
+        ("torch::Tensor f(torch::Tensor x) { return x.relu(); }", True),
+        ("#include <torch/extension.h>\n#include <ATen/Parallel.h>\nat::Tensor f(at::Tensor x);", True),
+        ("namespace F = torch::nn::functional;", False),
+        ("using namespace torch; nn::Linear layer(1, 2);", False),
+        ("#include <torch/script.h>", False),
+    ],
+)
+def test_sources_that_name_the_frontend_get_the_whole_header(source: str, suffices: bool):
+    assert precompiled.suffices(source) is suffices
+
+
+@pytest.mark.parametrize(
+    ("error", "lacking"),
+    [
+        ("kernel.cpp:1:1: error: 'nnn' is not a member of 'torch'", True),
+        ("kernel.cpp:1:1: error: 'torch::stack_of' has not been declared", True),
+        ("kernel.cpp:1:1: error: 'barrier' is not a member of 'std'", True),
+        ("kernel.cpp:1:1: error: 'rowz' was not declared in this scope", False),
+        ("kernel.cpp:1:1: error: expected ';' before 'return'", False),
+    ],
+)
+def test_only_errors_that_the_whole_header_may_mend_are_tried_again(error: str, lacking: bool):
+    assert precompiled.may_be_lacking(error) is lacking
+
+
+def test_latency_ratios_are_against_torchs_own():
+    seconds = {
+        "compile_cpp_s": 0.1,
+        "compile_cpp_hit_s": 0.001,
+        "load_inline_s": 5.0,
+        "load_inline_hit_s": 0.01,
+    }
+    table = latency.LatencyTable(load_inline_stock_s=20.0, precompiled_header_s=30.0, **seconds)
+    assert table.ratios == {
+        "compile_cpp": pytest.approx(200),
+        "compile_cpp_hit": pytest.approx(20000),
+        "load_inline": pytest.approx(4),
+        "load_inline_hit": pytest.approx(2000),
+    }
+    assert table.model_copy(update={"load_inline_stock_s": None}).ratios == {}
