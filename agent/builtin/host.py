@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import math
 import re
 
 from agent.builtin.graph import Arg, DType, Input, Node, Ref
@@ -61,6 +62,14 @@ class Host:
             text = attribute(self.inputs[name])
             self.names[name] = text
             return text
+        view = self.program.views.get(name)
+        if isinstance(view, View) and view.base != name and view.base not in self.inputs and self.whole(view):
+            source = self.value(view.base)
+            if view.shape == self.program.shapes[view.base]:
+                return source
+            self.names[name] = self.fresh(name)
+            self.lines.append(f"{self.names[name]} = {source}.view({view.shape!r})")
+            return self.names[name]
         node = self.program.view_nodes[name]
         short = node.op.split(".")[1]
         if short in SAME:
@@ -73,6 +82,9 @@ class Host:
         self.names[name] = self.fresh(name)
         self.lines.append(f"{self.names[name]} = {text}")
         return self.names[name]
+
+    def whole(self, view: View) -> bool:
+        return view.linear and view.numel == math.prod(self.program.shapes[view.base])
 
     def call(self, node: Node) -> str:
         """The torch call of a node."""
@@ -87,8 +99,7 @@ class Host:
         if short in ("view", "_unsafe_view", "reshape") and isinstance(node.args[0], Ref):
             sizes = node.args[1]
             assert isinstance(sizes, tuple)
-            method = "view" if short == "view" else "reshape"
-            return f"{self.value(node.args[0].ref)}.{method}({', '.join(map(str, sizes))})"
+            return f"{self.value(node.args[0].ref)}.reshape({', '.join(map(str, sizes))})"
         function = CALLS.get(short) or f"torch.ops.aten.{short}.{overload}"
         arguments = [self.argument(a) for a in node.args]
         arguments += [f"{k}={self.argument(a)}" for k, a in node.kwargs.items()]

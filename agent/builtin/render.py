@@ -150,7 +150,9 @@ class _Rendering:
                     last_read[view.base] = number
                     linear = view.linear and view.numel == planned.region.space.numel
                     whole[view.base] = whole.get(view.base, True) and linear
-        libraries = {u.name: u.node.op.split(".")[1] for u in self.units if isinstance(u, Library)}
+        libraries = {
+            u.name: u.node.op.split(".")[1] for u in self.units if isinstance(u, Library) and "." in u.node.op
+        }
         for name in planned.outputs:
             if planned.level(name) != "element":
                 continue

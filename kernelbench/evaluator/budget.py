@@ -21,11 +21,18 @@ RMS_FACTOR, MAX_FACTOR = 16.0, 4.0
 
 @dataclass(frozen=True)
 class Expected:
-    """One output: the float64 result, the reference's result in its own precision, and the tolerance."""
+    """One output: the float64 result, the reference's result in its own precision, and its budget.
+
+    The tolerance is `spread` + `relative` * |exact|; the spread has one element a row.
+    """
 
     exact: torch.Tensor
     reference: torch.Tensor
-    tolerance: torch.Tensor  # float64, broadcastable to `exact`; unused where outputs are not floating
+    spread: torch.Tensor
+    relative: float
+
+    def tolerance(self) -> torch.Tensor:
+        return self.exact.abs().mul_(self.relative).add_(self.spread)
 
 
 def expect(
@@ -33,25 +40,31 @@ def expect(
 ) -> Expected:
     """The budget of one output. `disturbed`: float64 results for inputs moved by eps; `fan_in`: K above."""
     if not reference.is_floating_point():
-        return Expected(exact, reference, torch.zeros((), dtype=torch.float64))
-    eps = torch.finfo(reference.dtype).eps
+        return Expected(exact, reference, torch.zeros(()), 0.0)
+    limits = torch.finfo(reference.dtype)
     spread = _row_spread(reference.double() - exact)
     for other in disturbed:
         spread = torch.maximum(spread, _row_spread(other - exact))
     ulps = max(8.0, 2.0 * fan_in**0.25)
-    smallest = torch.finfo(reference.dtype).tiny
-    tolerance = spread + ulps * eps * exact.abs() + smallest
-    return Expected(exact, reference, tolerance)
+    return Expected(exact, reference, spread + limits.tiny, ulps * limits.eps)
 
 
 def _row_spread(error: torch.Tensor) -> torch.Tensor:
     """What a row's errors allow: over the last dimension, of the finite elements only."""
     error = error if error.dim() else error.reshape(1)
+    if not error.numel():
+        return torch.zeros((), dtype=error.dtype)
+    spread = _spread(error, error.shape[-1])
+    if bool(torch.isfinite(spread).all()):
+        return spread
     finite = torch.isfinite(error)
-    error = torch.where(finite, error, 0.0)
-    rms = (error.square().sum(-1, keepdim=True) / finite.sum(-1, keepdim=True).clamp(min=1)).sqrt()
-    largest = error.abs().amax(-1, keepdim=True) if error.shape[-1] else rms
-    return torch.maximum(RMS_FACTOR * rms, MAX_FACTOR * largest)
+    return _spread(torch.where(finite, error, 0.0), finite.sum(-1, keepdim=True).clamp(min=1))
+
+
+def _spread(error: torch.Tensor, count: int | torch.Tensor) -> torch.Tensor:
+    norm = torch.linalg.vector_norm(error, dim=-1, keepdim=True)
+    largest = torch.linalg.vector_norm(error, ord=math.inf, dim=-1, keepdim=True)
+    return torch.maximum(norm * RMS_FACTOR / torch.as_tensor(count, dtype=error.dtype).sqrt(), largest * MAX_FACTOR)
 
 
 @dataclass(frozen=True)
@@ -69,13 +82,16 @@ def compare(expected: Expected, actual: torch.Tensor) -> Comparison:
         bad = (actual != exact.to(actual.dtype)) & (actual != expected.reference)
         return _where(bad, actual, exact) if bool(bad.any()) else Comparison(0.0, "")
     value = actual.double()
-    error = (value - exact).abs_().div_(expected.tolerance.expand_as(exact))
+    error = (value - exact).abs_().div_(expected.tolerance())
+    worst = float(error.max()) if error.numel() else 0.0
+    if worst <= 1.0:  # False for NaN
+        return Comparison(worst, "")
     # Where the reference itself overflows or is undefined, its pattern counts, or the exact value.
     reference = expected.reference.double()
     same = torch.isnan(reference) & torch.isnan(value) | (torch.isinf(reference) & (value == reference))
     same |= (value == exact) | (torch.isnan(exact) & torch.isnan(value))
     error = torch.where(same, 0.0, error).nan_to_num_(nan=math.inf)
-    worst = float(error.max()) if error.numel() else 0.0
+    worst = float(error.max())
     if worst <= 1.0:
         return Comparison(worst, "")
     return Comparison(worst, _where(error > 1.0, actual, exact).detail)

@@ -4,6 +4,7 @@ torch draws 16 million normals in about 130 ms, which is several times what many
 C++ compiler the two distributions that matter are drawn by `draws.cpp` instead.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -31,8 +32,10 @@ def _kernels() -> Any:
 class Draws:
     """A stream of random float32 and index tensors that depends on `seed` alone."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, into: Sequence[torch.Tensor] = ()) -> None:
+        """Large results are drawn into the first tensor of `into` that has their shape and is not used yet."""
         self._generator = torch.Generator().manual_seed(seed)
+        self._into = list(into)
 
     def uniform(self, *shape: int) -> torch.Tensor:
         """In [0, 1)."""
@@ -53,18 +56,25 @@ class Draws:
         kernels = _kernels()
         if kernels is None:
             return self._small(torch.rand if name == "fill_uniform" else torch.randn, shape)
-        out = torch.empty(shape)
+        out = self._memory(shape)
         seed = int(torch.randint(-(1 << 63), (1 << 63) - 1, (), generator=self._generator))
         getattr(kernels, name)(out, out.numel(), seed)
         return out
 
 
+    def _memory(self, shape: tuple[int, ...]) -> torch.Tensor:
+        for position, tensor in enumerate(self._into):
+            if tensor.shape == shape and tensor.dtype is torch.float32 and tensor.is_contiguous():
+                return self._into.pop(position)
+        return torch.empty(shape)
+
+
 class FastDraws(TorchFunctionMode):
     """Within it, large torch.rand / randn (and *_like) calls are served by `Draws`; the rest as ever."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, into: Sequence[torch.Tensor] = ()) -> None:
         super().__init__()
-        self.draws = Draws(seed)
+        self.draws = Draws(seed, into)
         self.served = {
             torch.rand: self.draws.uniform,
             torch.randn: self.draws.normal,

@@ -43,15 +43,22 @@ def infer_domain(tensor: torch.Tensor) -> str:
 
 
 def rewrite(
-    inputs: Sequence[torch.Tensor], domains: Sequence[str], family: str, draws: Draws
+    inputs: Sequence[torch.Tensor], domains: Sequence[str], family: str, draws: Draws, distinct: bool
 ) -> list[torch.Tensor]:
-    """New inputs of `family`, in the shapes and dtypes of `inputs` (a fresh draw, which may be reused)."""
-    if family == "task":
-        return list(inputs)
-    return [
-        tensor if domain in _UNTOUCHED else _into(domain, _values(tensor, domain, family, draws), tensor)
-        for tensor, domain in zip(inputs, domains, strict=True)
-    ]
+    """New inputs of `family`, in the shapes and dtypes of `inputs` (a fresh draw, which may be reused).
+
+    `distinct`: no two values of a tensor should be equal, because an output is an index and of equal
+    values any is right.
+    """
+    result = []
+    for tensor, domain in zip(inputs, domains, strict=True):
+        if domain not in _UNTOUCHED:
+            values = _values(tensor, domain, family, draws)
+            if distinct:
+                values = values * (1 + 1e-3 * draws.normal(*tensor.shape)) + 1e-3 * draws.normal(*tensor.shape)
+            tensor = _into(domain, values, tensor)
+        result.append(tensor)
+    return result
 
 
 def perturb(

@@ -7,6 +7,7 @@ stopped candidate.
 
 import copy
 import io
+import math
 import os
 import pickle
 import time
@@ -58,14 +59,14 @@ class Oracle:
         self.readback: Arena | None = None
         self._learn(tensors)
 
-    def _draw(self, seed: int) -> list[Any]:
+    def _draw(self, seed: int, into: Sequence[torch.Tensor] = ()) -> list[Any]:
         torch.manual_seed(seed)
-        with FastDraws(seed):
+        with FastDraws(seed, into):
             inputs = self.module.get_inputs()
-        return [to_lane(value, self.dtype) for value in pytree.tree_map(lambda v: v, list(inputs))]
+        return list(pytree.tree_map(lambda value: to_lane(value, self.dtype), list(inputs)))
 
-    def _tensors(self, seed: int) -> list[torch.Tensor]:
-        return [leaf for leaf in pytree.tree_leaves(self._draw(seed)) if isinstance(leaf, torch.Tensor)]
+    def _tensors(self, seed: int, into: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
+        return [leaf for leaf in pytree.tree_leaves(self._draw(seed, into)) if isinstance(leaf, torch.Tensor)]
 
     def _learn(self, tensors: list[torch.Tensor]) -> None:
         """Run once: the outputs' layout, the work, and whether forward draws random numbers."""
@@ -75,6 +76,7 @@ class Oracle:
         self.random = not torch.equal(state, torch.get_rng_state())
         self.flops = counter.get_total_flops()
         self.outputs = [TensorLayout.of(output.contiguous()) for output in outputs]
+        self.integers = not all(output.is_floating_point() for output in outputs)
         self._reference(self.model, tensors, None)
         started = time.perf_counter()
         self._reference(self.model, tensors, None)
@@ -134,17 +136,20 @@ class Oracle:
         """Draw inputs of `family` into the slots; "perturbed" changes a little of what lies there."""
         for slot, seed in zip(slots, seeds, strict=True):
             draws = Draws(seed ^ 0x5EED)
+            targets = self.slots[slot]
             if family == "perturbed":
-                new = families.perturb(self.slots[slot], self.domains, draws)
+                new = families.perturb(targets, self.domains, draws)
+            elif family == "task":
+                new = self._tensors(seed, into=targets)
             else:
-                new = families.rewrite(self._tensors(seed), self.domains, family, draws)
-            for target, value in zip(self.slots[slot], new, strict=True):
-                if TensorLayout.of(value) != TensorLayout.of(target):
-                    raise ValueError("get_inputs does not always give the same shapes and dtypes")
-                target.copy_(value)
+                new = families.rewrite(self._tensors(seed), self.domains, family, draws, self.integers)
+            _place(new, targets)
 
-    def expect(self, slot: int, seed: int | None) -> dict[str, Any]:
-        """Compute the expected outputs of a slot; `usable` is False where they are mostly not finite."""
+    def expect(self, slot: int, seed: int | None, rate: bool) -> dict[str, Any]:
+        """Compute the expected outputs of a slot; `usable` is False where they are mostly not finite.
+
+        With `rate`, the reference's own result is held to the budget too.
+        """
         tensors = self.slots[slot]
         reference = self._reference(self.model, tensors, seed)
         exact_inputs = [to_lane(t, torch.float64) for t in tensors]
@@ -159,9 +164,9 @@ class Oracle:
         for position, (e, r) in enumerate(zip(exact, reference, strict=True)):
             others = [outputs[position] for outputs in disturbed]
             self.expected.append(expect(e, r, others, inputs / max(1, r.numel())))
-        finite = [float(torch.isfinite(r).double().mean()) for r in reference if r.numel()]
-        worst = max((compare(x, x.reference).error for x in self.expected), default=0.0)
-        return {"usable": min(finite, default=1.0) > 0.99, "reference_error": _finite(worst)}
+        usable = all(_mostly_finite(r) for r in reference)
+        worst = max((compare(x, x.reference).error for x in self.expected if rate), default=0.0)
+        return {"usable": usable, "reference_error": _finite(worst)}
 
     def _disturbances(
         self, count: int, inputs: Sequence[torch.Tensor]
@@ -192,8 +197,7 @@ class Oracle:
         """What makes this task measure nothing; see `kernelbench.evaluator.audit`."""
         draws = []
         for seed in seeds:
-            own = families.rewrite(self._tensors(seed), self.domains, "task", Draws(seed))
-            draws.append([tensor.clone() for tensor in own])
+            draws.append([tensor.clone() for tensor in self._tensors(seed)])
         return audit(self.model, draws, lambda inputs: self._reference(self.model, inputs, 0))
 
     def needed_share(self, slot: int, probes: int) -> float:
@@ -222,6 +226,18 @@ class Oracle:
         return needed / total if total else 0.0
 
 
+def _place(values: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]) -> None:
+    """Copy the values where they belong; some may have been drawn there, or where another one belongs."""
+    homes = {target.data_ptr() for target in targets}
+    at_home = [v.data_ptr() == t.data_ptr() for v, t in zip(values, targets, strict=True)]
+    values = [v if home or v.data_ptr() not in homes else v.clone() for v, home in zip(values, at_home, strict=True)]
+    for value, target, home in zip(values, targets, at_home, strict=True):
+        if TensorLayout.of(value) != TensorLayout.of(target):
+            raise ValueError("get_inputs does not always give the same shapes and dtypes")
+        if not home:
+            target.copy_(value)
+
+
 def _rounding(tensor: torch.Tensor, eps: float) -> torch.Tensor:
     """Factors 1 ± eps/2, at random: as far as rounding an element once may move it."""
     if not tensor.is_floating_point():
@@ -244,6 +260,12 @@ def _vary_weights(model: nn.Module) -> None:
                 tensor.normal_(0, 0.2)
             elif name in dict(model.named_parameters()) and bool((tensor == tensor.flatten()[0]).all()):
                 tensor.add_(torch.randn_like(tensor) * 0.2)
+
+
+def _mostly_finite(tensor: torch.Tensor) -> bool:
+    if not tensor.is_floating_point() or not tensor.numel() or math.isfinite(float(tensor.sum())):
+        return True
+    return float(torch.isfinite(tensor).double().mean()) > 0.99
 
 
 def _finite(value: float) -> float | None:

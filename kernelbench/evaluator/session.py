@@ -123,8 +123,9 @@ class TaskSession:
         seeds = [secrets.randbits(62) for _ in slots]
         self._ask("fill", slots=list(slots), seeds=seeds, family=family)
 
-    def expect(self, slot: int, seed: int | None) -> dict[str, Any]:
-        answer = self._ask("expect", slot=slot, seed=seed)
+    def expect(self, slot: int, seed: int | None, rate: bool = False) -> dict[str, Any]:
+        """Have the oracle compute what the outputs for a slot must be; see `Oracle.expect`."""
+        answer = self._ask("expect", slot=slot, seed=seed, rate=rate)
         assert isinstance(answer, dict)
         return answer
 

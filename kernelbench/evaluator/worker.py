@@ -42,9 +42,6 @@ class Runner:
             setup = pickle.load(file)  # noqa: S301 - written by the oracle, for us
         stage = "import"
         try:
-            from kernelbench.jit import inline
-
-            inline.install()
             module = import_source(message["source"], message["module"], Path.cwd())
             stage = "class"
             constructor = getattr(module, message["class"])

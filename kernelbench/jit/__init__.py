@@ -3,12 +3,13 @@
     from kernelbench import jit
 
     SOURCE = r'''
+    #include <cstdint>
     extern "C" void scale(const float* x, float* y, int64_t n, float factor) {
         #pragma omp parallel for simd
         for (int64_t i = 0; i < n; ++i) y[i] = x[i] * factor;
     }
     '''
-    lib = jit.compile_cpp("#include <cstdint>" + SOURCE)
+    lib = jit.compile_cpp(SOURCE)
     lib.scale(x, y, x.numel(), 2.0)
 
 Tensors pass as data pointers, scalars as the type of the C parameter. Every call is checked against

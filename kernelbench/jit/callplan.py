@@ -1,9 +1,9 @@
 """The Python function behind `lib.softmax`: one generated test for the usual arguments, then the C call.
 
-A call from a hot loop costs as much as a small kernel, so the checks of all parameters are written into
-one expression per function, which saves half the time of calling a converter for each (see
-`arguments`). Whatever that expression does not accept goes through the converters, which either accept
-it after all (a numpy integer) or raise the ArgumentError.
+A call may cost as much as the small kernel behind it, so the checks of all parameters are written into
+one expression per function, which nearly halves what calling a converter for each costs. Whatever that
+expression does not accept goes through the converters of `arguments`, which either accept it after all
+(a numpy integer) or raise the ArgumentError.
 """
 
 import ctypes

@@ -242,6 +242,16 @@ static inline float elu_f32(float x, float alpha, float scale, float input_scale
 
 static inline float hardsigmoid_f32(float x) { return at_most_f32(at_least_f32(x + 3.0f, 0.0f), 6.0f) / 6.0f; }
 
+// What integers have of their own.
+
+static inline bool bitwise_not_b(bool x) { return !x; }
+
+static inline uint8_t bitwise_not_u8(uint8_t x) { return static_cast<uint8_t>(~x); }
+
+static inline int32_t bitwise_not_i32(int32_t x) { return ~x; }
+
+static inline int64_t bitwise_not_i64(int64_t x) { return ~x; }
+
 // What double takes from the library.
 
 static inline double exp_f64(double x) { return std::exp(x); }

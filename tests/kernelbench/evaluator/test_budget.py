@@ -1,0 +1,98 @@
+"""Error budgets: honest rounding fits, lower precision does not, special values count by their pattern."""
+
+import math
+
+import pytest
+import torch
+
+from kernelbench.evaluator.budget import compare, expect
+from kernelbench.evaluator.draws import Draws
+from kernelbench.evaluator.families import infer_domain, rewrite
+
+
+def budget_of(function, x: torch.Tensor):  # type: ignore[no-untyped-def]
+    exact = function(x.double())
+    moved = function(x.double() * (1 + (torch.rand_like(x).double() - 0.5) * 2**-23))
+    return expect(exact, function(x), [moved], x.numel() / exact.numel())
+
+
+def test_sums_in_another_order_fit() -> None:
+    x = torch.randn(64, 4096)
+    budget = budget_of(lambda t: t.sum(1), x)
+    reordered = x.view(64, 16, 256).sum(1).flip(-1).cumsum(1)[:, -1]
+    assert compare(budget, reordered).error <= 1.0
+    assert compare(budget, x[:, ::2].sum(1) * 2).error > 100
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_lower_precision_inside_does_not_fit(dtype: torch.dtype) -> None:
+    a, b = torch.randn(64, 256), torch.randn(256, 64)
+    budget = budget_of(lambda t: t @ b.to(t.dtype), a)
+    assert compare(budget, a @ b).error <= 1.0
+    assert compare(budget, (a.to(dtype) @ b.to(dtype)).float()).error > 10
+
+
+def test_nan_and_infinity_must_be_where_the_reference_has_them() -> None:
+    x = torch.tensor([[1.0, math.inf, -math.inf, math.nan, 0.0]])
+    budget = budget_of(torch.exp, x)
+    right = torch.exp(x)
+    assert compare(budget, right).error <= 1.0
+    for position in range(5):
+        wrong = right.clone()
+        wrong[0, position] = 7.0 if not math.isfinite(right[0, position]) else math.nan
+        assert compare(budget, wrong).error == math.inf or compare(budget, wrong).error > 1.0
+
+
+def test_an_overflow_of_the_reference_may_be_matched_or_avoided() -> None:
+    x = torch.tensor([[100.0, 1.0]])
+    budget = budget_of(lambda t: torch.exp(t) / torch.exp(t), x)
+    assert compare(budget, torch.tensor([[math.nan, 1.0]])).error <= 1.0
+    assert compare(budget, torch.tensor([[1.0, 1.0]])).error <= 1.0
+    assert compare(budget, torch.tensor([[2.0, 1.0]])).error > 1.0
+
+
+def test_the_detail_says_where_and_how_much() -> None:
+    x = torch.randn(4, 8)
+    budget = budget_of(lambda t: t * 2, x)
+    wrong = x * 2
+    wrong[2, 3] += 1
+    assert "1 of 32 elements differ, first at [2, 3]" in compare(budget, wrong).detail
+
+
+DOMAINS = {
+    "lower_triangular": lambda: torch.randn(8, 8).tril(),
+    "upper_triangular": lambda: torch.randn(8, 8).triu(),
+    "symmetric": lambda: (lambda a: a + a.T)(torch.randn(8, 8)),
+    "probability": lambda: torch.randn(8, 5).softmax(1),
+    "sign": lambda: torch.randn(8, 5).sign(),
+    "mask": lambda: torch.rand(8, 5) > 0.5,
+    "index": lambda: torch.randint(5, (8,)),
+    "real": lambda: torch.rand(8, 5),
+}
+
+
+@pytest.mark.parametrize("family", ["zero_centred", "heavy_tailed", "needle", "edge"])
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_families_keep_inputs_within_their_domain(domain: str, family: str) -> None:
+    torch.manual_seed(3)
+    tensor = DOMAINS[domain]()
+    assert infer_domain(tensor) == domain
+    (made,) = rewrite([tensor], [domain], family, Draws(11), distinct=False)
+    assert made.shape == tensor.shape and made.dtype == tensor.dtype
+    if domain == "real":
+        assert bool((made <= 0).any())
+    elif domain != "needle":
+        assert infer_domain(made) == domain or not made.any() or family == "needle"
+
+
+def test_fast_draws_have_the_right_distribution() -> None:
+    draws = Draws(42)
+    normal, uniform = draws.normal(1 << 20), draws.uniform(1 << 20)
+    assert float(normal.mean()) == pytest.approx(0, abs=5e-3)
+    assert float(normal.std()) == pytest.approx(1, abs=5e-3)
+    assert float((normal.abs() > 2).float().mean()) == pytest.approx(0.0455, abs=2e-3)
+    assert float(normal.pow(4).mean()) == pytest.approx(3.0, abs=0.05)
+    assert 0 <= float(uniform.min()) and float(uniform.max()) < 1
+    assert float(uniform.var()) == pytest.approx(1 / 12, abs=1e-3)
+    assert not torch.equal(Draws(43).normal(1 << 20), normal)
+    assert torch.equal(Draws(42).normal(1 << 20), normal)

@@ -1,0 +1,108 @@
+"""What the fence keeps in, and what it says of itself."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from conftest import Evaluate, variant
+
+from kernelbench.evaluator import Evaluator, sandbox
+from kernelbench.records import Verdict
+
+RETURN = "return torch.nn.functional.gelu(self.norm(x))"
+
+
+def on(evaluator: Evaluator, layer: str) -> bool:
+    return next(found.on for found in evaluator.layers if found.name == layer)
+
+
+def alive(mark: str) -> list[int]:
+    """Processes that carry `mark` in their command line or environment name."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (folder / "comm").read_text():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_a_daemon_that_forked_twice_dies_with_the_candidate(evaluate: Evaluate) -> None:
+    mark = f"kwd{os.getpid()}"
+    daemon = f"""
+import ctypes, os, signal, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        ctypes.CDLL(None).prctl(15, b"{mark}", 0, 0, 0)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True: time.sleep(1)
+    os._exit(0)
+"""
+    evaluation = evaluate(daemon + variant("Model", "Model"))
+    assert evaluation.verdict is Verdict.correct, evaluation.reason
+    deadline = time.monotonic() + 5
+    while alive(mark) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert alive(mark) == []
+
+
+def test_there_is_no_network(evaluator: Evaluator, evaluate: Evaluate) -> None:
+    if not on(evaluator, "network_namespace"):
+        pytest.skip("this machine does not permit network namespaces")
+    probe = "import os; return x if os.listdir('/sys/class/net') == [] or not _up() else " + RETURN[7:]
+    source = """
+import socket
+def _up():
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        s.connect(("192.0.2.1", 9))
+        return True
+    except OSError:
+        return False
+""" + variant(RETURN, probe.replace("import os; ", "").replace("os.listdir('/sys/class/net') == [] or ", ""))
+    # Without a route the candidate answers with its input, which is wrong.
+    assert evaluate(source).verdict is Verdict.wrong_output
+
+
+def test_the_environment_is_an_allowlist(evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    leak = "import os\nassert 'OPENAI_API_KEY' not in os.environ, 'leaked'\n"
+    assert evaluate(leak + variant("Model", "Model")).verdict is Verdict.correct
+
+
+def test_a_frozen_tree_stands_still_and_thaws() -> None:
+    counter = os.memfd_create("counter")
+    os.ftruncate(counter, 8)
+    child = os.fork()
+    if child == 0:
+        for number in range(10**9):
+            os.pwrite(counter, number.to_bytes(8, "little"), 0)
+        os._exit(0)
+    try:
+        time.sleep(0.05)
+        assert sandbox.freeze(child)
+        before = os.pread(counter, 8, 0)
+        time.sleep(0.05)
+        assert os.pread(counter, 8, 0) == before
+        sandbox.thaw(child)
+        time.sleep(0.05)
+        assert os.pread(counter, 8, 0) != before
+    finally:
+        sandbox.kill(child)
+        os.waitpid(child, 0)
+        os.close(counter)
+
+
+def test_every_layer_says_why_it_is_on_or_off(evaluator: Evaluator, evaluate: Evaluate) -> None:
+    evaluation = evaluate("x = 1")
+    assert evaluation.environment.sandbox == evaluator.layers
+    assert all(layer.why for layer in evaluator.layers)
+
+
+def test_scratch_folders_are_gone_afterwards(evaluator: Evaluator, evaluate: Evaluate) -> None:
+    evaluate("open('left', 'w').write('x')\n" + variant("Model", "Model"))
+    left = [p.name for p in evaluator.pool._base.iterdir() if p.name.startswith(("candidate", "builder"))]
+    assert left == []

@@ -1,0 +1,182 @@
+"""The command line is a contract: its options are frozen here, and its errors are one line with the mend."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+
+import kernelwright
+
+REFERENCE = """
+import torch
+from torch import nn
+
+rows = 256
+columns = 512
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.sigmoid(x) * x + 1.0
+
+def get_inputs():
+    return [torch.randn(rows, columns)]
+
+def get_init_inputs():
+    return []
+"""
+
+SURFACE = {
+    "doctor": {"--json"},
+    "tasks": {"--suite", "--audit", "--set", "--kernelbench-dir", "--json"},
+    "evaluate": {
+        "task", "candidate", "--target", "--set", "--precision", "--baseline", "--hot", "--kernelbench-dir", "--json"
+    },
+    "run": {
+        "tasks", "--suite", "--coder", "--judge", "--rounds", "--search", "--target", "--set", "--precision",
+        "--max-minutes", "--out", "--resume", "--kernelbench-dir", "--json",
+    },
+    "report": {"run", "--format", "--output"},
+}  # fmt: skip
+
+
+def test_the_option_surface_is_frozen() -> None:
+    group = typer.main.get_command(kernelwright.app)
+    found = {}
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        found[name] = {
+            next((o for o in p.opts if o.startswith("--")), p.name) for p in command.params if p.name != "help"
+        }
+    assert found == SURFACE
+
+
+@pytest.fixture
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that all tests of this file share, so that the machine is measured once."""
+    return tmp_path_factory.getbasetemp() / "home"
+
+
+def kernelwright_command(home: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    import os
+
+    command = [sys.executable, "-m", "kernelwright", *map(str, arguments)]
+    environment = {**os.environ, "KERNELWRIGHT_HOME": str(home)}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200)
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Path:
+    path = tmp_path / "swish.py"
+    path.write_text(REFERENCE)
+    return path
+
+
+def test_evaluate_prints_one_json_object_and_nothing_else(task: Path, tmp_path: Path, home: Path) -> None:
+    candidate = tmp_path / "candidate.py"
+    candidate.write_text(REFERENCE.replace("class Model(", "class ModelNew("))
+    done = kernelwright_command(home, "evaluate", task, candidate, "--baseline", "eager", "--json")
+    assert done.returncode == 0, done.stderr
+    evaluation = json.loads(done.stdout)
+    assert evaluation["schema"] == 1
+    assert evaluation["verdict"] == "correct"
+    assert {"task", "candidate", "target", "reason", "correctness", "timing", "speedup", "own_kernel_share",
+            "stages", "environment"} <= evaluation.keys()  # fmt: skip
+    assert set(evaluation["speedup"]["eager"]) == {"median", "low", "high"}
+    assert {"inputs_tried", "error", "reference_error", "worst_input"} <= evaluation["correctness"].keys()
+
+
+def test_a_verdict_that_is_not_correct_exits_with_1(task: Path, tmp_path: Path, home: Path) -> None:
+    candidate = tmp_path / "candidate.py"
+    candidate.write_text(REFERENCE.replace("class Model(", "class ModelNew(").replace("+ 1.0", "+ 1.1"))
+    done = kernelwright_command(home, "evaluate", task, candidate, "--baseline", "eager")
+    assert done.returncode == 1
+    assert "wrong_output" in done.stdout
+
+
+BROKEN_TASKS = {
+    "no_model": (REFERENCE.replace("class Model(", "class Other("), "Model"),
+    "inputs_raise": (REFERENCE.replace("return [torch.randn(rows, columns)]", "raise ValueError('no data')"), "no data"),
+    "no_get_inputs": (REFERENCE.replace("get_inputs", "inputs"), "get_inputs"),
+    "dies": (REFERENCE.replace("return [torch.randn(rows, columns)]", "__import__('os')._exit(3)"), "did not survive"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_TASKS)
+def test_a_broken_task_is_one_line_with_its_mend(case: str, tmp_path: Path, home: Path) -> None:
+    source, words = BROKEN_TASKS[case]
+    path = tmp_path / "broken.py"
+    path.write_text(source)
+    done = kernelwright_command(home, "evaluate", path, path, "--json")
+    assert done.returncode == 2
+    assert_one_line(done, words)
+
+
+def assert_one_line(done: subprocess.CompletedProcess[str], words: str) -> None:
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("error: ") and " — " in lines[0]
+    assert words in lines[0]
+    assert done.stdout == ""
+
+
+USAGE = {
+    "near_names_for_an_unknown_task": (["run", "builtin:level1/softmaxx"], "builtin:level1/softmax"),
+    "unknown_constant": (["run", "builtin:level1/softmax", "--set", "nonsense=3"], "nonsense"),
+    "unknown_option": (["run", "--frobnicate"], "--frobnicate"),
+    "unknown_coder": (["run", "builtin:level1/softmax", "--coder", "llm"], "--coder llm"),
+    "no_task": (["run"], "no task"),
+    "no_checkout": (["run", "kernelbench:2/40"], "--kernelbench-dir"),
+    "a_folder_that_is_no_run": (["report", "/"], "holds no run"),
+    "unwritable_folder": (["run", "builtin:level1/softmax", "--out", "/proc/nowhere"], "/proc/nowhere"),
+    "missing_candidate": (["evaluate", "builtin:level1/softmax", "/nonexistent.py"], "No such file"),
+    "unknown_target": (["evaluate", "builtin:level1/softmax", __file__, "--target", "tpu"], "tpu"),
+    "a_gpu_target": (["evaluate", "builtin:level1/softmax", __file__, "--target", "cuda:0"], "--target cpu"),
+}
+
+
+@pytest.mark.parametrize("case", USAGE)
+def test_bad_usage_is_one_line_with_its_mend(case: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KERNELBENCH_DIR", raising=False)
+    arguments, words = USAGE[case]
+    done = kernelwright_command(home, *arguments)
+    assert done.returncode == 2, done.stderr
+    assert_one_line(done, words)
+
+
+def test_a_missing_compiler_is_one_line_with_its_fix(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    done = kernelwright_command(home, "run", "builtin:level1/softmax")
+    assert done.returncode == 2
+    assert_one_line(done, "install g++")
+
+
+def test_doctor_says_what_is_on_and_how_to_get_the_rest(home: Path) -> None:
+    done = kernelwright_command(home, "doctor", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    names = {item["name"] for item in found["items"]}
+    assert {"language cpp", "pid_namespace", "distinct_uid", "rlimits", "copy bandwidth"} <= names
+    assert all(item["why"] for item in found["items"])
+    assert found["target"]["ceilings"]["copy_bytes_s"] > 1e9
+
+
+def test_tasks_lists_the_suite_with_its_constants(home: Path) -> None:
+    done = kernelwright_command(home, "tasks", "--suite", "builtin:level1", "--json")
+    listed = json.loads(done.stdout)["tasks"]
+    assert len(listed) >= 40
+    softmax = next(task for task in listed if task["id"] == "builtin:level1/softmax")
+    assert softmax["constants"]
+
+
+def test_audit_finds_a_task_that_measures_nothing(task: Path, tmp_path: Path, home: Path) -> None:
+    idle = tmp_path / "idle.py"
+    idle.write_text(REFERENCE.replace("torch.sigmoid(x) * x + 1.0", "torch.relu(torch.relu(x)) + 1.0"))
+    names = tmp_path / "list.txt"
+    names.write_text(f"{task}\n{idle}\n")
+    done = kernelwright_command(home, "tasks", "--suite", names, "--audit", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["audit"]
+    assert found["file:swish"] == []
+    assert any("changes nothing" in finding for finding in found["file:idle"])
