@@ -8,7 +8,7 @@ import typer
 import agent.cli
 import kernelbench.cli
 import results.cli
-from kernelbench.errors import KernelwrightError
+from kernelbench.errors import KernelwrightError, MissingPrerequisite
 
 app = typer.Typer(
     name="kernelwright",
@@ -27,6 +27,8 @@ app.command("report")(results.cli.report)
 def main() -> None:
     """Exit status: 0 done, 1 the verdict is not correct, 2 a usage error or a missing prerequisite."""
     try:
+        if not sys.platform.startswith("linux"):  # namespaces, memfd, process_vm_readv
+            raise MissingPrerequisite("kernelwright needs Linux", "use a Linux machine or container")
         status = app(standalone_mode=False)
     except KernelwrightError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -10,7 +10,14 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from agent.loop import deadline
 from agent.run import Settings, carry_out
@@ -30,16 +37,24 @@ log = Console(stderr=True, highlight=False)
 
 
 def run(
-    tasks: Annotated[list[str] | None, typer.Argument(help="Tasks: paths, builtin:level1/softmax, kernelbench:2/40.")] = None,
-    suite: Annotated[str | None, typer.Option(help="Many tasks: builtin, builtin:level1, kernelbench:1, a list file.")] = None,
+    tasks: Annotated[
+        list[str] | None, typer.Argument(help="Tasks: paths, builtin:level1/softmax, kernelbench:2/40.")
+    ] = None,
+    suite: Annotated[
+        str | None, typer.Option(help="Many tasks: builtin, builtin:level1, kernelbench:1, a list file.")
+    ] = None,
     coder: Annotated[str, typer.Option(help="Who writes the kernels: builtin.")] = "builtin",
     judge: Annotated[str, typer.Option(help="Who says what to change: rules.")] = "rules",
     rounds: Annotated[int, typer.Option(help="Candidates a task at most.")] = 4,
     search: Annotated[str, typer.Option(help="How candidates follow from each other: refine.")] = "refine",
     target: TargetName = "cpu",
     overrides: Overrides = None,
-    precision: Annotated[Precision, typer.Option(help="What floating inputs and weights are cast to.")] = Precision.fp32,
-    max_minutes: Annotated[float | None, typer.Option(help="Begin no further round after so many minutes.")] = None,
+    precision: Annotated[
+        Precision, typer.Option(help="What floating inputs and weights are cast to.")
+    ] = Precision.fp32,
+    max_minutes: Annotated[
+        float | None, typer.Option(help="Begin no further round after so many minutes.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="A new folder for the run. Default: runs/DATE.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
     kernelbench_dir: KernelbenchDir = None,
@@ -50,7 +65,9 @@ def run(
     Writes DIR/run.db as it goes, and DIR/summary.json, DIR/report.html and DIR/best/TASK.py.
     """
     if resume is not None and (tasks or suite or out):
-        raise UsageError("--resume takes its tasks and folder from the run", "leave out TASK, --suite and --out")
+        raise UsageError(
+            "--resume takes its tasks and folder from the run", "leave out TASK, --suite and --out"
+        )
     if resume is not None:
         with RunFolder.resume(resume) as folder, RunDatabase.open(folder.database) as database:
             settings = Settings.model_validate(database.settings).checked()
@@ -95,9 +112,11 @@ def _carry_out(
     if as_json:
         print(summary.model_dump_json())
     else:
-        print(render(Report.of(database), Format.table))
+        sys.stdout.write(render(Report.read(database), Format.table))
     if not complete:
-        log.print(f"Not all tasks are done; go on with: kernelwright run --resume {folder.path}", markup=False)
+        log.print(
+            f"Not all tasks are done; go on with: kernelwright run --resume {folder.path}", markup=False
+        )
     log.print(f"Report: {folder.report}", markup=False)
     return 0
 
@@ -112,7 +131,13 @@ def _progress(total: int) -> Iterator[tuple[Callable[[str], None], Callable[[str
     if not log.is_terminal:
         yield say, lambda _: None
         return
-    columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    columns = (
+        SpinnerColumn(),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
     with Progress(*columns, console=log, transient=True) as progress:
         bar = progress.add_task("", total=total)
 

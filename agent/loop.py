@@ -18,7 +18,9 @@ ROUNDS_WHILE_SEARCHING = 8  # of timing, against eager; the winner is measured w
 class Recorder(Protocol):
     """Keeps every attempt the moment it is finished."""
 
-    def attempt(self, task: Task, number: int, attempt: Attempt, advice: Advice | None, confirms: bool) -> None: ...
+    def attempt(
+        self, task: Task, number: int, attempt: Attempt, advice: Advice | None, confirms: bool
+    ) -> None: ...
 
 
 @dataclass
@@ -79,5 +81,3 @@ def deadline(max_minutes: float | None) -> Callable[[], str | None]:
         return f"{max_minutes:g} minutes are over" if end is not None and time.monotonic() > end else None
 
     return check
-
-

@@ -59,7 +59,9 @@ class DatabaseRecorder:
     database: RunDatabase
     say: Say
 
-    def attempt(self, task: Task, number: int, attempt: Attempt, advice: Advice | None, confirms: bool) -> None:
+    def attempt(
+        self, task: Task, number: int, attempt: Attempt, advice: Advice | None, confirms: bool
+    ) -> None:
         evaluation = attempt.evaluation
         self.database.record_attempt(
             task.id, number, attempt.candidate, advice, evaluation, attempt.profile, confirms=confirms

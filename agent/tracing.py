@@ -3,7 +3,8 @@
 import json
 
 from agent.builtin.graph import Graph
-from agent.builtin.trace import Untraceable, trace_json
+from agent.builtin.trace import trace_json
+from agent.builtin.untraceable import Untraceable
 from kernelbench.errors import TaskError
 from kernelbench.evaluator.channel import Channel
 from kernelbench.evaluator.process import WorkerDied, WorkerPool, WorkerTimeout
@@ -24,7 +25,9 @@ def trace(pool: WorkerPool, task: Task) -> Graph:
         return Graph.from_json(answer["graph"])
     if answer["untraceable"]:
         raise Untraceable(answer["error"])
-    raise TaskError(f"the reference of {task.id} fails: {answer['error']}", "run it by hand and mend the task file")
+    raise TaskError(
+        f"the reference of {task.id} fails: {answer['error']}", "run it by hand and mend the task file"
+    )
 
 
 def serve(channel: Channel) -> None:

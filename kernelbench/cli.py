@@ -1,7 +1,6 @@
 """The commands of the ground floor: doctor, tasks, evaluate."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -14,18 +13,22 @@ from kernelbench import sources
 from kernelbench.candidates import candidate_from_file
 from kernelbench.errors import KernelwrightError, MissingPrerequisite, UsageError
 from kernelbench.evaluator import Evaluator, Protocol
-from kernelbench.records import Evaluation, Precision, Verdict
+from kernelbench.records import Evaluation, Interval, Precision, Verdict
 from kernelbench.target import cache_folder
 
 log = Console(stderr=True, highlight=False)
 
 KernelbenchDir = Annotated[
-    Path | None, typer.Option(envvar="KERNELBENCH_DIR", help="A KernelBench checkout, for kernelbench:LEVEL/NUMBER.")
+    Path | None,
+    typer.Option(envvar="KERNELBENCH_DIR", help="A KernelBench checkout, for kernelbench:LEVEL/NUMBER."),
 ]
 Overrides = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Give a module constant of the task this value.")
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Give a module constant of the task this value."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.")
+]
 TargetName = Annotated[str, typer.Option(help="The device: cpu.")]
 
 
@@ -44,8 +47,12 @@ def doctor(as_json: Json = False) -> None:
 
 
 def tasks(
-    suite: Annotated[str | None, typer.Option(help="builtin, builtin:level1, kernelbench:2, a list file, …")] = None,
-    audit: Annotated[bool, typer.Option("--audit", help="Find tasks that measure nothing, by running them.")] = False,
+    suite: Annotated[
+        str | None, typer.Option(help="builtin, builtin:level1, kernelbench:2, a list file, …")
+    ] = None,
+    audit: Annotated[
+        bool, typer.Option("--audit", help="Find tasks that measure nothing, by running them.")
+    ] = False,
     overrides: Overrides = None,
     kernelbench_dir: KernelbenchDir = None,
     as_json: Json = False,
@@ -79,7 +86,9 @@ def _audit(suite: str, overrides: list[str] | None, kernelbench_dir: Path | None
             except KernelwrightError as error:
                 found[task.id] = [f"cannot be run: {error.message}"]
             said = "; ".join(found[task.id]) or "measures what it says"
-            (log if as_json else Console(highlight=False)).print(f"[{number}/{len(chosen)}] {task.id}: {said}", markup=False)
+            (log if as_json else Console(highlight=False)).print(
+                f"[{number}/{len(chosen)}] {task.id}: {said}", markup=False
+            )
     if as_json:
         print(json.dumps({"schema": 1, "audit": found}))
 
@@ -89,8 +98,12 @@ def evaluate(
     candidate: Annotated[Path, typer.Argument(help="A Python file that defines ModelNew.")],
     target: TargetName = "cpu",
     overrides: Overrides = None,
-    precision: Annotated[Precision, typer.Option(help="What floating inputs and weights are cast to.")] = Precision.fp32,
-    baseline: Annotated[list[str] | None, typer.Option(help="eager, compile; several allowed. Default: both.")] = None,
+    precision: Annotated[
+        Precision, typer.Option(help="What floating inputs and weights are cast to.")
+    ] = Precision.fp32,
+    baseline: Annotated[
+        list[str] | None, typer.Option(help="eager, compile; several allowed. Default: both.")
+    ] = None,
     hot: Annotated[bool, typer.Option("--hot", help="Leave the caches as the last call left them.")] = False,
     kernelbench_dir: KernelbenchDir = None,
     as_json: Json = False,
@@ -101,7 +114,10 @@ def evaluate(
         if name not in ("eager", "compile"):
             raise UsageError(f"there is no baseline '{name}'", "choose eager or compile")
     chosen = sources.resolve(
-        [task], kernelbench_dir=kernelbench_dir, overrides=sources.from_words(overrides or []), precision=precision
+        [task],
+        kernelbench_dir=kernelbench_dir,
+        overrides=sources.from_words(overrides or []),
+        precision=precision,
     )
     if len(chosen) != 1:
         raise UsageError(f"'{task}' names {len(chosen)} tasks", "evaluate takes one; `run` takes many")
@@ -132,29 +148,18 @@ def _show(evaluation: Evaluation) -> None:
     out.print(f"[{colour}]{evaluation.verdict}[/]  ", end="")
     out.print(evaluation.reason, markup=False)
     timing, speedup = evaluation.timing, evaluation.speedup
+    rows: list[tuple[str, Interval | None, str, float]] = []
     if timing is not None:
-        for name, time in (
-            ("candidate", timing.candidate_us), ("eager", timing.eager_us), ("torch.compile", timing.compile_us)
-        ):  # fmt: skip
-            if time is not None:
-                out.print(f"  {name:14} {time.median / 1e3:9.3f} ms   [{time.low / 1e3:.3f}, {time.high / 1e3:.3f}]", markup=False)
+        rows += [("candidate", timing.candidate_us, "ms", 1e-3), ("eager", timing.eager_us, "ms", 1e-3)]
+        rows += [("torch.compile", timing.compile_us, "ms", 1e-3)]
     if speedup is not None:
-        for name, ratio in (("eager", speedup.eager), ("torch.compile", speedup.compile), ("fastest", speedup.fastest)):
-            if ratio is not None:
-                out.print(f"  vs {name:14} {ratio.median:6.2f}x   [{ratio.low:.2f}, {ratio.high:.2f}]", markup=False)
+        rows += [("vs eager", speedup.eager, "x", 1.0), ("vs torch.compile", speedup.compile, "x", 1.0)]
+        rows += [("vs the fastest", speedup.fastest, "x", 1.0)]
+    for name, found, unit, scale in rows:
+        if found is not None:
+            low, high = found.low * scale, found.high * scale
+            out.print(
+                f"  {name:17}{found.median * scale:9.3f} {unit:3} [{low:.3f}, {high:.3f}]", markup=False
+            )
     if evaluation.own_kernel_share is not None:
         out.print(f"  own kernels    {100 * evaluation.own_kernel_share:6.0f}% of the time")
-
-
-def fail_early_without_compiler() -> None:
-    """Raises MissingPrerequisite when there is no C++ compiler."""
-    from kernelbench.target import compiler
-
-    if compiler() is None:
-        raise MissingPrerequisite(
-            "there is no C++ compiler", "install g++ (Debian, Ubuntu: apt-get install g++) or set CXX"
-        )
-
-
-if not sys.platform.startswith("linux"):  # namespaces, memfd and process_vm_readv
-    raise MissingPrerequisite("kernelwright needs Linux", "use a Linux machine or container")

@@ -32,7 +32,9 @@ def _languages() -> Iterator[Layer]:
 
 
 def _profilers() -> Iterator[Layer]:
-    yield Layer(name="profiler roofline", on=True, why="bytes and FLOPs of the reference over measured ceilings")
+    yield Layer(
+        name="profiler roofline", on=True, why="bytes and FLOPs of the reference over measured ceilings"
+    )
     for tool in ("perf", "ncu"):
         path = shutil.which(tool)
         yield Layer(name=f"profiler {tool}", on=False, why=f"{path or 'not found'}; not used by this version")
@@ -42,6 +44,8 @@ def _machine(target: Target) -> Iterator[Layer]:
     mark, best = target.fingerprint, target.ceilings
     gib = mark.memory_bytes / (1 << 30)
     yield Layer(name="chip", on=True, why=f"{mark.chip}, {mark.threads} threads, {gib:.0f} GiB")
-    copies = f"{best.copy_bytes_s / 1e9:.1f} GB/s from memory, {best.cached_copy_bytes_s / 1e9:.1f} GB/s in cache"
+    copies = (
+        f"{best.copy_bytes_s / 1e9:.1f} GB/s from memory, {best.cached_copy_bytes_s / 1e9:.1f} GB/s in cache"
+    )
     yield Layer(name="copy bandwidth", on=True, why=copies)
     yield Layer(name="fp32 matmul", on=True, why=f"{best.fp32_flops_s / 1e9:.0f} GFLOP/s")

@@ -95,4 +95,6 @@ def _measure(pool: WorkerPool, mark: Fingerprint) -> Ceilings:
         try:
             return Ceilings.model_validate(json.loads(worker.request(message, 120)))
         except (WorkerDied, WorkerTimeout) as error:
-            raise InfrastructureError(f"the machine could not be measured: {error}", "free some memory") from None
+            raise InfrastructureError(
+                f"the machine could not be measured: {error}", "free some memory"
+            ) from None

@@ -47,7 +47,9 @@ def test_the_option_surface_is_frozen() -> None:
     found = {}
     for name, command in group.commands.items():  # type: ignore[attr-defined]
         found[name] = {
-            next((o for o in p.opts if o.startswith("--")), p.name) for p in command.params if p.name != "help"
+            next((o for o in p.opts if o.startswith("--")), p.name)
+            for p in command.params
+            if p.name != "help"
         }
     assert found == SURFACE
 
@@ -97,9 +99,15 @@ def test_a_verdict_that_is_not_correct_exits_with_1(task: Path, tmp_path: Path, 
 
 BROKEN_TASKS = {
     "no_model": (REFERENCE.replace("class Model(", "class Other("), "Model"),
-    "inputs_raise": (REFERENCE.replace("return [torch.randn(rows, columns)]", "raise ValueError('no data')"), "no data"),
+    "inputs_raise": (
+        REFERENCE.replace("return [torch.randn(rows, columns)]", "raise ValueError('no data')"),
+        "no data",
+    ),
     "no_get_inputs": (REFERENCE.replace("get_inputs", "inputs"), "get_inputs"),
-    "dies": (REFERENCE.replace("return [torch.randn(rows, columns)]", "__import__('os')._exit(3)"), "did not survive"),
+    "dies": (
+        REFERENCE.replace("return [torch.randn(rows, columns)]", "__import__('os')._exit(3)"),
+        "did not survive",
+    ),
 }
 
 

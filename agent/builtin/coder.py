@@ -54,7 +54,9 @@ def _best(history: Sequence[Attempt]) -> Attempt | None:
         a for a in history if a.evaluation.verdict == Verdict.correct and a.evaluation.timing is not None
     ]
     if timed:
-        return min(timed, key=lambda a: a.evaluation.timing.candidate_us.median if a.evaluation.timing else 0.0)
+        return min(
+            timed, key=lambda a: a.evaluation.timing.candidate_us.median if a.evaluation.timing else 0.0
+        )
     return history[0] if history else None
 
 

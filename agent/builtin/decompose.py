@@ -15,13 +15,55 @@ from torch import Tensor
 aten = torch.ops.aten
 
 # Operations with a fast library kernel, and pointwise ones that have an expression of their own.
-KEPT = (
-    "linear matmul mm bmm addmm baddbmm addbmm conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
-    "conv_transpose3d convolution max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d "
-    "scaled_dot_product_attention einsum embedding upsample_nearest2d upsample_bilinear2d lstm gru rnn_tanh "
-    "pad cumsum cumprod silu hardswish hardsigmoid mish softplus elu leaky_relu hardtanh gelu "
-    "hardshrink softshrink relu6 sigmoid tanh rsqrt logit"
-).split()
+KEPT = [
+    "linear",
+    "matmul",
+    "mm",
+    "bmm",
+    "addmm",
+    "baddbmm",
+    "addbmm",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "convolution",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "scaled_dot_product_attention",
+    "einsum",
+    "embedding",
+    "upsample_nearest2d",
+    "upsample_bilinear2d",
+    "lstm",
+    "gru",
+    "rnn_tanh",
+    "pad",
+    "cumsum",
+    "cumprod",
+    "silu",
+    "hardswish",
+    "hardsigmoid",
+    "mish",
+    "softplus",
+    "elu",
+    "leaky_relu",
+    "hardtanh",
+    "gelu",
+    "hardshrink",
+    "softshrink",
+    "relu6",
+    "sigmoid",
+    "tanh",
+    "rsqrt",
+    "logit",
+]
 
 
 def softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
@@ -148,9 +190,7 @@ def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
     return y, torch.empty_like(x[:0])
 
 
-def rms_norm(
-    x: Tensor, shape: list[int], weight: Tensor | None, eps: float | None
-) -> tuple[Tensor, Tensor]:
+def rms_norm(x: Tensor, shape: list[int], weight: Tensor | None, eps: float | None) -> tuple[Tensor, Tensor]:
     dims = list(range(x.dim() - len(shape), x.dim()))
     rstd = torch.rsqrt(mean(x * x, dims, True) + (torch.finfo(x.dtype).eps if eps is None else eps))
     y = x * rstd

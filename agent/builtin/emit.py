@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from agent.builtin.ops import POINTWISE, REDUCTIONS
 from agent.builtin.plan import Access, Loop, Plan, Stage, closure, reads
-from agent.builtin.program import Compute, Constant, Operand, Program, Reduce, View
+from agent.builtin.program import Compute, Constant, Operand, Program, Reduce
 
 STORAGE = {
     "float32": "float",
@@ -27,11 +27,88 @@ LOWEST = {"float": "-INFINITY", "double": "-INFINITY", "int64_t": "INT64_MIN", "
 HIGHEST = {"float": "INFINITY", "double": "INFINITY", "int64_t": "INT64_MAX", "int32_t": "INT32_MAX"}
 
 RESERVED = set(
-    "alignas and asm auto bool break case catch char class const continue default delete do double else enum "
-    "explicit export extern false float for friend goto if inline int long mutable namespace new not or "
-    "operator private protected public register return short signed sizeof static struct switch template "
-    "this throw true try typedef union unsigned using virtual void volatile while xor "
-    "row outer i j k start n first chunk begin end inside ROWS COLUMNS BLOCK BLOCKS CHUNKS NUMEL WIDTH".split()
+    [
+        "alignas",
+        "and",
+        "asm",
+        "auto",
+        "bool",
+        "break",
+        "case",
+        "catch",
+        "char",
+        "class",
+        "const",
+        "continue",
+        "default",
+        "delete",
+        "do",
+        "double",
+        "else",
+        "enum",
+        "explicit",
+        "export",
+        "extern",
+        "false",
+        "float",
+        "for",
+        "friend",
+        "goto",
+        "if",
+        "inline",
+        "int",
+        "long",
+        "mutable",
+        "namespace",
+        "new",
+        "not",
+        "or",
+        "operator",
+        "private",
+        "protected",
+        "public",
+        "register",
+        "return",
+        "short",
+        "signed",
+        "sizeof",
+        "static",
+        "struct",
+        "switch",
+        "template",
+        "this",
+        "throw",
+        "true",
+        "try",
+        "typedef",
+        "union",
+        "unsigned",
+        "using",
+        "virtual",
+        "void",
+        "volatile",
+        "while",
+        "xor",
+        "row",
+        "outer",
+        "i",
+        "j",
+        "k",
+        "start",
+        "n",
+        "first",
+        "chunk",
+        "begin",
+        "end",
+        "inside",
+        "ROWS",
+        "COLUMNS",
+        "BLOCK",
+        "BLOCKS",
+        "CHUNKS",
+        "NUMEL",
+        "WIDTH",
+    ]
 )
 
 SUM_BLOCK = 8192  # elements a lane-wise float sum may cover before it goes to a double
@@ -701,7 +778,9 @@ class Emitter:
             return LOWEST[ctype]
         if op in ("amin", "first"):
             return HIGHEST[ctype]
-        return literal(float(REDUCTIONS[op].initial), ctype) if op in ("sum", "prod") else REDUCTIONS[op].initial
+        return (
+            literal(float(REDUCTIONS[op].initial), ctype) if op in ("sum", "prod") else REDUCTIONS[op].initial
+        )
 
     def update(self, op: str, ctype: str, target: str, value: str) -> str:
         text = REDUCTIONS[op].update.replace("{t}", SUFFIX[ctype])
@@ -742,7 +821,9 @@ class Emitter:
             out.add(f"{ctype} {name}_total = {name}_parts[0];")
             update = self.update(total.op, ctype, f"{name}_total", f"{name}_parts[chunk]")
             out.add(f"for (int64_t chunk = 1; chunk < CHUNKS; ++chunk) {name}_total = {update};")
-            out.add(f"const {self.ctype(total.name)} {name} = static_cast<{self.ctype(total.name)}>({name}_total);")
+            out.add(
+                f"const {self.ctype(total.name)} {name} = static_cast<{self.ctype(total.name)}>({name}_total);"
+            )
         for statement in plan.scalars:
             addresses = {
                 access: self.names[access]

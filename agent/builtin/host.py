@@ -11,8 +11,19 @@ from agent.builtin.program import Program, View
 
 # ATen operators with a call of the same argument order that reads better.
 CALLS = {
-    **{n: f"F.{n}" for n in "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split()},
-    **{n: f"torch.{n}" for n in "matmul mm bmm addmm baddbmm cat stack cumsum cumprod einsum".split()},
+    **{
+        n: f"F.{n}"
+        for n in [
+            "linear",
+            "conv1d",
+            "conv2d",
+            "conv3d",
+            "conv_transpose1d",
+            "conv_transpose2d",
+            "conv_transpose3d",
+        ]
+    },
+    **{n: f"torch.{n}" for n in ("matmul mm bmm addmm baddbmm cat stack cumsum cumprod einsum").split()},
 }
 # Operators whose result is new memory that nobody else holds.
 FRESH = set(CALLS) | {"max_pool2d", "avg_pool2d", "avg_pool3d", "max_pool3d", "_scaled_dot_product_attention"}

@@ -9,15 +9,41 @@ import torch
 
 from agent.builtin.graph import Arg, DType, Graph, Node, Ref
 from agent.builtin.ops import POINTWISE, Settings, pointwise_name, promoted
-from agent.builtin.program import Compute, Constant, Library, Operand, Program, Reduce, View, broadcast, contiguous
+from agent.builtin.program import (
+    Compute,
+    Constant,
+    Library,
+    Operand,
+    Program,
+    Reduce,
+    View,
+    broadcast,
+    contiguous,
+)
 
 SUPPORTED_DTYPES = {"float32", "float64", "int64", "int32", "bool", "uint8", "bfloat16", "float16"}
 FLOATS = {"float32", "float64", "bfloat16", "float16"}
 INTEGER_FUNCTIONS = {"at_least", "at_most", "maximum", "minimum", "sign", "lowest", "highest", "bitwise_not"}
 
 VIEW_OPS = set(
-    "view _unsafe_view reshape unsqueeze squeeze expand permute transpose t alias detach slice select "
-    "unfold diagonal flatten".split()
+    [
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "unsqueeze",
+        "squeeze",
+        "expand",
+        "permute",
+        "transpose",
+        "t",
+        "alias",
+        "detach",
+        "slice",
+        "select",
+        "unfold",
+        "diagonal",
+        "flatten",
+    ]
 )
 SAME_OPS = {"clone", "alias", "detach", "lift_fresh_copy", "contiguous", "dropout"}
 FILLS: dict[str, Callable[[Settings], Any]] = {
@@ -181,7 +207,9 @@ class _Lowering:
         if POINTWISE[op].computes == "operands":
             compute_dtype = promoted(dtypes)
             if any(isinstance(o, Constant) and isinstance(o.value, float) for o in operands):
-                compute_dtype = promoted([compute_dtype, "bfloat16"]) if compute_dtype in FLOATS else "float32"
+                compute_dtype = (
+                    promoted([compute_dtype, "bfloat16"]) if compute_dtype in FLOATS else "float32"
+                )
         if compute_dtype in ("bfloat16", "float16"):
             compute_dtype = "float32"
         template = POINTWISE[op].template(settings)
@@ -277,7 +305,11 @@ class _Lowering:
             if not keepdim:
                 self.program.views[f"{name}_{part}"] = _reshaped(value, node.meta.shape)
         self.tuples[name] = Node(
-            name=name, op="tuple", args=(Ref(ref=f"{name}_var"), Ref(ref=f"{name}_mean")), kwargs={}, outputs=()
+            name=name,
+            op="tuple",
+            args=(Ref(ref=f"{name}_var"), Ref(ref=f"{name}_mean")),
+            kwargs={},
+            outputs=(),
         )
         self.seen[("aten.sub.Tensor", (source, mean), ())] = f"{name}_centered"
         return True
@@ -415,7 +447,9 @@ def _reshaped(view: View, shape: tuple[int, ...]) -> View:
 
 def _same(node: Node, other: str) -> Node:
     """`node` as another name of `other`."""
-    return Node(name=node.name, op="aten.alias.default", args=(Ref(ref=other),), kwargs={}, outputs=node.outputs)
+    return Node(
+        name=node.name, op="aten.alias.default", args=(Ref(ref=other),), kwargs={}, outputs=node.outputs
+    )
 
 
 def _plain(arg: Arg) -> Any:

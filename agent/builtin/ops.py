@@ -99,7 +99,9 @@ def _elu(settings: Settings) -> str:
 
 
 def _softplus(settings: Settings) -> str:
-    return f"softplus_{{t}}({{0}}, {number(settings.get('beta'), 1)}, {number(settings.get('threshold'), 20)})"
+    return (
+        f"softplus_{{t}}({{0}}, {number(settings.get('beta'), 1)}, {number(settings.get('threshold'), 20)})"
+    )
 
 
 def _hardtanh(settings: Settings) -> str:
@@ -161,9 +163,7 @@ POINTWISE: dict[str, Pointwise] = {
     "relu6": _unary("at_most_{t}(at_least_{t}({0}, <0.0>), <6.0>)"),
     "hardsigmoid": _unary("hardsigmoid_{t}({0})", 3),
     "hardswish": _unary("{0} * hardsigmoid_{t}({0})", 4),
-    "hardshrink": Pointwise(
-        ("self", "lambd"), _shrink("{0} >= -LAMBDA && {0} <= LAMBDA ? <0.0> : {0}"), 1
-    ),
+    "hardshrink": Pointwise(("self", "lambd"), _shrink("{0} >= -LAMBDA && {0} <= LAMBDA ? <0.0> : {0}"), 1),
     "softshrink": Pointwise(
         ("self", "lambd"),
         _shrink("{0} > LAMBDA ? {0} - LAMBDA : ({0} < -LAMBDA ? {0} + LAMBDA : {0} * <0.0>)"),

@@ -252,7 +252,10 @@ def _stages(
             keeps = [
                 s.name
                 for s in elements
-                if s.name in later and s.name in needed and s.name not in stored and _dear(s.name, by_name, available)
+                if s.name in later
+                and s.name in needed
+                and s.name not in stored
+                and _dear(s.name, by_name, available)
             ]
         stages.append(
             Stage(
@@ -267,7 +270,9 @@ def _stages(
         kept += keeps
     final = tuple(s for s in rows if depth[s.name] >= last)
     stages.append(Stage(row=final, elements=(), reductions=(), stores=(), keeps=()))
-    scalars = tuple(s for s in region.statements if space.levels[s.name] == "scalar" and isinstance(s, Compute))
+    scalars = tuple(
+        s for s in region.statements if space.levels[s.name] == "scalar" and isinstance(s, Compute)
+    )
     return tuple(stages), scalars, tuple(kept)
 
 
@@ -294,9 +299,7 @@ def _frontier(
         statement = by_name[name]
         if depth[name] > p and isinstance(statement, Compute):
             found |= {
-                o.base
-                for o in statement.operands
-                if isinstance(o, View) and depth.get(o.base, p + 1) <= p
+                o.base for o in statement.operands if isinstance(o, View) and depth.get(o.base, p + 1) <= p
             }
     return found
 
@@ -309,6 +312,8 @@ def _dear(name: str, by_name: dict[str, Fused], available: set[str]) -> bool:
         assert isinstance(statement, Compute)
         cost += POINTWISE[statement.op].cost
         loads |= {
-            o.base for o in statement.operands if isinstance(o, View) and o.base not in by_name and any(o.strides)
+            o.base
+            for o in statement.operands
+            if isinstance(o, View) and o.base not in by_name and any(o.strides)
         }
     return cost >= DEAR or len(loads) > 1

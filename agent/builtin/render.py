@@ -21,7 +21,16 @@ from agent.builtin.schedule import GRAPH_KNOBS, Schedule
 
 SMALL = 1 << 15  # elements below which a parallel region costs more than it saves
 STREAM_FROM_BYTES = 1 << 20  # outputs from this size on go past the caches
-ITEMSIZE = {"float32": 4, "float64": 8, "int64": 8, "int32": 4, "bool": 1, "uint8": 1, "bfloat16": 2, "float16": 2}
+ITEMSIZE = {
+    "float32": 4,
+    "float64": 8,
+    "int64": 8,
+    "int32": 4,
+    "bool": 1,
+    "uint8": 1,
+    "bfloat16": 2,
+    "float16": 2,
+}
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,12 @@ def render(program: Program, source: str, schedule: Schedule, language: str = "c
 
 class _Rendering:
     def __init__(
-        self, program: Program, source: str, schedule: Schedule, units: Sequence[Region | Library], language: str
+        self,
+        program: Program,
+        source: str,
+        schedule: Schedule,
+        units: Sequence[Region | Library],
+        language: str,
     ) -> None:
         self.program = program
         self.source = source
@@ -61,7 +75,13 @@ class _Rendering:
             self.used[knob] = schedule.get(knob, values[0])
 
     def run(self) -> Rendered:
-        bases = {v.base for u in self.units if isinstance(u, Region) for s in u.statements for v in operands(s, self.program)}
+        bases = {
+            v.base
+            for u in self.units
+            if isinstance(u, Region)
+            for s in u.statements
+            for v in operands(s, self.program)
+        }
         self.host.start(bases | self.python)
         kernels: list[tuple[Kernel, Plan, Region]] = []
         for index, unit in enumerate(self.units):
@@ -130,7 +150,9 @@ class _Rendering:
         whole_lines = length * itemsize % 64 == 0 or length * itemsize >= 4096
         if elements and planned.mode != "columns" and not in_place and whole_lines:
             written = planned.region.space.numel * itemsize
-            streaming = self.knob(f"{prefix}.streaming", "on" if written >= STREAM_FROM_BYTES else "off") == "on"
+            streaming = (
+                self.knob(f"{prefix}.streaming", "on" if written >= STREAM_FROM_BYTES else "off") == "on"
+            )
         parallel = False
         if planned.mode == "flat" or planned.rows > 1:
             small = planned.region.space.numel < SMALL
@@ -177,9 +199,13 @@ class _Rendering:
         flags.append(f"-mprefer-vector-width={self.used['vector']}")
         if self.used["unroll"] == "on":
             flags.append("-funroll-loops")
-        libraries = [u.node.op.split(".")[1] for u in self.units if isinstance(u, Library) and "." in u.node.op]
+        libraries = [
+            u.node.op.split(".")[1] for u in self.units if isinstance(u, Library) and "." in u.node.op
+        ]
         left = (
-            f"Left to torch: {', '.join(dict.fromkeys(libraries))}." if libraries else "No work is left to torch."
+            f"Left to torch: {', '.join(dict.fromkeys(libraries))}."
+            if libraries
+            else "No work is left to torch."
         )
         text = environment.get_template("candidate.py.j2").render(
             summary=f"{_english(kernels)} in C++ with OpenMP.",

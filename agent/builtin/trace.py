@@ -47,7 +47,7 @@ def trace_source(source: str, precision: str = "fp32") -> Graph:
         with torch.no_grad():
             exported = torch.export.export(model, tuple(inputs), strict=False)
             exported = exported.run_decompositions(table())
-    except Exception as error:  # noqa: BLE001 - torch.export raises what it likes
+    except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise Untraceable(f"torch.export: {reason}") from error
     return _convert(exported, model, arguments, fixed, constructor)
@@ -84,7 +84,9 @@ def _convert(
     signature = exported.graph_signature
     specs = {spec.arg.name: spec for spec in signature.input_specs}
     users = iter(arguments)
-    targets = {spec.arg.name: next(users) for spec in signature.input_specs if spec.kind == InputKind.USER_INPUT}
+    targets = {
+        spec.arg.name: next(users) for spec in signature.input_specs if spec.kind == InputKind.USER_INPUT
+    }
     inputs: list[Input] = []
     nodes: list[Node] = []
     for node in exported.graph.nodes:

@@ -64,7 +64,9 @@ def _row_spread(error: torch.Tensor) -> torch.Tensor:
 def _spread(error: torch.Tensor, count: int | torch.Tensor) -> torch.Tensor:
     norm = torch.linalg.vector_norm(error, dim=-1, keepdim=True)
     largest = torch.linalg.vector_norm(error, ord=math.inf, dim=-1, keepdim=True)
-    return torch.maximum(norm * RMS_FACTOR / torch.as_tensor(count, dtype=error.dtype).sqrt(), largest * MAX_FACTOR)
+    return torch.maximum(
+        norm * RMS_FACTOR / torch.as_tensor(count, dtype=error.dtype).sqrt(), largest * MAX_FACTOR
+    )
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Draws:
     """A stream of random float32 and index tensors that depends on `seed` alone."""
 
     def __init__(self, seed: int, into: Sequence[torch.Tensor] = ()) -> None:
-        """Large results are drawn into the first tensor of `into` that has their shape and is not used yet."""
+        """Large results are drawn into the first unused tensor of `into` that has their shape."""
         self._generator = torch.Generator().manual_seed(seed)
         self._into = list(into)
 
@@ -60,7 +60,6 @@ class Draws:
         seed = int(torch.randint(-(1 << 63), (1 << 63) - 1, (), generator=self._generator))
         getattr(kernels, name)(out, out.numel(), seed)
         return out
-
 
     def _memory(self, shape: tuple[int, ...]) -> torch.Tensor:
         for position, tensor in enumerate(self._into):

@@ -38,7 +38,12 @@ class Evaluator:
     """Evaluates candidates on one target. The oracle and baselines of the last task stay up between calls."""
 
     def __init__(
-        self, *, cache: Path, protocol: Protocol | None = None, limits: Limits | None = None, threads: int | None = None
+        self,
+        *,
+        cache: Path,
+        protocol: Protocol | None = None,
+        limits: Limits | None = None,
+        threads: int | None = None,
     ) -> None:
         self.protocol = protocol or Protocol()
         self.limits = limits or Limits()
@@ -63,7 +68,11 @@ class Evaluator:
         return self._session
 
     def evaluate(
-        self, task: Task, candidate: Candidate, baselines: Sequence[str] = BASELINES, rounds: int | None = None
+        self,
+        task: Task,
+        candidate: Candidate,
+        baselines: Sequence[str] = BASELINES,
+        rounds: int | None = None,
     ) -> Evaluation:
         """The verdict on `candidate`. Raises TaskError when the task itself is at fault.
 
@@ -102,7 +111,9 @@ class Evaluator:
 class _Trial:
     """One evaluation in the making; what was found stays when a later stage refuses."""
 
-    def __init__(self, evaluator: Evaluator, task: Task, candidate: Candidate, baselines: Sequence[str], rounds: int) -> None:
+    def __init__(
+        self, evaluator: Evaluator, task: Task, candidate: Candidate, baselines: Sequence[str], rounds: int
+    ) -> None:
         self.evaluator, self.task, self.candidate = evaluator, task, candidate
         self.baselines, self.wanted_rounds = baselines, rounds
         self.correctness: Correctness | None = None
@@ -174,7 +185,9 @@ class _Trial:
                 _refuse_failed_load(answer)
                 session.fill([0])
                 try:
-                    called = worker.request({"do": "run", "slots": [0], "seeds": session.call_seeds(1)}, limit)
+                    called = worker.request(
+                        {"do": "run", "slots": [0], "seeds": session.call_seeds(1)}, limit
+                    )
                 except WorkerDied:
                     return
                 except WorkerTimeout:

@@ -55,15 +55,15 @@ def rewrite(
         if domain not in _UNTOUCHED:
             values = _values(tensor, domain, family, draws)
             if distinct:
-                values = values * (1 + 1e-3 * draws.normal(*tensor.shape)) + 1e-3 * draws.normal(*tensor.shape)
+                values = values * (1 + 1e-3 * draws.normal(*tensor.shape)) + 1e-3 * draws.normal(
+                    *tensor.shape
+                )
             tensor = _into(domain, values, tensor)
         result.append(tensor)
     return result
 
 
-def perturb(
-    inputs: Sequence[torch.Tensor], domains: Sequence[str], draws: Draws
-) -> list[torch.Tensor]:
+def perturb(inputs: Sequence[torch.Tensor], domains: Sequence[str], draws: Draws) -> list[torch.Tensor]:
     """`inputs` with one element of each free tensor replaced: what a result remembered by sampling misses."""
     result = []
     for tensor, domain in zip(inputs, domains, strict=True):

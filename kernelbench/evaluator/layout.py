@@ -147,9 +147,7 @@ def pack_outputs(calls: Sequence[Sequence["torch.Tensor"]]) -> bytes:
             pad = (0,) * (MAX_DIMS - len(shape))
             code = _CODES[str(tensor.dtype).removeprefix("torch.")]
             address = torch.Tensor.data_ptr(tensor)
-            parts.append(
-                _DESCRIPTOR.pack(code, len(shape), address, *shape, *pad, *tensor.stride(), *pad)
-            )
+            parts.append(_DESCRIPTOR.pack(code, len(shape), address, *shape, *pad, *tensor.stride(), *pad))
     return b"".join(parts)
 
 

@@ -21,7 +21,9 @@ def measure(session: TaskSession, workers: Mapping[str, Worker], rounds: int) ->
     protocol, calls = session.protocol, session.calls
     chosen = secrets.SystemRandom()
     verified = set(chosen.sample(range(rounds), min(protocol.verified_blocks, rounds)))
-    verified.add(chosen.randrange(min(protocol.min_rounds, rounds)))  # one that happens even when time runs short
+    verified.add(
+        chosen.randrange(min(protocol.min_rounds, rounds))
+    )  # one that happens even when time runs short
     pairs: dict[str, list[BlockPair]] = {name: [] for name in workers}
     started = time.monotonic()
     names = list(workers)

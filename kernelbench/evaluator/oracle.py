@@ -51,7 +51,9 @@ class Oracle:
         given = getattr(self.module, "input_domains", None)
         self.domains = list(given) if given else [families.infer_domain(t) for t in tensors]
         if len(self.domains) != len(tensors):
-            raise ValueError(f"input_domains names {len(self.domains)} inputs, get_inputs gives {len(tensors)}")
+            raise ValueError(
+                f"input_domains names {len(self.domains)} inputs, get_inputs gives {len(tensors)}"
+            )
         self.layout = SlotLayout(tuple(TensorLayout.of(t) for t in tensors))
         self.slots: list[list[torch.Tensor]] = []
         self.expected: list[Expected] = []
@@ -201,7 +203,7 @@ class Oracle:
         return audit(self.model, draws, lambda inputs: self._reference(self.model, inputs, 0))
 
     def needed_share(self, slot: int, probes: int) -> float:
-        """The share of the input bytes that the outputs depend on, by disturbing `probes` parts of each input.
+        """The share of the input bytes that outputs depend on, by disturbing `probes` parts of each input.
 
         For tasks that by design read only a part (a slice, a gather), so that a fast kernel for one is
         not called implausible.
@@ -230,7 +232,9 @@ def _place(values: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]) -> N
     """Copy the values where they belong; some may have been drawn there, or where another one belongs."""
     homes = {target.data_ptr() for target in targets}
     at_home = [v.data_ptr() == t.data_ptr() for v, t in zip(values, targets, strict=True)]
-    values = [v if home or v.data_ptr() not in homes else v.clone() for v, home in zip(values, at_home, strict=True)]
+    values = [
+        v if home or v.data_ptr() not in homes else v.clone() for v, home in zip(values, at_home, strict=True)
+    ]
     for value, target, home in zip(values, targets, at_home, strict=True):
         if TensorLayout.of(value) != TensorLayout.of(target):
             raise ValueError("get_inputs does not always give the same shapes and dtypes")

@@ -36,7 +36,9 @@ class WorkerTimeout(Exception):  # noqa: N818
 class Worker:
     """One fenced process. Answers are read with a deadline; past it the whole tree is killed."""
 
-    def __init__(self, channel: Channel, stderr_fd: int, status_fd: int, scratch: Path, limits: Limits) -> None:
+    def __init__(
+        self, channel: Channel, stderr_fd: int, status_fd: int, scratch: Path, limits: Limits
+    ) -> None:
         self.channel = channel
         self.limits = limits
         self.scratch = scratch

@@ -19,7 +19,15 @@ class Protocol(Record):
     outputs_bytes: int = 1 << 30  # outputs a worker keeps until the block ends
     caches: Literal["cold", "hot"] = "cold"
     verified_blocks: int = 2  # timed blocks, chosen in secret, whose outputs are checked too
-    families: tuple[str, ...] = ("task", "task", "zero_centred", "heavy_tailed", "needle", "edge", "perturbed")
+    families: tuple[str, ...] = (
+        "task",
+        "task",
+        "zero_centred",
+        "heavy_tailed",
+        "needle",
+        "edge",
+        "perturbed",
+    )
     timing_s: float = 20.0  # fewer rounds, but never fewer than min_rounds, when a task is slow
     min_rounds: int = 5
 

@@ -137,7 +137,9 @@ def layers() -> tuple[Layer, ...]:
         uid_why = "builder and candidate run as other users than the judge and the build cache's owner"
     found.append(Layer(name="distinct_uid", on=distinct_uid("candidate") is not None, why=uid_why))
     found.append(Layer(name="no_new_privs", on=True, why="set-uid programs give nothing"))
-    found.append(Layer(name="rlimits", on=True, why="memory, file size, descriptors; processes are counted too"))
+    found.append(
+        Layer(name="rlimits", on=True, why="memory, file size, descriptors; processes are counted too")
+    )
     for name in ("mount_namespace", "landlock", "seccomp"):
         found.append(Layer(name=name, on=False, why="not implemented yet: the file system is not fenced"))
     return tuple(found)

@@ -53,7 +53,13 @@ class TaskSession:
     """Holds what all candidates of a task share. Raises TaskError when the task itself does not work."""
 
     def __init__(
-        self, pool: WorkerPool, target: Target, task: Task, protocol: Protocol, limits: Limits, vary_weights: bool
+        self,
+        pool: WorkerPool,
+        target: Target,
+        task: Task,
+        protocol: Protocol,
+        limits: Limits,
+        vary_weights: bool,
     ) -> None:
         self.pool, self.target, self.task = pool, target, task
         self.protocol, self.limits = protocol, limits
@@ -175,12 +181,14 @@ class TaskSession:
         return worker, json.loads(answer)
 
     def baseline(self, mode: str) -> Worker | None:
-        """The reference as a stopped worker, started on first use; None when it cannot be had in this mode."""
+        """The reference as a stopped worker, started on first use; None where this mode cannot be had."""
         assert mode in _BASELINE_MODES, mode
         if mode not in self._baselines:
             started = time.monotonic()
             try:
-                worker, answer = self.load("baseline", self.task.source, "reference", "Model", self.limits.load_s)
+                worker, answer = self.load(
+                    "baseline", self.task.source, "reference", "Model", self.limits.load_s
+                )
                 if not answer["ok"]:
                     raise InfrastructureError(f"the baseline does not load: {answer['error']}", "report this")
                 if mode == "compile":
@@ -192,7 +200,9 @@ class TaskSession:
                 worker.freeze()
             except (WorkerDied, WorkerTimeout) as error:
                 if mode == "eager":
-                    raise InfrastructureError(f"the eager baseline failed: {error}", "reduce the sizes") from None
+                    raise InfrastructureError(
+                        f"the eager baseline failed: {error}", "reduce the sizes"
+                    ) from None
                 self.compile_s = None
                 worker.close()
             self._baselines[mode] = worker
@@ -207,7 +217,9 @@ class TaskSession:
         each = max(self.limits.call_s, 20 * self.call_s)
         try:
             worker.thaw()
-            worker.request({"do": "prepare", "outputs": [t.to_json() for t in self.outputs], "calls": len(slots)}, each)
+            worker.request(
+                {"do": "prepare", "outputs": [t.to_json() for t in self.outputs], "calls": len(slots)}, each
+            )
             if self.protocol.caches == "cold":
                 ctypes.memset(self._flush, secrets.randbits(7), len(self._flush))
             message = {"do": "run", "slots": list(slots), "seeds": list(seeds)}
@@ -248,7 +260,9 @@ class TaskSession:
             for output in outputs:
                 span = output.layout.span_bytes
                 if offset + span > self._readback.size:
-                    raise Refused(Verdict.wrong_output, "an output is spread over far more memory than it needs")
+                    raise Refused(
+                        Verdict.wrong_output, "an output is spread over far more memory than it needs"
+                    )
                 if span:
                     try:
                         worker.read(output.address, span, memory[offset : offset + span])
@@ -271,5 +285,3 @@ class TaskSession:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-

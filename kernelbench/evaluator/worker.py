@@ -39,7 +39,7 @@ class Runner:
         setup_fd, inputs_fd = fds
         with os.fdopen(setup_fd, "rb") as file:
             file.seek(0)
-            setup = pickle.load(file)  # noqa: S301 - written by the oracle, for us
+            setup = pickle.load(file)
         stage = "import"
         try:
             module = import_source(message["source"], message["module"], Path.cwd())
@@ -77,7 +77,9 @@ class Runner:
         self.kept = []
         layouts = [TensorLayout.from_json(t) for t in message["outputs"]]
         poison = [
-            torch.empty(t.shape, dtype=getattr(torch, t.dtype)) for _ in range(message["calls"]) for t in layouts
+            torch.empty(t.shape, dtype=getattr(torch, t.dtype))
+            for _ in range(message["calls"])
+            for t in layouts
         ]
         for tensor in poison:
             tensor.view(-1).view(torch.uint8).fill_(0xFF)  # NaN in every floating dtype, -1 in every integer

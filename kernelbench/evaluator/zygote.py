@@ -22,7 +22,13 @@ from kernelbench.evaluator import sandbox
 from kernelbench.evaluator.channel import Channel, ChannelClosed
 
 # Threads of numpy's BLAS would not survive the fork; torch's OpenMP pool starts on first use, after it.
-_PRELOAD = ("numpy", "torch", "kernelbench.jit", "kernelbench.evaluator.worker", "kernelbench.evaluator.oracle")
+_PRELOAD = (
+    "numpy",
+    "torch",
+    "kernelbench.jit",
+    "kernelbench.evaluator.worker",
+    "kernelbench.evaluator.oracle",
+)
 
 
 def keep_freed_memory() -> None:

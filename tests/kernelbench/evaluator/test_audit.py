@@ -27,11 +27,20 @@ def get_init_inputs():
 
 CASES = {
     "sound": ("return torch.tanh(self.first(x)) * self.second(y)", ""),
-    "zeros": ("z = self.first(x) + self.second(y); return torch.clamp(torch.clamp(z, max=0.0), min=0.0)", "all zeros"),
-    "constant": ("return torch.softmax((self.first(x) + self.second(y)).sum(1, keepdim=True), 1)", "same for different"),
+    "zeros": (
+        "z = self.first(x) + self.second(y); return torch.clamp(torch.clamp(z, max=0.0), min=0.0)",
+        "all zeros",
+    ),
+    "constant": (
+        "return torch.softmax((self.first(x) + self.second(y)).sum(1, keepdim=True), 1)",
+        "same for different",
+    ),
     "ignored_input": ("return self.second(self.first(x))", "ignores input 1"),
     "ignored_weight": ("return self.first(x) + y", "ignores the weight second.weight"),
-    "dead_operation": ("z = self.first(x); torch.exp(z); return z + self.second(y)", "nothing depends on exp"),
+    "dead_operation": (
+        "z = self.first(x); torch.exp(z); return z + self.second(y)",
+        "nothing depends on exp",
+    ),
     "idle_operation": ("return torch.clamp(torch.tanh(self.first(x) + self.second(y)), -1, 1)", "clamp"),
 }
 

@@ -118,7 +118,9 @@ def test_a_fork_bomb_is_stopped(evaluate: Evaluate) -> None:
 
 
 def test_gigabytes_of_output_are_dropped(evaluate: Evaluate) -> None:
-    noisy = variant(RETURN, "line = 'x' * (1 << 20)\n        for _ in range(200): print(line)\n        " + RETURN)
+    noisy = variant(
+        RETURN, "line = 'x' * (1 << 20)\n        for _ in range(200): print(line)\n        " + RETURN
+    )
     evaluation = evaluate(noisy)
     assert evaluation.verdict in (Verdict.correct, Verdict.timeout), evaluation.reason
 

@@ -48,7 +48,10 @@ def test_the_interval_covers_the_median_about_as_often_as_it_says() -> None:
 
 
 def test_the_fastest_baseline_is_the_one_with_the_least_time() -> None:
-    pairs = {name: [BlockPair(1, t, 2 * t)] * 3 for name, t in (("candidate", 1.0), ("eager", 3.0), ("compile", 2.0))}
+    pairs = {
+        name: [BlockPair(1, t, 2 * t)] * 3
+        for name, t in (("candidate", 1.0), ("eager", 3.0), ("compile", 2.0))
+    }
     assert Rounds(pairs).fastest_baseline() == "compile"
 
 

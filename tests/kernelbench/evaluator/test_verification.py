@@ -139,7 +139,7 @@ def test_a_random_forward_is_seeded_alike_on_both_sides(evaluate: Evaluate) -> N
     assert evaluate(DROPOUT.replace("Model(", "ModelNew("), DROPOUT).verdict is Verdict.correct
 
 
-TRITON = '''
+TRITON = """
 import torch
 import triton
 import triton.language as tl
@@ -155,7 +155,7 @@ class ModelNew(nn.Module):
         y = torch.empty_like(x)
         double_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
         return y
-'''
+"""
 DOUBLE = """
 import torch
 from torch import nn
@@ -177,7 +177,7 @@ def test_triton_is_interpreted_and_never_timed_on_the_cpu(evaluate: Evaluate) ->
     assert evaluate(TRITON.replace("2.0", "2.001"), DOUBLE).verdict is Verdict.wrong_output
 
 
-INLINE = '''
+INLINE = """
 import torch
 from torch import nn
 from torch.utils.cpp_extension import load_inline
@@ -188,7 +188,7 @@ module = load_inline(name="doubling", cpp_sources="torch::Tensor twice(torch::Te
 class ModelNew(nn.Module):
     def forward(self, x):
         return module.twice(x)
-'''
+"""
 
 
 @pytest.mark.slow

@@ -1,0 +1,234 @@
+"""The numbers of results/published/cpu: `python -m agent.bench all`, or aa, turnaround, suite, upstream.
+
+Each writes its table as Markdown, with the environment and the command that makes it again.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kernelbench import sources
+from kernelbench.evaluator import Evaluator
+from kernelbench.evaluator.channel import Channel
+from kernelbench.jit import latency
+from kernelbench.records import Candidate, Evaluation, Fingerprint, Task
+from kernelbench.target import cache_folder
+from results.folder import write_atomically
+
+PUBLISHED = Path(__file__).parents[1] / "results" / "published" / "cpu"
+AA_TASKS = (
+    "builtin:level1/softmax",
+    "builtin:level1/gelu_tanh",
+    "builtin:level1/matmul_square",
+    "builtin:level2/linear_gelu_layer_norm",
+    "builtin:level3/mlp",
+)
+UPSTREAM = (
+    ("kernelbench:1/19", "dim=98304 batch_size=128"),  # ReLU
+    ("kernelbench:1/23", "dim=98304 batch_size=128"),  # Softmax
+    ("kernelbench:1/26", "dim=98304 batch_size=128"),  # GELU
+    ("kernelbench:1/36", "batch_size=16"),  # RMSNorm
+    ("kernelbench:1/94", "batch_size=256"),  # MSELoss
+    ("kernelbench:2/12", "batch_size=256 in_features=1024 out_features=1024"),  # Gemm_Multiply_LeakyReLU
+    ("kernelbench:2/40", "batch_size=1024 in_features=1024 out_features=1024"),  # Matmul_Scaling_ResidualAdd
+    ("kernelbench:2/59", "batch_size=512 in_features=1024 out_features=1024"),  # Matmul_Swish_Scaling
+    ("kernelbench:2/62", "batch_size=512 input_size=1024 hidden_size=1024"),  # Matmul_GroupNorm_LeakyReLU_Sum
+    ("kernelbench:2/99", "batch_size=512 in_features=1024 out_features=1024"),  # Matmul_GELU_Softmax
+)
+
+app = typer.Typer(help=__doc__, pretty_exceptions_enable=False)
+
+
+def itself(task: Task) -> Candidate:
+    """The reference as its own candidate."""
+    source = task.source.replace("class Model(", "class ModelNew(").replace("super(Model,", "super(ModelNew,")
+    return Candidate(source=source, language="torch", author="reference")
+
+
+@app.command()
+def aa(repeats: Annotated[int, typer.Option(help="Evaluations a task.")] = 10) -> None:
+    """The reference against itself: how often the interval covers 1.0, and how far off the median is.
+
+    Beside it a timer as many harnesses have it: both models in one process, the mean of ten calls.
+    """
+    tasks = sources.resolve(AA_TASKS)
+    rows, ours, covered, naive = [], [], [], []
+    with Evaluator(cache=cache_folder()) as evaluator:
+        for task in tasks:
+            found, plain = [], []
+            for _ in range(repeats):
+                evaluation = evaluator.evaluate(task, itself(task), ("eager",))
+                assert evaluation.speedup is not None and evaluation.speedup.eager is not None, (
+                    evaluation.reason
+                )
+                found.append(evaluation.speedup.eager)
+                plain.append(_naive_ratio(evaluator, task))
+                last = found[-1]
+                log(
+                    f"{task.id}: {last.median:.4f} [{last.low:.4f}, {last.high:.4f}], mean of 10 {plain[-1]:.4f}"
+                )
+            covered += [interval.low <= 1.0 <= interval.high for interval in found]
+            ours += [abs(interval.median - 1) for interval in found]
+            naive += [abs(ratio - 1) for ratio in plain]
+            rows.append((task.id, *_spread([abs(i.median - 1) for i in found]),
+                         f"{sum(i.low <= 1 <= i.high for i in found)}/{repeats}",
+                         *_spread([abs(r - 1) for r in plain])))  # fmt: skip
+        rows.append(("all", *_spread(ours), f"{sum(covered)}/{len(covered)}", *_spread(naive)))
+        header = (
+            "task",
+            "median |s-1|",
+            "largest",
+            "interval covers 1",
+            "mean of 10: median |s-1|",
+            "largest",
+        )
+        publish("aa", "The reference against itself", header, rows, evaluator.target.fingerprint)
+
+
+def _spread(values: Sequence[float]) -> tuple[str, str]:
+    return f"{100 * statistics.median(values):.2f}%", f"{100 * max(values):.2f}%"
+
+
+def _naive_ratio(evaluator: Evaluator, task: Task) -> float:
+    with evaluator.pool.start("baseline", "agent.bench:serve_naive") as worker:
+        return float(json.loads(worker.request({"do": "time", "source": task.source}, 120))["ratio"])
+
+
+def serve_naive(channel: Channel) -> None:
+    """Worker entry: the reference timed twice in one process, the mean of ten calls after three."""
+    import torch
+
+    message, _ = channel.receive_json()
+    torch.set_grad_enabled(False)
+    module: dict[str, Any] = {}
+    exec(message["source"], module)
+    models = [module["Model"](*module["get_init_inputs"]()) for _ in range(2)]
+    inputs = module["get_inputs"]()
+    first, second = (_mean_of_ten(partial(model, *inputs)) for model in models)
+    channel.send_json({"ratio": first / second})
+
+
+def _mean_of_ten(call: Callable[[], object]) -> float:
+    for _ in range(3):
+        call()
+    start = time.perf_counter()
+    for _ in range(10):
+        call()
+    return (time.perf_counter() - start) / 10
+
+
+@app.command()
+def turnaround() -> None:
+    """How long a candidate takes to build, and what an evaluation costs beyond building and timing."""
+    table = latency.measure()
+    rows = [
+        (name.replace("_s", ""), _seconds(value))
+        for name, value in table.model_dump().items()
+        if name != "schema"
+    ]
+    rows += [(f"{name}, ratio", f"{value:.0f}x" if value else "-") for name, value in table.ratios.items()]
+    with Evaluator(cache=cache_folder()) as evaluator:
+        mark = evaluator.target.fingerprint
+        publish("turnaround-build", "Build latency of one candidate", ("way", "time"), rows, mark)
+        overheads = [_overhead(evaluator, task) for task in sources.resolve(AA_TASKS)]
+    header = ("task", "evaluation", "build", "verify", "timing", "timed blocks", "overhead")
+    publish("turnaround-overhead", "What an evaluation costs", header, overheads, mark)
+
+
+def _seconds(value: object) -> str:
+    return f"{value:.4g} s" if isinstance(value, float) else "-"
+
+
+def _overhead(evaluator: Evaluator, task: Task) -> tuple[str, ...]:
+    """The second evaluation of a task, as in a run: oracle and baselines are up."""
+    for _ in range(2):
+        evaluation: Evaluation = evaluator.evaluate(task, itself(task))
+    s = evaluation.stages
+    share = (s.total_s - s.build_s - s.kernel_s) / s.total_s
+    times = (s.total_s, s.build_s, s.verify_s, s.time_s, s.kernel_s)
+    return (task.id, *(f"{value:.2f} s" for value in times), f"{100 * share:.0f}%")
+
+
+@app.command()
+def suite(rounds: int = 3, name: str = "builtin") -> None:
+    """The builtin coder on the built-in suite."""
+    _run(["--suite", name, "--rounds", str(rounds)], "suite")
+
+
+@app.command()
+def upstream(
+    kernelbench_dir: Annotated[Path, typer.Option(envvar="KERNELBENCH_DIR")], rounds: int = 3
+) -> None:
+    """The builtin coder on ten upstream KernelBench problems, sizes reduced to fit two cores."""
+    names = PUBLISHED / "upstream.txt"
+    names.parent.mkdir(parents=True, exist_ok=True)
+    names.write_text("".join(f"{task} set {values}\n" for task, values in UPSTREAM))
+    _run(
+        ["--suite", str(names), "--kernelbench-dir", str(kernelbench_dir), "--rounds", str(rounds)],
+        "upstream",
+    )
+
+
+def _run(arguments: list[str], name: str) -> None:
+    out = Path("runs") / f"bench-{name}"
+    resume = (out / "run.db").exists()
+    wanted = ["--resume", str(out)] if resume else [*arguments, "--out", str(out)]
+    subprocess.run([sys.executable, "-m", "kernelwright", "run", *wanted], check=True)
+    PUBLISHED.mkdir(parents=True, exist_ok=True)
+    for format in ("md", "csv"):
+        target = PUBLISHED / f"{name}.{format}"
+        command = [
+            sys.executable,
+            "-m",
+            "kernelwright",
+            "report",
+            str(out),
+            "--format",
+            format,
+            "--output",
+            str(target),
+        ]
+        subprocess.run(command, check=True)
+
+
+@app.command("all")
+def everything(
+    kernelbench_dir: Annotated[Path | None, typer.Option(envvar="KERNELBENCH_DIR")] = None,
+) -> None:
+    """All of it; the upstream problems only where there is a checkout."""
+    aa()
+    turnaround()
+    suite()
+    if kernelbench_dir is not None:
+        upstream(kernelbench_dir)
+
+
+def publish(
+    name: str, title: str, header: Sequence[str], rows: Sequence[Sequence[str]], mark: Fingerprint
+) -> None:
+    """Write a table with what it depends on."""
+    where = (
+        f"{mark.chip}, {mark.threads} threads, {mark.last_level_cache_bytes >> 20} MiB last-level cache, "
+        f"torch {mark.torch}, Python {mark.python}, {mark.compiler}"
+    )
+    lines = [f"# {title}", "", f"Made by `python -m agent.bench {name.split('-')[0]}` on {where}.", ""]
+    lines += ["| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows)]
+    PUBLISHED.mkdir(parents=True, exist_ok=True)
+    write_atomically(PUBLISHED / f"{name}.md", "\n".join(lines) + "\n")
+    log("\n".join(lines))
+
+
+def log(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    app()

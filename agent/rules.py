@@ -1,0 +1,215 @@
+"""The rules judge: reads the profile of the best candidate and proposes the next move in its schedule.
+
+Each rule is a hypothesis about one bottleneck with the gain it would bring. The moves of the rules are tried
+in order of that gain, each once, on top of the best schedule so far; the history says what was tried.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.builtin.schedule import legal
+from agent.protocols import Attempt
+from kernelbench.records import Advice, Task, Verdict
+from profiling.records import Bottleneck
+
+NEAR_CEILING = 0.9  # share of the speed of light from which no schedule is worth a try
+PATIENCE = 6  # moves in a row without a gain after which the judge gives up
+NOTICEABLE = 1.01  # a gain below this is noise
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one knob can mend. `gains` is the predicted time before / after for each bottleneck."""
+
+    knob: str  # its name without the kernel
+    method: str
+    plan: str  # with {where}, {old} and {new}
+    gains: Mapping[Bottleneck, float]
+
+
+RULES = (
+    Rule(
+        "streaming",
+        "change how results are stored",
+        "Switch non-temporal stores of {where} from {old} to {new}: streaming stores save the read-for-ownership "
+        "of every line written, plain stores leave the result in the cache for the next reader.",
+        {"memory": 1.30, "compute": 1.05, "overhead": 1.02, "unknown": 1.10},
+    ),
+    Rule(
+        "threads",
+        "change the number of threads",
+        "Run {where} with threads={new} instead of {old}: a parallel region costs microseconds to open, "
+        "a single thread leaves a core idle.",
+        {"overhead": 1.40, "memory": 1.04, "compute": 1.04, "unknown": 1.05},
+    ),
+    Rule(
+        "keep",
+        "trade memory for arithmetic",
+        "Set keep={new} in {where} (was {old}): a value that two passes need is either kept in a buffer on the "
+        "thread's stack or computed again.",
+        {"compute": 1.15, "memory": 1.08, "overhead": 1.01, "unknown": 1.08},
+    ),
+    Rule(
+        "vector",
+        "change the vector width",
+        "Compile for {new}-bit vectors instead of {old}: wide vectors halve the instructions, narrow ones "
+        "keep the clock up and use two ports.",
+        {"compute": 1.25, "memory": 1.06, "overhead": 1.01, "unknown": 1.08},
+    ),
+    Rule(
+        "unroll",
+        "unroll the inner loops",
+        "Turn loop unrolling {new}: more independent work for each core between two branches.",
+        {"compute": 1.12, "memory": 1.03, "overhead": 1.01, "unknown": 1.04},
+    ),
+    Rule(
+        "block",
+        "change the block size",
+        "Use blocks of {new} elements in {where} instead of {old}: small blocks stay in the first-level cache, "
+        "large ones have less overhead each.",
+        {"memory": 1.07, "compute": 1.06, "overhead": 1.05, "unknown": 1.05},
+    ),
+    Rule(
+        "in_place",
+        "change where the result goes",
+        "Set in_place={new} in {where} (was {old}): written over the library call's result it needs no new pages, "
+        "written apart it can be streamed.",
+        {"memory": 1.05, "compute": 1.01, "overhead": 1.03, "unknown": 1.03},
+    ),
+    Rule(
+        "fuse",
+        "change what is fused",
+        "Set fuse={new} (was {old}): a reduction shares the loop of what computes its operand, or has a kernel "
+        "of its own with simpler loops.",
+        {"memory": 1.01, "compute": 1.03, "overhead": 1.01, "unknown": 1.02},
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Move:
+    rule: Rule
+    knob: str  # with the kernel
+    old: str
+    new: str
+
+    def gain(self, bottleneck: Bottleneck) -> float:
+        return self.rule.gains[bottleneck]
+
+
+class RulesJudge:
+    """Advice for candidates of the builtin coder. It holds no state: the history is all it knows."""
+
+    def advise(self, task: Task, history: Sequence[Attempt]) -> Advice | None:
+        """The untried move with the largest predicted gain on the best candidate; None when none is left."""
+        best = _best(history)
+        if best is None:
+            return _retreat(history)
+        light = best.profile.speed_of_light if best.profile else None
+        bottleneck: Bottleneck = best.profile.bottleneck if best.profile else "unknown"
+        if (light is not None and light > NEAR_CEILING) or _stuck(history):
+            return None
+        tried = [dict(a.candidate.schedule) for a in history]
+        schedule = best.candidate.schedule
+        moves = [m for m in _moves(schedule) if not _was_tried({**schedule, m.knob: m.new}, tried)]
+        if not moves:
+            return None
+        move = max(moves, key=lambda m: m.gain(bottleneck))  # the first of equals
+        return Advice(
+            bottleneck=_in_words(bottleneck, light),
+            method=move.rule.method,
+            plan=_plan(move),
+            evidence=_evidence(best),
+            predicted_gain=min(move.gain(bottleneck), 1 / light if light else move.gain(bottleneck)),
+            schedule={move.knob: move.new},
+        )
+
+
+def _moves(schedule: Mapping[str, str]) -> Iterator[Move]:
+    """Every step of one knob; ordered values only step to their neighbours' neighbours."""
+    for knob, old in schedule.items():
+        name = knob.rpartition(".")[2]
+        rule = next((r for r in RULES if r.knob == name), None)
+        if rule is None:
+            continue
+        values = legal(knob)
+        if name == "block":
+            at = values.index(old)
+            near = [values[i] for i in (at - 2, at + 2, at - 1, at + 1) if 0 <= i < len(values)]
+        else:
+            near = [value for value in values if value != old]
+        for new in near:
+            yield Move(rule, knob, old, new)
+
+
+def _was_tried(schedule: Mapping[str, str], tried: Sequence[Mapping[str, str]]) -> bool:
+    """A move that was tried may have left knobs out of the schedule, or brought in others."""
+    return any(all(schedule.get(k, v) == v for k, v in t.items()) for t in tried)
+
+
+def _best(history: Sequence[Attempt]) -> Attempt | None:
+    timed = [
+        a for a in history if a.evaluation.verdict is Verdict.correct and a.evaluation.timing is not None
+    ]
+    timed = [a for a in timed if a.candidate.schedule]
+    return min(timed, key=_time_us, default=None)
+
+
+def _time_us(attempt: Attempt) -> float:
+    assert attempt.evaluation.timing is not None
+    return attempt.evaluation.timing.candidate_us.median
+
+
+def _stuck(history: Sequence[Attempt]) -> bool:
+    """Whether the last moves have brought nothing."""
+    before = _best(history[:-PATIENCE])
+    after = _best(history)
+    if before is None or after is None:
+        return False
+    return _time_us(before) < NOTICEABLE * _time_us(after)
+
+
+def _retreat(history: Sequence[Attempt]) -> Advice | None:
+    """With no correct candidate, the plainest schedule is worth one try."""
+    if not history or not history[-1].candidate.schedule:
+        return None
+    schedule = history[-1].candidate.schedule
+    plain = {
+        "fuse": "apart",
+        **{k: "off" for k in schedule if k.endswith((".keep", ".in_place", ".streaming"))},
+    }
+    if all(schedule.get(k) == v for k, v in plain.items()):
+        return None
+    return Advice(
+        bottleneck="no candidate is correct yet",
+        method="retreat to the plainest schedule",
+        plan="Keep reductions apart from what feeds them, without buffers, in-place results or streaming stores.",
+        evidence={},
+        predicted_gain=1.0,
+        schedule={k: v for k, v in plain.items() if k == "fuse" or schedule.get(k) != v},
+    )
+
+
+def _in_words(bottleneck: Bottleneck, light: float | None) -> str:
+    words = {
+        "memory": "memory traffic",
+        "compute": "arithmetic",
+        "overhead": "the cost of starting work",
+        "unknown": "unknown",
+    }[bottleneck]
+    return words if light is None else f"{words}, at {light:.0%} of the speed of light"
+
+
+def _plan(move: Move) -> str:
+    kernel = move.knob.rpartition(".")[0]
+    where = f"kernel {kernel[1:]}" if kernel else "all kernels"
+    return move.rule.plan.format(where=where, old=move.old, new=move.new)
+
+
+def _evidence(best: Attempt) -> dict[str, float]:
+    found = {"candidate_us": _time_us(best)}
+    if best.profile is not None:
+        found |= {m.name: m.value for m in best.profile.metrics if m.unit == "1" or m.name.endswith("_floor")}
+        if best.profile.speed_of_light is not None:
+            found["speed_of_light"] = best.profile.speed_of_light
+    return found
