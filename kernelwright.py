@@ -2,7 +2,6 @@
 
 import sys
 
-import click
 import typer
 
 import agent.cli
@@ -10,10 +9,13 @@ import kernelbench.cli
 import results.cli
 from kernelbench.errors import KernelwrightError, MissingPrerequisite
 
+# Typer may carry its own copy of click, so the base class is taken from an exception that it exports.
+ClickException: type[Exception] = typer.BadParameter.__mro__[2]
+
 app = typer.Typer(
     name="kernelwright",
+    add_completion=False,
     help="Writes, verifies, measures and improves kernels for PyTorch.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -33,10 +35,10 @@ def main() -> None:
     except KernelwrightError as error:
         print(f"error: {error}", file=sys.stderr)
         status = 2
-    except click.ClickException as error:
-        print(f"error: {error.format_message()} — see `kernelwright --help`", file=sys.stderr)
+    except ClickException as error:
+        print(f"error: {error.format_message()} — see `kernelwright --help`", file=sys.stderr)  # type: ignore[attr-defined]
         status = 2
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         print("interrupted; what was recorded stays, go on with --resume", file=sys.stderr)
         status = 130
     sys.exit(status if isinstance(status, int) else 0)

@@ -68,7 +68,7 @@ KEPT = [
 
 def softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     exp = torch.exp(x - torch.amax(x, [dim], True))
-    return exp / torch.sum(exp, [dim], True)
+    return exp * torch.reciprocal(torch.sum(exp, [dim], True))  # the sum is at least 1
 
 
 def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:

@@ -113,6 +113,7 @@ RESERVED = set(
 
 SUM_BLOCK = 8192  # elements a lane-wise float sum may cover before it goes to a double
 CHUNKS = 256  # partial sums of a reduction to a scalar
+PREFETCH_BLOCK = 256  # elements computed between two bursts of prefetches
 COLUMN_SUM_BLOCK = 256  # the same where a lane sums one column
 
 
@@ -123,6 +124,8 @@ class Knobs:
     block: int
     streaming: bool
     parallel: bool
+    prefetch: bool
+    in_place: frozenset[str] = frozenset()  # outputs written over an input
 
 
 @dataclass(frozen=True)
@@ -345,13 +348,12 @@ class Emitter:
             out.add(f"constexpr int64_t ROWS = {plan.rows // width} * BLOCKS;")
         else:
             out.add(f"constexpr int64_t ROWS = {plan.rows}, COLUMNS = {plan.row_length};")
-            if self.knobs.streaming or any(self.blocked(loops) for loops in self.all_nests()):
+            if self.knobs.streaming or any(
+                self.blocked(self.nest(stage), stage) for stage in plan.stages if stage.has_pass
+            ):
                 out.add(f"constexpr int64_t BLOCK = {self.block};")
         if plan.totals:
             out.add(f"constexpr int64_t CHUNKS = {min(CHUNKS, self.row_count)};")
-
-    def all_nests(self) -> list[list[Loop]]:
-        return [self.nest(stage) for stage in self.plan.stages if stage.has_pass]
 
     def open_rows(self) -> None:
         out, plan = self.out, self.plan
@@ -404,6 +406,8 @@ class Emitter:
         for name in plan.outputs:
             if plan.level(name) == "element" or (self.columns and plan.level(name) == "row"):
                 self.row_pointer(self.output_access(name), variable, const=False)
+        if plan.mode == "flat" and self.knobs.prefetch:
+            self.prefetch("BLOCK + ", "0", "BLOCK", "BLOCK + ")
         length = plan.row_length
         for name in plan.kept:
             size = f"{length} * BLOCK" if self.columns else str(length)
@@ -480,9 +484,38 @@ class Emitter:
     def nest(self, stage: Stage) -> list[Loop]:
         return self.plan.nest(self.pass_accesses(stage), inside=True)
 
-    def blocked(self, loops: Sequence[Loop]) -> bool:
+    def blocked(self, loops: Sequence[Loop], stage: Stage) -> bool:
         """Whether the vector loop of a pass in `rows` mode is cut into blocks."""
-        return self.plan.mode == "rows" and loops[-1].size > self.block
+        return self.plan.mode == "rows" and loops[-1].size > self.pass_block(stage)
+
+    def pass_block(self, stage: Stage) -> int:
+        return min(self.block, PREFETCH_BLOCK) if self.prefetches(stage) else self.block
+
+    def prefetches(self, stage: Stage) -> bool:
+        """Whether this pass fetches the next row: the second pass, which finds its own row in the cache."""
+        if not self.knobs.prefetch or self.plan.mode != "rows":
+            return False
+        passes = [s for s in self.plan.stages if s.has_pass]
+        return stage is passes[min(1, len(passes) - 1)] and len(self.nest(stage)) == 1
+
+    def prefetch(self, ahead: str, begin: str, end: str, outputs_ahead: str) -> None:
+        """Fetches what the next row reads and, without streaming, the lines this row writes."""
+        plan, lines = self.plan, []
+        full = plan.full_strides()
+        for access in dict.fromkeys(plan.accesses.values()):
+            if access.strides == full:
+                lines.append(f"__builtin_prefetch({self.names[access]} + {ahead}p);")
+        for name in plan.outputs:
+            plain = name not in self.knobs.in_place and not self.knobs.streaming
+            if plan.level(name) == "element" and plain:
+                lines.append(
+                    f"__builtin_prefetch({self.names[self.output_access(name)]} + {outputs_ahead}p, 1);"
+                )
+        if lines:
+            self.out.open(f"for (int64_t p = {begin}; p < {end}; p += 16)")
+            for line in lines:
+                self.out.add(line)
+            self.out.close()
 
     def one_pass(self, stage: Stage) -> None:
         if self.columns:
@@ -496,7 +529,8 @@ class Emitter:
         loops = self.nest(stage)
         vector = loops[-1]
         outer = loops[:-1]
-        blocked = self.blocked(loops)
+        blocked = self.blocked(loops, stage)
+        block = "BLOCK" if self.pass_block(stage) == self.block else str(self.pass_block(stage))
         split = bool(outer) or blocked
         for reduction in stage.reductions:
             ctype = self.lane_type(reduction)
@@ -504,12 +538,15 @@ class Emitter:
                 out.add(f"double {self.row_name(reduction)}_total = 0.0;")
             else:
                 out.add(f"{ctype} {self.row_name(reduction)} = {self.initial(reduction.op, ctype)};")
-        variables = ["j", "k", "l", "m", "o", "p"][: len(outer)]
+        variables = ["j", "k", "l", "m", "o", "q"][: len(outer)]
         for variable, loop in zip(variables, outer, strict=True):
             out.open(f"for (int64_t {variable} = 0; {variable} < {loop.size}; ++{variable})")
         if blocked:
-            out.open(f"for (int64_t start = 0; start < {vector.size}; start += BLOCK)")
-            out.add(f"const int64_t n = std::min<int64_t>(BLOCK, {vector.size} - start);")
+            out.open(f"for (int64_t start = 0; start < {vector.size}; start += {block})")
+            out.add(f"const int64_t n = std::min<int64_t>({block}, {vector.size} - start);")
+        if self.prefetches(stage):
+            begin, end = ("start", "start + n") if blocked else ("0", "COLUMNS")
+            self.prefetch("COLUMNS + ", begin, end, "")
         indexes: dict[Access | None, str] = {}
         for access in (None, *accesses):
             terms = [_times(v, loop.strides[access]) for v, loop in zip(variables, outer, strict=True)]
@@ -634,7 +671,7 @@ class Emitter:
                 out.add(f"for (int64_t i = 0; i < n; ++i) {name}_total[i] = 0.0;")
             initial = self.initial(reduction.op, ctype)
             out.add(f"for (int64_t i = 0; i < n; ++i) {name}[i] = {initial};")
-        variables = ["j", "k", "l", "m", "o", "p"][: len(loops)]
+        variables = ["j", "k", "l", "m", "o", "q"][: len(loops)]
         for variable, loop in zip(variables, loops, strict=True):
             out.open(f"for (int64_t {variable} = 0; {variable} < {loop.size}; ++{variable})")
         indexes: dict[Access | None, str] = {}

@@ -216,11 +216,23 @@ class _Lowering:
         called = set(re.findall(r"(\w+)_\{t\}", template))
         if compute_dtype not in FLOATS and called - INTEGER_FUNCTIONS:
             return False
+        if op == "exp" and self.below_maximum(operands[0]):
+            op = "exp_nonpositive"
         views = tuple(broadcast(o, shape) if isinstance(o, View) else o for o in operands)
         if not all(_vectorisable(v) for v in views if isinstance(v, View)):
             return False
         self.program.add(Compute(name, op, views, settings, shape, dtype, compute_dtype), shape, dtype)
         return True
+
+    def below_maximum(self, operand: Operand) -> bool:
+        """Whether the operand is x - max(x), along some axis."""
+        statements = {s.name: s for s in self.program.statements}
+        difference = statements.get(operand.base) if isinstance(operand, View) else None
+        if not isinstance(difference, Compute) or difference.op != "sub" or difference.settings:
+            return False
+        left, right = difference.operands
+        maximum = statements.get(right.base) if isinstance(right, View) else None
+        return isinstance(maximum, Reduce) and maximum.op == "amax" and maximum.operand == left
 
     # Reductions.
 

@@ -20,7 +20,7 @@ from agent.builtin.program import Compute, Library, Program, Reduce
 from agent.builtin.schedule import GRAPH_KNOBS, Schedule
 
 SMALL = 1 << 15  # elements below which a parallel region costs more than it saves
-STREAM_FROM_BYTES = 1 << 20  # outputs from this size on go past the caches
+PREFETCH_LIMIT = 1 << 16  # elements of a row, over all inputs, that are fetched ahead
 ITEMSIZE = {
     "float32": 4,
     "float64": 8,
@@ -112,7 +112,7 @@ class _Rendering:
         in_place = self.in_place(planned, index)
         if in_place and self.knob(f"{prefix}.in_place", "on") == "off":
             in_place = {}
-        knobs = self.knobs(planned, prefix, bool(in_place))
+        knobs = self.knobs(planned, prefix, frozenset(in_place))
         externals = list(dict.fromkeys(a.base for a in planned.accesses.values()))
         arguments = [*externals, *planned.outputs]
         values: list[str] = []
@@ -139,9 +139,9 @@ class _Rendering:
         self.used[name] = value
         return value
 
-    def knobs(self, planned: Plan, prefix: str, in_place: bool) -> Knobs:
+    def knobs(self, planned: Plan, prefix: str, in_place: frozenset[str]) -> Knobs:
         length = planned.sizes[-1]
-        default = {"flat": "4096", "rows": "4096", "columns": "128"}[planned.mode]
+        default = {"flat": "1024", "rows": "4096", "columns": "128"}[planned.mode]
         wide = planned.row_length if planned.mode == "flat" else length
         block = int(self.knob(f"{prefix}.block", default)) if wide > 128 else wide
         streaming = False
@@ -149,15 +149,15 @@ class _Rendering:
         itemsize = min((ITEMSIZE[self.program.dtypes[o]] for o in elements), default=0)
         whole_lines = length * itemsize % 64 == 0 or length * itemsize >= 4096
         if elements and planned.mode != "columns" and not in_place and whole_lines:
-            written = planned.region.space.numel * itemsize
-            streaming = (
-                self.knob(f"{prefix}.streaming", "on" if written >= STREAM_FROM_BYTES else "off") == "on"
-            )
+            streaming = self.knob(f"{prefix}.streaming", "off") == "on"
         parallel = False
         if planned.mode == "flat" or planned.rows > 1:
             small = planned.region.space.numel < SMALL
             parallel = self.knob(f"{prefix}.threads", "1" if small else "all") == "all"
-        return Knobs(block=block, streaming=streaming, parallel=parallel)
+        prefetch = False
+        if planned.mode != "columns" and _prefetchable(planned):
+            prefetch = self.knob(f"{prefix}.prefetch", "on") == "on"
+        return Knobs(block, streaming, parallel, prefetch, in_place)
 
     def in_place(self, planned: Plan, index: int) -> dict[str, str]:
         """Outputs that may be written over the result of a library call, with that result."""
@@ -274,6 +274,17 @@ def kernel_name(region: Region) -> str:
     named += [op.removesuffix("_tensor").removeprefix("clamp_tensor_") for op in ops if op not in skipped]
     short = list(dict.fromkeys(named)) or list(dict.fromkeys(ops))
     return "_".join(short[:4]) + ("_rows" if region.space.reduced else "_kernel")
+
+
+def _prefetchable(planned: Plan) -> bool:
+    """Whether whole rows are read, short enough for the next one to fit in the cache beside this one."""
+    full = planned.full_strides()
+    whole = [a for a in planned.accesses.values() if a.strides == full]
+    if planned.mode == "flat":
+        return bool(whole)
+    contiguous = list(planned.inner) == sorted(planned.inner)
+    length = planned.row_length
+    return bool(whole) and contiguous and 256 <= length and len(whole) * length <= PREFETCH_LIMIT
 
 
 def _unique(name: str, taken: set[str]) -> str:

@@ -17,6 +17,7 @@ GRAPH_KNOBS: dict[str, tuple[str, ...]] = {
 KERNEL_KNOBS: dict[str, tuple[str, ...]] = {
     "block": ("64", "128", "256", "512", "1024", "2048", "4096", "8192", "16384"),  # elements per inner loop
     "streaming": ("off", "on"),  # stores past the caches
+    "prefetch": ("on", "off"),  # of the next row or block, while this one is computed
     "threads": ("all", "1"),
     "in_place": ("on", "off"),  # over the fresh result of a library call
     "keep": ("on", "off"),  # values a later pass needs: in a buffer, or computed again

@@ -24,7 +24,7 @@ def _kernels() -> Any:
     """The compiled fill functions; None where they cannot be compiled, and torch's generator serves."""
     source = (Path(__file__).parent / "draws.cpp").read_text()
     try:
-        return jit.compile_cpp(source, flags=["-ffast-math"])
+        return jit.compile_cpp(source, flags=["-ffast-math", "-mprefer-vector-width=512"])
     except (jit.BuildError, MissingPrerequisite):
         return None
 

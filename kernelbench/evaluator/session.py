@@ -218,9 +218,9 @@ class TaskSession:
         try:
             worker.thaw()
             worker.request(
-                {"do": "prepare", "outputs": [t.to_json() for t in self.outputs], "calls": len(slots)}, each
+                {"do": "prepare", "outputs": [t.to_json() for t in self.outputs]}, each
             )
-            if self.protocol.caches == "cold":
+            if self._must_flush(len(slots)):
                 ctypes.memset(self._flush, secrets.randbits(7), len(self._flush))
             message = {"do": "run", "slots": list(slots), "seeds": list(seeds)}
             start = time.perf_counter()
@@ -242,6 +242,11 @@ class TaskSession:
         if len(outputs) != len(slots):
             raise Refused(Verdict.cheating, f"{len(outputs)} calls answered, not {len(slots)}")
         return Block(seconds, outputs)
+
+    def _must_flush(self, calls: int) -> bool:
+        """Whether inputs could still lie in the cache: not where the block reads four times what it holds."""
+        cold = self.protocol.caches == "cold"
+        return cold and calls * self.inputs.slot_bytes < 2 * len(self._flush)
 
     def compare(self, worker: Worker, outputs: Sequence[OutputDescriptor]) -> Comparison:
         """Read the outputs of one call from the stopped worker and have the oracle compare them.

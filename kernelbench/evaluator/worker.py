@@ -22,6 +22,7 @@ from kernelbench.evaluator.loading import LANES, import_source, load_weights
 from kernelbench.evaluator.ownership import own_kernel_share
 
 DONE, FAILED = b"D", b"F"
+_POISONED = 2  # outputs' worth of freed memory that is poisoned before a block
 
 
 class BadOutput(Exception):  # noqa: N818
@@ -73,14 +74,13 @@ class Runner:
         return {"ok": True}
 
     def prepare(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Before a block: let the last outputs go and poison the memory that the next ones will get."""
+        """Before a block: let the last outputs go and poison memory that the next ones may get.
+
+        The same before every block, so that poison does not tell which outputs will be looked at.
+        """
         self.kept = []
         layouts = [TensorLayout.from_json(t) for t in message["outputs"]]
-        poison = [
-            torch.empty(t.shape, dtype=getattr(torch, t.dtype))
-            for _ in range(message["calls"])
-            for t in layouts
-        ]
+        poison = [torch.empty(t.shape, dtype=getattr(torch, t.dtype)) for t in layouts * _POISONED]
         for tensor in poison:
             tensor.view(-1).view(torch.uint8).fill_(0xFF)  # NaN in every floating dtype, -1 in every integer
         return {"ok": True}
