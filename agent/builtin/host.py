@@ -5,28 +5,20 @@ from __future__ import annotations
 import keyword
 import math
 import re
+from collections.abc import Sequence
 
-from agent.builtin.graph import Arg, DType, Input, Node, Ref
-from agent.builtin.program import Program, View
+from agent.builtin.fusion import Region, operands
+from agent.builtin.graph import Arg, DType, Node, Ref
+from agent.builtin.plan import Plan
+from agent.builtin.program import Library, Program, Reduce, View
 
-# ATen operators with a call of the same argument order that reads better.
-CALLS = {
-    **{
-        n: f"F.{n}"
-        for n in [
-            "linear",
-            "conv1d",
-            "conv2d",
-            "conv3d",
-            "conv_transpose1d",
-            "conv_transpose2d",
-            "conv_transpose3d",
-        ]
-    },
-    **{n: f"torch.{n}" for n in ("matmul mm bmm addmm baddbmm cat stack cumsum cumprod einsum").split()},
-}
+# ATen operators with a torch function of the same argument order that reads better.
+_FUNCTIONAL = "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"
+_TORCH = "matmul mm bmm addmm baddbmm cat stack cumsum cumprod einsum"
+CALLS = {name: f"F.{name}" for name in _FUNCTIONAL.split()}
+CALLS |= {name: f"torch.{name}" for name in _TORCH.split()}
 # Operators whose result is new memory that nobody else holds.
-FRESH = set(CALLS) | {"max_pool2d", "avg_pool2d", "avg_pool3d", "max_pool3d", "_scaled_dot_product_attention"}
+FRESH = set(CALLS) | {"max_pool2d", "avg_pool2d", "avg_pool3d", "max_pool3d"}
 SAME = {"clone", "alias", "detach", "lift_fresh_copy", "dropout"}
 METHODS = {"unsqueeze", "expand", "permute", "transpose", "t", "select"}
 
@@ -49,28 +41,32 @@ class Host:
         self.taken.add(text)
         return text
 
-    def start(self, used: set[str]) -> None:
-        """Checks of the arguments, named constants for their shapes."""
+    def start(self) -> None:
+        """Checks of the arguments; named constants for their shapes, and for tensors written in the forward."""
         for name, value in self.program.graph.fixed.items():
             self.lines.append(f"if {name} != {value}:")
             self.lines.append(f'    raise ValueError("these kernels are built for {name}={value}")')
         for item in self.program.graph.inputs:
-            if item.kind != "user":
-                continue
-            self.taken.add(item.target)
-            self.names[item.name] = item.target
-            constant = f"{item.target.upper()}_SHAPE"
-            self.constants.append((constant, repr(item.meta.shape)))
-            target = item.target if item.name in used else "_"
-            check = f'checked("{item.target}", {item.target}, {constant}, torch.{item.meta.dtype})'
-            self.lines.append(f"{target} = {check}" if target != "_" else check)
+            if item.kind == "literal" and len(item.values) != 1:
+                name = self.fresh(item.target.upper())
+                values = ", ".join(_number(v) for v in item.values)
+                tensor = f"torch.tensor([{values}], dtype=torch.{item.meta.dtype})"
+                self.constants.append((name, f"{tensor}.reshape({item.meta.shape!r})"))
+                self.names[item.name] = name
+            elif item.kind == "user":
+                self.taken.add(item.target)
+                self.names[item.name] = item.target
+                constant = f"{item.target.upper()}_SHAPE"
+                self.constants.append((constant, repr(item.meta.shape)))
+                check = f'checked("{item.target}", {item.target}, {constant}, torch.{item.meta.dtype})'
+                self.lines.append(f"{item.target} = {check}")
 
     def value(self, name: str) -> str:
         """The Python name of a graph value, made on first use."""
         if name in self.names:
             return self.names[name]
         if name in self.inputs:
-            text = attribute(self.inputs[name])
+            text = attribute(self.inputs[name].target)
             self.names[name] = text
             return text
         view = self.program.views.get(name)
@@ -123,9 +119,7 @@ class Host:
             return f"torch.{arg.dtype}"
         if isinstance(arg, tuple):
             return "[" + ", ".join(self.argument(a) for a in arg) + "]"
-        if isinstance(arg, float) and (arg != arg or arg in (float("inf"), -float("inf"))):
-            return f'float("{arg}")'
-        return repr(arg)
+        return _number(arg) if isinstance(arg, float) else repr(arg)
 
     def library(self, name: str, node: Node) -> None:
         call = self.call(node)
@@ -144,7 +138,7 @@ class Host:
     def finish(self) -> None:
         graph = self.program.graph
         for mutation in graph.mutations:
-            target = _attribute(mutation.buffer)
+            target = attribute(mutation.buffer)
             self.lines.append(f"{target}.copy_({self.value(mutation.value)})")
         texts = [self.value(name) for name in graph.outputs]
         if graph.structure == "tensor":
@@ -155,14 +149,12 @@ class Host:
             self.lines.append(f"return [{', '.join(texts)}]")
 
 
-def attribute(item: Input) -> str:
-    """How `forward` reads a parameter, buffer or constant."""
-    if item.kind == "literal":
-        return f"self.{item.target}"
-    return _attribute(item.target)
+def _number(value: float) -> str:
+    return repr(value) if math.isfinite(value) else f'float("{value}")'
 
 
-def _attribute(dotted: str) -> str:
+def attribute(dotted: str) -> str:
+    """How `forward` reads a parameter, buffer or constant: "net.0.weight" is self.net[0].weight."""
     text = "self"
     for part in dotted.split("."):
         text += f"[{part}]" if part.isdigit() else f".{part}"
@@ -171,17 +163,55 @@ def _attribute(dotted: str) -> str:
 
 def needed_in_python(program: Program) -> set[str]:
     """Bases that torch calls, results and buffer updates read."""
-    found: set[str] = set()
     names = [*program.graph.outputs, *(m.value for m in program.graph.mutations)]
-    from agent.builtin.program import Library
-
     for statement in program.statements:
         if isinstance(statement, Library):
             names += statement.node.inputs
+    found: set[str] = set()
     for name in names:
         view = program.views.get(name)
-        if isinstance(view, View):
-            found.add(view.base)
-        elif view is None:
-            found.add(name)
+        found.add(view.base if isinstance(view, View) else name)
+    return found
+
+
+def in_place_outputs(
+    planned: Plan, index: int, units: Sequence[Region | Library], program: Program, python: set[str]
+) -> dict[str, str]:
+    """Outputs of unit `index` that may be written over the result of a library call, with that result.
+
+    The result must be fresh memory of the same shape and dtype that no other unit and no torch call reads,
+    and the region must not read it any more once the output is written.
+    """
+    region = planned.region
+    if any(isinstance(s, Reduce) and s.op == "pick" for s in region.statements):
+        return {}
+    last_read: dict[str, int] = {}
+    partly: set[str] = set()
+    for number, stage in enumerate(planned.stages):
+        for s in (*stage.row, *stage.elements, *stage.reductions):
+            for view in operands(s, program):
+                last_read[view.base] = number
+                if not view.linear or view.numel != region.space.numel:
+                    partly.add(view.base)
+    fresh = {u.name for u in units if isinstance(u, Library) and u.node.op.split(".")[-2:][0] in FRESH}
+    shared = {
+        view.base
+        for i, unit in enumerate(units)
+        for s in (unit.statements if isinstance(unit, Region) else (unit,))
+        for view in operands(s, program)
+        if i != index
+    }
+    free = [b for b in last_read if b in fresh and b not in python | shared | partly]
+    found: dict[str, str] = {}
+    for name in planned.outputs:
+        if planned.level(name) != "element":
+            continue
+        written = next(i for i, stage in enumerate(planned.stages) if name in stage.stores)
+        for base in free:
+            alike = (
+                program.dtypes[base] == program.dtypes[name] and program.shapes[base] == program.shapes[name]
+            )
+            if alike and last_read[base] <= written and base not in found.values():
+                found[name] = base
+                break
     return found

@@ -24,7 +24,7 @@ from agent.builtin.program import Compute, Program, Reduce, View
 
 Mode = Literal["flat", "rows", "columns"]
 
-KEPT_LIMIT = 1 << 16  # elements of a row that a thread keeps on its stack
+KEPT_LIMIT = 1 << 17  # elements that a thread keeps on its stack
 DEAR = 8  # cost in additions from which a value is kept rather than computed again
 
 
@@ -93,6 +93,12 @@ class Plan:
             s for s in self.region.statements if isinstance(s, Reduce) and levels[s.name] == "scalar"
         )
 
+    @property
+    def cost(self) -> int:
+        """Additions for one element, roughly."""
+        elements = [s for s in self.region.statements if self.level(s.name) == "element"]
+        return sum(POINTWISE[s.op].cost for s in elements if isinstance(s, Compute))
+
     def level(self, name: str) -> Level:
         return self.region.space.levels[name]
 
@@ -141,7 +147,9 @@ def plan(region: Region, program: Program, outputs: Sequence[str], keep: bool = 
     space = region.space
     accesses = _accesses(region, program)
     sizes, inner, mode = _axes(region, accesses)
-    stages, scalars, kept = _stages(region, outputs, keep and _fits(sizes, inner, mode))
+    stages, scalars, kept = _stages(region, outputs, keep and mode != "flat")
+    if len(kept) * _kept_size(sizes, inner, mode) > KEPT_LIMIT:
+        stages, scalars, kept = _stages(region, outputs, keep=False)
     return Plan(
         region=region,
         mode=mode,
@@ -206,9 +214,10 @@ def _axes(
     return sizes, inner, "flat" if first == 0 else "rows"
 
 
-def _fits(sizes: tuple[int, ...], inner: tuple[bool, ...], mode: Mode) -> bool:
+def _kept_size(sizes: tuple[int, ...], inner: tuple[bool, ...], mode: Mode) -> int:
+    """Elements of the buffer for one kept value, with the fewest columns a block has."""
     length = math.prod(s for s, inside in zip(sizes, inner, strict=True) if inside)
-    return mode != "flat" and length * (64 if mode == "columns" else 1) <= KEPT_LIMIT
+    return length * min(sizes[-1], 64) if mode == "columns" else length
 
 
 def _stages(

@@ -3,41 +3,45 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from agent.builtin import reference
+from agent.builtin.cpp import ITEMSIZE
 from agent.builtin.emit import Emitter, Kernel, Knobs
+from agent.builtin.emit_columns import ColumnEmitter
+from agent.builtin.emit_rows import RowEmitter
 from agent.builtin.fusion import Region, fuse, operands
 from agent.builtin.headers import TEMPLATES, helpers
-from agent.builtin.host import FRESH, Host, needed_in_python
-from agent.builtin.plan import Plan, plan
-from agent.builtin.program import Compute, Library, Program, Reduce
+from agent.builtin.host import Host, in_place_outputs, needed_in_python
+from agent.builtin.naming import comment, description, kernel_name, unique
+from agent.builtin.plan import KEPT_LIMIT, Plan, plan
+from agent.builtin.program import Library, Program
 from agent.builtin.schedule import GRAPH_KNOBS, Schedule
 
 SMALL = 1 << 15  # elements below which a parallel region costs more than it saves
 PREFETCH_LIMIT = 1 << 16  # elements of a row, over all inputs, that are fetched ahead
-ITEMSIZE = {
-    "float32": 4,
-    "float64": 8,
-    "int64": 8,
-    "int32": 4,
-    "bool": 1,
-    "uint8": 1,
-    "bfloat16": 2,
-    "float16": 2,
-}
+DEAR = 12  # cost per element, in additions, that hides the memory by itself
+LINE_BYTES = 64
 
 
 @dataclass(frozen=True)
 class Rendered:
     source: str
-    schedule: Schedule  # with every knob that matters, at the value used
+    schedule: Schedule  # every knob that matters, at the value used
     kernels: tuple[str, ...]  # names
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A kernel in the file, with what it was made from."""
+
+    kernel: Kernel
+    plan: Plan
+    prefix: str  # of its knobs
 
 
 class NothingToFuse(Exception):  # noqa: N818 - a property of the graph, not a fault
@@ -62,77 +66,76 @@ class _Rendering:
         language: str,
     ) -> None:
         self.program = program
-        self.source = source
         self.schedule = schedule
         self.units = units
         self.language = language
-        self.python = needed_in_python(program)
-        self.used: dict[str, str] = {}
         self.reference = reference.read(source, program.graph.constructor)
         self.host = Host(program, set(self.reference.names))
-        self.kernel_names: set[str] = set()
-        for knob, values in GRAPH_KNOBS.items():
-            self.used[knob] = schedule.get(knob, values[0])
+        self.python = needed_in_python(program)
+        self.used = {knob: schedule.get(knob, values[0]) for knob, values in GRAPH_KNOBS.items()}
+        self.entries: dict[Hashable, _Entry] = {}
+        self.titles: set[str] = set()
 
     def run(self) -> Rendered:
-        bases = {
-            v.base
-            for u in self.units
-            if isinstance(u, Region)
-            for s in u.statements
-            for v in operands(s, self.program)
-        }
-        self.host.start(bases | self.python)
-        kernels: list[tuple[Kernel, Plan, Region]] = []
+        self.host.start()
         for index, unit in enumerate(self.units):
             if isinstance(unit, Library):
                 self.host.library(unit.name, unit.node)
             else:
-                kernels.append(self.region(unit, index, len(kernels)))
+                self.region(unit, index)
         self.host.finish()
-        return self.fill(kernels)
+        return self.fill()
 
-    def readers(self, name: str) -> list[int]:
-        """Units that read a value."""
-        return [
-            i
-            for i, unit in enumerate(self.units)
-            for s in (unit.statements if isinstance(unit, Region) else (unit,))
-            if any(v.base == name for v in operands(s, self.program))
+    def region(self, region: Region, index: int) -> None:
+        """Adds the kernel of a region, unless there is one that does the same, and its call."""
+        outputs = [
+            s.name
+            for s in region.statements
+            if s.name in self.python or any(r != index for r in self.readers(s.name))
         ]
-
-    def region(self, region: Region, index: int, number: int) -> tuple[Kernel, Plan, Region]:
-        names = [s.name for s in region.statements]
-        outputs = [n for n in names if n in self.python or any(r != index for r in self.readers(n))]
-        prefix = f"k{number}"
         planned = plan(region, self.program, outputs)
-        if planned.kept:
-            keep = self.knob(f"{prefix}.keep", "on") == "on"
-            planned = plan(region, self.program, outputs, keep)
-        in_place = self.in_place(planned, index)
+        in_place = in_place_outputs(planned, index, self.units, self.program, self.python)
+        twin = _identity(planned, in_place)
+        entry = self.entries.get(twin)
+        prefix = entry.prefix if entry else f"k{len(self.entries)}"
+        if planned.kept and self.knob(f"{prefix}.keep", "on") == "off":
+            planned = plan(region, self.program, outputs, keep=False)
         if in_place and self.knob(f"{prefix}.in_place", "on") == "off":
             in_place = {}
-        knobs = self.knobs(planned, prefix, frozenset(in_place))
-        externals = list(dict.fromkeys(a.base for a in planned.accesses.values()))
-        arguments = [*externals, *planned.outputs]
-        values: list[str] = []
+        externals = dict.fromkeys(a.base for a in planned.accesses.values())
+        values = [self.host.value(base) for base in externals]
         pointers: dict[str, str] = {}
         taken: set[str] = set()
-        for base in externals:
-            values.append(self.host.value(base))
-            pointers[base] = _unique(values[-1].removeprefix("self."), taken)
+        for base, value in zip(externals, values, strict=True):
+            pointers[base] = unique(re.sub(r"\W+", "_", value.removeprefix("self.")).strip("_"), taken)
         for name in planned.outputs:
+            pointers[name] = unique(f"{name}_out", taken)
             if name in in_place:
                 self.host.names[name] = self.host.names[in_place[name]]
                 values.append(self.host.names[name])
             else:
                 values.append(self.host.allocate(name))
-            pointers[name] = _unique(f"{name}_out", taken)
-        emitter = Emitter(planned, self.program, knobs, pointers)
-        title = _unique(kernel_name(region), self.kernel_names)
-        kernel = emitter.kernel(title, arguments)
-        self.host.lines.append(f"lib.{title}({', '.join(values)})")
-        return kernel, planned, region
+        if entry is None:
+            knobs = self.knobs(planned, prefix, frozenset(in_place))
+            entry = _Entry(self.emit(planned, knobs, pointers), planned, prefix)
+            self.entries[twin] = entry
+        self.host.lines.append(f"lib.{entry.kernel.name}({', '.join(values)})")
+
+    def emit(self, planned: Plan, knobs: Knobs, pointers: dict[str, str]) -> Kernel:
+        emitter: type[Emitter] = ColumnEmitter if planned.mode == "columns" else RowEmitter
+        title = unique(kernel_name(planned.region), self.titles)
+        return emitter(planned, self.program, knobs, pointers).kernel(title)
+
+    def readers(self, name: str) -> list[int]:
+        """Units that read a value."""
+        return [
+            index
+            for index, unit in enumerate(self.units)
+            for s in (unit.statements if isinstance(unit, Region) else (unit,))
+            if any(v.base == name for v in operands(s, self.program))
+        ]
+
+    # The schedule.
 
     def knob(self, name: str, default: str) -> str:
         value = self.schedule.get(name, default)
@@ -140,103 +143,72 @@ class _Rendering:
         return value
 
     def knobs(self, planned: Plan, prefix: str, in_place: frozenset[str]) -> Knobs:
-        length = planned.sizes[-1]
-        default = {"flat": "1024", "rows": "4096", "columns": "128"}[planned.mode]
-        wide = planned.row_length if planned.mode == "flat" else length
-        block = int(self.knob(f"{prefix}.block", default)) if wide > 128 else wide
-        streaming = False
+        """The knobs of a kernel. One that cannot change it is not asked for."""
+        length = planned.row_length if planned.mode == "flat" else planned.sizes[-1]
+        block = length
+        if length > 128:
+            default = {"flat": "256", "rows": "4096", "columns": "128"}[planned.mode]
+            block = int(self.knob(f"{prefix}.block", default))
+        if planned.mode == "columns":
+            block = min(block, 2048, max(KEPT_LIMIT // planned.row_length, 16)) if planned.kept else block
         elements = [o for o in planned.outputs if planned.level(o) == "element"]
-        itemsize = min((ITEMSIZE[self.program.dtypes[o]] for o in elements), default=0)
-        whole_lines = length * itemsize % 64 == 0 or length * itemsize >= 4096
-        if elements and planned.mode != "columns" and not in_place and whole_lines:
-            streaming = self.knob(f"{prefix}.streaming", "off") == "on"
-        parallel = False
+        streaming = prefetch = parallel = False
+        if elements and planned.mode != "columns" and not in_place:
+            itemsize = min(ITEMSIZE[self.program.dtypes[o]] for o in elements)
+            if length * itemsize % LINE_BYTES == 0 or length * itemsize >= 64 * LINE_BYTES:
+                streaming = self.knob(f"{prefix}.streaming", "off") == "on"
+        if _prefetchable(planned):
+            default = "off" if planned.mode == "flat" and planned.cost >= DEAR else "on"
+            prefetch = self.knob(f"{prefix}.prefetch", default) == "on"
         if planned.mode == "flat" or planned.rows > 1:
-            small = planned.region.space.numel < SMALL
-            parallel = self.knob(f"{prefix}.threads", "1" if small else "all") == "all"
-        prefetch = False
-        if planned.mode != "columns" and _prefetchable(planned):
-            prefetch = self.knob(f"{prefix}.prefetch", "on") == "on"
+            default = "1" if planned.region.space.numel < SMALL else "all"
+            parallel = self.knob(f"{prefix}.threads", default) == "all"
         return Knobs(block, streaming, parallel, prefetch, in_place)
 
-    def in_place(self, planned: Plan, index: int) -> dict[str, str]:
-        """Outputs that may be written over the result of a library call, with that result."""
-        found: dict[str, str] = {}
-        last_read: dict[str, int] = {}
-        whole: dict[str, bool] = {}
-        if any(isinstance(s, Reduce) and s.op == "pick" for s in planned.region.statements):
-            return {}
-        for number, stage in enumerate(planned.stages):
-            for s in (*stage.row, *stage.elements, *stage.reductions):
-                for view in operands(s, self.program):
-                    last_read[view.base] = number
-                    linear = view.linear and view.numel == planned.region.space.numel
-                    whole[view.base] = whole.get(view.base, True) and linear
-        libraries = {
-            u.name: u.node.op.split(".")[1] for u in self.units if isinstance(u, Library) and "." in u.node.op
-        }
-        for name in planned.outputs:
-            if planned.level(name) != "element":
-                continue
-            written = next(i for i, stage in enumerate(planned.stages) if name in stage.stores)
-            for base in whole:
-                free = base in libraries and libraries[base] in FRESH and base not in self.python
-                alone = all(r == index for r in self.readers(base)) and base not in found.values()
-                same = self.program.dtypes[base] == self.program.dtypes[name] and (
-                    self.program.shapes[base] == self.program.shapes[name]
-                )
-                if free and alone and same and whole[base] and last_read[base] <= written:
-                    found[name] = base
-                    break
-        return found
+    # The file.
 
-    def fill(self, kernels: list[tuple[Kernel, Plan, Region]]) -> Rendered:
-        environment = _environment(self.language)
-        words = [w for kernel, _, _ in kernels for w in kernel.called]
-        chosen = helpers(words, self.language)
-        body = "\n".join([*chosen, *(line for kernel, _, _ in kernels for line in kernel.body)])
-        flags = []
-        flags.append(f"-mprefer-vector-width={self.used['vector']}")
+    def fill(self) -> Rendered:
+        entries = list(self.entries.values())
+        chosen = helpers([word for e in entries for word in e.kernel.words], self.language)
+        body = "\n".join([*chosen, *(line for e in entries for line in e.kernel.body)])
+        flags = [f"-mprefer-vector-width={self.used['vector']}"]
         if self.used["unroll"] == "on":
             flags.append("-funroll-loops")
-        libraries = [
-            u.node.op.split(".")[1] for u in self.units if isinstance(u, Library) and "." in u.node.op
-        ]
-        left = (
-            f"Left to torch: {', '.join(dict.fromkeys(libraries))}."
-            if libraries
-            else "No work is left to torch."
+        text = (
+            _environment(self.language)
+            .get_template("candidate.py.j2")
+            .render(
+                kernels=[
+                    {
+                        "name": e.kernel.name,
+                        "description": description(e.plan.region),
+                        "comment": comment(e.plan, self.knobs_of(e.prefix)),
+                        "parameters": e.kernel.parameters,
+                        "body": e.kernel.body,
+                    }
+                    for e in entries
+                ],
+                library=self.library(),
+                schedule={k: v for k, v in self.used.items() if "." not in k},
+                imports=self.imports(),
+                headers=_headers(body),
+                helpers=chosen,
+                flags=flags,
+                reference=self.reference,
+                constants=self.host.constants,
+                forward=self.host.lines,
+            )
         )
-        text = environment.get_template("candidate.py.j2").render(
-            summary=f"{_english(kernels)} in C++ with OpenMP.",
-            kernels=[
-                {
-                    "name": kernel.name,
-                    "formula": _formula(region),
-                    "comment": _comment(planned, self.used, number),
-                    "parameters": kernel.parameters,
-                    "body": kernel.body,
-                }
-                for number, (kernel, planned, region) in enumerate(kernels)
-            ],
-            left=left,
-            schedule=", ".join(f"{k}={v}" for k, v in self.used.items()),
-            imports=self.imports(),
-            headers=_headers(body),
-            helpers=chosen,
-            flags=flags,
-            definitions=self.reference.definitions,
-            constants=self.host.constants,
-            bases=self.reference.bases,
-            members=self.reference.members,
-            arguments=self.reference.arguments,
-            forward=self.host.lines,
-        )
-        return Rendered(
-            source=text,
-            schedule=Schedule.from_dict(self.used),
-            kernels=tuple(kernel.name for kernel, _, _ in kernels),
-        )
+        names = tuple(e.kernel.name for e in entries)
+        return Rendered(text, Schedule.from_dict(self.used), names)
+
+    def knobs_of(self, prefix: str) -> dict[str, str]:
+        return {k.partition(".")[2]: v for k, v in self.used.items() if k.startswith(f"{prefix}.")}
+
+    def library(self) -> list[str]:
+        """The operators left to torch."""
+        ops = [u.node.op.split(".") for u in self.units if isinstance(u, Library)]
+        return list(dict.fromkeys(parts[1] for parts in ops if len(parts) > 1))
 
     def imports(self) -> list[str]:
         lines = set(self.reference.imports) | {"import torch"}
@@ -253,72 +225,31 @@ def _environment(language: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,
+        autoescape=False,  # noqa: S701 - the output is Python, not HTML
     )
-
-
-def kernel_name(region: Region) -> str:
-    """A name such as softmax_rows or gelu_add."""
-    ops: list[str] = []
-    for s in region.statements:
-        ops.append(s.op)
-    named: list[str] = []
-    names = " ".join(s.name for s in region.statements)
-    if "_squares" in names:
-        named.append("normalize" if "rsqrt" in ops else "variance")
-    if "amax" in ops and "exp" in ops and "sum" in ops:
-        named.append("logsumexp" if "log" in ops else "softmax")
-    skipped = {"convert", "where", "position", "first", "view"}
-    if named:
-        skipped |= {"sub", "div", "sum", "amax", "exp", "log", "rsqrt", "mul", "add"}
-    named += [op.removesuffix("_tensor").removeprefix("clamp_tensor_") for op in ops if op not in skipped]
-    short = list(dict.fromkeys(named)) or list(dict.fromkeys(ops))
-    return "_".join(short[:4]) + ("_rows" if region.space.reduced else "_kernel")
 
 
 def _prefetchable(planned: Plan) -> bool:
     """Whether whole rows are read, short enough for the next one to fit in the cache beside this one."""
     full = planned.full_strides()
-    whole = [a for a in planned.accesses.values() if a.strides == full]
+    whole = len({a for a in planned.accesses.values() if a.strides == full})
+    if planned.mode == "columns" or not whole:
+        return False
     if planned.mode == "flat":
-        return bool(whole)
-    contiguous = list(planned.inner) == sorted(planned.inner)
-    length = planned.row_length
-    return bool(whole) and contiguous and 256 <= length and len(whole) * length <= PREFETCH_LIMIT
+        return True
+    together = list(planned.inner) == sorted(planned.inner)
+    return together and planned.row_length >= 256 and whole * planned.row_length <= PREFETCH_LIMIT
 
 
-def _unique(name: str, taken: set[str]) -> str:
-    from agent.builtin.emit import RESERVED
-
-    text = re.sub(r"\W+", "_", name).strip("_")
-    base, number = text, 2
-    while text in taken or text in RESERVED:
-        text = f"{base}_{number}"
-        number += 1
-    taken.add(text)
-    return text
-
-
-def _formula(region: Region) -> str:
-    ops = list(dict.fromkeys(s.op for s in region.statements))
-    return ", ".join(ops)
-
-
-def _english(kernels: Sequence[Any]) -> str:
-    return "One fused kernel" if len(kernels) == 1 else f"{len(kernels)} fused kernels"
-
-
-def _comment(planned: Plan, used: dict[str, str], number: int) -> list[str]:
-    prefix = f"k{number}."
-    knobs = ", ".join(f"{k.removeprefix(prefix)}={v}" for k, v in used.items() if k.startswith(prefix))
-    shape = {
-        "flat": f"{planned.row_length} elements in blocks",
-        "rows": f"{planned.rows} rows of {planned.row_length}",
-        "columns": f"{planned.rows} columns of {planned.row_length}, side by side in the vector lanes",
-    }[planned.mode]
-    passes = sum(stage.has_pass for stage in planned.stages)
-    text = f"{shape}, {passes} pass{'es' if passes > 1 else ''} over each."
-    return [text, f"Schedule: {knobs}."] if knobs else [text]
+def _identity(planned: Plan, in_place: dict[str, str]) -> Hashable:
+    """What two regions have in common when one kernel serves both."""
+    order = {s.name: f"v{i}" for i, s in enumerate(planned.region.statements)}
+    bases = dict.fromkeys(a.base for a in planned.accesses.values())
+    order.update({base: f"x{i}" for i, base in enumerate(bases)})
+    text = repr(planned.region.statements)
+    text = re.sub(r"(?<=')\w+(?=')", lambda m: order.get(m[0], m[0]), text)
+    outputs = tuple(order[name] for name in planned.outputs)
+    return text, outputs, tuple((order[a], order[b]) for a, b in in_place.items())
 
 
 def _headers(body: str) -> list[str]:
@@ -332,7 +263,3 @@ def _headers(body: str) -> list[str]:
     if "_mm" in body:
         found.append("immintrin.h")
     return found
-
-
-def in_region(statement: Compute | Reduce, region: Region) -> bool:
-    return statement in region.statements

@@ -1,0 +1,83 @@
+"""C++ vocabulary: types, literals, reserved words, indented lines."""
+
+import math
+
+STORAGE = {
+    "float32": "float",
+    "float64": "double",
+    "int64": "int64_t",
+    "int32": "int32_t",
+    "uint8": "uint8_t",
+    "bool": "bool",
+    "bfloat16": "uint16_t",
+    "float16": "uint16_t",
+}
+ITEMSIZE = {
+    "float32": 4,
+    "float64": 8,
+    "int64": 8,
+    "int32": 4,
+    "uint8": 1,
+    "bool": 1,
+    "bfloat16": 2,
+    "float16": 2,
+}
+HALVES = {"bfloat16", "float16"}  # stored in 16 bits, computed in float
+VALUE = {**STORAGE, "bfloat16": "float", "float16": "float"}
+SUFFIX = {"float": "f32", "double": "f64", "int64_t": "i64", "int32_t": "i32", "uint8_t": "u8", "bool": "b"}
+LOWEST = {"float": "-INFINITY", "double": "-INFINITY", "int64_t": "INT64_MIN", "int32_t": "INT32_MIN"}
+HIGHEST = {"float": "INFINITY", "double": "INFINITY", "int64_t": "INT64_MAX", "int32_t": "INT32_MAX"}
+
+_WORDS = """
+alignas and asm auto bool break case catch char class const continue default delete do double else enum
+explicit export extern false float for friend goto if inline int long mutable namespace new not operator or
+private protected public register return short signed sizeof static struct switch template this throw true
+try typedef union unsigned using virtual void volatile while xor
+row outer i j k l m o p q start n first chunk ROWS COLUMNS BLOCK BLOCKS CHUNKS NUMEL WIDTH
+"""
+RESERVED = frozenset(_WORDS.split())  # keywords, and the names of loops and constants
+
+
+def literal(value: float | int | bool, ctype: str) -> str:
+    """A number in C++. Conversion is Python's: a float that is no integer is cut for an integer type."""
+    if ctype == "bool":
+        return "true" if value else "false"
+    if ctype in ("float", "double"):
+        if math.isnan(value):
+            return "NAN"
+        if math.isinf(value):
+            return "-INFINITY" if value < 0 else "INFINITY"
+        return repr(float(value)) + ("f" if ctype == "float" else "")
+    return str(int(value))
+
+
+def times(text: str, stride: int) -> str:
+    """`text * stride`; empty for a stride of 0."""
+    if stride == 0:
+        return ""
+    return text if stride == 1 else f"{text} * {stride}"
+
+
+def total(terms: list[str]) -> str:
+    """The sum of the terms that are not empty."""
+    return " + ".join(term for term in terms if term)
+
+
+class Lines:
+    """Text with indentation."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.depth = 1
+
+    def add(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def open(self, head: str) -> None:
+        self.add(f"{head} {{" if head else "{")
+        self.depth += 1
+
+    def close(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.depth -= 1
+            self.add("}")

@@ -1,0 +1,169 @@
+"""Kernels whose vector loop runs across rows: a block of neighbouring columns, each lane reducing its own."""
+
+from agent.builtin.cpp import VALUE, times, total
+from agent.builtin.emit import Emitter
+from agent.builtin.emit_rows import LOOP_VARIABLES
+from agent.builtin.plan import Access, Stage, reads
+from agent.builtin.program import Compute, Reduce
+
+SUM_PERIOD = 256  # elements a lane sums in float before they go to a double
+
+
+class ColumnEmitter(Emitter):
+    """Values of the row level are arrays of BLOCK lanes, and so are the rows of kept values."""
+
+    @property
+    def width(self) -> int:
+        return self.plan.sizes[-1]
+
+    @property
+    def block(self) -> int:
+        return min(self.knobs.block, self.width)
+
+    @property
+    def row_count(self) -> int:
+        return self.plan.rows // self.width * -(-self.width // self.block)
+
+    def constants(self) -> None:
+        out, outer = self.out, self.plan.rows // self.width
+        out.add(f"constexpr int64_t WIDTH = {self.width}, BLOCK = {self.block};")
+        out.add("constexpr int64_t BLOCKS = (WIDTH + BLOCK - 1) / BLOCK;")
+        out.add(f"constexpr int64_t ROWS = {outer} * BLOCKS;")
+        self.chunks()
+
+    def open_row(self) -> None:
+        if self.plan.rows > self.width:
+            self.out.add("const int64_t outer = row / BLOCKS;")
+        self.out.add("const int64_t first = row % BLOCKS * BLOCK;")
+        self.out.add("const int64_t n = std::min(BLOCK, WIDTH - first);")
+
+    def row_terms(self, access: Access) -> list[str]:
+        axes = [axis for axis, inside in enumerate(self.plan.inner[:-1]) if not inside]
+        return [*self.outside(access, axes, "outer"), "first" if access.strides[-1] else ""]
+
+    def varies_in_row(self, access: Access) -> bool:
+        inside = (*self.plan.inner[:-1], True)
+        return any(stride for stride, within in zip(access.strides, inside, strict=True) if within)
+
+    def value(self, name: str) -> str:
+        text = self.statements[name]
+        return f"{text}[i]" if self.plan.level(name) == "row" else text
+
+    def reduced_value(self, reduction: Reduce) -> str:
+        return f"{self.reduced_name(reduction)}[i]"
+
+    def outputs_and_buffers(self) -> None:
+        plan, out = self.plan, self.out
+        for name in plan.outputs:
+            if plan.level(name) != "scalar":
+                self.row_pointer(self.output_access(name))
+        for name in plan.kept:
+            size = f"{plan.row_length} * BLOCK"
+            out.add(f"alignas(64) {self.ctype(name)} {self.kept_name(name)}[{size}];")
+        for statement in plan.region.statements:
+            if plan.level(statement.name) == "row":
+                out.add(f"alignas(64) {self.ctype(statement.name)} {self.name(statement)}[BLOCK];")
+
+    def row_addresses(self, statement: Compute | Reduce) -> dict[Access, str]:
+        found = {}
+        for view, level in reads(statement, self.plan.region):
+            access = self.plan.access(view, level)
+            if access is not None:
+                varies = bool(access.strides[-1])
+                name = self.names[access]
+                found[access] = self.loaded(access, f"{name}[i]") if varies else name
+        return found
+
+    def row_statements(self, stage: Stage) -> None:
+        if not stage.row:
+            return
+        self.open_lanes()
+        for statement in stage.row:
+            assert isinstance(statement, Compute)  # a pick needs rows
+            text = self.expression(statement, "row", self.row_addresses(statement))
+            self.out.add(f"{self.name(statement)}[i] = {text};")
+        self.out.close()
+
+    def open_lanes(self) -> None:
+        self.out.add("#pragma omp simd")
+        self.out.open("for (int64_t i = 0; i < n; ++i)")
+
+    def store_row_outputs(self) -> None:
+        rows = [name for name in self.plan.outputs if self.plan.level(name) == "row"]
+        if not rows:
+            return
+        self.open_lanes()
+        for name in rows:
+            target = self.names[self.output_access(name)]
+            self.out.add(f"{target}[i] = {self.stored(name, self.value(name))};")
+        self.out.close()
+
+    def add_to_part(self, reduction: Reduce) -> None:
+        view, level = reads(reduction, self.plan.region)[0]
+        if level == "element":
+            value = self.reduced_value(reduction)
+        else:
+            value = self.operand(view, "row", self.ctype(reduction.name), self.row_addresses(reduction))
+        self.out.add(f"for (int64_t i = 0; i < n; ++i) {self.part_update(reduction, value)}")
+
+    def one_pass(self, stage: Stage) -> None:
+        out = self.out
+        accesses = self.pass_accesses(stage)
+        loops = self.plan.nest(accesses, inside=True)
+        summed = [r for r in stage.reductions if self.sums_in_periods(r)]
+        for reduction in stage.reductions:
+            self.start_lanes(reduction, reduction in summed)
+        variables = LOOP_VARIABLES[: len(loops)]
+        for variable, loop in zip(variables, loops, strict=True):
+            out.open(f"for (int64_t {variable} = 0; {variable} < {loop.size}; ++{variable})")
+        outputs = {self.output_access(name): name for name in stage.stores}
+        addresses: dict[Access, str] = {}
+        stores: dict[str, str] = {}
+        for access in accesses:
+            terms = [times(v, loop.strides[access]) for v, loop in zip(variables, loops, strict=True)]
+            name = self.names[access]
+            if access in outputs:
+                stores[outputs[access]] = f"{name}[{total([*terms, 'i'])}]"
+            elif access.strides[-1]:
+                addresses[access] = self.loaded(access, f"{name}[{total([*terms, 'i'])}]")
+            elif not self.varies_in_row(access):
+                addresses[access] = name
+            else:
+                addresses[access] = f"{name}_{variables[-1]}"
+                text = self.loaded(access, f"{name}[{total(terms)}]")
+                out.add(f"const {VALUE[access.dtype]} {addresses[access]} = {text};")
+        place = total([times(v, loop.strides[None]) for v, loop in zip(variables, loops, strict=True)])
+        self.open_lanes()
+        self.element_body(stage, addresses, stores, place, f"({place}) * BLOCK + i")
+        out.close()
+        if summed:
+            out.open(f"if (({place}) % {SUM_PERIOD} == {SUM_PERIOD - 1})")
+            for reduction in summed:
+                self.flush(reduction)
+            out.close()
+        out.close(len(loops))
+        for reduction in summed:
+            self.flush(reduction)
+            name = self.reduced_name(reduction)
+            out.add(f"for (int64_t i = 0; i < n; ++i) {name}[i] = static_cast<float>({name}_total[i]);")
+
+    def sums_in_periods(self, reduction: Reduce) -> bool:
+        is_float = self.ctype(reduction.name) == "float"
+        return reduction.op == "sum" and is_float and self.plan.row_length > SUM_PERIOD
+
+    def start_lanes(self, reduction: Reduce, summed: bool) -> None:
+        ctype, name = self.ctype(reduction.name), self.reduced_name(reduction)
+        if self.plan.level(reduction.name) == "scalar":
+            self.out.add(f"alignas(64) {ctype} {name}[BLOCK];")
+        if summed:
+            self.out.add(f"alignas(64) double {name}_total[BLOCK];")
+            self.out.add(f"for (int64_t i = 0; i < n; ++i) {name}_total[i] = 0.0;")
+        initial = self.initial(reduction.op, ctype)
+        self.out.add(f"for (int64_t i = 0; i < n; ++i) {name}[i] = {initial};")
+
+    def flush(self, reduction: Reduce) -> None:
+        name = self.reduced_name(reduction)
+        self.open_lanes()
+        self.out.add(f"{name}_total[i] += {name}[i];")
+        self.out.add(f"{name}[i] = 0.0f;")
+        self.out.close()

@@ -1,0 +1,269 @@
+"""Kernels whose vector loop runs along the row (or along a tensor without rows)."""
+
+from collections.abc import Sequence
+
+from agent.builtin.cpp import ITEMSIZE, STORAGE, SUFFIX, VALUE, times, total
+from agent.builtin.emit import Emitter
+from agent.builtin.ops import REDUCTIONS
+from agent.builtin.plan import Access, Loop, Stage, closure, reads
+from agent.builtin.program import Compute, Reduce
+
+PREFETCH_BLOCK = 256  # elements computed between two bursts of prefetches
+LINE_BYTES = 64
+LOOP_VARIABLES = "jklmoq"
+
+
+class RowEmitter(Emitter):
+    @property
+    def flat(self) -> bool:
+        return self.plan.mode == "flat"
+
+    @property
+    def block(self) -> int:
+        return min(self.knobs.block, self.plan.row_length)
+
+    @property
+    def row_count(self) -> int:
+        return -(-self.plan.row_length // self.block) if self.flat else self.plan.rows
+
+    def constants(self) -> None:
+        plan, out = self.plan, self.out
+        if self.flat:
+            out.add(f"constexpr int64_t NUMEL = {plan.row_length}, BLOCK = {self.block};")
+            out.add("constexpr int64_t ROWS = (NUMEL + BLOCK - 1) / BLOCK;")
+        else:
+            out.add(f"constexpr int64_t ROWS = {plan.rows}, COLUMNS = {plan.row_length};")
+            blocks = {self.pass_block(s) for s in plan.stages if s.has_pass and self.is_blocked(s)}
+            if self.block in blocks or self.knobs.streaming:
+                out.add(f"constexpr int64_t BLOCK = {self.block};")
+        self.chunks()
+
+    def open_row(self) -> None:
+        if self.flat:
+            self.out.add("const int64_t first = row * BLOCK;")
+            self.out.add("const int64_t n = std::min(BLOCK, NUMEL - first);")
+
+    def row_terms(self, access: Access) -> list[str]:
+        if self.flat:
+            return ["first"]
+        axes = [axis for axis, inside in enumerate(self.plan.inner) if not inside]
+        return self.outside(access, axes, "row")
+
+    def varies_in_row(self, access: Access) -> bool:
+        return any(s for s, inside in zip(access.strides, self.plan.inner, strict=True) if inside)
+
+    def value(self, name: str) -> str:
+        return self.statements[name]
+
+    def outputs_and_buffers(self) -> None:
+        plan, out = self.plan, self.out
+        for name in plan.outputs:
+            if plan.level(name) == "element":
+                self.row_pointer(self.output_access(name))
+        for name in plan.kept:
+            out.add(f"alignas(64) {self.ctype(name)} {self.kept_name(name)}[{plan.row_length}];")
+        if self.flat and self.knobs.prefetch:
+            self.fetch_ahead("BLOCK + ", "BLOCK + ", "0", "BLOCK")
+
+    def row_statements(self, stage: Stage) -> None:
+        for statement in stage.row:
+            if isinstance(statement, Reduce):
+                self.pick(statement)
+            else:
+                self.define(statement, "row", self.names)
+
+    def store_row_outputs(self) -> None:
+        for name in self.plan.outputs:
+            if self.plan.level(name) == "row":
+                self.out.add(f"{self.pointers[name]}[row] = {self.stored(name, self.statements[name])};")
+
+    def add_to_part(self, reduction: Reduce) -> None:
+        view, level = reads(reduction, self.plan.region)[0]
+        if level == "element":
+            value = self.reduced_name(reduction)
+        else:
+            value = self.operand(view, "row", self.ctype(reduction.name), self.names)
+        self.out.add(self.part_update(reduction, value))
+
+    # A pass.
+
+    def nest(self, stage: Stage) -> list[Loop]:
+        return self.plan.nest(self.pass_accesses(stage), inside=True)
+
+    def is_blocked(self, stage: Stage) -> bool:
+        """Whether the vector loop of a pass is cut into blocks."""
+        return not self.flat and self.nest(stage)[-1].size > self.pass_block(stage)
+
+    def pass_block(self, stage: Stage) -> int:
+        return min(self.block, PREFETCH_BLOCK) if self.fetches(stage) else self.block
+
+    def fetches(self, stage: Stage) -> bool:
+        """Whether this pass fetches the next row: the second, which finds its own row in the cache."""
+        if not self.knobs.prefetch or self.flat:
+            return False
+        passes = [s for s in self.plan.stages if s.has_pass]
+        return stage is passes[min(1, len(passes) - 1)] and len(self.nest(stage)) == 1
+
+    def fetch_ahead(self, inputs_ahead: str, outputs_ahead: str, begin: str, end: str) -> None:
+        """Fetches what comes next of the inputs and, unless they are streamed, of the outputs."""
+        full = self.plan.full_strides()
+        fetched: list[tuple[Access, str, str]] = []
+        for access in dict.fromkeys(self.plan.accesses.values()):
+            if access.strides == full:
+                fetched.append((access, inputs_ahead, ""))
+        for name in self.plan.outputs:
+            plain = name not in self.knobs.in_place and not self.knobs.streaming
+            if plain and self.plan.level(name) == "element":
+                fetched.append((self.output_access(name), outputs_ahead, ", 1"))
+        if not fetched:
+            return
+        step = LINE_BYTES // max(ITEMSIZE[access.dtype] for access, _, _ in fetched)
+        self.out.open(f"for (int64_t p = {begin}; p < {end}; p += {step})")
+        for access, ahead, write in fetched:
+            self.out.add(f"__builtin_prefetch({self.names[access]} + {ahead}p{write});")
+        self.out.close()
+
+    def one_pass(self, stage: Stage) -> None:
+        out = self.out
+        accesses, loops = self.pass_accesses(stage), self.nest(stage)
+        vector, outer = loops[-1], loops[:-1]
+        blocked = self.is_blocked(stage)
+        summed = [r for r in stage.reductions if (outer or blocked) and self.sums_in_blocks(r)]
+        for reduction in stage.reductions:
+            ctype, name = self.ctype(reduction.name), self.reduced_name(reduction)
+            if reduction in summed:
+                out.add(f"double {name}_total = 0.0;")
+            else:
+                out.add(f"{ctype} {name} = {self.initial(reduction.op, ctype)};")
+        variables = LOOP_VARIABLES[: len(outer)]
+        for variable, loop in zip(variables, outer, strict=True):
+            out.open(f"for (int64_t {variable} = 0; {variable} < {loop.size}; ++{variable})")
+        if blocked:
+            size = self.pass_block(stage)
+            step = "BLOCK" if size == self.block else str(size)
+            length = self.limit(vector.size)
+            out.open(f"for (int64_t start = 0; start < {length}; start += {step})")
+            out.add(f"const int64_t n = std::min<int64_t>({step}, {length} - start);")
+        if self.fetches(stage):
+            begin, end = ("start", "start + n") if blocked else ("0", "COLUMNS")
+            self.fetch_ahead("COLUMNS + ", "", begin, end)
+        bases = {a: self.base_terms(a, variables, outer, blocked, vector) for a in (None, *accesses)}
+        addresses = self.element_addresses(stage, accesses, bases, vector, variables)
+        for reduction in summed:
+            out.add(f"float {self.reduced_name(reduction)} = 0.0f;")
+        limit = "n" if self.flat or blocked else self.limit(vector.size)
+        stores = self.store_targets(stage, bases)
+        out.add("#pragma omp simd" + "".join(self.clause(r) for r in stage.reductions))
+        out.open(f"for (int64_t i = 0; i < {limit}; ++i)")
+        place = total([*bases[None], "i"])
+        self.element_body(stage, addresses, stores, place, place)
+        out.close()
+        if self.knobs.streaming:
+            self.stream(stage, bases, limit)
+        for reduction in summed:
+            out.add(f"{self.reduced_name(reduction)}_total += {self.reduced_name(reduction)};")
+        out.close(len(outer) + blocked)
+        for reduction in summed:
+            name = self.reduced_name(reduction)
+            out.add(f"const float {name} = static_cast<float>({name}_total);")
+
+    def sums_in_blocks(self, reduction: Reduce) -> bool:
+        return reduction.op == "sum" and self.ctype(reduction.name) == "float"
+
+    def limit(self, size: int) -> str:
+        return "COLUMNS" if size == self.plan.row_length else str(size)
+
+    def base_terms(
+        self, access: Access | None, variables: str, outer: Sequence[Loop], blocked: bool, vector: Loop
+    ) -> list[str]:
+        """The index of an access without the vector loop's own variable."""
+        terms = [times(v, loop.strides[access]) for v, loop in zip(variables, outer, strict=True)]
+        if blocked and vector.strides[access]:
+            terms.append("start")
+        return [t for t in terms if t]
+
+    def element_addresses(
+        self,
+        stage: Stage,
+        accesses: Sequence[Access],
+        bases: dict[Access | None, list[str]],
+        vector: Loop,
+        variables: str,
+    ) -> dict[Access, str]:
+        """How the vector loop reads each external value; what does not vary in it is loaded before."""
+        outputs = {self.output_access(name) for name in stage.stores}
+        found: dict[Access, str] = {}
+        for access in accesses:
+            if access in outputs:
+                continue
+            if not self.varies_in_row(access):
+                found[access] = self.names[access]
+            elif vector.strides[access]:
+                found[access] = self.loaded(access, f"{self.names[access]}[{total([*bases[access], 'i'])}]")
+            else:
+                found[access] = f"{self.names[access]}_{variables[-1]}"
+                text = self.loaded(access, f"{self.names[access]}[{total(bases[access])}]")
+                self.out.add(f"const {VALUE[access.dtype]} {found[access]} = {text};")
+        return found
+
+    def store_targets(self, stage: Stage, bases: dict[Access | None, list[str]]) -> dict[str, str]:
+        found = {}
+        for name in stage.stores:
+            access = self.output_access(name)
+            if self.knobs.streaming:
+                block = f"{self.statements[name]}_block"
+                self.out.add(f"alignas(64) {STORAGE[access.dtype]} {block}[BLOCK];")
+                found[name] = f"{block}[i]"
+            else:
+                found[name] = f"{self.names[access]}[{total([*bases[access], 'i'])}]"
+        return found
+
+    def stream(self, stage: Stage, bases: dict[Access | None, list[str]], limit: str) -> None:
+        for name in stage.stores:
+            access = self.output_access(name)
+            target = total([self.names[access], *bases[access]])
+            size = f"{limit} * sizeof({STORAGE[access.dtype]})"
+            self.out.add(f"stream_bytes({target}, {self.statements[name]}_block, {size});")
+
+    def clause(self, reduction: Reduce) -> str:
+        ctype = self.ctype(reduction.name)
+        identifier = REDUCTIONS[reduction.op].simd
+        if "{t}" in identifier:
+            whole = {"amax": "max", "amin": "min"}
+            is_float = ctype in ("float", "double")
+            identifier = identifier.replace("{t}", SUFFIX[ctype]) if is_float else whole[reduction.op]
+        return f" reduction({identifier} : {self.reduced_name(reduction)})"
+
+    # One element of a row.
+
+    def pick(self, statement: Reduce) -> None:
+        """The operand at one place of the row, computed for that place alone; NaN outside the row."""
+        out, plan = self.out, self.plan
+        assert statement.index is not None
+        at, ctype = f"{self.name(statement)}_at", self.ctype(statement.name)
+        out.add(f"const int64_t {at} = {self.operand(statement.index, 'row', 'int64_t', self.names)};")
+        out.add(f"{ctype} {self.name(statement)} = {'NAN' if ctype in ('float', 'double') else '0'};")
+        out.open(f"if ({at} >= 0 && {at} < COLUMNS)")
+        by_name = {s.name: s for s in plan.region.statements if plan.level(s.name) == "element"}
+        needed = closure([statement.operand.base], by_name, self.kept)
+        elements = [s for name, s in by_name.items() if name in needed and isinstance(s, Compute)]
+        addresses: dict[Access, str] = {}
+        for s in (*elements, statement):
+            for view, level in reads(s, plan.region):
+                access = plan.access(view, level)
+                if access is not None and level == "element":
+                    addresses[access] = self.element_at(access, at)
+                if view.base in self.kept:
+                    text = f"{self.kept_name(view.base)}[{at}]"
+                    out.add(f"const {self.ctype(view.base)} {self.statements[view.base]} = {text};")
+        for s in elements:
+            self.define(s, "element", addresses, at)
+        value = self.operand(statement.operand, "element", ctype, addresses)
+        out.add(f"{self.name(statement)} = {value};")
+        out.close()
+
+    def element_at(self, access: Access, at: str) -> str:
+        if not self.varies_in_row(access):
+            return self.names[access]
+        axes = [axis for axis, inside in enumerate(self.plan.inner) if inside]
+        return self.loaded(access, f"{self.names[access]}[{total(self.outside(access, axes, at))}]")

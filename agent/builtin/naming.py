@@ -1,0 +1,56 @@
+"""What a kernel is called and how the candidate file describes it."""
+
+from collections.abc import Mapping
+
+from agent.builtin.cpp import RESERVED
+from agent.builtin.fusion import Region
+from agent.builtin.plan import Plan
+
+_SILENT = {"convert", "where", "position", "first", "reciprocal", "eq", "ne", "lt", "le", "gt", "ge", "isnan"}
+_COMPOSED = {"sub", "div", "sum", "amax", "exp", "exp_nonpositive", "log", "rsqrt", "mul", "add"}
+_LONGEST = 4  # words of a name
+
+
+def kernel_name(region: Region) -> str:
+    """A name such as softmax_rows or gelu_add."""
+    ops = [s.op for s in region.statements]
+    words: list[str] = []
+    if any(s.name.endswith("_squares") for s in region.statements):
+        words.append("normalize" if "rsqrt" in ops else "variance")
+    if "amax" in ops and "sum" in ops and {"exp", "exp_nonpositive"} & set(ops):
+        words.append("logsumexp" if "log" in ops else "softmax")
+    skipped = _SILENT | (_COMPOSED if words else set())
+    words += [op.removeprefix("clamp_tensor_").removesuffix("_tensor") for op in ops if op not in skipped]
+    words = list(dict.fromkeys(words)) or list(dict.fromkeys(ops))
+    text = "_".join(words[:_LONGEST])
+    if region.space.reduced:
+        return f"{text}_rows"
+    return f"{text}_kernel" if len(words) == 1 else text
+
+
+def unique(name: str, taken: set[str]) -> str:
+    """`name`, or with a number where it is taken; enters it into `taken`."""
+    text, number = name, 2
+    while text in taken or text in RESERVED:
+        text = f"{name}_{number}"
+        number += 1
+    taken.add(text)
+    return text
+
+
+def description(region: Region) -> str:
+    """The operators of a region, each once."""
+    return ", ".join(dict.fromkeys(s.op for s in region.statements))
+
+
+def comment(planned: Plan, schedule: Mapping[str, str]) -> list[str]:
+    """How a kernel runs, with its part of the schedule."""
+    shape = {
+        "flat": f"{planned.row_length} elements in blocks",
+        "rows": f"{planned.rows} rows of {planned.row_length}",
+        "columns": f"{planned.rows} columns of {planned.row_length}, side by side in the vector lanes",
+    }[planned.mode]
+    passes = sum(stage.has_pass for stage in planned.stages)
+    text = f"{shape}; {passes} pass{'' if passes == 1 else 'es'} over each."
+    knobs = ", ".join(f"{knob}={value}" for knob, value in schedule.items())
+    return [text, f"Schedule: {knobs}."] if knobs else [text]
