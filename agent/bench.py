@@ -72,9 +72,8 @@ def aa(repeats: Annotated[int, typer.Option(help="Evaluations a task.")] = 10) -
                 found.append(evaluation.speedup.eager)
                 plain.append(_naive_ratio(evaluator, task))
                 last = found[-1]
-                log(
-                    f"{task.id}: {last.median:.4f} [{last.low:.4f}, {last.high:.4f}], mean of 10 {plain[-1]:.4f}"
-                )
+                shown = f"{last.median:.4f} [{last.low:.4f}, {last.high:.4f}]"
+                log(f"{task.id}: {shown}, mean of 10 {plain[-1]:.4f}")
             covered += [interval.low <= 1.0 <= interval.high for interval in found]
             ours += [abs(interval.median - 1) for interval in found]
             naive += [abs(ratio - 1) for ratio in plain]

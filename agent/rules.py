@@ -31,9 +31,16 @@ RULES = (
     Rule(
         "streaming",
         "change how results are stored",
-        "Switch non-temporal stores of {where} from {old} to {new}: streaming stores save the read-for-ownership "
-        "of every line written, plain stores leave the result in the cache for the next reader.",
-        {"memory": 1.30, "compute": 1.05, "overhead": 1.02, "unknown": 1.10},
+        "Switch non-temporal stores of {where} from {old} to {new}: streaming stores save the "
+        "read-for-ownership of every line written, plain stores leave the result in the cache.",
+        {"memory": 1.10, "compute": 1.02, "overhead": 1.01, "unknown": 1.05},
+    ),
+    Rule(
+        "prefetch",
+        "change the prefetching",
+        "Turn software prefetching {new} in {where}: it fetches the next row or block while this one is "
+        "computed, and costs instructions where the hardware would have done the same.",
+        {"memory": 1.12, "compute": 1.06, "overhead": 1.01, "unknown": 1.08},
     ),
     Rule(
         "threads",
@@ -45,8 +52,8 @@ RULES = (
     Rule(
         "keep",
         "trade memory for arithmetic",
-        "Set keep={new} in {where} (was {old}): a value that two passes need is either kept in a buffer on the "
-        "thread's stack or computed again.",
+        "Set keep={new} in {where} (was {old}): a value that two passes need is either kept in a buffer on "
+        "the thread's stack or computed again.",
         {"compute": 1.15, "memory": 1.08, "overhead": 1.01, "unknown": 1.08},
     ),
     Rule(
@@ -65,22 +72,22 @@ RULES = (
     Rule(
         "block",
         "change the block size",
-        "Use blocks of {new} elements in {where} instead of {old}: small blocks stay in the first-level cache, "
-        "large ones have less overhead each.",
+        "Use blocks of {new} elements in {where} instead of {old}: small blocks stay in the first-level "
+        "cache, large ones have less overhead each.",
         {"memory": 1.07, "compute": 1.06, "overhead": 1.05, "unknown": 1.05},
     ),
     Rule(
         "in_place",
         "change where the result goes",
-        "Set in_place={new} in {where} (was {old}): written over the library call's result it needs no new pages, "
-        "written apart it can be streamed.",
+        "Set in_place={new} in {where} (was {old}): written over the library call's result it needs no new "
+        "pages, written apart it can be streamed.",
         {"memory": 1.05, "compute": 1.01, "overhead": 1.03, "unknown": 1.03},
     ),
     Rule(
         "fuse",
         "change what is fused",
-        "Set fuse={new} (was {old}): a reduction shares the loop of what computes its operand, or has a kernel "
-        "of its own with simpler loops.",
+        "Set fuse={new} (was {old}): a reduction shares the loop of what computes its operand, or has a "
+        "kernel of its own with simpler loops.",
         {"memory": 1.01, "compute": 1.03, "overhead": 1.01, "unknown": 1.02},
     ),
 )
@@ -183,7 +190,7 @@ def _retreat(history: Sequence[Attempt]) -> Advice | None:
     return Advice(
         bottleneck="no candidate is correct yet",
         method="retreat to the plainest schedule",
-        plan="Keep reductions apart from what feeds them, without buffers, in-place results or streaming stores.",
+        plan="Keep reductions apart from what feeds them; no buffers, in-place results or streaming stores.",
         evidence={},
         predicted_gain=1.0,
         schedule={k: v for k, v in plain.items() if k == "fuse" or schedule.get(k) != v},

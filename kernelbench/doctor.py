@@ -4,7 +4,7 @@ import importlib.util
 import shutil
 from collections.abc import Iterator
 
-from kernelbench.evaluator import Evaluator, sandbox
+from kernelbench.evaluator import Evaluator
 from kernelbench.records import Layer, Record, Target
 from kernelbench.target import cache_folder, compiler
 
@@ -17,8 +17,8 @@ class Findings(Record):
 def examine() -> Findings:
     """Measures the machine's ceilings if that was not done before (seconds)."""
     with Evaluator(cache=cache_folder()) as evaluator:
-        target = evaluator.target
-    return Findings(target=target, items=(*_languages(), *_profilers(), *_machine(target), *sandbox.layers()))
+        target, layers = evaluator.target, evaluator.layers
+    return Findings(target=target, items=(*_languages(), *_profilers(), *_machine(target), *layers))
 
 
 def _languages() -> Iterator[Layer]:

@@ -72,15 +72,23 @@ def fingerprint(threads: int) -> Fingerprint:
     )
 
 
-def detect_target(pool: WorkerPool) -> Target:
-    """The CPU as a target. Its ceilings are measured once and kept beside the build cache."""
+def detect_target(pool: WorkerPool, again: bool = False) -> Target:
+    """The CPU as a target. Its ceilings are measured once and kept beside the build cache.
+
+    With `again` they are measured anew, and the higher of old and new is kept: another process may
+    have slowed a measurement, nothing can have sped it up.
+    """
     mark = fingerprint(pool.threads)
     key = hashlib.sha256(mark.model_dump_json().encode()).hexdigest()[:16]
     file = pool.cache / "ceilings" / f"{key}.json"
-    if file.exists():
-        ceilings = Ceilings.model_validate_json(file.read_text())
+    known = Ceilings.model_validate_json(file.read_text()) if file.exists() else None
+    if known is not None and not again:
+        ceilings = known
     else:
         ceilings = _measure(pool, mark)
+        if known is not None:
+            best = {name: max(value, getattr(ceilings, name)) for name, value in known}
+            ceilings = Ceilings(**best)
         file.parent.mkdir(exist_ok=True)
         temporary = file.with_suffix(f".{os.getpid()}")
         temporary.write_text(ceilings.model_dump_json())

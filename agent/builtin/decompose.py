@@ -15,55 +15,14 @@ from torch import Tensor
 aten = torch.ops.aten
 
 # Operations with a fast library kernel, and pointwise ones that have an expression of their own.
-KEPT = [
-    "linear",
-    "matmul",
-    "mm",
-    "bmm",
-    "addmm",
-    "baddbmm",
-    "addbmm",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "convolution",
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "scaled_dot_product_attention",
-    "einsum",
-    "embedding",
-    "upsample_nearest2d",
-    "upsample_bilinear2d",
-    "lstm",
-    "gru",
-    "rnn_tanh",
-    "pad",
-    "cumsum",
-    "cumprod",
-    "silu",
-    "hardswish",
-    "hardsigmoid",
-    "mish",
-    "softplus",
-    "elu",
-    "leaky_relu",
-    "hardtanh",
-    "gelu",
-    "hardshrink",
-    "softshrink",
-    "relu6",
-    "sigmoid",
-    "tanh",
-    "rsqrt",
-    "logit",
-]
+_KEPT = """
+linear matmul mm bmm addmm baddbmm addbmm conv1d conv2d conv3d conv_transpose1d conv_transpose2d
+conv_transpose3d convolution max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d
+scaled_dot_product_attention einsum embedding upsample_nearest2d upsample_bilinear2d lstm gru rnn_tanh pad
+cumsum cumprod silu hardswish hardsigmoid mish softplus elu leaky_relu hardtanh gelu hardshrink softshrink
+relu6 sigmoid tanh rsqrt logit
+"""
+KEPT = frozenset(_KEPT.split())
 
 
 def softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
@@ -150,19 +109,32 @@ def batch_norm(
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     if not training:
-        per_channel = [1, x.shape[1]] + [1] * (x.dim() - 2)
-        rstd = torch.rsqrt(running_var + eps)
-        y = (x - running_mean.view(per_channel)) * rstd.view(per_channel)
-        if weight is not None:
-            y = y * weight.view(per_channel)
-        if bias is not None:
-            y = y + bias.view(per_channel)
-        return y, running_mean, rstd, running_mean, running_var
+        y, none, _ = batch_norm_inference(x, weight, bias, running_mean, running_var, momentum, eps)
+        return y, none, none, running_mean, running_var
     y, average, rstd, var = _normalise_channels(x, weight, bias, eps)
     count = x.numel() // x.shape[1]
     new_mean = running_mean * (1 - momentum) + average * momentum
     new_var = running_var * (1 - momentum) + var * (momentum * count / max(count - 1, 1))
     return y, average, rstd, new_mean, new_var
+
+
+def batch_norm_inference(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    per_channel = [1, x.shape[1]] + [1] * (x.dim() - 2)
+    rstd = torch.rsqrt(running_var + eps)
+    y = (x - running_mean.view(per_channel)) * rstd.view(per_channel)
+    if weight is not None:
+        y = y * weight.view(per_channel)
+    if bias is not None:
+        y = y + bias.view(per_channel)
+    return y, running_mean[:0], rstd[:0]
 
 
 def vector_norm(
@@ -212,6 +184,7 @@ def table() -> dict[Any, Callable[..., Any]]:
             aten.native_layer_norm.default: layer_norm,
             aten.native_group_norm.default: group_norm,
             aten._native_batch_norm_legit_functional.default: batch_norm,
+            aten._native_batch_norm_legit_no_training.default: batch_norm_inference,
             aten._native_batch_norm_legit.no_stats: batch_norm_no_stats,
             aten.linalg_vector_norm.default: vector_norm,
             aten.var.correction: variance,

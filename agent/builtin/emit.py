@@ -23,10 +23,10 @@ from agent.builtin.cpp import (
     times,
     total,
 )
-from agent.builtin.fusion import Fused, Level
+from agent.builtin.fusion import Level
 from agent.builtin.ops import POINTWISE, REDUCTIONS
 from agent.builtin.plan import Access, Plan, Stage, reads
-from agent.builtin.program import Compute, Constant, Operand, Program, Reduce
+from agent.builtin.program import Compute, Constant, Fused, Operand, Program, Reduce
 
 CHUNKS = 256  # partial results of a reduction to a scalar; each is found by one thread, row by row
 
@@ -198,11 +198,12 @@ class Emitter(ABC):
         """A pointer to the row's elements, or the value where the whole row reads the same one."""
         pointer = self.pointers[access.base]
         offset = total([*self.row_terms(access), str(access.offset) if access.offset else ""])
-        if self.varies_in_row(access):
+        if self.varies_in_row(access) and not offset:
+            self.names[access] = pointer
+        elif self.varies_in_row(access):
             self.names[access] = self.fresh(f"{pointer}_row")
             const = "" if access.base in self.plan.outputs else "const "
-            address = f"{pointer} + {offset}" if offset else pointer
-            self.out.add(f"{const}{STORAGE[access.dtype]}* {self.names[access]} = {address};")
+            self.out.add(f"{const}{STORAGE[access.dtype]}* {self.names[access]} = {pointer} + {offset};")
         else:
             self.load_value(access, offset)
 
@@ -256,7 +257,7 @@ class Emitter(ABC):
     def pass_accesses(self, stage: Stage) -> list[Access]:
         """External values a pass reads per element, then its outputs."""
         found: dict[Access, None] = {}
-        for statement in (*stage.elements, *stage.reductions):
+        for statement in stage.in_pass:
             for view, level in reads(statement, self.plan.region):
                 access = self.plan.access(view, level)
                 if access is not None and level == "element":
@@ -273,7 +274,7 @@ class Emitter(ABC):
     ) -> None:
         """The inside of a pass's vector loop; `stores` says where each stored value goes."""
         out = self.out
-        read = [v.base for s in (*stage.elements, *stage.reductions) for v, _ in reads(s, self.plan.region)]
+        read = [v.base for s in stage.in_pass for v, _ in reads(s, self.plan.region)]
         for name in dict.fromkeys([*read, *stage.stores]):
             if name in self.kept:
                 text = f"{self.kept_name(name)}[{kept_place}]"
@@ -357,6 +358,7 @@ class Emitter(ABC):
             value = f"{name}_total" if ctype == result else f"static_cast<{result}>({name}_total)"
             out.add(f"const {result} {name} = {value};")
         for statement in plan.scalars:
+            assert isinstance(statement, Compute)
             self.define(statement, "scalar", self.names)
         for name in plan.outputs:
             if plan.level(name) == "scalar":

@@ -39,7 +39,7 @@ class ColumnEmitter(Emitter):
 
     def row_terms(self, access: Access) -> list[str]:
         axes = [axis for axis, inside in enumerate(self.plan.inner[:-1]) if not inside]
-        return [*self.outside(access, axes, "outer"), "first" if access.strides[-1] else ""]
+        return [*self.outside(access, axes, "outer"), times("first", access.strides[-1])]
 
     def varies_in_row(self, access: Access) -> bool:
         inside = (*self.plan.inner[:-1], True)
@@ -69,9 +69,8 @@ class ColumnEmitter(Emitter):
         for view, level in reads(statement, self.plan.region):
             access = self.plan.access(view, level)
             if access is not None:
-                varies = bool(access.strides[-1])
-                name = self.names[access]
-                found[access] = self.loaded(access, f"{name}[i]") if varies else name
+                name, lane = self.names[access], times("i", access.strides[-1])
+                found[access] = self.loaded(access, f"{name}[{lane}]") if lane else name
         return found
 
     def row_statements(self, stage: Stage) -> None:
@@ -125,7 +124,8 @@ class ColumnEmitter(Emitter):
             if access in outputs:
                 stores[outputs[access]] = f"{name}[{total([*terms, 'i'])}]"
             elif access.strides[-1]:
-                addresses[access] = self.loaded(access, f"{name}[{total([*terms, 'i'])}]")
+                index = total([*terms, times("i", access.strides[-1])])
+                addresses[access] = self.loaded(access, f"{name}[{index}]")
             elif not self.varies_in_row(access):
                 addresses[access] = name
             else:

@@ -6,7 +6,7 @@ from agent.builtin.cpp import ITEMSIZE, STORAGE, SUFFIX, VALUE, times, total
 from agent.builtin.emit import Emitter
 from agent.builtin.ops import REDUCTIONS
 from agent.builtin.plan import Access, Loop, Stage, closure, reads
-from agent.builtin.program import Compute, Reduce
+from agent.builtin.program import Compute, Fused, Reduce
 
 PREFETCH_BLOCK = 256  # elements computed between two bursts of prefetches
 LINE_BYTES = 64
@@ -45,9 +45,10 @@ class RowEmitter(Emitter):
 
     def row_terms(self, access: Access) -> list[str]:
         if self.flat:
-            return ["first"]
+            return [times("first", access.strides[-1])]
         axes = [axis for axis, inside in enumerate(self.plan.inner) if not inside]
-        return self.outside(access, axes, "row")
+        whole = f"row * {self.plan.row_length}"
+        return ["row * COLUMNS" if t == whole else t for t in self.outside(access, axes, "row")]
 
     def varies_in_row(self, access: Access) -> bool:
         return any(s for s, inside in zip(access.strides, self.plan.inner, strict=True) if inside)
@@ -61,7 +62,7 @@ class RowEmitter(Emitter):
             if plan.level(name) == "element":
                 self.row_pointer(self.output_access(name))
         for name in plan.kept:
-            out.add(f"alignas(64) {self.ctype(name)} {self.kept_name(name)}[{plan.row_length}];")
+            out.add(f"alignas(64) {self.ctype(name)} {self.kept_name(name)}[COLUMNS];")
         if self.flat and self.knobs.prefetch:
             self.fetch_ahead("BLOCK + ", "BLOCK + ", "0", "BLOCK")
 
@@ -179,7 +180,7 @@ class RowEmitter(Emitter):
         """The index of an access without the vector loop's own variable."""
         terms = [times(v, loop.strides[access]) for v, loop in zip(variables, outer, strict=True)]
         if blocked and vector.strides[access]:
-            terms.append("start")
+            terms.append(times("start", vector.strides[access]))
         return [t for t in terms if t]
 
     def element_addresses(
@@ -199,7 +200,8 @@ class RowEmitter(Emitter):
             if not self.varies_in_row(access):
                 found[access] = self.names[access]
             elif vector.strides[access]:
-                found[access] = self.loaded(access, f"{self.names[access]}[{total([*bases[access], 'i'])}]")
+                index = total([*bases[access], times("i", vector.strides[access])])
+                found[access] = self.loaded(access, f"{self.names[access]}[{index}]")
             else:
                 found[access] = f"{self.names[access]}_{variables[-1]}"
                 text = self.loaded(access, f"{self.names[access]}[{total(bases[access])}]")
@@ -248,7 +250,8 @@ class RowEmitter(Emitter):
         needed = closure([statement.operand.base], by_name, self.kept)
         elements = [s for name, s in by_name.items() if name in needed and isinstance(s, Compute)]
         addresses: dict[Access, str] = {}
-        for s in (*elements, statement):
+        read: list[Fused] = [*elements, statement]
+        for s in read:
             for view, level in reads(s, plan.region):
                 access = plan.access(view, level)
                 if access is not None and level == "element":
@@ -256,8 +259,8 @@ class RowEmitter(Emitter):
                 if view.base in self.kept:
                     text = f"{self.kept_name(view.base)}[{at}]"
                     out.add(f"const {self.ctype(view.base)} {self.statements[view.base]} = {text};")
-        for s in elements:
-            self.define(s, "element", addresses, at)
+        for element in elements:
+            self.define(element, "element", addresses, at)
         value = self.operand(statement.operand, "element", ctype, addresses)
         out.add(f"{self.name(statement)} = {value};")
         out.close()

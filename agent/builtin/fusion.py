@@ -8,14 +8,15 @@ elements may read rows; elements that need a scalar wait for the next kernel.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
 from typing import Literal
 
-from agent.builtin.program import Compute, Library, Program, Reduce, Statement, View
+from agent.builtin.program import Compute, Fused, Library, Program, Reduce, Statement, View
 
 Level = Literal["element", "row", "scalar"]
-Fused = Compute | Reduce
 Interval = tuple[int, int]  # of the linear index: [low, high) in steps of low
 
 
@@ -35,7 +36,7 @@ class Space:
     @property
     def axes(self) -> tuple[Interval, ...]:
         """All axes, outermost first."""
-        return tuple(reversed(list(zip(self.cuts, self.cuts[1:], strict=False))))
+        return tuple(reversed(list(pairwise(self.cuts))))
 
     def is_reduced(self, axis: Interval) -> bool:
         return any(low <= axis[0] and axis[1] <= high for low, high in self.reduced)
@@ -120,7 +121,7 @@ def analyse(statements: Sequence[Fused]) -> Space | None:
                 return None
         levels[statement.name] = result
     ordered = tuple(sorted(cuts))
-    if any(high % low for low, high in zip(ordered, ordered[1:], strict=False)):
+    if any(high % low for low, high in pairwise(ordered)):
         return None
     space = Space(numel, ordered, reduced, levels)
     if not row_cuts <= _row_cuts(space) or not all(_readable(s, space) for s in statements):
@@ -210,86 +211,108 @@ def fuse(program: Program, apart: bool = False) -> list[Region | Library]:
 
     With `apart`, a reduction starts a new kernel instead of joining the one that computes its operand.
     """
-    group_of: dict[str, int] = {}
-    groups: dict[int, list[Fused]] = {}
-    reads = {s.name: {v.base for v in operands(s, program)} for s in program.statements}
-    order = {s.name: i for i, s in enumerate(program.statements)}
+    fusion = _Fusion(program)
     for statement in program.statements:
-        if isinstance(statement, Library):
-            continue
-        target = order[statement.name]
-        groups[target] = [statement]
-        group_of[statement.name] = target
-        if apart and isinstance(statement, Reduce) and _computed(statement, groups, group_of):
-            continue
-        for choice in _choices(statement, groups, group_of, reads):
-            members = sorted([s for g in (*choice, target) for s in groups[g]], key=lambda s: order[s.name])
-            if analyse(members) is None:
+        if not isinstance(statement, Library):
+            fusion.add(statement, apart)
+    return fusion.units()
+
+
+class _Fusion:
+    """Greedy: each statement joins the regions it reads from, or one that reads the same, if it can."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.order = {s.name: i for i, s in enumerate(program.statements)}
+        self.reads = {s.name: {v.base for v in operands(s, program)} for s in program.statements}
+        self.members: dict[int, list[Statement]] = {i: [s] for i, s in enumerate(program.statements)}
+        self.unit = dict(self.order)
+        self.readers: dict[str, list[str]] = {}  # the fused statements that read a value
+        self.apart: list[tuple[str, str]] = []  # pairs that must not share a region
+
+    def add(self, statement: Fused, apart: bool) -> None:
+        mine = self.unit[statement.name]
+        if apart and isinstance(statement, Reduce):
+            self.apart.append((statement.name, statement.operand.base))
+        for choice in self.choices(statement):
+            merged = [s for unit in (*choice, mine) for s in self.members[unit]]
+            merged.sort(key=lambda s: self.order[s.name])
+            fused = [s for s in merged if not isinstance(s, Library)]
+            if self.separated(merged) or analyse(fused) is None or self.makes_cycle(merged):
                 continue
-            trial = {**group_of, **{s.name: target for s in members}}
-            if _schedule(program.statements, reads, trial) is None:
-                continue
-            for g in choice:
-                del groups[g]
-            groups[target] = members
-            group_of = trial
+            for unit in choice:
+                del self.members[unit]
+            self.members[mine] = merged
+            self.unit.update({s.name: mine for s in merged})
             break
-    sequence = _schedule(program.statements, reads, group_of)
-    assert sequence is not None
-    libraries = {order[s.name]: s for s in program.statements if isinstance(s, Library)}
-    plan: list[Region | Library] = []
-    for key in sequence:
-        if key in libraries:
-            plan.append(libraries[key])
-        else:
-            space = analyse(groups[key])
-            assert space is not None
-            plan.append(Region(tuple(groups[key]), space))
-    return plan
+        for base in self.reads[statement.name]:
+            self.readers.setdefault(base, []).append(statement.name)
 
+    def separated(self, merged: list[Statement]) -> bool:
+        names = {s.name for s in merged}
+        return any(a in names and b in names for a, b in self.apart)
 
-def _computed(statement: Reduce, groups: dict[int, list[Fused]], group_of: dict[str, int]) -> bool:
-    base = statement.operand.base
-    return base in group_of and any(s.name == base and isinstance(s, Compute) for s in groups[group_of[base]])
+    def choices(self, statement: Fused) -> Iterator[tuple[int, ...]]:
+        """Units to merge with, best first: all producers, each of them, those that read the same values."""
+        producers: dict[int, None] = {}
+        for base in self.reads[statement.name]:
+            if base in self.unit and not isinstance(self.members[self.unit[base]][0], Library):
+                producers[self.unit[base]] = None
+        last_first = tuple(sorted(producers, reverse=True))
+        if last_first:
+            yield last_first
+        if len(last_first) > 1:
+            yield from ((unit,) for unit in last_first)
+        shared = [n for base in self.reads[statement.name] for n in self.readers.get(base, ())]
+        siblings = dict.fromkeys(self.unit[name] for name in reversed(shared))
+        for unit in siblings:
+            if unit not in producers:
+                yield (*last_first, unit)
+                yield (unit,)
 
+    def makes_cycle(self, merged: list[Statement]) -> bool:
+        """Whether something outside depends on one of `merged` and is needed by another."""
+        inside = {s.name for s in merged}
+        lowest = self.order[merged[0].name]
+        todo = [base for name in inside for base in self.reads[name] if base not in inside]
+        seen: set[int] = set()
+        while todo:
+            name = todo.pop()
+            if name in inside:
+                return True
+            if name not in self.unit or self.unit[name] in seen:
+                continue
+            seen.add(self.unit[name])
+            unit = self.members[self.unit[name]]
+            if self.order[unit[-1].name] > lowest:  # earlier ones cannot depend on `merged`
+                todo += [base for s in unit for base in self.reads[s.name]]
+        return False
 
-def _choices(
-    statement: Fused, groups: dict[int, list[Fused]], group_of: dict[str, int], reads: dict[str, set[str]]
-) -> Iterable[tuple[int, ...]]:
-    """Sets of groups to merge with, best first: all producers, each of them, those that read the same."""
-    mine = group_of[statement.name]
-    producers = sorted({group_of[b] for b in reads[statement.name] if b in group_of} - {mine}, reverse=True)
-    if producers:
-        yield tuple(producers)
-    if len(producers) > 1:
-        yield from ((p,) for p in producers)
-    for other, members in reversed(groups.items()):
-        if other == mine or other in producers:
-            continue
-        shared = set().union(*(reads[m.name] for m in members)) & reads[statement.name]
-        if shared:
-            yield (*producers, other)
-            yield (other,)
-
-
-def _schedule(
-    statements: Sequence[Statement], reads: dict[str, set[str]], group_of: dict[str, int]
-) -> list[int] | None:
-    """Groups and library calls in a runnable order, as near to the program's as may be; None for a cycle."""
-    unit = {s.name: group_of.get(s.name, i) for i, s in enumerate(statements)}
-    needs: dict[int, set[int]] = {}
-    for s in statements:
-        needs.setdefault(unit[s.name], set()).update(unit[b] for b in reads[s.name] if b in unit)
-    for key, required in needs.items():
-        required.discard(key)
-    done: list[int] = []
-    finished: set[int] = set()
-    waiting = sorted(needs)
-    while waiting:
-        ready = next((key for key in waiting if needs[key] <= finished), None)
-        if ready is None:
-            return None
-        waiting.remove(ready)
-        done.append(ready)
-        finished.add(ready)
-    return done
+    def units(self) -> list[Region | Library]:
+        """In an order in which they can run, as near to the program's as may be."""
+        waiting: dict[int, set[int]] = {}
+        for key, members in self.members.items():
+            needed = {self.unit[base] for s in members for base in self.reads[s.name] if base in self.unit}
+            waiting[key] = needed - {key}
+        followers: dict[int, list[int]] = {}
+        for key, needed in waiting.items():
+            for other in needed:
+                followers.setdefault(other, []).append(key)
+        ready = [key for key, needed in waiting.items() if not needed]
+        heapify(ready)
+        found: list[Region | Library] = []
+        while ready:
+            key = heappop(ready)
+            first, fused = self.members[key][0], [s for s in self.members[key] if not isinstance(s, Library)]
+            if isinstance(first, Library):
+                found.append(first)
+            else:
+                space = analyse(fused)
+                assert space is not None
+                found.append(Region(tuple(fused), space))
+            for follower in followers.get(key, ()):
+                waiting[follower].discard(key)
+                if not waiting[follower]:
+                    heappush(ready, follower)
+        assert len(found) == len(self.members)
+        return found

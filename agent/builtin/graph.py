@@ -49,6 +49,7 @@ class Meta(Record):
         return True
 
 
+Structure: TypeAlias = Literal["tensor", "tuple", "list"]
 Kind: TypeAlias = Literal["user", "parameter", "buffer", "constant", "literal"]
 
 
@@ -110,7 +111,7 @@ class Graph(Record):
     nodes: tuple[Node, ...]
     mutations: tuple[Mutation, ...]
     outputs: tuple[str, ...]
-    structure: Literal["tensor", "tuple", "list"]
+    structure: Structure
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 

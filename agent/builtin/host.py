@@ -42,7 +42,7 @@ class Host:
         return text
 
     def start(self) -> None:
-        """Checks of the arguments; named constants for their shapes, and for tensors written in the forward."""
+        """Checks of the arguments; constants for their shapes, and for tensors the forward writes out."""
         for name, value in self.program.graph.fixed.items():
             self.lines.append(f"if {name} != {value}:")
             self.lines.append(f'    raise ValueError("these kernels are built for {name}={value}")')
@@ -68,7 +68,10 @@ class Host:
         if name in self.inputs:
             text = attribute(self.inputs[name].target)
             self.names[name] = text
-            return text
+            if not self.inputs[name].meta.contiguous:
+                self.names[name] = self.fresh(name)
+                self.lines.append(f"{self.names[name]} = {text}.contiguous()")
+            return self.names[name]
         view = self.program.views.get(name)
         if isinstance(view, View) and view.base != name and view.base not in self.inputs and self.whole(view):
             source = self.value(view.base)
@@ -80,10 +83,10 @@ class Host:
         node = self.program.view_nodes[name]
         short = node.op.split(".")[1]
         if short in SAME:
-            source = node.args[0]
-            assert isinstance(source, Ref)
-            if short != "clone" or source.ref not in self.inputs:
-                self.names[name] = self.value(source.ref)
+            original = node.args[0]
+            assert isinstance(original, Ref)
+            if short != "clone" or original.ref not in self.inputs:
+                self.names[name] = self.value(original.ref)
                 return self.names[name]
         text = self.call(node)
         self.names[name] = self.fresh(name)
@@ -124,7 +127,7 @@ class Host:
     def library(self, name: str, node: Node) -> None:
         call = self.call(node)
         self.names[name] = self.fresh(name)
-        contiguous = all(meta.contiguous for meta in node.outputs)
+        contiguous = len(node.outputs) > 1 or node.meta.contiguous
         self.lines.append(f"{self.names[name]} = {call}{'' if contiguous else '.contiguous()'}")
 
     def allocate(self, name: str) -> str:
@@ -174,13 +177,19 @@ def needed_in_python(program: Program) -> set[str]:
     return found
 
 
-def in_place_outputs(
-    planned: Plan, index: int, units: Sequence[Region | Library], program: Program, python: set[str]
-) -> dict[str, str]:
-    """Outputs of unit `index` that may be written over the result of a library call, with that result.
+def fresh_results(units: Sequence[Region | Library]) -> set[str]:
+    """Library results that lie in new memory of their own."""
+    libraries = [u for u in units if isinstance(u, Library) and u.node.op.startswith("aten.")]
+    return {u.name for u in libraries if u.node.op.split(".")[1] in FRESH}
 
-    The result must be fresh memory of the same shape and dtype that no other unit and no torch call reads,
-    and the region must not read it any more once the output is written.
+
+def in_place_outputs(
+    planned: Plan, index: int, fresh: set[str], readers: dict[str, set[int]], program: Program
+) -> dict[str, str]:
+    """Outputs of unit `index` that may be written over a result in `fresh`, with that result.
+
+    It must have the same shape and dtype, no other unit may read it, and the region must not read it any
+    more once the output is written.
     """
     region = planned.region
     if any(isinstance(s, Reduce) and s.op == "pick" for s in region.statements):
@@ -188,20 +197,12 @@ def in_place_outputs(
     last_read: dict[str, int] = {}
     partly: set[str] = set()
     for number, stage in enumerate(planned.stages):
-        for s in (*stage.row, *stage.elements, *stage.reductions):
+        for s in (*stage.row, *stage.in_pass):
             for view in operands(s, program):
                 last_read[view.base] = number
                 if not view.linear or view.numel != region.space.numel:
                     partly.add(view.base)
-    fresh = {u.name for u in units if isinstance(u, Library) and u.node.op.split(".")[-2:][0] in FRESH}
-    shared = {
-        view.base
-        for i, unit in enumerate(units)
-        for s in (unit.statements if isinstance(unit, Region) else (unit,))
-        for view in operands(s, program)
-        if i != index
-    }
-    free = [b for b in last_read if b in fresh and b not in python | shared | partly]
+    free = [b for b in last_read if b in fresh and b not in partly and readers[b] == {index}]
     found: dict[str, str] = {}
     for name in planned.outputs:
         if planned.level(name) != "element":

@@ -22,29 +22,17 @@ from agent.builtin.program import (
 )
 
 SUPPORTED_DTYPES = {"float32", "float64", "int64", "int32", "bool", "uint8", "bfloat16", "float16"}
+ORDERED = {"float32", "float64", "int64", "int32", "bfloat16", "float16"}
 FLOATS = {"float32", "float64", "bfloat16", "float16"}
 INTEGER_FUNCTIONS = {"at_least", "at_most", "maximum", "minimum", "sign", "lowest", "highest", "bitwise_not"}
 
-VIEW_OPS = set(
-    [
-        "view",
-        "_unsafe_view",
-        "reshape",
-        "unsqueeze",
-        "squeeze",
-        "expand",
-        "permute",
-        "transpose",
-        "t",
-        "alias",
-        "detach",
-        "slice",
-        "select",
-        "unfold",
-        "diagonal",
-        "flatten",
-    ]
-)
+NEAR = 4  # stride, in elements, up to which reading every n-th element beats making a copy
+
+_VIEWS = """
+view _unsafe_view reshape unsqueeze squeeze expand permute transpose t alias detach slice select unfold
+diagonal flatten
+"""
+VIEW_OPS = frozenset(_VIEWS.split())
 SAME_OPS = {"clone", "alias", "detach", "lift_fresh_copy", "contiguous", "dropout"}
 FILLS: dict[str, Callable[[Settings], Any]] = {
     "full": lambda s: s["fill_value"],
@@ -273,7 +261,10 @@ class _Lowering:
             dims = (dims,)
         if self.size(source, dims) == 1:
             return False
-        if op in ("any", "all") and self.program.dtypes[source.base] != "bool":
+        dtype = self.program.dtypes[source.base]
+        if (op in ("any", "all")) != (dtype == "bool") and op != "sum":
+            return False
+        if op in ("amax", "amin") and dtype not in ORDERED:
             return False
         self.reduce(node.name, op, source, dims, bool(settings.get("keepdim", False)), node.meta.dtype)
         return True
@@ -300,30 +291,25 @@ class _Lowering:
         divisor = count - (1 if correction is None else correction)
         if count == 1 or divisor <= 0:
             return False
-        name = node.name
-        self.reduce(f"{name}_sum", "sum", source, dims, True, dtype)
-        kept = self.program.shapes[f"{name}_sum"]
-        self.compute(f"{name}_mean", "div", (self.view_of(f"{name}_sum"), Constant(count)), {}, kept, dtype)
-        mean = self.view_of(f"{name}_mean")
-        self.compute(f"{name}_centered", "sub", (source, mean), {}, source.shape, dtype)
-        centered = self.view_of(f"{name}_centered")
-        self.compute(f"{name}_square", "mul", (centered, centered), {}, source.shape, dtype)
-        self.reduce(f"{name}_squares", "sum", self.view_of(f"{name}_square"), dims, True, dtype)
-        self.compute(
-            f"{name}_var", "div", (self.view_of(f"{name}_squares"), Constant(divisor)), {}, kept, dtype
-        )
-        for part in ("var", "mean"):
-            value = self.view_of(f"{name}_{part}")
-            if not keepdim:
-                self.program.views[f"{name}_{part}"] = _reshaped(value, node.meta.shape)
-        self.tuples[name] = Node(
-            name=name,
-            op="tuple",
-            args=(Ref(ref=f"{name}_var"), Ref(ref=f"{name}_mean")),
-            kwargs={},
-            outputs=(),
-        )
-        self.seen[("aten.sub.Tensor", (source, mean), ())] = f"{name}_centered"
+        number = node.name.removeprefix("var_mean")
+        parts = [
+            f"{part}{number}" for part in ("row_sum", "row_mean", "centered", "square", "squares", "variance")
+        ]
+        row_sum, row_mean, centered, square, squares, variance = parts
+        self.reduce(row_sum, "sum", source, dims, True, dtype)
+        kept = self.program.shapes[row_sum]
+        self.compute(row_mean, "div", (self.view_of(row_sum), Constant(count)), {}, kept, dtype)
+        mean = self.view_of(row_mean)
+        self.compute(centered, "sub", (source, mean), {}, source.shape, dtype)
+        self.seen[("aten.sub.Tensor", (source, mean), ())] = centered
+        self.compute(square, "mul", (self.view_of(centered), self.view_of(centered)), {}, source.shape, dtype)
+        self.reduce(squares, "sum", self.view_of(square), dims, True, dtype)
+        self.compute(variance, "div", (self.view_of(squares), Constant(divisor)), {}, kept, dtype)
+        if not keepdim:
+            for part in (variance, row_mean):
+                self.program.views[part] = _reshaped(self.view_of(part), node.meta.shape)
+        both = (Ref(ref=variance), Ref(ref=row_mean))
+        self.tuples[node.name] = Node(name=node.name, op="tuple", args=both, kwargs={}, outputs=())
         return True
 
     def on_max(self, node: Node) -> bool:
@@ -336,6 +322,8 @@ class _Lowering:
         settings = self.settings(node)
         source = self.reducible(settings)
         if source is None or node.op.split(".")[2] not in ("dim", "default"):
+            return False
+        if self.program.dtypes[source.base] not in ORDERED:
             return False
         dim = settings.get("dim")
         if dim is None:
@@ -365,6 +353,8 @@ class _Lowering:
         source = self.reducible(settings)
         dim = settings.get("dim")
         if source is None or dim is None or self.size(source, (dim,)) == 1:
+            return False
+        if self.program.dtypes[source.base] not in ORDERED:
             return False
         self.position(node.name, op, source, dim, bool(settings.get("keepdim", False)))
         return True
@@ -447,9 +437,9 @@ class _Lowering:
 
 
 def _vectorisable(view: View) -> bool:
-    """Whether neighbours along the last axis are neighbours in memory, or all the same element."""
+    """Whether neighbours along the last axis are near each other in memory, or the same element."""
     strides = [stride for size, stride in zip(view.shape, view.strides, strict=True) if size > 1]
-    return not strides or strides[-1] in (0, 1)
+    return not strides or strides[-1] <= NEAR
 
 
 def _reshaped(view: View, shape: tuple[int, ...]) -> View:
@@ -480,4 +470,4 @@ def _frozen(value: Any, alias_of: Callable[[str], object]) -> Any:
         return tuple((k, _frozen(v, alias_of)) for k, v in sorted(value.items()))
     if isinstance(value, tuple):
         return tuple(_frozen(v, alias_of) for v in value)
-    return (type(value).__name__, value)
+    return (type(value).__name__, repr(value))  # 0.0 and -0.0 are two things

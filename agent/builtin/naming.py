@@ -15,7 +15,7 @@ def kernel_name(region: Region) -> str:
     """A name such as softmax_rows or gelu_add."""
     ops = [s.op for s in region.statements]
     words: list[str] = []
-    if any(s.name.endswith("_squares") for s in region.statements):
+    if any(s.name.startswith("squares") for s in region.statements):
         words.append("normalize" if "rsqrt" in ops else "variance")
     if "amax" in ops and "sum" in ops and {"exp", "exp_nonpositive"} & set(ops):
         words.append("logsumexp" if "log" in ops else "softmax")

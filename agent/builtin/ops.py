@@ -84,11 +84,6 @@ def _power(settings: Settings) -> str:
     return known.get(exponent, f"pow_{{t}}({{0}}, {number(exponent, 1)})")
 
 
-def _divide(settings: Settings) -> str:
-    mode = settings.get("rounding_mode")
-    return {"floor": "floor_{t}({0} / {1})", "trunc": "trunc_{t}({0} / {1})"}.get(str(mode), "{0} / {1}")
-
-
 def _gelu(settings: Settings) -> str:
     return "gelu_tanh_{t}({0})" if settings.get("approximate") == "tanh" else "gelu_{t}({0})"
 
@@ -125,10 +120,9 @@ POINTWISE: dict[str, Pointwise] = {
     "sub": _alpha("-"),
     "rsub": Pointwise(("self", "other", "alpha"), "{1} - {0}", 2),
     "mul": _binary("{0} * {1}"),
-    "div": Pointwise(("self", "other", "rounding_mode"), _divide, 2),
+    "div": _binary("{0} / {1}"),
     "pow": Pointwise(("self", "exponent"), _power, 1, cost=4),
     "pow_tensor": _binary("pow_{t}({0}, {1})", cost=30),
-    "remainder": _binary("{0} - {1} * floor_{t}({0} / {1})", cost=4),
     "maximum": _binary("maximum_{t}({0}, {1})"),
     "minimum": _binary("minimum_{t}({0}, {1})"),
     "clamp": Pointwise(("self", "min", "max"), _clamp, 1),
@@ -196,10 +190,9 @@ OVERLOADS = {
     "aten.clamp.Tensor": "clamp_tensor_min",
     "aten.clamp_min.Tensor": "clamp_tensor_min",
     "aten._to_copy.default": "convert",
-    "aten.div.Tensor_mode": "div",
 }
 # Overloads of listed operators that mean something else.
-UNSUPPORTED = {"aten.pow.Scalar", "aten.clamp_max.Tensor", "aten.remainder.Scalar_Tensor"}
+UNSUPPORTED = {"aten.pow.Scalar", "aten.clamp_max.Tensor", "aten.div.Tensor_mode", "aten.div.Scalar_mode"}
 
 REDUCTIONS: dict[str, Reduction] = {
     "sum": Reduction("0", "{a} + {v}", "+"),

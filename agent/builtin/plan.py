@@ -18,9 +18,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent.builtin.fusion import Fused, Level, Region, operands
+from agent.builtin.fusion import Level, Region, operands
 from agent.builtin.ops import POINTWISE
-from agent.builtin.program import Compute, Program, Reduce, View
+from agent.builtin.program import Compute, Fused, Program, Reduce, View
 
 Mode = Literal["flat", "rows", "columns"]
 
@@ -47,6 +47,11 @@ class Stage:
     reductions: tuple[Reduce, ...]
     stores: tuple[str, ...]  # element values written to their output
     keeps: tuple[str, ...]  # element values written to their buffer
+
+    @property
+    def in_pass(self) -> tuple[Fused, ...]:
+        """The statements of the pass."""
+        return (*self.elements, *self.reductions)
 
     @property
     def has_pass(self) -> bool:
@@ -113,6 +118,14 @@ class Plan:
             found.append(step)
             step *= size
         return tuple(reversed(found))
+
+    @property
+    def vector_length(self) -> int:
+        """Iterations of the vector loop with all external values in it."""
+        if self.mode == "columns":
+            return self.sizes[-1]
+        whole = Access("", "", self.full_strides(), 0)
+        return self.nest([whole, *self.accesses.values()], inside=True)[-1].size
 
     def nest(self, accesses: Iterable[Access], inside: bool) -> list[Loop]:
         """The loops over the axes inside (or outside) a row, merged as far as `accesses` allow."""
@@ -185,6 +198,9 @@ def _accesses(region: Region, program: Program) -> dict[tuple[View, Level], Acce
         for view, level in reads(statement, region):
             if view.base in space.levels:
                 continue
+            if not space.axes:
+                found[(view, level)] = Access(view.base, program.dtypes[view.base], (0,), view.offset)
+                continue
             own = iter(space.strides(view, level))
             strides = tuple(
                 0 if level == "scalar" or (level == "row" and space.is_reduced(axis)) else next(own)
@@ -200,6 +216,8 @@ def _axes(
     """Sizes of the axes and which of them lie inside a row."""
     space = region.space
     sizes = tuple(high // low for low, high in space.axes)
+    if not sizes:  # one element
+        return (1,), (True,), "flat"
     if space.reduced:
         inner = tuple(space.is_reduced(axis) for axis in space.axes)
         return sizes, inner, "rows" if inner[-1] else "columns"
@@ -264,7 +282,7 @@ def _stages(
                 if s.name in later
                 and s.name in needed
                 and s.name not in stored
-                and _dear(s.name, by_name, available)
+                and _dear(s.name, by_name, available, set(space.levels))
             ]
         stages.append(
             Stage(
@@ -313,7 +331,7 @@ def _frontier(
     return found
 
 
-def _dear(name: str, by_name: dict[str, Fused], available: set[str]) -> bool:
+def _dear(name: str, by_name: dict[str, Fused], available: set[str], computed: set[str]) -> bool:
     """Whether loading the value again beats computing it again."""
     cost, loads = 0, set()
     for needed in closure([name], by_name, available):
@@ -323,6 +341,6 @@ def _dear(name: str, by_name: dict[str, Fused], available: set[str]) -> bool:
         loads |= {
             o.base
             for o in statement.operands
-            if isinstance(o, View) and o.base not in by_name and any(o.strides)
+            if isinstance(o, View) and o.base not in computed and any(o.strides[-1:])
         }
     return cost >= DEAR or len(loads) > 1

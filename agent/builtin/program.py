@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from agent.builtin.graph import Graph, Meta, Node
 from agent.builtin.ops import Settings
@@ -36,7 +37,7 @@ class Constant:
     value: float | int | bool
 
 
-Operand = View | Constant
+Operand: TypeAlias = View | Constant
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ class Library:
     node: Node
 
 
-Statement = Compute | Reduce | Library
+Fused: TypeAlias = Compute | Reduce
+Statement: TypeAlias = Compute | Reduce | Library
 
 
 @dataclass

@@ -5,8 +5,11 @@ names, drawn from the random generator in the same order.
 """
 
 import ast
+import json
 import re
 from dataclasses import dataclass
+
+from agent.builtin.untraceable import Untraceable
 
 _DROPPED = {"get_inputs", "get_init_inputs"}
 
@@ -43,12 +46,12 @@ def read(source: str, constructor: tuple[str, ...]) -> Reference:
     for base in (*model.bases, *model.keywords):
         wanted |= _names(base)
     definitions, imports = _module_level(source, tree, wanted)
-    forward = methods.get("forward")
-    arguments = "self"
-    if forward is not None:
-        for argument in (*forward.args.args, *forward.args.kwonlyargs):
-            argument.annotation = None
-        arguments = ast.unparse(forward.args)
+    if "forward" not in methods:
+        raise Untraceable("Model inherits its forward")
+    forward = methods["forward"]
+    for argument in (*forward.args.args, *forward.args.kwonlyargs):
+        argument.annotation = None
+    arguments = ast.unparse(forward.args)
     body = re.sub(r"\bModel\b", "ModelNew", "\n\n".join(members))
     return Reference(
         imports=tuple(imports),
@@ -96,7 +99,7 @@ def _checked(source: str, init: ast.FunctionDef, constructor: tuple[str, ...]) -
     shown = ", ".join(constructor)
     check = [
         f"        if {left} != {right}:",
-        f"            raise ValueError({f'these kernels are built for ModelNew({shown})'!r})",
+        f"            raise ValueError({json.dumps(f'these kernels are built for ModelNew({shown})')})",
     ]
     at = first.lineno - start
     if is_docstring:
@@ -156,7 +159,22 @@ def _defines(node: ast.stmt) -> set[str]:
 
 
 def _names(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    """Names a statement reads from outside of it."""
+    found: set[str] = set()
+    for child in ast.iter_child_nodes(node):
+        found |= _names(child)
+    if isinstance(node, ast.Name):
+        found.add(node.id)
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        every = (
+            *node.args.posonlyargs,
+            *node.args.args,
+            *node.args.kwonlyargs,
+            node.args.vararg,
+            node.args.kwarg,
+        )
+        found -= {argument.arg for argument in every if argument is not None}
+    return found
 
 
 def _text(source: str, node: ast.stmt) -> str:

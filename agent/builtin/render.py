@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -16,11 +16,11 @@ from agent.builtin.emit_columns import ColumnEmitter
 from agent.builtin.emit_rows import RowEmitter
 from agent.builtin.fusion import Region, fuse, operands
 from agent.builtin.headers import TEMPLATES, helpers
-from agent.builtin.host import Host, in_place_outputs, needed_in_python
+from agent.builtin.host import Host, fresh_results, in_place_outputs, needed_in_python
 from agent.builtin.naming import comment, description, kernel_name, unique
 from agent.builtin.plan import KEPT_LIMIT, Plan, plan
-from agent.builtin.program import Library, Program
-from agent.builtin.schedule import GRAPH_KNOBS, Schedule
+from agent.builtin.program import Compute, Library, Operand, Program, View
+from agent.builtin.schedule import GRAPH_KNOBS, Schedule, legal
 
 SMALL = 1 << 15  # elements below which a parallel region costs more than it saves
 PREFETCH_LIMIT = 1 << 16  # elements of a row, over all inputs, that are fetched ahead
@@ -72,9 +72,15 @@ class _Rendering:
         self.reference = reference.read(source, program.graph.constructor)
         self.host = Host(program, set(self.reference.names))
         self.python = needed_in_python(program)
+        self.fresh = fresh_results(units) - self.python
         self.used = {knob: schedule.get(knob, values[0]) for knob, values in GRAPH_KNOBS.items()}
         self.entries: dict[Hashable, _Entry] = {}
         self.titles: set[str] = set()
+        self.readers: dict[str, set[int]] = {}  # of each value: the units that read it
+        for index, unit in enumerate(units):
+            for s in unit.statements if isinstance(unit, Region) else (unit,):
+                for view in operands(s, program):
+                    self.readers.setdefault(view.base, set()).add(index)
 
     def run(self) -> Rendered:
         self.host.start()
@@ -91,10 +97,10 @@ class _Rendering:
         outputs = [
             s.name
             for s in region.statements
-            if s.name in self.python or any(r != index for r in self.readers(s.name))
+            if s.name in self.python or self.readers.get(s.name, set()) - {index}
         ]
         planned = plan(region, self.program, outputs)
-        in_place = in_place_outputs(planned, index, self.units, self.program, self.python)
+        in_place = in_place_outputs(planned, index, self.fresh, self.readers, self.program)
         twin = _identity(planned, in_place)
         entry = self.entries.get(twin)
         prefix = entry.prefix if entry else f"k{len(self.entries)}"
@@ -126,15 +132,6 @@ class _Rendering:
         title = unique(kernel_name(planned.region), self.titles)
         return emitter(planned, self.program, knobs, pointers).kernel(title)
 
-    def readers(self, name: str) -> list[int]:
-        """Units that read a value."""
-        return [
-            index
-            for index, unit in enumerate(self.units)
-            for s in (unit.statements if isinstance(unit, Region) else (unit,))
-            if any(v.base == name for v in operands(s, self.program))
-        ]
-
     # The schedule.
 
     def knob(self, name: str, default: str) -> str:
@@ -144,10 +141,10 @@ class _Rendering:
 
     def knobs(self, planned: Plan, prefix: str, in_place: frozenset[str]) -> Knobs:
         """The knobs of a kernel. One that cannot change it is not asked for."""
-        length = planned.row_length if planned.mode == "flat" else planned.sizes[-1]
+        length = planned.vector_length
         block = length
         if length > 128:
-            default = {"flat": "256", "rows": "4096", "columns": "128"}[planned.mode]
+            default = {"flat": "256", "rows": "4096", "columns": _column_block(planned)}[planned.mode]
             block = int(self.knob(f"{prefix}.block", default))
         if planned.mode == "columns":
             block = min(block, 2048, max(KEPT_LIMIT // planned.row_length, 16)) if planned.kept else block
@@ -225,8 +222,15 @@ def _environment(language: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - the output is Python, not HTML
+        autoescape=False,  # the output is Python, not HTML
     )
+
+
+def _column_block(planned: Plan) -> str:
+    """Columns side by side: as many as memory likes to read in one go, if later passes find them cached."""
+    passes = sum(stage.has_pass for stage in planned.stages)
+    most = 1024 if passes == 1 else min(1024, KEPT_LIMIT // planned.row_length, planned.sizes[-1] // 2)
+    return max((v for v in legal("k0.block") if int(v) <= max(most, 64)), key=int)
 
 
 def _prefetchable(planned: Plan) -> bool:
@@ -243,13 +247,25 @@ def _prefetchable(planned: Plan) -> bool:
 
 def _identity(planned: Plan, in_place: dict[str, str]) -> Hashable:
     """What two regions have in common when one kernel serves both."""
-    order = {s.name: f"v{i}" for i, s in enumerate(planned.region.statements)}
+    order = {s.name: i for i, s in enumerate(planned.region.statements)}
     bases = dict.fromkeys(a.base for a in planned.accesses.values())
-    order.update({base: f"x{i}" for i, base in enumerate(bases)})
-    text = repr(planned.region.statements)
-    text = re.sub(r"(?<=')\w+(?=')", lambda m: order.get(m[0], m[0]), text)
+    order.update({base: -1 - i for i, base in enumerate(bases)})
+
+    def anonymous(view: Operand | None) -> Hashable:
+        return replace(view, base=str(order[view.base])) if isinstance(view, View) else view
+
+    statements: list[Hashable] = []
+    for s in planned.region.statements:
+        if isinstance(s, Compute):
+            settings = tuple(sorted((k, repr(v)) for k, v in s.settings.items()))
+            reads = tuple(anonymous(o) for o in s.operands)
+            statements.append((s.op, settings, reads, s.shape, s.dtype, s.compute_dtype))
+        else:
+            statements.append((s.op, anonymous(s.operand), anonymous(s.index), s.dims, s.shape, s.dtype))
+    dtypes = tuple(a.dtype for a in planned.accesses.values())
     outputs = tuple(order[name] for name in planned.outputs)
-    return text, outputs, tuple((order[a], order[b]) for a, b in in_place.items())
+    written = tuple((order[a], order[b]) for a, b in in_place.items())
+    return tuple(statements), dtypes, outputs, written
 
 
 def _headers(body: str) -> list[str]:

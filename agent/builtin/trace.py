@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.export.graph_signature import InputKind, OutputKind
 
 from agent.builtin.decompose import table
-from agent.builtin.graph import Arg, DType, Graph, Input, Kind, Meta, Mutation, Node, Ref
+from agent.builtin.graph import Arg, DType, Graph, Input, Kind, Meta, Mutation, Node, Ref, Structure
 from agent.builtin.untraceable import Untraceable
 
+_PLACEMENT = {"device", "layout", "pin_memory", "memory_format"}  # arguments that change no value
 LARGEST_LITERAL = 1024  # elements of a tensor written in the forward that a candidate may repeat
 
 RANDOM = {"bernoulli", "native_dropout", "rand", "randn", "randint", "randperm", "rand_like", "randn_like"}
@@ -109,7 +110,7 @@ def _convert(
     known = {i.name for i in inputs} | {n.name for n in nodes}
     if not set(outputs) <= known:
         raise Untraceable("forward returns something other than tensors")
-    kinds = {list: "list", tuple: "tuple", None: "tensor"}
+    kinds: dict[Any, Structure] = {list: "list", tuple: "tuple", None: "tensor"}
     structure = kinds.get(exported.call_spec.out_spec.type)
     if structure is None or (structure == "tensor" and len(outputs) != 1):
         raise Untraceable("forward returns neither a tensor nor a flat tuple or list of tensors")
@@ -166,7 +167,7 @@ def _node(node: Any) -> Node:
         name=node.name,
         op=op,
         args=tuple(_arg(a) for a in node.args),
-        kwargs={k: _arg(a) for k, a in node.kwargs.items() if k not in ("device", "layout", "pin_memory")},
+        kwargs={k: _arg(a) for k, a in node.kwargs.items() if k not in _PLACEMENT},
         outputs=tuple(_meta(v) for v in values if v is not None),
     )
 

@@ -39,6 +39,9 @@ def expect(
     exact: torch.Tensor, reference: torch.Tensor, disturbed: list[torch.Tensor], fan_in: float
 ) -> Expected:
     """The budget of one output. `disturbed`: float64 results for inputs moved by eps; `fan_in`: K above."""
+    if reference.is_complex():
+        exact, reference = torch.view_as_real(exact), torch.view_as_real(reference)
+        disturbed = [torch.view_as_real(other) for other in disturbed]
     if not reference.is_floating_point():
         return Expected(exact, reference, torch.zeros(()), 0.0)
     limits = torch.finfo(reference.dtype)
@@ -46,12 +49,13 @@ def expect(
     for other in disturbed:
         spread = torch.maximum(spread, _row_spread(other - exact))
     ulps = max(8.0, 2.0 * fan_in**0.25)
-    return Expected(exact, reference, spread + limits.tiny, ulps * limits.eps)
+    return Expected(exact, reference, spread + limits.smallest_normal * limits.eps, ulps * limits.eps)
 
 
 def _row_spread(error: torch.Tensor) -> torch.Tensor:
     """What a row's errors allow: over the last dimension, of the finite elements only."""
-    error = error if error.dim() else error.reshape(1)
+    if not error.dim():
+        return _row_spread(error.reshape(1)).reshape(())
     if not error.numel():
         return torch.zeros((), dtype=error.dtype)
     spread = _spread(error, error.shape[-1])
@@ -80,9 +84,11 @@ class Comparison:
 def compare(expected: Expected, actual: torch.Tensor) -> Comparison:
     """Compare an output of the right shape and dtype against its budget."""
     exact = expected.exact
+    if actual.is_complex():
+        actual = torch.view_as_real(actual)
     if not expected.reference.is_floating_point():
         bad = (actual != exact.to(actual.dtype)) & (actual != expected.reference)
-        return _where(bad, actual, exact) if bool(bad.any()) else Comparison(0.0, "")
+        return Comparison(math.inf, _where(bad, actual, exact)) if bool(bad.any()) else Comparison(0.0, "")
     value = actual.double()
     error = (value - exact).abs_().div_(expected.tolerance())
     worst = float(error.max()) if error.numel() else 0.0
@@ -96,14 +102,29 @@ def compare(expected: Expected, actual: torch.Tensor) -> Comparison:
     worst = float(error.max())
     if worst <= 1.0:
         return Comparison(worst, "")
-    return Comparison(worst, _where(error > 1.0, actual, exact).detail)
+    return Comparison(worst, _where(error > 1.0, actual, exact))
 
 
-def _where(bad: torch.Tensor, actual: torch.Tensor, exact: torch.Tensor) -> Comparison:
-    count = int(bad.sum())
-    first = tuple(int(i[0]) for i in torch.nonzero(bad.reshape(bad.shape), as_tuple=True))
+def resembles(expected: Expected, actual: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two results for the same inputs, not those of `expected`, may both be right.
+
+    For looking at many calls cheaply: the largest tolerance of the expected call, four times over, is
+    allowed between them. Results that were not computed are further apart.
+    """
+    if not actual.is_floating_point() and not actual.is_complex():
+        return float((actual != other).double().mean()) <= 1e-3
+    if actual.is_complex():
+        actual, other = torch.view_as_real(actual), torch.view_as_real(other)
+    actual, other = actual.double(), other.double()
+    allowed = 4 * (expected.spread.max() + expected.relative * other.abs())
+    fits = ((actual - other).abs_() <= allowed) | (actual == other) | ~torch.isfinite(other)
+    return bool(fits.all())
+
+
+def _where(bad: torch.Tensor, actual: torch.Tensor, exact: torch.Tensor) -> str:
+    first = tuple(int(i[0]) for i in torch.nonzero(bad, as_tuple=True)) if bad.dim() else ()
     got, wanted = actual[first].item(), exact[first].item()
-    index = list(first)
-    return Comparison(
-        math.inf, f"{count} of {bad.numel()} elements differ, first at {index}: {got:.6g}, not {wanted:.6g}"
+    return (
+        f"{int(bad.sum())} of {bad.numel()} elements differ, "
+        f"first at {list(first)}: {got:.6g}, not {wanted:.6g}"
     )

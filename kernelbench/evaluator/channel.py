@@ -6,7 +6,7 @@ descriptors of `layout`; never pickle, never more than `MAX_BYTES`.
 
 import array
 import json
-import select
+import selectors
 import socket
 import struct
 import time
@@ -25,9 +25,19 @@ class ChannelTimeout(Exception):  # noqa: N818 - a state
     """Nothing arrived in time."""
 
 
+def readable(fd: int, timeout_s: float) -> bool:
+    """Whether there is something to read, or an end, within the time; unlike select, for any descriptor."""
+    poll = selectors.PollSelector()
+    poll.register(fd, selectors.EVENT_READ)
+    return bool(poll.select(max(0.0, timeout_s)))
+
+
 class Channel:
-    def __init__(self, sock: socket.socket) -> None:
+    """`takes_fds`: whether descriptors are accepted; the judge takes none from a worker."""
+
+    def __init__(self, sock: socket.socket, takes_fds: bool = True) -> None:
         self.sock = sock
+        self.takes_fds = takes_fds
 
     def send(self, payload: bytes, fds: Sequence[int] = ()) -> None:
         data = _LENGTH.pack(len(payload)) + payload
@@ -38,7 +48,7 @@ class Channel:
                 data = data[sent:]
             if data:
                 self.sock.sendall(data)
-        except (BrokenPipeError, ConnectionResetError) as error:
+        except OSError as error:
             raise ChannelClosed from error
 
     def receive(self, timeout_s: float | None = None) -> tuple[bytes, list[int]]:
@@ -60,11 +70,12 @@ class Channel:
         while len(parts) < count:
             if deadline is not None:
                 left = deadline - time.monotonic()
-                if left <= 0 or not select.select([self.sock], [], [], left)[0]:
+                if left <= 0 or not readable(self.sock.fileno(), left):
                     raise ChannelTimeout
+            space = socket.CMSG_SPACE(16 * 4) if self.takes_fds else 0
             try:
-                data, ancillary, _, _ = self.sock.recvmsg(count - len(parts), socket.CMSG_SPACE(16 * 4))
-            except ConnectionResetError as error:
+                data, ancillary, _, _ = self.sock.recvmsg(count - len(parts), space)
+            except OSError as error:
                 raise ChannelClosed from error
             for level, kind, content in ancillary:
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):

@@ -5,6 +5,7 @@ the same layout: the tensor inputs of one call, one after the other. The judge n
 only the functions that make or read tensors do.
 """
 
+import fcntl
 import mmap
 import os
 import struct
@@ -25,6 +26,7 @@ _CODES = {name: code for code, name in enumerate(DTYPES)}
 _NAMES = tuple(DTYPES)
 MAX_DIMS = 8
 _ALIGNMENT = 4096
+_F_SEAL_FUTURE_WRITE = 0x10
 _DESCRIPTOR = struct.Struct(f"<BB6xQ{MAX_DIMS}q{MAX_DIMS}q")
 _HEADER = struct.Struct("<HH")
 
@@ -39,6 +41,9 @@ class TensorLayout:
 
     @classmethod
     def of(cls, tensor: "torch.Tensor") -> "TensorLayout":
+        """The tensor's own layout; a dense one where its elements share memory (expanded tensors)."""
+        if 0 in tensor.stride():
+            tensor = tensor.contiguous()
         return cls(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), tuple(tensor.stride()))
 
     @classmethod
@@ -63,6 +68,16 @@ class TensorLayout:
         return (last + 1) * self.itemsize
 
     @property
+    def contiguous(self) -> bool:
+        """Whether the elements lie one after the other, in order."""
+        expected = 1
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if size != 1 and stride != expected:
+                return False
+            expected *= size
+        return True
+
+    @property
     def element_bytes(self) -> int:
         """Bytes of the distinct values, without gaps or broadcasting."""
         count = 1
@@ -83,18 +98,29 @@ class TensorLayout:
 
 
 class Arena:
-    """Shared memory of `size` bytes behind a descriptor that can be passed to other processes."""
+    """Memory of `size` bytes behind a descriptor that can be passed to other processes.
 
-    def __init__(self, fd: int, size: int) -> None:
+    Mapped `private`, it shows what the others write and keeps its own writes to itself.
+    """
+
+    def __init__(self, fd: int, size: int, private: bool = False) -> None:
         self.fd = fd
         self.size = size
-        self.memory = mmap.mmap(fd, max(size, mmap.PAGESIZE))
+        self.memory = mmap.mmap(
+            fd, max(size, mmap.PAGESIZE), mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
+        )
 
     @classmethod
     def create(cls, name: str, size: int) -> "Arena":
-        fd = os.memfd_create(name, os.MFD_CLOEXEC)
+        """Of fixed size: nobody can shrink it under those who have mapped it."""
+        fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, max(size, mmap.PAGESIZE))
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         return cls(fd, size)
+
+    def seal(self) -> None:
+        """Whoever has not mapped it shared by now can no longer write to it."""
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _F_SEAL_FUTURE_WRITE)
 
     def close(self) -> None:
         os.close(self.fd)

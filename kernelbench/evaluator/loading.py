@@ -2,7 +2,7 @@
 
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,24 +32,31 @@ def to_lane(value: Any, dtype: torch.dtype) -> Any:
     return value
 
 
-def load_weights(model: nn.Module, state: Mapping[str, torch.Tensor]) -> str:
-    """Give `model` the reference's weights; says how they were matched.
+def load_weights(model: nn.Module, state: Mapping[str, torch.Tensor], parameters: Collection[str]) -> str:
+    """Give `model` the reference's weights; says how they were matched. `parameters`: which of them must be.
 
-    "name": every tensor by its name. "shape": the rest in the order of definition, by equal shape.
-    "replay": something was left over (fused or split parameters), so the model keeps what its
-    constructor drew from the seed that the reference's constructor drew from.
+    "name": every one by its name. "shape": the rest in the order of definition, by equal shape.
+    "replay": a parameter was left over (fused or split ones), so the model keeps what its constructor
+    drew from the seed that the reference's constructor drew from. "missing": the model has not even
+    room for what was left over. Buffers that find no match are left: in train mode the running
+    statistics of a norm change nothing.
     """
     with torch.no_grad():
         own = model.state_dict(keep_vars=False)
-        rest = [(name, value) for name, value in state.items() if _shape(own.get(name)) != value.shape]
+        rest = [name for name, value in state.items() if _shape(own.get(name)) != value.shape]
         free = [name for name in own if _shape(state.get(name)) != own[name].shape]
         matches = {name: name for name in own if name not in free}
-        for name, value in rest:
-            equal = next((n for n in free if own[n].shape == value.shape), None)
-            if equal is None:
-                return "replay"
-            free.remove(equal)
-            matches[equal] = name
+        left = []
+        for name in rest:
+            equal = next((n for n in free if own[n].shape == state[name].shape), None)
+            if equal is not None:
+                free.remove(equal)
+                matches[equal] = name
+            elif name in parameters:
+                left.append(name)
+        if left:
+            room = sum(own[name].numel() for name in free)
+            return "replay" if room >= sum(state[name].numel() for name in left) else "missing"
         for target, origin in matches.items():
             own[target].copy_(state[origin])
     return "shape" if rest else "name"

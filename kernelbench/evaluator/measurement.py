@@ -1,22 +1,29 @@
-"""How fast is the candidate? Alternating blocks on the judge's clock, some of them verified."""
+"""How fast is the candidate? Alternating blocks on the judge's clock, every one of them looked at."""
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
+from kernelbench.errors import InfrastructureError
 from kernelbench.evaluator.process import Worker
-from kernelbench.evaluator.session import Refused, TaskSession
+from kernelbench.evaluator.session import Block, CallFailed, Refused, TaskSession
 from kernelbench.evaluator.timing import BlockPair, Rounds
 from kernelbench.evaluator.verification import describe
 from kernelbench.records import Verdict
 
+_SLOW = 4.0  # times eager
+_CHECKED_FAMILIES = ("task", "zero_centred", "heavy_tailed")
+
 
 def measure(session: TaskSession, workers: Mapping[str, Worker], rounds: int) -> Rounds:
-    """Time all `workers` ("candidate" and baselines) side by side, round by round.
+    """Time all `workers` ("candidate", "eager" and other baselines) side by side, round by round.
 
     Within a round every worker gets the same never-seen inputs: N calls each in one order, then 2N
-    calls each in the reverse order. Raises Refused when an output of a timed call of the candidate is
-    not what it must be, or a call fails.
+    calls each in the reverse order. The inputs of a phase come to be when all workers stand still.
+    After each phase a part of one output is held against eager's; in some rounds, chosen in secret,
+    one call is held against float64 too. Raises Refused when the candidate fails or its outputs are
+    not what they must be, InfrastructureError when a baseline fails.
     """
     protocol, calls = session.protocol, session.calls
     chosen = secrets.SystemRandom()
@@ -27,34 +34,68 @@ def measure(session: TaskSession, workers: Mapping[str, Worker], rounds: int) ->
     pairs: dict[str, list[BlockPair]] = {name: [] for name in workers}
     started = time.monotonic()
     names = list(workers)
+    pilot = _phase(session, workers, names, [chosen.randrange(session.slots)], check=False)
+    slowdown = pilot["candidate"].seconds / pilot["eager"].seconds
+    if slowdown > _SLOW:  # a few long calls say as much as many
+        calls, rounds = max(1, int(calls / slowdown)), min(rounds, protocol.min_rounds)
     for number in range(rounds):
-        session.fill(range(3 * calls))
+        slots = chosen.sample(range(session.slots), 3 * calls)
         check_long = secrets.randbelow(2) == 1
-        short = {}
+        check = number in verified
+        short = _phase(session, workers, names, slots[2 * calls :], check and not check_long)
+        long = _phase(session, workers, names[::-1], slots[: 2 * calls], check and check_long)
         for name in names:
-            check = number in verified and name == "candidate" and not check_long
-            short[name] = _block(session, workers[name], range(2 * calls, 3 * calls), check)
-        for name in reversed(names):
-            check = number in verified and name == "candidate" and check_long
-            long = _block(session, workers[name], range(2 * calls), check)
-            pairs[name].append(BlockPair(calls, short[name], long))
+            pairs[name].append(BlockPair(calls, short[name].seconds, long[name].seconds))
         names.append(names.pop(0))
         if time.monotonic() - started > protocol.timing_s and number + 1 >= protocol.min_rounds:
             break
     return Rounds(pairs)
 
 
-def _block(session: TaskSession, worker: Worker, slots: range, check: bool) -> float:
-    """Seconds of a block; with `check`, one call chosen in secret is verified afterwards."""
-    seeds = session.call_seeds(len(slots))
-    position = secrets.randbelow(len(slots))
-    fingerprint = session.fingerprint(slots[position]) if check else None
-    block = session.run(worker, list(slots), seeds)
+def _phase(
+    session: TaskSession,
+    workers: Mapping[str, Worker],
+    order: Sequence[str],
+    slots: Sequence[int],
+    check: bool,
+) -> dict[str, Block]:
+    """Every worker's block on the same fresh inputs; with `check`, one call is verified against float64."""
+    for name in order:
+        with _blamed(session, name):
+            session.prepare(workers[name])
+    session.fill(slots)
+    secret = secrets.randbelow(len(slots))
     if check:
-        if session.fingerprint(slots[position]) != fingerprint:
-            raise Refused(Verdict.cheating, "a timed call changed its inputs, calls before did not")
-        session.expect(slots[position], seeds[position])
-        result = session.compare(worker, block.outputs[position])
-        if not result.within_budget:
+        session.fill([slots[secret]], secrets.choice(_CHECKED_FAMILIES))
+    seeds = session.call_seeds(len(slots))
+    blocks: dict[str, Block] = {}
+    for name in order:
+        with _blamed(session, name):
+            blocks[name] = session.run(workers[name], slots, seeds)
+    candidate, block = workers["candidate"], blocks["candidate"]
+    if check:
+        session.check_inputs(candidate)
+        expected = session.expect(slots[secret], seeds[secret])
+        result = session.compare(candidate, block, secret)
+        if expected["usable"] and not result.within_budget:
             raise Refused(Verdict.cheating, f"right when verified, wrong when timed: {describe(result)}")
-    return block.seconds
+    if not session.resembles(candidate, block, workers["eager"], blocks["eager"]):
+        raise Refused(
+            Verdict.cheating, "right when verified; when timed, its outputs are not those of the reference"
+        )
+    return blocks
+
+
+@contextmanager
+def _blamed(session: TaskSession, name: str) -> Iterator[None]:
+    """A call that fails is the candidate's verdict, unless the worker is a baseline."""
+    try:
+        yield
+    except CallFailed as failure:
+        if name == "candidate":
+            raise
+        session.drop_baseline(name, failure.reason)
+        raise InfrastructureError(
+            f"the baseline {name} failed while it was timed: {failure.reason}",
+            "evaluate the candidate once more",
+        ) from None

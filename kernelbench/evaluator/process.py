@@ -1,10 +1,9 @@
 """The judge's hold on its workers: start, talk with deadlines, freeze, read their memory, kill."""
 
 import contextlib
-import ctypes
+import json
 import os
-import select
-import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -15,10 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from kernelbench.errors import InfrastructureError
+from kernelbench.errors import InfrastructureError, MissingPrerequisite
 from kernelbench.evaluator import sandbox
-from kernelbench.evaluator.channel import Channel, ChannelClosed, ChannelTimeout
+from kernelbench.evaluator.channel import Channel, ChannelClosed, ChannelTimeout, readable
 from kernelbench.evaluator.protocol import Limits
+from kernelbench.records import Layer
 
 _LOOK_EVERY_S = 0.25  # at the number of processes of a tree that is being waited for
 _KEPT_OUTPUT = 8192
@@ -46,7 +46,7 @@ class Worker:
         self._tail = bytearray()
         self._drain = threading.Thread(target=self._keep_tail, args=(stderr_fd,), daemon=True)
         self._drain.start()
-        if not select.select([status_fd], [], [], 30)[0]:
+        if not readable(status_fd, 30):
             raise InfrastructureError("a worker did not start within 30 s", "is the machine out of memory?")
         first = os.read(status_fd, 32)
         if not first:
@@ -77,6 +77,8 @@ class Worker:
 
     def request(self, message: dict[str, Any], timeout_s: float, fds: Sequence[int] = ()) -> bytes:
         """Send `message` and return the answer. Raises WorkerDied or WorkerTimeout; then the tree is gone."""
+        if not self.alive:
+            raise WorkerDied("it had ended before")
         try:
             self.channel.send_json(message, fds)
             return self._wait(timeout_s)
@@ -88,11 +90,26 @@ class Worker:
             self.close()
             raise WorkerTimeout(f"no answer to '{message['do']}' within {timeout_s:g} s") from None
 
+    def ask(self, message: dict[str, Any], timeout_s: float, fds: Sequence[int] = ()) -> dict[str, Any]:
+        """`request` for an answer that is a JSON object. Raises WorkerDied too when it is not one."""
+        answer = self.request(message, timeout_s, fds)
+        try:
+            found = json.loads(answer)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            self.close()
+            raise WorkerDied(f"its answer to '{message['do']}' was not one that a worker gives")
+        return found
+
     def _wait(self, timeout_s: float) -> bytes:
         deadline = time.monotonic() + timeout_s
-        while not select.select([self.channel.sock], [], [], _LOOK_EVERY_S)[0]:
+        sock = self.channel.sock.fileno()
+        while not readable(sock, min(_LOOK_EVERY_S, timeout_s)):
             if time.monotonic() > deadline:
                 raise ChannelTimeout
+            if readable(self._status_fd, 0) and not readable(sock, 0):
+                raise ChannelClosed  # it ended, but something it started holds the socket
             if len(sandbox.tree(self.init_pid)) > self.limits.processes:
                 self.close()
                 raise WorkerDied(f"more than {self.limits.processes} processes")
@@ -107,27 +124,34 @@ class Worker:
         if self.alive:
             sandbox.thaw(self.init_pid)
 
-    def read(self, address: int, count: int, into: memoryview) -> None:
-        """Copy `count` bytes at `address` of the worker's memory. Raises WorkerDied when they cannot be read.
+    def read(self, address: int, into: memoryview) -> None:
+        """Fill `into` from `address` of the worker's memory. Raises WorkerDied when there is no such memory.
 
         To be called while the worker is frozen: then nothing in it can change what is read.
         """
-        libc = ctypes.CDLL(None, use_errno=True)
-        done = 0
-        target = ctypes.addressof(ctypes.c_char.from_buffer(into))
-        while done < count:
-            local = (ctypes.c_size_t * 2)(target + done, count - done)
-            remote = (ctypes.c_size_t * 2)(address + done, count - done)
-            libc.process_vm_readv.restype = ctypes.c_ssize_t
-            got = libc.process_vm_readv(self.pid, local, 1, remote, 1, 0)
-            if got <= 0:
-                raise WorkerDied(f"its output memory cannot be read: {os.strerror(ctypes.get_errno())}")
-            done += got
+        error = sandbox.read_memory(self.pid, address, into)
+        if error is not None:
+            raise WorkerDied(f"its output memory cannot be read: {error}")
+
+    def wrote_to(self, name: str) -> bool:
+        """Whether the worker changed its private mapping of shared memory `name`: it has own pages then."""
+        try:
+            text = Path(f"/proc/{self.pid}/smaps").read_text()
+        except OSError:
+            raise WorkerDied(self._how_it_ended()) from None
+        inside = False
+        for line in text.splitlines():
+            first = line.split(" ", 1)[0]
+            if "-" in first:
+                inside = f"/memfd:{name}" in line
+            elif inside and first == "Anonymous:" and line.split()[1] != "0":
+                return True
+        return False
 
     def _how_it_ended(self) -> str:
         status = self._rest
         with contextlib.suppress(OSError):
-            if not status and select.select([self._status_fd], [], [], 5)[0]:
+            if not status and readable(self._status_fd, 5):
                 status = os.read(self._status_fd, 32)
         if not status.strip():
             return "it was killed"
@@ -152,12 +176,12 @@ class Worker:
         if not self.alive:
             return
         self.alive = False
-        if not select.select([self._pidfd], [], [], 0)[0]:  # else its pid may be another process's by now
+        if not readable(self._pidfd, 0):  # else its pid may be another process's by now
             sandbox.kill(self.init_pid)
         os.close(self._pidfd)
         self.channel.close()
         os.close(self._status_fd)
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        remove(self.scratch)
 
     def __enter__(self) -> Self:
         return self
@@ -166,9 +190,13 @@ class Worker:
         self.close()
 
 
-def _signal_name(number: int) -> str:
-    import signal
+def remove(folder: Path) -> None:
+    """Delete a folder that a candidate filled as it liked: deep, wide, unreadable."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(["rm", "-rf", "--", str(folder)], stderr=subprocess.DEVNULL, timeout=60, check=False)
 
+
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -192,7 +220,6 @@ class WorkerPool:
             "OMP_NUM_THREADS": str(threads),
             "OMP_PROC_BIND": "close",
             "OPENBLAS_NUM_THREADS": "1",
-            "KERNELWRIGHT_CACHE": str(cache / "build"),
             "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "HOME": str(self._base),
@@ -200,9 +227,16 @@ class WorkerPool:
             "PYTHONDONTWRITEBYTECODE": "1",
             "TRITON_INTERPRET": "1",
         }
+        self.no_uid = sandbox.why_no_distinct_uid([cache, self._base])
+        if not sandbox.can_read_memory_of(None):
+            raise MissingPrerequisite(
+                "this machine does not let a process read its child's memory",
+                "set kernel.yama.ptrace_scope to 1 or less, or let the container use process_vm_readv",
+            )
         build = cache / "build"
         build.mkdir(exist_ok=True)
-        sandbox.give(build, "builder")
+        if (owner := self._uid("builder")) is not None:
+            os.chown(build, owner, owner)
         command = [sys.executable, "-m", "kernelbench.evaluator.zygote", str(theirs.fileno())]
         self._zygote = subprocess.Popen(
             command, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, cwd=self._base
@@ -211,18 +245,30 @@ class WorkerPool:
         self._channel = Channel(ours)
         self._ready = False
 
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers of the fence around this pool's workers."""
+        return sandbox.layers(self.no_uid)
+
+    def _uid(self, role: str) -> int | None:
+        return sandbox.uid_of(role) if self.no_uid is None else None
+
     def start(self, role: str, entry: str) -> Worker:
         """A new worker that runs `entry` ("module:function") behind the fence of its `role`."""
         if not self._ready:
             self._await_zygote()
         scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self._base))
-        sandbox.give(scratch, role)
+        uid = self._uid(role)
+        if uid is not None:
+            os.chown(scratch, uid, uid)
         ours, theirs = socket.socketpair()
         stderr_r, stderr_w = os.pipe()
         status_r, status_w = os.pipe()
         fence = sandbox.Fence(
             role=role,
             scratch=str(scratch),
+            uid=uid,
+            # What a candidate's builder wrote is never loaded where the expected outputs are.
+            cache=str(self.cache / ("trusted" if role in sandbox.TRUSTED else "build")),
             memory_bytes=self.limits.memory_bytes * (4 if role == "oracle" else 1),
             file_bytes=self.limits.file_bytes,
             processes=self.limits.processes,
@@ -236,7 +282,7 @@ class WorkerPool:
             theirs.close()
             os.close(stderr_w)
             os.close(status_w)
-        worker = Worker(Channel(ours), stderr_r, status_r, scratch, self.limits)
+        worker = Worker(Channel(ours, takes_fds=False), stderr_r, status_r, scratch, self.limits)
         self._workers = [w for w in self._workers if w.alive] + [worker]
         return worker
 
@@ -253,9 +299,12 @@ class WorkerPool:
         for worker in self._workers:
             worker.close()
         self._channel.close()
-        self._zygote.kill()
-        self._zygote.wait()
-        shutil.rmtree(self._base, ignore_errors=True)
+        try:
+            self._zygote.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._zygote.kill()
+            self._zygote.wait()
+        remove(self._base)
 
     def __enter__(self) -> Self:
         return self

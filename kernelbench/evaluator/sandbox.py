@@ -3,7 +3,8 @@
 A layer that this machine denies is left out and reported, never assumed. What remains possible with
 all layers on: reading any file that is readable for everybody (the reference among them), writing
 where everybody may write, and using the CPU time of the machine until a limit ends it. Mount
-namespaces, Landlock and seccomp, which close these, are not applied yet.
+namespaces, Landlock and seccomp, which close these, are not applied yet. Without another user id a
+worker can also write to what the judge's user owns, the build cache among it.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ from kernelbench.records import Layer
 _CLONE_NEWUSER, _CLONE_NEWPID = 0x10000000, 0x20000000
 _CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
 _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG = 38, 36, 1
+_PR_CAPBSET_DROP, _PR_SET_DUMPABLE = 24, 4
 _UIDS = {"builder": 64001, "candidate": 64002}
+TRUSTED = ("oracle", "baseline")  # they run the user's own task
 
 _NAMESPACES = {
     "pid_namespace": (_CLONE_NEWPID, "killing the first process kills every descendant, however it forked"),
@@ -43,6 +46,8 @@ class Fence:
 
     role: str  # oracle, builder, baseline, candidate
     scratch: str  # its working and temporary folder
+    uid: int | None  # another user id than the judge's, where it can be had
+    cache: str  # KERNELWRIGHT_CACHE: the role's build cache
     memory_bytes: int
     file_bytes: int
     processes: int
@@ -79,20 +84,73 @@ def die_with_parent() -> None:
     _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def distinct_uid(role: str) -> int | None:
-    """The user id that `role` runs under, or None where it stays the judge's own."""
-    if os.getuid() != 0 or role not in _UIDS or not _readable_for_all():
-        return None
-    return _UIDS[role]
+def why_no_distinct_uid(folders: Sequence[Path]) -> str | None:
+    """Why workers cannot have user ids of their own; None where they can.
 
-
-def _readable_for_all() -> bool:
-    """Whether another user can read the interpreter, its packages and this package."""
-    for start in {Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parent}:
-        for folder in (start, *start.parents):
+    Another user must be able to enter `folders`, the interpreter and its packages, and the judge must
+    be able to read the memory of such a user's process, which a container may deny even to root.
+    """
+    if os.getuid() != 0:
+        return "only root can give workers another user id; they share the judge's"
+    for start in {Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parent, *folders}:
+        for folder in (start, *start.resolve().parents):
             if not folder.stat().st_mode & stat.S_IXOTH:
-                return False
-    return True
+                return f"{start} lies in a folder that other users cannot enter: {folder}"
+    return (
+        None if can_read_memory_of(_UIDS["candidate"]) else "their memory could not be read (CAP_SYS_PTRACE)"
+    )
+
+
+def can_read_memory_of(uid: int | None) -> bool:
+    """Whether this process may read the memory of a child that runs as `uid` (None: as itself)."""
+    content = ctypes.create_string_buffer(b"here")
+    ready_r, ready_w = os.pipe()
+    child = os.fork()
+    if child == 0:
+        if uid is not None:
+            os.setresuid(uid, uid, uid)
+        os.write(ready_w, b"x")
+        time.sleep(60)
+        os._exit(0)
+    try:
+        os.read(ready_r, 1)
+        into = bytearray(4)
+        return read_memory(child, ctypes.addressof(content), memoryview(into)) is None and into == b"here"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(ready_r)
+        os.close(ready_w)
+
+
+def read_memory(pid: int, address: int, into: memoryview) -> str | None:
+    """Fill `into` from another process's memory; what went wrong, or None."""
+    libc = _libc()
+    libc.process_vm_readv.restype = ctypes.c_ssize_t
+    done, count = 0, len(into)
+    target = ctypes.addressof(ctypes.c_char.from_buffer(into))
+    while done < count:
+        local = (ctypes.c_size_t * 2)(target + done, count - done)
+        remote = (ctypes.c_size_t * 2)(address + done, count - done)
+        got = libc.process_vm_readv(pid, local, 1, remote, 1, 0)
+        if got <= 0:
+            return os.strerror(ctypes.get_errno())
+        done += got
+    return None
+
+
+def hide_memory() -> None:
+    """Make this process's memory unreadable for others of its user. For the oracle."""
+    _libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def drop_capabilities() -> None:
+    """Give up what root may do beyond its own files; exec does not bring it back."""
+    libc = _libc()
+    for capability in range(64):
+        libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    libc.capset(header, (ctypes.c_uint32 * 6)())
 
 
 def apply(fence: Fence) -> None:
@@ -103,7 +161,7 @@ def apply(fence: Fence) -> None:
         resource.RLIMIT_DATA: fence.memory_bytes,
         resource.RLIMIT_NOFILE: 1024,
     }
-    uid = distinct_uid(fence.role)
+    uid = fence.uid
     if uid is not None:
         limits[resource.RLIMIT_NPROC] = fence.processes
     for kind, value in limits.items():
@@ -112,31 +170,32 @@ def apply(fence: Fence) -> None:
         resource.setrlimit(kind, (value, value))
     os.chdir(fence.scratch)
     os.environ.update(HOME=fence.scratch, TMPDIR=fence.scratch, TRITON_CACHE_DIR=f"{fence.scratch}/triton")
+    os.environ["KERNELWRIGHT_CACHE"] = fence.cache
     if uid is not None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
+    elif fence.role not in TRUSTED:
+        drop_capabilities()
     _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    if fence.role == "oracle":
+        hide_memory()
 
 
-def give(path: Path, role: str) -> None:
-    """Make `path` the property of the user that `role` runs under."""
-    uid = distinct_uid(role)
-    if uid is not None:
-        os.chown(path, uid, uid)
+def uid_of(role: str) -> int | None:
+    """The user id a role runs under where distinct ids can be had; None for the judge's own."""
+    return _UIDS.get(role)
 
 
-def layers() -> tuple[Layer, ...]:
+def layers(no_uid: str | None) -> tuple[Layer, ...]:
     """Each layer as it is on this machine, found by trying it in a child process."""
     found = [_probe_namespace(name, flag, why) for name, (flag, why) in _NAMESPACES.items()]
-    if os.getuid() != 0:
-        uid_why = "only root can give workers another user id; they share the judge's"
-    elif not _readable_for_all():
-        uid_why = f"{sys.prefix} or this package lies in a folder that other users cannot enter"
-    else:
-        uid_why = "builder and candidate run as other users than the judge and the build cache's owner"
-    found.append(Layer(name="distinct_uid", on=distinct_uid("candidate") is not None, why=uid_why))
+    uid_why = no_uid or "builder and candidate run as other users than the judge and each other"
+    found.append(Layer(name="distinct_uid", on=no_uid is None, why=uid_why))
     found.append(Layer(name="no_new_privs", on=True, why="set-uid programs give nothing"))
+    found.append(
+        Layer(name="no_capabilities", on=True, why="a builder or candidate of root has none of its powers")
+    )
     found.append(
         Layer(name="rlimits", on=True, why="memory, file size, descriptors; processes are counted too")
     )
@@ -190,10 +249,22 @@ def thaw(root: int) -> None:
 
 
 def kill(root: int) -> None:
-    """End the tree. With a PID namespace the first signal does it; without, stop first, then kill."""
+    """End the tree: stop it so that it cannot grow, then kill it, descendants first."""
     freeze(root, timeout_s=0.5)
     for pid in reversed(tree(root)):
         _signal(pid, signal.SIGKILL)
+
+
+def kill_descendants() -> None:
+    """End everything below this process, however often it forks. For processes outside a PID namespace:
+    within one, /proc may still show the pids of the other side."""
+    me = os.getpid()
+    while len(pids := tree(me)) > 1:
+        for pid in pids[1:]:
+            _signal(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
 
 
 def _states(pid: int) -> Iterator[str]:

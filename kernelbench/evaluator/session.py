@@ -1,6 +1,7 @@
 """One task under evaluation: its oracle, its inputs in shared memory, its baselines."""
 
 import ctypes
+import fcntl
 import json
 import os
 import secrets
@@ -9,15 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-import xxhash
-
 from kernelbench.errors import InfrastructureError, TaskError
 from kernelbench.evaluator.layout import Arena, OutputDescriptor, SlotLayout, TensorLayout, unpack_outputs
 from kernelbench.evaluator.process import Worker, WorkerDied, WorkerPool, WorkerTimeout
 from kernelbench.evaluator.protocol import Limits, Protocol
 from kernelbench.records import Target, Task, Verdict
 
-_BASELINE_MODES = ("eager", "compile")
+_PART_BYTES = 1 << 18  # of an output that is looked at after every timed block
 
 
 class Refused(Exception):  # noqa: N818 - the outcome, not an error
@@ -27,6 +26,10 @@ class Refused(Exception):  # noqa: N818 - the outcome, not an error
         super().__init__(reason)
         self.verdict = verdict
         self.reason = reason
+
+
+class CallFailed(Refused):
+    """A worker failed in a block: the candidate, whose verdict it is, or a baseline."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,19 @@ class TaskSession:
         self.vary_weights = vary_weights
         self.kernel_s = 0.0
         self.compile_s: float | None = None
-        self._baselines: dict[str, Worker] = {}
-        self._setup_fd = os.memfd_create("setup")
+        self._baselines: dict[str, Worker | None] = {}
+        self.failed_baselines: dict[str, str] = {}  # mode -> why
+        self._setup_fd = os.memfd_create("setup", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self._arenas: list[Arena] = []
         self._oracle = pool.start("oracle", "kernelbench.evaluator.oracle:serve")
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        limits, task = self.limits, self.task
         # The oracle closes its copy of the setup after writing; workers read it through ours.
         described = self._ask(
             "load",
@@ -77,8 +90,10 @@ class TaskSession:
             source=task.source,
             lane=str(task.precision),
             seed=secrets.randbits(48),
-            vary_weights=vary_weights,
+            vary_weights=self.vary_weights,
         )
+        seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+        fcntl.fcntl(self._setup_fd, fcntl.F_ADD_SEALS, seals)  # no worker can change what the next one loads
         self.inputs = SlotLayout(tuple(TensorLayout.from_json(t) for t in described["inputs"]))
         self.outputs = tuple(TensorLayout.from_json(t) for t in described["outputs"])
         self.random: bool = described["random"]
@@ -91,7 +106,8 @@ class TaskSession:
         self.slots = 3 * self.calls
         self._arena = Arena.create("inputs", self.inputs.slot_bytes * self.slots)
         self._readback = Arena.create("readback", 4 * self.output_bytes + (1 << 20))
-        self._flush = ctypes.create_string_buffer(2 * target.fingerprint.last_level_cache_bytes)
+        self._arenas += [self._arena, self._readback]
+        self._flush = ctypes.create_string_buffer(2 * self.target.fingerprint.last_level_cache_bytes)
         self._ask(
             "attach",
             [self._arena.fd, self._readback.fd],
@@ -99,6 +115,12 @@ class TaskSession:
             slots=self.slots,
             readback_bytes=self._readback.size,
         )
+        self._arena.seal()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the oracle is there; without it nothing can be evaluated any more."""
+        return self._oracle.alive
 
     def _calls_per_block(self) -> int:
         protocol = self.protocol
@@ -148,12 +170,6 @@ class TaskSession:
         """Seeds for the calls of a block: none unless the reference draws random numbers itself."""
         return [secrets.randbits(31) if self.random else None for _ in range(count)]
 
-    def fingerprint(self, slot: int) -> int:
-        """A hash of the inputs in a slot, to see whether a call changed them."""
-        size = self.inputs.slot_bytes
-        with memoryview(self._arena.memory) as memory:
-            return xxhash.xxh3_64_intdigest(memory[slot * size : (slot + 1) * size])
-
     # -- workers ----------------------------------------------------------------------------------
 
     def load(
@@ -172,87 +188,162 @@ class TaskSession:
         try:
             setup = os.open(f"/proc/self/fd/{self._setup_fd}", os.O_RDONLY)
             try:
-                answer = worker.request(message, timeout_s, [setup, self._arena.fd])
+                answer = worker.ask(message, timeout_s, [setup, self._arena.fd])
             finally:
                 os.close(setup)
         except (WorkerDied, WorkerTimeout):
             worker.close()
             raise
-        return worker, json.loads(answer)
+        worker.freeze()
+        return worker, answer
 
     def baseline(self, mode: str) -> Worker | None:
-        """The reference as a stopped worker, started on first use; None where this mode cannot be had."""
-        assert mode in _BASELINE_MODES, mode
-        if mode not in self._baselines:
-            started = time.monotonic()
-            try:
-                worker, answer = self.load(
-                    "baseline", self.task.source, "reference", "Model", self.limits.load_s
-                )
-                if not answer["ok"]:
-                    raise InfrastructureError(f"the baseline does not load: {answer['error']}", "report this")
-                if mode == "compile":
-                    self.fill([0])
-                    answer = json.loads(worker.request({"do": "compile"}, self.limits.compile_s))
-                    self.compile_s = time.monotonic() - started
-                    if not answer["ok"]:
-                        worker.close()
-                worker.freeze()
-            except (WorkerDied, WorkerTimeout) as error:
-                if mode == "eager":
-                    raise InfrastructureError(
-                        f"the eager baseline failed: {error}", "reduce the sizes"
-                    ) from None
-                self.compile_s = None
-                worker.close()
-            self._baselines[mode] = worker
-        worker = self._baselines[mode]
-        return worker if worker.alive else None
+        """The reference as a stopped worker, started on first use; None where torch.compile cannot do it.
 
-    def run(self, worker: Worker, slots: Sequence[int], seeds: Sequence[int | None]) -> Block:
-        """One block of calls on the judge's clock; the worker is stopped before and after.
-
-        Raises Refused with runtime_error, timeout or wrong_output.
+        Raises InfrastructureError when there is no eager one.
         """
-        each = max(self.limits.call_s, 20 * self.call_s)
+        if mode not in self._baselines:
+            try:
+                self._baselines[mode] = self._start_baseline(mode)
+            except (WorkerDied, WorkerTimeout) as error:
+                self._baselines[mode] = None
+                self.failed_baselines[mode] = str(error)
+        worker = self._baselines[mode]
+        if mode == "eager" and worker is None:
+            raise InfrastructureError(
+                f"the eager baseline failed: {self.failed_baselines[mode]}", "reduce the sizes"
+            )
+        return worker
+
+    def _start_baseline(self, mode: str) -> Worker:
+        started = time.monotonic()
+        worker, answer = self.load("baseline", self.task.source, "reference", "Model", self.limits.load_s)
+        try:
+            if answer.get("ok") and mode == "compile":
+                self.fill([0])
+                answer = worker.ask({"do": "compile"}, self.limits.compile_s)
+                self.compile_s = time.monotonic() - started
+            if not answer.get("ok"):
+                raise WorkerDied(str(answer.get("error")))
+            worker.freeze()
+        except (WorkerDied, WorkerTimeout):
+            self.compile_s = None if mode == "compile" else self.compile_s
+            worker.close()
+            raise
+        return worker
+
+    def drop_baseline(self, mode: str, why: str) -> None:
+        """Do without a baseline that failed: eager is started afresh when it is next asked for."""
+        worker = self._baselines.pop(mode)
+        if worker is not None:
+            worker.close()
+        self.failed_baselines[mode] = why
+        if mode != "eager":
+            self._baselines[mode] = None
+
+    def prepare(self, worker: Worker) -> None:
+        """Before a block, and before its inputs exist: let go of old outputs, poison memory, stand still.
+
+        Raises CallFailed.
+        """
         try:
             worker.thaw()
             worker.request(
-                {"do": "prepare", "outputs": [t.to_json() for t in self.outputs]}, each
+                {"do": "prepare", "outputs": [t.to_json() for t in self.outputs]}, self.call_limit_s
             )
-            if self._must_flush(len(slots)):
-                ctypes.memset(self._flush, secrets.randbits(7), len(self._flush))
-            message = {"do": "run", "slots": list(slots), "seeds": list(seeds)}
+            worker.freeze()
+        except (WorkerDied, WorkerTimeout) as error:
+            raise CallFailed(Verdict.runtime_error, str(error)) from None
+
+    def run(self, worker: Worker, slots: Sequence[int], seeds: Sequence[int | None]) -> Block:
+        """One block of calls on the judge's clock; the worker stands still before and after.
+
+        Raises CallFailed with runtime_error, timeout, wrong_output or cheating.
+        """
+        limit = self.call_limit_s * min(len(slots), 4)
+        if self._must_flush(len(slots)):
+            ctypes.memset(self._flush, secrets.randbits(7), len(self._flush))
+        message = {"do": "run", "slots": list(slots), "seeds": list(seeds)}
+        try:
             start = time.perf_counter()
-            answer = worker.request(message, each * min(len(slots), 4))
+            worker.thaw()
+            answer = worker.request(message, limit)
             seconds = time.perf_counter() - start
             worker.freeze()
         except WorkerDied as error:
-            raise Refused(Verdict.runtime_error, str(error)) from None
+            raise CallFailed(Verdict.runtime_error, str(error)) from None
         except WorkerTimeout:
-            raise Refused(Verdict.timeout, f"a call took more than {each:g} s") from None
+            reason = f"{len(slots)} calls took more than {limit:g} s"
+            raise CallFailed(Verdict.timeout, reason) from None
         self.kernel_s += seconds
         if answer[:1] != b"D":
-            text = answer[2:].decode(errors="replace")
-            raise Refused(Verdict.wrong_output if answer[1:2] == b"O" else Verdict.runtime_error, text)
+            verdict = Verdict.wrong_output if answer[1:2] == b"O" else Verdict.runtime_error
+            raise CallFailed(verdict, answer[2:].decode(errors="replace"))
         try:
             outputs = unpack_outputs(answer[1:])
         except ValueError as error:
-            raise Refused(Verdict.cheating, f"the worker's answer was tampered with: {error}") from None
+            raise CallFailed(Verdict.cheating, f"the worker's answer was tampered with: {error}") from None
         if len(outputs) != len(slots):
-            raise Refused(Verdict.cheating, f"{len(outputs)} calls answered, not {len(slots)}")
+            raise CallFailed(Verdict.cheating, f"{len(outputs)} calls answered, not {len(slots)}")
         return Block(seconds, outputs)
+
+    @property
+    def call_limit_s(self) -> float:
+        return max(self.limits.call_s, 20 * self.call_s)
 
     def _must_flush(self, calls: int) -> bool:
         """Whether inputs could still lie in the cache: not where the block reads four times what it holds."""
         cold = self.protocol.caches == "cold"
         return cold and calls * self.inputs.slot_bytes < 2 * len(self._flush)
 
-    def compare(self, worker: Worker, outputs: Sequence[OutputDescriptor]) -> Comparison:
+    def check_inputs(self, worker: Worker) -> None:
+        """Raises Refused when the stopped worker has written to its inputs."""
+        try:
+            wrote = worker.wrote_to("inputs")
+        except WorkerDied as error:
+            raise Refused(Verdict.runtime_error, str(error)) from None
+        if wrote:
+            raise Refused(Verdict.wrong_output, "forward changes its inputs")
+
+    def resembles(self, worker: Worker, block: Block, other: Worker, theirs: Block) -> bool:
+        """Hold a part of one output of one call, all chosen in secret, against another worker's.
+
+        Cheap enough for every timed block; the tolerance is that of the call last expected.
+        """
+        call = secrets.randbelow(len(block.outputs))
+        position = secrets.randbelow(len(self.outputs))
+        ours, reference = block.outputs[call][position], theirs.outputs[call][position]
+        layout, again = ours.layout, reference.layout
+        if not layout.contiguous or not again.contiguous or not layout.shape:
+            count, start = 1, 0  # the whole of it
+        else:
+            count = max(1, layout.shape[0] * _PART_BYTES // max(1, layout.span_bytes))
+            start = secrets.randbelow(max(1, layout.shape[0] - count + 1))
+            layout = TensorLayout(
+                layout.dtype, (min(count, layout.shape[0]), *layout.shape[1:]), layout.strides
+            )
+            again = TensorLayout(again.dtype, layout.shape, again.strides)
+        if not layout.span_bytes:
+            return True
+        placed: list[object] = [[position]]
+        offset = 0
+        with memoryview(self._readback.memory) as memory:
+            for source, descriptor, part in ((worker, ours, layout), (other, reference, again)):
+                step = part.strides[0] * part.itemsize * start if start else 0
+                if offset + part.span_bytes > self._readback.size:
+                    return True
+                source.read(descriptor.address + step, memory[offset : offset + part.span_bytes])
+                placed.append([offset, part.to_json()])
+                offset += -(-part.span_bytes // 64) * 64
+        return bool(self._ask("resembles", outputs=placed))
+
+    def compare(self, worker: Worker, block: Block, call: int) -> Comparison:
         """Read the outputs of one call from the stopped worker and have the oracle compare them.
 
         Raises Refused when arity, shape or dtype differ or the memory cannot be read.
         """
+        outputs = block.outputs[call]
+        others = block.outputs[:call] + block.outputs[call + 1 :]
         if len(outputs) != len(self.outputs):
             raise Refused(Verdict.wrong_output, f"{len(outputs)} outputs, not {len(self.outputs)}")
         for position, (got, wanted) in enumerate(zip(outputs, self.outputs, strict=True)):
@@ -260,6 +351,13 @@ class TaskSession:
                 a, b = getattr(got.layout, what), getattr(wanted, what)
                 if a != b:
                     raise Refused(Verdict.wrong_output, f"output {position} has {what} {a}, not {b}")
+        shared = {o.address for call in others for o in call} & {
+            o.address for o in outputs if o.layout.span_bytes
+        }
+        if shared:
+            raise Refused(
+                Verdict.wrong_output, "calls share their output memory; return a fresh tensor from each"
+            )
         placed, offset = [], 0
         with memoryview(self._readback.memory) as memory:
             for output in outputs:
@@ -270,7 +368,7 @@ class TaskSession:
                     )
                 if span:
                     try:
-                        worker.read(output.address, span, memory[offset : offset + span])
+                        worker.read(output.address, memory[offset : offset + span])
                     except WorkerDied as error:
                         raise Refused(Verdict.runtime_error, str(error)) from None
                 placed.append([offset, output.layout.to_json()])
@@ -280,8 +378,9 @@ class TaskSession:
     def close(self) -> None:
         self._oracle.close()
         for worker in self._baselines.values():
-            worker.close()
-        for arena in (self._arena, self._readback):
+            if worker is not None:
+                worker.close()
+        for arena in self._arenas:
             arena.close()
         os.close(self._setup_fd)
 

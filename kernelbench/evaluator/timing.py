@@ -30,13 +30,15 @@ class BlockPair:
 
 
 def call_seconds(pair: BlockPair, fixed_s: float) -> float:
-    """Seconds per call of the candidate; `fixed_s` is what a block of the eager baseline costs once.
+    """Seconds per call; `fixed_s` is what a block of the eager baseline costs once.
 
     The slope alone could be forged by being slow in short blocks on purpose. So no more than twice the
-    baseline's own fixed cost, a millisecond and 2% are believed to be fixed; the rest counts as work.
+    baseline's own fixed cost, a millisecond and 2% are believed to be fixed, and never more than three
+    quarters of a block; the rest counts as work.
     """
     allowance = 2 * fixed_s + 1e-3 + 0.02 * pair.long_s
-    return max(pair.slope_s, (pair.long_s - allowance) / (2 * pair.calls))
+    work_s = max(pair.long_s - allowance, pair.long_s / 4)
+    return max(pair.slope_s, work_s / (2 * pair.calls))
 
 
 def interval(values: Sequence[float]) -> Interval:
@@ -55,13 +57,11 @@ class Rounds:
     pairs: Mapping[str, Sequence[BlockPair]]
 
     def seconds(self, worker: str) -> list[float]:
-        """Seconds per call in each round; never below a nanosecond, however noisy the round."""
-        if worker != "candidate":
-            return [max(pair.slope_s, 1e-9) for pair in self.pairs[worker]]
+        """Seconds per call in each round."""
         reference = self.pairs["eager"]
         return [
-            max(call_seconds(pair, eager.fixed_s), 1e-9)
-            for pair, eager in zip(self.pairs["candidate"], reference, strict=True)
+            call_seconds(pair, eager.fixed_s)
+            for pair, eager in zip(self.pairs[worker], reference, strict=True)
         ]
 
     def time_us(self, worker: str) -> Interval:

@@ -53,12 +53,13 @@ class Runner:
                 raise TypeError(f"{message['class']} is not an nn.Module")
             model = model.to(LANES[setup["lane"]])
             stage = "weights"
-            weights = load_weights(model, setup["state"])
+            weights = load_weights(model, setup["state"], setup["parameters"])
         except BaseException as error:  # noqa: BLE001 - SystemExit too: it is the candidate's doing
             return {"ok": False, "stage": stage, "error": _describe(error), "build": _is_build_error(error)}
         self.model = model
         layout = SlotLayout(tuple(TensorLayout.from_json(t) for t in message["layout"]))
-        arena = Arena(inputs_fd, layout.slot_bytes * message["slots"])
+        arena = Arena(inputs_fd, layout.slot_bytes * message["slots"], private=True)
+        arena.close()  # the mapping stays
         tensors = [layout.views(arena, slot) for slot in range(message["slots"])]
         self.slots = [pytree.tree_unflatten(_fill(setup["leaves"], t), setup["spec"]) for t in tensors]
         return {"ok": True, "weights": weights}

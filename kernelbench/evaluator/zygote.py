@@ -8,6 +8,7 @@ all, and the worker itself, which calls the entry function named in the request.
 Run as `python -m kernelbench.evaluator.zygote FD`, with FD the judge's socket.
 """
 
+import contextlib
 import ctypes
 import importlib
 import os
@@ -46,7 +47,6 @@ def keep_freed_memory() -> None:
 
 
 def serve(channel: Channel) -> None:
-    sandbox.die_with_parent()
     keep_freed_memory()
     _preload()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the first of the three is reaped by the kernel
@@ -55,6 +55,8 @@ def serve(channel: Channel) -> None:
         try:
             request, fds = channel.receive_json()
         except ChannelClosed:
+            with contextlib.suppress(ChildProcessError):
+                os.wait()  # ignoring SIGCHLD, it returns when the last child is gone
             return
         child = os.fork()
         if child == 0:
@@ -85,7 +87,7 @@ def _start(request: dict[str, Any], fds: list[int]) -> None:
     os.setsid()
     sock_fd, stderr_fd, status_fd = fds
     fence = sandbox.Fence(**request["fence"])
-    sandbox.unshare_namespaces(trusted=fence.role in ("oracle", "baseline"))
+    sandbox.unshare_namespaces(trusted=fence.role in sandbox.TRUSTED)
     init = os.fork()
     if init != 0:
         os.close(sock_fd)
@@ -104,11 +106,12 @@ def _start(request: dict[str, Any], fds: list[int]) -> None:
 
 
 def _reap(worker: int, status_fd: int) -> int:
-    """As init: wait for the worker among all orphans, report its wait status, end with it."""
-    os.close(0)
+    """As init: wait for the worker among all orphans, end what it left, report its wait status."""
     while True:
         pid, status = os.wait()
         if pid == worker:
+            if os.getpid() != 1:  # as the first of a PID namespace it takes all with it anyway
+                sandbox.kill_descendants()
             os.write(status_fd, f"{os.waitstatus_to_exitcode(status)}\n".encode())
             return 0
 

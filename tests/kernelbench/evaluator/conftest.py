@@ -49,7 +49,7 @@ def variant(old: str, new: str) -> str:
 @pytest.fixture(scope="session")
 def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
     protocol = Protocol(rounds=5, min_rounds=3, block_s=0.005, timing_s=10, verified_blocks=3)
-    limits = Limits(build_s=60, load_s=20, call_s=3, memory_bytes=2 << 30, processes=64)
+    limits = Limits(build_s=180, load_s=20, call_s=3, memory_bytes=2 << 30, processes=64)
     with Evaluator(cache=tmp_path_factory.mktemp("cache"), protocol=protocol, limits=limits) as made:
         yield made
 

@@ -1,0 +1,156 @@
+"""Candidates for a varied dozen of references, really compiled, against float64."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from proving import assert_right, models, propose, prove, source
+
+REFERENCES = {
+    "pointwise chain with broadcasting": source(
+        "return torch.where(m, torch.tanh(x * self.scale + y) / 3.0, x.abs().clamp(max=0.5)) ** 2",
+        "torch.randn(5, 7, 33), torch.randn(7, 1), torch.rand(5, 1, 33) > 0.5",
+        init="self.scale = nn.Parameter(torch.randn(33))",
+        arguments="x, y, m",
+    ),
+    "every activation": source(
+        "return F.gelu(x) + F.gelu(x, approximate='tanh') + F.silu(x) + F.mish(x) + F.softplus(x) + F.elu(x)"
+        " + F.selu(x) + F.hardswish(x) + F.leaky_relu(x) + F.relu6(x) + F.logsigmoid(x) + F.softsign(x)"
+        " + torch.expm1(x / 8) + torch.erf(x) + F.hardtanh(x)",
+        "4 * torch.randn(37, 129)",
+    ),
+    "softmax": source("return torch.softmax(x, dim=-1)", "5 * torch.randn(65, 331)"),
+    "softmax over channels": source("return torch.softmax(x, dim=1)", "torch.randn(3, 21, 5, 11)"),
+    "logsumexp of a scaled product": source(
+        "return torch.logsumexp(x * 0.5 + y, dim=1)",
+        "torch.randn(9, 300), torch.randn(300)",
+        arguments="x, y",
+    ),
+    "layer norm, gelu, residual": source(
+        "return x + F.gelu(self.norm(x))", "torch.randn(6, 10, 96) + 3", init="self.norm = nn.LayerNorm(96)"
+    ),
+    "layer norm over three axes": source(
+        "return self.norm(x)", "torch.randn(4, 3, 17, 19)", init="self.norm = nn.LayerNorm((3, 17, 19))"
+    ),
+    "rms norm": source(
+        "return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight",
+        "torch.randn(33, 257)",
+        init="self.weight = nn.Parameter(torch.ones(257))",
+    ),
+    "group norm": source(
+        "return F.relu(self.norm(x))", "torch.randn(4, 12, 9, 7)", init="self.norm = nn.GroupNorm(3, 12)"
+    ),
+    "batch norm in training": source(
+        "return F.relu(self.norm(x)) * 2", "torch.randn(6, 5, 9, 7)", init="self.norm = nn.BatchNorm2d(5)"
+    ),
+    "batch norm of rows": source(
+        "return self.norm(x)", "torch.randn(300, 70)", init="self.norm = nn.BatchNorm1d(70)"
+    ),
+    "instance norm": source("return F.instance_norm(x)", "torch.randn(3, 4, 10, 10)"),
+    "cross entropy": source(
+        "return F.cross_entropy(x, t)",
+        "torch.randn(130, 57), torch.tensor([-100, 3] * 65)",
+        arguments="x, t",
+    ),
+    "losses over everything": source(
+        "return F.mse_loss(x, y), F.huber_loss(x, y), F.smooth_l1_loss(x, y), F.l1_loss(x, y),"
+        " F.kl_div(x.log_softmax(-1), y.softmax(-1), reduction='batchmean')",
+        "torch.randn(70, 500), torch.randn(70, 500)",
+        arguments="x, y",
+    ),
+    "statistics of rows": source(
+        "return x.argmax(1), x.max(1), x.min(1), x.var(1), x.std(), x.prod(1), (x > 0).any(1), x.norm()".replace(
+            "x.max(1), x.min(1)", "x.max(1)[0], x.max(1)[1], x.min(1)[1]"
+        ),
+        "torch.randn(40, 33)",
+    ),
+    "statistics of columns": source("return x.sum(0), x.argmin(0), x.mean(0).max()", "torch.randn(700, 45)"),
+    "linear, bias, gelu": source(
+        "return F.gelu(self.linear(x)) * 0.5", "torch.randn(20, 24)", init="self.linear = nn.Linear(24, 40)"
+    ),
+    "convolution, bias, relu": source(
+        "return F.relu(self.conv(x)) + self.bias",
+        "torch.randn(2, 3, 12, 12)",
+        init="self.conv = nn.Conv2d(3, 8, 3); self.bias = nn.Parameter(torch.randn(8, 1, 1))",
+    ),
+    "gated halves": source(
+        "a, b = self.linear(x).chunk(2, dim=-1); return F.silu(a) * b",
+        "torch.randn(9, 16)",
+        init="self.linear = nn.Linear(16, 64)",
+    ),
+    "two reductions and a barrier": source(
+        "return x / x.norm(), x / x.norm(dim=1, keepdim=True)", "torch.randn(50, 70)"
+    ),
+    "a list of one": source("return [torch.exp(x)]", "torch.randn(3)"),
+    "integers and masks": source(
+        "return (n * 2 + 1).clamp(max=7), (n > 2) & ~m, n.float() * x",
+        "torch.randn(31), torch.arange(31), torch.arange(31) % 2 == 0",
+        arguments="x, n, m",
+    ),
+    "a tensor written in the forward": source(
+        "return x * torch.tensor([1.0, 2.0, 3.0]) + torch.tensor(0.5)", "torch.randn(4, 3)"
+    ),
+    "double precision": source("return F.gelu(x).softmax(-1)", "torch.randn(9, 50, dtype=torch.float64)"),
+}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_the_candidate_is_as_exact_as_the_reference(name: str, tmp_path: Path) -> None:
+    prove(REFERENCES[name], tmp_path)
+
+
+EDGES = {
+    "softmax": "return torch.softmax(x, dim=-1)",
+    "log_softmax": "return torch.log_softmax(x, dim=-1)",
+    "logsumexp": "return torch.logsumexp(x, dim=-1)",
+    "extremes": "return x.amax(1), x.amin(1), x.max(1)[1], F.relu(x), x.clamp(-1, 1), torch.maximum(x, x.flip(1))",
+    "sums": "return x.sum(1), x.mean(1), x.sum(0), x.amax(0)",
+    "activations": "return torch.sigmoid(x), torch.tanh(x), F.softplus(x), F.elu(x), F.leaky_relu(x), torch.exp(x)",
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_nan_infinity_and_large_values_come_out_as_in_the_reference(name: str, tmp_path: Path) -> None:
+    text = source(EDGES[name], "torch.randn(12, 80)")
+    model, model_new, (x,) = models(text, propose(text), tmp_path)
+    x[0, 3] = math.nan
+    x[1, 79] = math.inf
+    x[2, 5] = -math.inf
+    x[3] = -math.inf
+    x[4] = 1e4 * x[4]
+    x[5] = 1e-40
+    x[6, :2] = torch.tensor([math.inf, math.nan])
+    x[7] = 88.5 + x[7]
+    x[8] = -100.0
+    assert_right(model, model_new, [x])
+
+
+def test_long_rows_are_summed_as_exactly_as_short_ones(tmp_path: Path) -> None:
+    prove(source("return x.sum(1), F.layer_norm(x, (100003,))", "torch.rand(3, 100003) + 5"), tmp_path)
+
+
+@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
+def test_half_precision(precision: torch.dtype, tmp_path: Path) -> None:
+    text = source(
+        "return F.gelu(self.norm(x)) + x, x.softmax(-1)",
+        f"torch.randn(8, 200, dtype={precision})",
+        init=f"self.norm = nn.LayerNorm(200).to({precision})",
+    )
+    prove(text, tmp_path)
+
+
+def test_inputs_that_are_not_contiguous(tmp_path: Path) -> None:
+    text = source("return torch.softmax(x + 1, -1)", "torch.randn(40, 30).t()")
+    prove(text, tmp_path)
+
+
+def test_a_library_result_is_overwritten_only_where_nobody_else_reads_it(tmp_path: Path) -> None:
+    text = source(
+        "y = self.linear(x); return F.relu(y), y",
+        "torch.randn(20, 24)",
+        init="self.linear = nn.Linear(24, 40)",
+    )
+    assert "k0.in_place" not in prove(text, tmp_path).schedule
+    alone = text.replace("return F.relu(y), y", "return F.relu(y)")
+    assert prove(alone, tmp_path).schedule["k0.in_place"] == "on"

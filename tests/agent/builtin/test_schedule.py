@@ -1,0 +1,65 @@
+"""Schedules: what is legal, and that every knob changes the code but not the result."""
+
+from pathlib import Path
+
+import pytest
+from proving import propose, prove, source
+
+from agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS, Schedule, legal
+
+NORM = source(
+    "return F.gelu(self.norm(self.linear(x)))",
+    "torch.randn(300, 64)",
+    init="self.linear = nn.Linear(64, 512); self.norm = nn.LayerNorm(512)",
+)
+SOFTMAX = source("return torch.softmax(torch.tanh(x) * 3, dim=-1)", "torch.randn(300, 1024)")
+COLUMNS = source("return torch.softmax(x, dim=1)", "torch.randn(3, 40, 700)")
+
+CASES = [
+    (SOFTMAX, "fuse", "apart"),
+    (SOFTMAX, "vector", "256"),
+    (SOFTMAX, "unroll", "on"),
+    (SOFTMAX, "k0.block", "128"),
+    (SOFTMAX, "k0.streaming", "on"),
+    (SOFTMAX, "k0.prefetch", "off"),
+    (SOFTMAX, "k0.threads", "1"),
+    (SOFTMAX, "k0.keep", "off"),
+    (NORM, "k0.in_place", "off"),
+    (COLUMNS, "k0.block", "512"),
+    (COLUMNS, "k0.keep", "off"),
+]
+
+
+@pytest.mark.parametrize(("text", "knob", "value"), CASES)
+def test_a_move_changes_the_source_and_not_the_result(
+    text: str, knob: str, value: str, tmp_path: Path
+) -> None:
+    before = propose(text)
+    assert before.schedule[knob] != value
+    after = prove(text, tmp_path, **{knob.replace(".", "__"): value})
+    assert after.schedule[knob] == value
+    assert after.source.split("import torch", 1)[1] != before.source.split("import torch", 1)[1]
+
+
+def test_every_knob_has_a_case() -> None:
+    assert {knob.rpartition(".")[2] for _, knob, _ in CASES} == set(GRAPH_KNOBS) | set(KERNEL_KNOBS)
+
+
+def test_a_schedule_survives_the_round_trip() -> None:
+    values = {"fuse": "apart", "k3.block": "64"}
+    assert Schedule.from_dict(values).to_dict() == values
+
+
+@pytest.mark.parametrize(
+    ("knob", "value"), [("k0.block", "7"), ("warp", "1"), ("k0.warps", "4"), ("fuse", "on")]
+)
+def test_an_illegal_schedule_is_refused_with_the_legal_values(knob: str, value: str) -> None:
+    with pytest.raises(ValueError, match=legal(knob)[0] if legal(knob) else "no such knob"):
+        Schedule.from_dict({knob: value})
+
+
+def test_the_same_schedule_gives_the_same_file() -> None:
+    assert (
+        propose(SOFTMAX).source
+        == propose(SOFTMAX, **{k.replace(".", "__"): v for k, v in propose(SOFTMAX).schedule.items()}).source
+    )

@@ -1,0 +1,127 @@
+"""The rules judge: which move it proposes, on what evidence, and when it stops."""
+
+from agent.protocols import Attempt
+from agent.rules import PATIENCE, RulesJudge
+from kernelbench.records import (
+    Candidate,
+    Ceilings,
+    Environment,
+    Evaluation,
+    Fingerprint,
+    Interval,
+    Stages,
+    Target,
+    Task,
+    Timing,
+    Verdict,
+)
+from profiling.records import Bottleneck, Metric, Profile
+
+TASK = Task(id="file:test", level=1, source="")
+SCHEDULE = {"fuse": "all", "vector": "512", "unroll": "off", "k0.keep": "on", "k0.block": "4096"}
+SCHEDULE |= {"k0.streaming": "off", "k0.prefetch": "on", "k0.threads": "all"}
+
+
+def attempt(candidate: Candidate, time_us: float, verdict: Verdict = Verdict.correct) -> Attempt:
+    fingerprint = Fingerprint(
+        chip="c",
+        threads=2,
+        memory_bytes=1,
+        last_level_cache_bytes=1,
+        system="s",
+        python="p",
+        torch="t",
+        compiler="g",
+    )
+    ceilings = Ceilings(copy_bytes_s=1e10, cached_copy_bytes_s=2e10, fp32_flops_s=1e11)
+    interval = Interval(median=time_us, low=time_us, high=time_us)
+    evaluation = Evaluation(
+        task="file:test",
+        candidate=candidate.sha256,
+        target=Target(device="cpu", languages=("cpp",), ceilings=ceilings, fingerprint=fingerprint),
+        verdict=verdict,
+        reason="",
+        timing=Timing(candidate_us=interval, calls_per_block=1, rounds=1) if time_us else None,
+        stages=Stages(),
+        environment=Environment(sandbox=()),
+    )
+    return Attempt(candidate, evaluation, None)
+
+
+def candidate(**changes: str) -> Candidate:
+    knobs = {**SCHEDULE, **{knob.replace("__", "."): value for knob, value in changes.items()}}
+    return Candidate(source=str(knobs), language="cpp", author="builtin", schedule=knobs)
+
+
+def measured(tried: Candidate, time_us: float, bottleneck: Bottleneck, light: float) -> Attempt:
+    share = Metric(name="bandwidth_share", value=light, unit="1", provenance="roofline")
+    profile = Profile(metrics=(share,), bottleneck=bottleneck, speed_of_light=light)
+    found = attempt(tried, time_us)
+    return Attempt(found.candidate, found.evaluation, profile)
+
+
+def test_a_memory_bound_kernel_is_told_about_memory() -> None:
+    advice = RulesJudge().advise(TASK, [measured(candidate(), 100.0, "memory", 0.5)])
+    assert advice is not None
+    assert set(advice.schedule) <= {"k0.prefetch", "k0.streaming"}
+    assert advice.evidence["bandwidth_share"] == 0.5
+    assert advice.evidence["candidate_us"] == 100.0
+    assert "50%" in advice.bottleneck
+
+
+def test_a_compute_bound_kernel_is_told_about_vectors() -> None:
+    advice = RulesJudge().advise(TASK, [measured(candidate(), 100.0, "compute", 0.5)])
+    assert advice is not None and advice.schedule == {"vector": "256"}
+
+
+def test_a_small_kernel_is_told_about_threads() -> None:
+    advice = RulesJudge().advise(TASK, [measured(candidate(), 10.0, "overhead", 0.1)])
+    assert advice is not None and advice.schedule == {"k0.threads": "1"}
+
+
+def test_no_schedule_is_proposed_twice() -> None:
+    judge, history, time_us = RulesJudge(), [measured(candidate(), 1000.0, "memory", 0.1)], 1000.0
+    tried = [dict(SCHEDULE)]
+    for _ in range(30):
+        advice = judge.advise(TASK, history)
+        assert advice is not None
+        schedule = {**history[-1].candidate.schedule, **advice.schedule}
+        assert schedule not in tried
+        tried.append(schedule)
+        time_us *= 0.95  # every move helps, so each is kept
+        found = Candidate(source=str(schedule), language="cpp", author="builtin", schedule=schedule)
+        history.append(measured(found, time_us, "memory", 0.1))
+
+
+def test_it_stops_near_the_speed_of_light() -> None:
+    assert RulesJudge().advise(TASK, [measured(candidate(), 100.0, "memory", 0.93)]) is None
+
+
+def test_it_stops_after_moves_without_a_gain() -> None:
+    history = [measured(candidate(), 100.0, "memory", 0.5)]
+    judge = RulesJudge()
+    while (advice := judge.advise(TASK, history)) is not None:
+        schedule = {**SCHEDULE, **advice.schedule}
+        found = Candidate(source=str(schedule), language="cpp", author="builtin", schedule=schedule)
+        history.append(measured(found, 101.0, "memory", 0.5))
+    assert len(history) == PATIENCE + 1
+
+
+def test_the_predicted_gain_does_not_pass_the_ceiling() -> None:
+    advice = RulesJudge().advise(TASK, [measured(candidate(), 100.0, "overhead", 0.88)])
+    assert advice is not None and advice.predicted_gain <= 1 / 0.88
+
+
+def test_a_candidate_without_kernels_of_its_own_gets_no_advice() -> None:
+    plain = Candidate(source="", language="torch", author="builtin")
+    assert RulesJudge().advise(TASK, [attempt(plain, 100.0)]) is None
+
+
+def test_with_nothing_correct_it_retreats_once() -> None:
+    failed = attempt(candidate(), 0.0, Verdict.wrong_output)
+    advice = RulesJudge().advise(TASK, [failed])
+    assert advice is not None and advice.schedule["fuse"] == "apart"
+    again = attempt(
+        candidate(**{k.replace(".", "__"): v for k, v in advice.schedule.items()}), 0.0, Verdict.wrong_output
+    )
+    assert RulesJudge().advise(TASK, [failed, again]) is None

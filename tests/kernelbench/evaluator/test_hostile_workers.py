@@ -1,0 +1,196 @@
+"""A candidate that attacks the judge, its memory or its neighbours gets a verdict; the evaluator stays up."""
+
+import os
+
+import pytest
+from conftest import REFERENCE, Evaluate, candidate_of, task_of, variant
+
+from kernelbench.errors import InfrastructureError, TaskError
+from kernelbench.evaluator import Evaluator
+from kernelbench.records import Verdict
+
+RETURN = "return torch.nn.functional.gelu(self.norm(x))"
+HONEST = variant("Model", "Model")
+
+FIND_MEMORY = """
+import os
+def shared():
+    for fd in range(3, 200):
+        try:
+            if "memfd" in os.readlink(f"/proc/self/fd/{fd}"):
+                yield fd
+        except OSError:
+            pass
+"""
+ATTACKS = {
+    "truncates_the_inputs": FIND_MEMORY
+    + variant(RETURN, "[_try(os.ftruncate, fd, 0) for fd in shared()]\n        " + RETURN)
+    + "\ndef _try(f, *a):\n    try: f(*a)\n    except OSError: pass\n",
+    "writes_to_the_inputs_through_the_descriptor": FIND_MEMORY
+    + variant(RETURN, "[_try(os.pwrite, fd, bytes(1 << 20), 0) for fd in shared()]\n        " + RETURN)
+    + "\ndef _try(f, *a):\n    try: f(*a)\n    except OSError: pass\n",
+    "leaves_a_deep_folder": "import os\nfor _ in range(1500):\n    os.mkdir('d'); os.chdir('d')\n" + HONEST,
+}
+
+
+@pytest.mark.parametrize("case", ATTACKS)
+def test_attacks_on_shared_memory_come_to_nothing(case: str, evaluate: Evaluate) -> None:
+    assert evaluate(ATTACKS[case]).verdict in (Verdict.correct, Verdict.runtime_error)
+    assert evaluate(HONEST).verdict is Verdict.correct  # the next one is none the worse
+
+
+GARBAGE = {
+    "not_json": 'b"x"',
+    "a_list": 'b"[]"',
+    "deeply_nested": 'b"[" * 100000',
+    "too_long": 'b"y" * (8 << 20)',
+}
+
+
+@pytest.mark.parametrize("case", GARBAGE)
+def test_garbage_on_the_channel_is_a_verdict(case: str, evaluate: Evaluate) -> None:
+    forge = f"""
+import os, socket, struct
+for fd in range(3, 200):
+    try:
+        if os.readlink(f"/proc/self/fd/{{fd}}").startswith("socket"):
+            payload = {GARBAGE[case]}
+            socket.socket(fileno=os.dup(fd)).sendall(struct.pack("<I", len(payload)) + payload)
+    except OSError:
+        pass
+"""
+    evaluation = evaluate(forge + HONEST)
+    assert evaluation.verdict is not Verdict.correct
+    assert evaluate(HONEST).verdict is Verdict.correct
+
+
+def test_descriptors_sent_by_a_candidate_do_not_pile_up_in_the_judge(evaluate: Evaluate) -> None:
+    flood = """
+import array, os, socket
+for fd in range(3, 200):
+    try:
+        if os.readlink(f"/proc/self/fd/{fd}").startswith("socket"):
+            s = socket.socket(fileno=os.dup(fd))
+            s.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0] * 16))])
+    except OSError:
+        pass
+"""
+    evaluate(HONEST)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        evaluate(flood + HONEST)
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
+
+
+def test_work_done_before_the_clock_starts_finds_no_inputs(evaluate: Evaluate) -> None:
+    # Computes every slot ahead whenever it runs untimed, and looks results up when called.
+    ahead = "import threading, time\n" + variant(
+        RETURN,
+        "if not hasattr(self, 'known'):\n"
+        "            self.known = {}\n"
+        "            import gc\n"
+        "            self.all = [o for o in gc.get_objects() if type(o) is torch.Tensor and o.shape == x.shape and o.data_ptr() != 0]\n"
+        "            def work():\n"
+        "                while True:\n"
+        "                    for t in self.all: self.known[t.data_ptr()] = torch.nn.functional.gelu(self.norm(t))\n"
+        "            threading.Thread(target=work, daemon=True).start()\n"
+        "        return self.known[x.data_ptr()] if x.data_ptr() in self.known else " + RETURN[7:],
+    )
+    assert evaluate(ahead).verdict is not Verdict.correct
+
+
+def test_parameters_that_are_not_there_are_missed(evaluate: Evaluate) -> None:
+    bare = variant("self.norm = nn.LayerNorm(features)", "pass").replace(
+        "self.norm(x)", "torch.nn.functional.layer_norm(x, (1024,))"
+    )
+    evaluation = evaluate(bare)
+    assert evaluation.verdict is Verdict.wrong_output
+    assert "no room for the reference's parameters" in evaluation.reason
+
+
+def test_a_dead_baseline_is_not_the_candidates_fault(evaluator: Evaluator, evaluate: Evaluate) -> None:
+    evaluate(HONEST)
+    session = evaluator._session
+    assert session is not None
+    eager = session.baseline("eager")
+    assert eager is not None
+    os.kill(eager.init_pid, 9)
+    with pytest.raises(InfrastructureError, match="eager"):
+        evaluate(HONEST)
+    assert evaluate(HONEST).verdict is Verdict.correct
+
+
+def test_a_dead_oracle_is_replaced(evaluator: Evaluator, evaluate: Evaluate) -> None:
+    evaluate(HONEST)
+    session = evaluator._session
+    assert session is not None
+    os.kill(session._oracle.init_pid, 9)
+    with pytest.raises(TaskError):
+        evaluate(HONEST)
+    assert evaluate(HONEST).verdict is Verdict.correct
+
+
+def test_broken_tasks_leave_nothing_behind(evaluator: Evaluator) -> None:
+    broken = task_of(REFERENCE.replace("torch.randn(512, 1024)", "undefined"), "broken")
+    evaluator.close_session()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        with pytest.raises(TaskError, match="undefined"):
+            evaluator.evaluate(broken, candidate_of(HONEST))
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+def test_evaluations_in_a_row_leave_nothing_behind(evaluator: Evaluator, evaluate: Evaluate) -> None:
+    evaluate(HONEST)
+    before = len(os.listdir("/proc/self/fd"))
+    scratch = set(evaluator.pool._base.iterdir())
+    for _ in range(3):
+        evaluate("x = 1")
+        evaluate(variant(RETURN, "raise ValueError"))
+    assert len(os.listdir("/proc/self/fd")) <= before
+    assert set(evaluator.pool._base.iterdir()) == scratch
+
+
+SCALAR = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def forward(self, x, y):
+        return torch.nn.functional.mse_loss(x, y)
+def get_inputs():
+    return [torch.randn(512, 512), torch.randn(512, 512)]
+def get_init_inputs():
+    return []
+"""
+OTHERS = {
+    "scalar_output": (SCALAR, "torch.nn.functional.mse_loss(x, y)", "(x - y).square().mean()"),
+    "complex_output": (
+        SCALAR.replace("torch.nn.functional.mse_loss(x, y)", "torch.fft.rfft(x * y)"),
+        "torch.fft.rfft(x * y)",
+        "torch.fft.rfft(x.double() * y.double()).to(torch.complex64)",
+    ),
+    "expanded_input": (
+        SCALAR.replace("[torch.randn(512, 512), torch", "[torch.randn(512, 1).expand(512, 512), torch"),
+        "torch.nn.functional.mse_loss(x, y)",
+        "(x - y).square().mean()",
+    ),
+    "nested_outputs": (
+        SCALAR.replace("torch.nn.functional.mse_loss(x, y)", "(x + y, [x - y, (x * y,)])"),
+        "x + y",
+        "y + x",
+    ),
+    "an_empty_tensor": (
+        SCALAR.replace("torch.nn.functional.mse_loss(x, y)", "(x + y, x[:0])"),
+        "x + y",
+        "y + x",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_outputs_of_every_kind_are_compared(case: str, evaluate: Evaluate) -> None:
+    reference, old, new = OTHERS[case]
+    candidate = reference.replace("Model(", "ModelNew(").replace(old, new)
+    assert candidate != reference.replace("Model(", "ModelNew(")
+    evaluation = evaluate(candidate, reference)
+    assert evaluation.verdict is Verdict.correct, evaluation.reason
