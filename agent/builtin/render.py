@@ -168,9 +168,7 @@ class _Rendering:
         entries = list(self.entries.values())
         chosen = helpers([word for e in entries for word in e.kernel.words], self.language)
         body = "\n".join([*chosen, *(line for e in entries for line in e.kernel.body)])
-        flags = [f"-mprefer-vector-width={self.used['vector']}"]
-        if self.used["unroll"] == "on":
-            flags.append("-funroll-loops")
+        flags = ["-funroll-loops"] if self.used["unroll"] == "on" else []
         text = (
             _environment(self.language)
             .get_template("candidate.py.j2")
@@ -190,6 +188,7 @@ class _Rendering:
                 imports=self.imports(),
                 headers=_headers(body),
                 helpers=chosen,
+                vector_bits=self.used["vector"],
                 flags=flags,
                 reference=self.reference,
                 constants=self.host.constants,

@@ -154,3 +154,35 @@ def test_a_library_result_is_overwritten_only_where_nobody_else_reads_it(tmp_pat
     assert "k0.in_place" not in prove(text, tmp_path).schedule
     alone = text.replace("return F.relu(y), y", "return F.relu(y)")
     assert prove(alone, tmp_path).schedule["k0.in_place"] == "on"
+
+
+def test_an_input_may_have_the_name_of_something_the_coder_makes_up(tmp_path: Path) -> None:
+    arguments = "variance, row_sum, lib_out, row, float_, n, checked_"
+    inputs = ", ".join(["torch.randn(6, 40)"] * 7)
+    body = "return F.layer_norm(variance + row_sum, (40,)) * lib_out + row - float_ / n.abs() + checked_"
+    prove(source(body, inputs, arguments=arguments), tmp_path)
+
+
+VIEWS = {
+    "slices": "return x[:, 1:] - x[:, :-1], x[..., ::2] * 2",
+    "transposes": "return (x + 1).t().softmax(-1), x.t() * 2",
+    "a difference of all pairs": "return (x.unsqueeze(1) - x.unsqueeze(0)).pow(2).sum(-1)",
+    "clones": "return x.clone(), x * 1",
+    "two axes, one after the other": "return x.softmax(0).softmax(1), x.logsumexp((0, 1))",
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views(name: str, tmp_path: Path) -> None:
+    prove(source(VIEWS[name], "torch.randn(21, 34)"), tmp_path)
+
+
+def test_a_single_number(tmp_path: Path) -> None:
+    prove(
+        source(
+            "return torch.exp(s) * 2, F.mse_loss(x, x * 2) * s",
+            "torch.randn(()), torch.randn(5, 6)",
+            arguments="s, x",
+        ),
+        tmp_path,
+    )

@@ -1,0 +1,138 @@
+"""The state of a lowering and what all its parts need: operands, settings, library calls, computations."""
+
+import math
+import re
+from typing import Any
+
+import torch
+
+from agent.builtin.graph import Arg, Graph, Node, Ref
+from agent.builtin.ops import POINTWISE, Settings, promoted
+from agent.builtin.program import (
+    Compute,
+    Constant,
+    Library,
+    Operand,
+    Program,
+    Reduce,
+    View,
+    broadcast,
+    contiguous,
+)
+
+SUPPORTED_DTYPES = {"float32", "float64", "int64", "int32", "bool", "uint8", "bfloat16", "float16"}
+ORDERED = {"float32", "float64", "int64", "int32", "bfloat16", "float16"}
+FLOATS = {"float32", "float64", "bfloat16", "float16"}
+INTEGER_FUNCTIONS = {"at_least", "at_most", "maximum", "minimum", "sign", "lowest", "highest", "bitwise_not"}
+NEAR = 4  # stride, in elements, up to which reading every n-th element beats making a copy
+
+
+class Lowering:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.program = Program(graph)
+        self.seen: dict[tuple[Any, ...], str] = {}
+        self.tuples: dict[str, Node] = {}
+        self.mutated = {m.value for m in graph.mutations}
+        self.taken = {i.name for i in graph.inputs} | {n.name for n in graph.nodes}
+
+    def fresh(self, name: str) -> str:
+        """`name`, or a longer one where the graph has it already."""
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+    def alias_of(self, name: str) -> object:
+        """What a name reads, so that two ways of naming one value share work."""
+        view = self.program.views.get(name)
+        return view if view is not None else name
+
+    def operand(self, arg: Arg) -> Operand | None:
+        if isinstance(arg, Ref):
+            return self.program.views.get(arg.ref)
+        if isinstance(arg, bool | int | float):
+            return Constant(arg)
+        return None
+
+    def constant(self, value: Any, dtype: str) -> Constant:
+        if dtype == "bool":
+            return Constant(bool(value))
+        return Constant(float(value) if dtype in FLOATS else int(value))
+
+    def settings(self, node: Node) -> Settings:
+        """Arguments by the names of the schema."""
+        _, name, overload = node.op.split(".")
+        schema = getattr(getattr(torch.ops.aten, name), overload)._schema
+        names = [argument.name for argument in schema.arguments]
+        found: Settings = dict(zip(names, node.args, strict=False))
+        found.update(node.kwargs)
+        return found
+
+    def library(self, node: Node) -> None:
+        if len(node.outputs) > 1:
+            self.tuples[node.name] = node
+            self.program.statements.append(Library(node.name, node))
+        else:
+            self.program.add(Library(node.name, node), node.meta.shape, node.meta.dtype)
+
+    def compute(
+        self,
+        name: str,
+        op: str,
+        operands: tuple[Operand, ...],
+        settings: Settings,
+        shape: tuple[int, ...],
+        dtype: str,
+    ) -> bool:
+        if all(isinstance(o, Constant) for o in operands):
+            return False
+        dtypes = [self.program.dtype_of(o) for o in operands if isinstance(o, View)]
+        if not set(dtypes) <= SUPPORTED_DTYPES:
+            return False
+        compute_dtype = dtype
+        if POINTWISE[op].computes == "operands":
+            compute_dtype = promoted(dtypes)
+            if any(isinstance(o, Constant) and isinstance(o.value, float) for o in operands):
+                compute_dtype = (
+                    promoted([compute_dtype, "bfloat16"]) if compute_dtype in FLOATS else "float32"
+                )
+        if compute_dtype in ("bfloat16", "float16"):
+            compute_dtype = "float32"
+        template = POINTWISE[op].template(settings)
+        called = set(re.findall(r"(\w+)_\{t\}", template))
+        if compute_dtype not in FLOATS and called - INTEGER_FUNCTIONS:
+            return False
+        if op == "exp" and self.below_maximum(operands[0]):
+            op = "exp_nonpositive"
+        views = tuple(broadcast(o, shape) if isinstance(o, View) else o for o in operands)
+        if not all(vectorisable(v) for v in views if isinstance(v, View)):
+            return False
+        self.program.add(Compute(name, op, views, settings, shape, dtype, compute_dtype), shape, dtype)
+        return True
+
+    def below_maximum(self, operand: Operand) -> bool:
+        """Whether the operand is x - max(x), along some axis."""
+        statements = {s.name: s for s in self.program.statements}
+        difference = statements.get(operand.base) if isinstance(operand, View) else None
+        if not isinstance(difference, Compute) or difference.op != "sub" or difference.settings:
+            return False
+        left, right = difference.operands
+        maximum = statements.get(right.base) if isinstance(right, View) else None
+        return isinstance(maximum, Reduce) and maximum.op == "amax" and maximum.operand == left
+
+    def view_of(self, name: str) -> View:
+        view = self.program.views[name]
+        assert isinstance(view, View)
+        return view
+
+
+def vectorisable(view: View) -> bool:
+    """Whether neighbours along the last axis are near each other in memory, or the same element."""
+    strides = [stride for size, stride in zip(view.shape, view.strides, strict=True) if size > 1]
+    return not strides or strides[-1] <= NEAR
+
+
+def reshaped(view: View, shape: tuple[int, ...]) -> View:
+    assert view.linear and math.prod(shape) == view.numel
+    return View(view.base, shape, contiguous(shape))

@@ -1,0 +1,1 @@
+"""Jinja2 templates and helper functions, one folder for each language."""

@@ -1,0 +1,1 @@
+"""What a C++ candidate is rendered from."""
