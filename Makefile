@@ -10,7 +10,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 OUT ?= runs/$(shell date +%Y-%m-%d-%H%M%S)
 
-TASKS := builtin:level1/gelu builtin:level1/softmax builtin:level1/layer_norm builtin:level1/cross_entropy \
+TASKS := builtin:level1/gelu_tanh builtin:level1/softmax builtin:level1/rms_norm builtin:level1/cross_entropy \
 	builtin:level1/matmul_square builtin:level2/linear_gelu_layer_norm builtin:level2/group_norm_swish \
 	builtin:level3/mlp
 

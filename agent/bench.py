@@ -3,7 +3,6 @@
 Each writes its table as Markdown, with the environment and the command that makes it again.
 """
 
-import json
 import statistics
 import subprocess
 import sys
@@ -17,10 +16,9 @@ import typer
 
 from kernelbench import sources
 from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.channel import Channel
 from kernelbench.jit import latency
 from kernelbench.records import Candidate, Evaluation, Fingerprint, Task
-from kernelbench.target import cache_folder
+from kernelbench.target import cache_folder, physical_threads
 from results.folder import write_atomically
 
 PUBLISHED = Path(__file__).parents[1] / "results" / "published" / "cpu"
@@ -70,7 +68,7 @@ def aa(repeats: Annotated[int, typer.Option(help="Evaluations a task.")] = 10) -
                     evaluation.reason
                 )
                 found.append(evaluation.speedup.eager)
-                plain.append(_naive_ratio(evaluator, task))
+                plain.append(_naive_ratio(task))
                 last = found[-1]
                 shown = f"{last.median:.4f} [{last.low:.4f}, {last.high:.4f}]"
                 log(f"{task.id}: {shown}, mean of 10 {plain[-1]:.4f}")
@@ -96,23 +94,27 @@ def _spread(values: Sequence[float]) -> tuple[str, str]:
     return f"{100 * statistics.median(values):.2f}%", f"{100 * max(values):.2f}%"
 
 
-def _naive_ratio(evaluator: Evaluator, task: Task) -> float:
-    with evaluator.pool.start("baseline", "agent.bench:serve_naive") as worker:
-        return float(json.loads(worker.request({"do": "time", "source": task.source}, 120))["ratio"])
+def _naive_ratio(task: Task) -> float:
+    """In a process of its own, once what the evaluation before left has gone."""
+    time.sleep(2)
+    command = [sys.executable, "-m", "agent.bench", "naive"]
+    done = subprocess.run(command, input=task.source, capture_output=True, text=True, check=True)
+    return float(done.stdout)
 
 
-def serve_naive(channel: Channel) -> None:
-    """Worker entry: the reference timed twice in one process, the mean of ten calls after three."""
+@app.command(hidden=True)
+def naive() -> None:
+    """The reference on stdin timed twice in one process, the mean of ten calls after three; prints the ratio."""
     import torch
 
-    message, _ = channel.receive_json()
     torch.set_grad_enabled(False)
+    torch.set_num_threads(physical_threads())
     module: dict[str, Any] = {}
-    exec(message["source"], module)
+    exec(sys.stdin.read(), module)
     models = [module["Model"](*module["get_init_inputs"]()) for _ in range(2)]
     inputs = module["get_inputs"]()
     first, second = (_mean_of_ten(partial(model, *inputs)) for model in models)
-    channel.send_json({"ratio": first / second})
+    print(first / second)
 
 
 def _mean_of_ten(call: Callable[[], object]) -> float:

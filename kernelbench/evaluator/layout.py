@@ -111,7 +111,7 @@ class Arena:
         sharing = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
         self.memory = mmap.mmap(fd, max(size, mmap.PAGESIZE), sharing)
         if private:
-            with contextlib.suppress(OSError):  # page faults now, where the system can, and not in a timed call
+            with contextlib.suppress(OSError):  # page faults now, where the system can, not in a timed call
                 self.memory.madvise(_MADV_POPULATE_READ)
 
     @classmethod
