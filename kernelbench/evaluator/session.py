@@ -221,6 +221,7 @@ class TaskSession:
         try:
             if answer.get("ok") and mode == "compile":
                 self.fill([0])
+                worker.thaw()
                 answer = worker.ask({"do": "compile"}, self.limits.compile_s)
                 self.compile_s = time.monotonic() - started
             if not answer.get("ok"):
