@@ -93,9 +93,9 @@ def test_a_run_killed_at_any_moment_resumes_and_loses_nothing(
     tasks: list[Path], tmp_path: Path, home: Path
 ) -> None:
     out = tmp_path / "out"
-    words, environment = command(home, "run", *tasks, "--rounds", 2, "--out", out)
+    words, environment = command(home, "run", tasks[0], "--rounds", 2, "--out", out)
     kept: list[tuple[int, str]] = []
-    for enough in (1, 3):
+    for enough in (1, 2):
         process = subprocess.Popen(
             words, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         )
@@ -112,9 +112,8 @@ def test_a_run_killed_at_any_moment_resumes_and_loses_nothing(
     assert done.returncode == 0, done.stderr
     found = attempts(out)
     assert found[: len(kept)] == kept
-    summary = json.loads(done.stdout)
-    assert [task["verdict"] for task in summary["tasks"]] == ["correct", "correct"]
-    assert all(task["rounds"] <= 2 for task in summary["tasks"])
+    (task,) = json.loads(done.stdout)["tasks"]
+    assert task["verdict"] == "correct" and task["rounds"] <= 2
 
 
 def test_a_second_run_in_a_folder_in_use_is_refused(tasks: list[Path], tmp_path: Path, home: Path) -> None:
