@@ -8,7 +8,7 @@ STORAGE = {
     "int64": "int64_t",
     "int32": "int32_t",
     "uint8": "uint8_t",
-    "bool": "bool",
+    "bool": "uint8_t",  # g++ does not vectorise loads of bool
     "bfloat16": "uint16_t",
     "float16": "uint16_t",
 }
@@ -23,7 +23,7 @@ ITEMSIZE = {
     "float16": 2,
 }
 HALVES = {"bfloat16", "float16"}  # stored in 16 bits, computed in float
-VALUE = {**STORAGE, "bfloat16": "float", "float16": "float"}
+VALUE = {**STORAGE, "bool": "bool", "bfloat16": "float", "float16": "float"}
 SUFFIX = {"float": "f32", "double": "f64", "int64_t": "i64", "int32_t": "i32", "uint8_t": "u8", "bool": "b"}
 LOWEST = {"float": "-INFINITY", "double": "-INFINITY", "int64_t": "INT64_MIN", "int32_t": "INT32_MIN"}
 HIGHEST = {"float": "INFINITY", "double": "INFINITY", "int64_t": "INT64_MAX", "int32_t": "INT32_MAX"}

@@ -219,6 +219,8 @@ class Emitter(ABC):
                 self.load_value(access, str(access.offset))
 
     def loaded(self, access: Access, text: str) -> str:
+        if access.dtype == "bool":
+            return f"({text} != 0)"
         return f"{access.dtype}_load({text})" if access.dtype in HALVES else text
 
     def stored(self, name: str, text: str) -> str:

@@ -18,9 +18,9 @@ _TORCH = "matmul mm bmm addmm baddbmm cat stack cumsum cumprod einsum"
 CALLS = {name: f"F.{name}" for name in _FUNCTIONAL.split()}
 CALLS |= {name: f"torch.{name}" for name in _TORCH.split()}
 # Operators whose result is new memory that nobody else holds.
-FRESH = set(CALLS) | {"max_pool2d", "avg_pool2d", "avg_pool3d", "max_pool3d"}
+FRESH = set(CALLS) | {"contiguous", "max_pool2d", "avg_pool2d", "avg_pool3d", "max_pool3d"}
 SAME = {"clone", "alias", "detach", "lift_fresh_copy", "dropout"}
-METHODS = {"unsqueeze", "expand", "permute", "transpose", "t", "select"}
+METHODS = {"unsqueeze", "expand", "permute", "transpose", "t", "select", "contiguous"}
 
 
 class Host:

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from agent.builtin.graph import Node, Ref
-from agent.builtin.lowering import ORDERED, SUPPORTED_DTYPES, Lowering, reshaped, vectorisable
+from agent.builtin.lowering import ORDERED, SUPPORTED_DTYPES, Lowering, reshaped
 from agent.builtin.ops import Settings
 from agent.builtin.program import Constant, Reduce, View
 
@@ -59,7 +59,7 @@ class ReductionLowering(Lowering):
         source = self.operand(settings["self"])  # type: ignore[arg-type]
         if not isinstance(source, View) or self.program.dtypes[source.base] not in SUPPORTED_DTYPES:
             return None
-        return source if source.numel > 1 and vectorisable(source) else None
+        return source if source.numel > 1 else None
 
     def size(self, source: View, dims: Any) -> int:
         return math.prod(source.shape[d] for d in dims) if dims else source.numel

@@ -19,7 +19,7 @@ VIEW_OPS = frozenset(_VIEWS.split())
 
 class ViewLowering(Lowering):
     def view(self, node: Node, short: str) -> None:
-        source = self.operand(node.args[0])
+        source = self.program.views.get(node.args[0].ref) if isinstance(node.args[0], Ref) else None
         if source is None or isinstance(source, Constant):
             if isinstance(source, Constant) and short not in ("slice", "select"):
                 self.program.views[node.name] = source

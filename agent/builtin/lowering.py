@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from agent.builtin.graph import Arg, Graph, Node, Ref
+from agent.builtin.graph import Arg, Graph, Meta, Node, Ref
 from agent.builtin.ops import POINTWISE, Settings, promoted
 from agent.builtin.program import (
     Compute,
@@ -50,7 +50,7 @@ class Lowering:
 
     def operand(self, arg: Arg) -> Operand | None:
         if isinstance(arg, Ref):
-            return self.program.views.get(arg.ref)
+            return self.readable(arg.ref)
         if isinstance(arg, bool | int | float):
             return Constant(arg)
         return None
@@ -120,6 +120,26 @@ class Lowering:
         left, right = difference.operands
         maximum = statements.get(right.base) if isinstance(right, View) else None
         return isinstance(maximum, Reduce) and maximum.op == "amax" and maximum.operand == left
+
+    def readable(self, name: str) -> Operand | None:
+        """What a name reads; where that jumps through memory, a contiguous copy of it."""
+        operand = self.program.views.get(name)
+        if not isinstance(operand, View) or vectorisable(operand):
+            return operand
+        key = ("contiguous", operand)
+        if key not in self.seen:
+            copy = self.fresh(f"{operand.base}_contiguous")
+            self.seen[key] = copy
+            meta = Meta(
+                shape=operand.shape,
+                dtype=self.program.dtypes[operand.base],
+                strides=contiguous(operand.shape),
+            )
+            node = Node(
+                name=copy, op="aten.contiguous.default", args=(Ref(ref=name),), kwargs={}, outputs=(meta,)
+            )
+            self.program.add(Library(copy, node), meta.shape, meta.dtype)
+        return self.program.views[self.seen[key]]
 
     def view_of(self, name: str) -> View:
         view = self.program.views[name]

@@ -55,6 +55,9 @@ def serve(channel: Channel) -> None:
         try:
             request, fds = channel.receive_json()
         except ChannelClosed:
+            # A judge that was killed left its workers standing: then this process ends by the alarm, and
+            # they die with it.
+            signal.alarm(2)
             with contextlib.suppress(ChildProcessError):
                 os.wait()  # ignoring SIGCHLD, it returns when the last child is gone
             return

@@ -1,49 +1,12 @@
 """One evaluator for all evaluator tests, with a short protocol: these tests are about verdicts, not numbers."""
 
-import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from trial import REFERENCE, Evaluate, candidate_of, task_of
 
-from kernelbench.candidates import language_of
 from kernelbench.evaluator import Evaluator, Limits, Protocol
-from kernelbench.records import Candidate, Evaluation, Task
-
-REFERENCE = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def __init__(self, features):
-        super().__init__()
-        self.norm = nn.LayerNorm(features)
-
-    def forward(self, x):
-        return torch.nn.functional.gelu(self.norm(x))
-
-def get_inputs():
-    return [torch.randn(512, 1024)]
-
-def get_init_inputs():
-    return [1024]
-"""
-
-Evaluate = Callable[..., Evaluation]
-
-
-def task_of(source: str, name: str = "reference") -> Task:
-    return Task(id=f"file:{name}", level=1, source=textwrap.dedent(source))
-
-
-def candidate_of(source: str) -> Candidate:
-    source = textwrap.dedent(source)
-    return Candidate(source=source, language=language_of(source), author="test")
-
-
-def variant(old: str, new: str) -> str:
-    """The reference as a candidate, with one piece of its text replaced."""
-    assert old in REFERENCE
-    return REFERENCE.replace("class Model(", "class ModelNew(").replace(old, new)
+from kernelbench.records import Evaluation
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """The audit flags tasks that measure nothing, and leaves sound ones alone."""
 
 import pytest
-from conftest import REFERENCE, task_of
+from trial import REFERENCE, task_of
 
 from kernelbench.evaluator import Evaluator
 

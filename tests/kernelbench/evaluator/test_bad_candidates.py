@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from conftest import Evaluate, variant
+from trial import Evaluate, variant
 
 from kernelbench.evaluator import Evaluator
 from kernelbench.records import Verdict

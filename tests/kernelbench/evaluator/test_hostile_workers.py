@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from conftest import REFERENCE, Evaluate, candidate_of, task_of, variant
+from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelbench.errors import InfrastructureError, TaskError
 from kernelbench.evaluator import Evaluator

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Evaluate, variant
+from trial import Evaluate, variant
 
 from kernelbench.evaluator import Evaluator, sandbox
 from kernelbench.records import Verdict

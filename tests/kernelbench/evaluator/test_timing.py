@@ -1,7 +1,7 @@
 """The judge's clock: what it makes of block times, and of real candidates that are faster, slower or forged."""
 
 import pytest
-from conftest import REFERENCE, Evaluate, variant
+from trial import REFERENCE, Evaluate, variant
 
 from kernelbench.evaluator import Evaluator
 from kernelbench.evaluator.timing import BlockPair, Rounds, call_seconds, interval

@@ -1,7 +1,7 @@
 """Right is right on every input family, with the reference's own weights; nothing else is."""
 
 import pytest
-from conftest import Evaluate, variant
+from trial import Evaluate, variant
 
 from kernelbench.records import Verdict
 
