@@ -14,7 +14,7 @@ class Protocol(Record):
 
     rounds: int = 12  # ratios that the interval rests on
     block_s: float = 0.04  # what a block of N calls should take at least
-    max_calls: int = 256  # N at most
+    max_calls: int = 64  # N at most
     inputs_bytes: int = 1 << 30  # all input slots together
     outputs_bytes: int = 1 << 30  # outputs a worker keeps until the block ends
     caches: Literal["cold", "hot"] = "cold"

@@ -26,7 +26,8 @@ static inline float float_of(int32_t i) {
 static inline float power_of_two(int32_t n) { return float_of((n + 127) << 23); }
 
 // e^x within 1.1 ulp: x = n ln 2 + r, a polynomial in r, and 2^n in two factors because the result may be
-// a denormal. Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+// a denormal. Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits. Zero is multiplied, not
+// rounded to: a product that underflows takes a hundred cycles.
 static inline float exp_f32(float x) {
     const float clamped = std::fabs(x) > 104.0f ? std::copysign(104.0f, x) : x;
     const float shifted = std::fma(clamped, 1.44269504f, 12582912.0f);
@@ -40,7 +41,8 @@ static inline float exp_f32(float x) {
     const float p = std::fma(std::fma(high, r2, low), r2, r) + 1.0f;
     const int32_t whole = bits_of(shifted) - 0x4b400000;
     const int32_t half = whole >> 1;
-    return p * power_of_two(half) * power_of_two(whole - half);
+    const float scale = power_of_two(half);
+    return p * (x < -104.0f ? 0.0f : scale) * power_of_two(whole - half);
 }
 
 // e^x for x <= 0 within 1.1 ulp. Without large results one factor serves: 2^(n + 24), and 2^-24 after it.
@@ -55,7 +57,8 @@ static inline float exp_nonpositive_f32(float x) {
                                 std::fma(8.3334519073e-3f, r, 4.1665795894e-2f));
     const float low = std::fma(1.6666665459e-1f, r, 5.0000001201e-1f);
     const float p = std::fma(std::fma(high, r2, low), r2, r) + 1.0f;
-    return p * float_of((bits_of(shifted) - (0x4b400000 - 127 - 24)) << 23) * 5.9604644775390625e-08f;
+    const float scale = float_of((bits_of(shifted) - (0x4b400000 - 127 - 24)) << 23);
+    return p * (x < -104.0f ? 0.0f : scale) * 5.9604644775390625e-08f;
 }
 
 // e^x - 1 within 1.5 ulp, also near zero.
