@@ -104,7 +104,7 @@ def _naive_ratio(task: Task) -> float:
 
 @app.command(hidden=True)
 def naive() -> None:
-    """The reference on stdin timed twice in one process, the mean of ten calls after three; prints the ratio."""
+    """Time the reference on stdin twice in one process, as harnesses do (mean of ten); prints the ratio."""
     import torch
 
     torch.set_grad_enabled(False)
