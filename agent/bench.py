@@ -17,8 +17,8 @@ import typer
 from kernelbench import sources
 from kernelbench.evaluator import Evaluator
 from kernelbench.jit import latency
+from kernelbench.machine import cache_folder, physical_threads
 from kernelbench.records import Candidate, Evaluation, Fingerprint, Task
-from kernelbench.target import cache_folder, physical_threads
 from results.folder import write_atomically
 
 PUBLISHED = Path(__file__).parents[1] / "results" / "published" / "cpu"

@@ -25,8 +25,8 @@ from kernelbench import sources
 from kernelbench.cli import Json, KernelbenchDir, Overrides, TargetName
 from kernelbench.errors import UsageError
 from kernelbench.evaluator import Evaluator
+from kernelbench.machine import cache_folder
 from kernelbench.records import Environment, Precision
-from kernelbench.target import cache_folder
 from results.database import RunDatabase
 from results.folder import RunFolder
 from results.formats import Format, render

@@ -14,8 +14,8 @@ from agent.search import Refine
 from agent.tracing import trace
 from kernelbench.errors import InfrastructureError, MissingPrerequisite, TaskError, UsageError
 from kernelbench.evaluator import Evaluator
+from kernelbench.machine import compiler
 from kernelbench.records import Advice, Record, Task
-from kernelbench.target import compiler
 from results.database import RunDatabase
 from results.records import TaskState
 from results.wording import headline
@@ -117,7 +117,7 @@ def _one_task(database: RunDatabase, loop: Loop, task: Task, say: Say) -> bool:
     spent = sum(attempt.evaluation.stages.total_s for attempt in history)
     try:
         if not history:
-            findings = loop.evaluator.session(task).audit()
+            findings = loop.evaluator.session(task).oracle.audit()
             database.record_audit(task.id, "; ".join(findings), measures_nothing="; ".join(findings))
         reason = loop.optimize(task, history)
     except TaskError as error:

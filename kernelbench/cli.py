@@ -13,8 +13,8 @@ from kernelbench import sources
 from kernelbench.candidates import candidate_from_file
 from kernelbench.errors import KernelwrightError, MissingPrerequisite, UsageError
 from kernelbench.evaluator import Evaluator, Protocol
+from kernelbench.machine import cache_folder
 from kernelbench.records import Evaluation, Interval, Precision, Verdict
-from kernelbench.target import cache_folder
 
 log = Console(stderr=True, highlight=False)
 
@@ -82,7 +82,7 @@ def _audit(suite: str, overrides: list[str] | None, kernelbench_dir: Path | None
     with Evaluator(cache=cache_folder()) as evaluator:
         for number, task in enumerate(chosen, 1):
             try:
-                found[task.id] = evaluator.session(task).audit()
+                found[task.id] = evaluator.session(task).oracle.audit()
             except KernelwrightError as error:
                 found[task.id] = [f"cannot be run: {error.message}"]
             said = "; ".join(found[task.id]) or "measures what it says"

@@ -5,8 +5,8 @@ import shutil
 from collections.abc import Iterator
 
 from kernelbench.evaluator import Evaluator
+from kernelbench.machine import cache_folder, compiler
 from kernelbench.records import Layer, Record, Target
-from kernelbench.target import cache_folder, compiler
 
 
 class Findings(Record):

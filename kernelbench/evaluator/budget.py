@@ -12,9 +12,12 @@ in units of the tolerance.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+
+from kernelbench.evaluator.native import library
 
 RMS_FACTOR, MAX_FACTOR = 16.0, 4.0
 
@@ -36,7 +39,7 @@ class Expected:
 
 
 def expect(
-    exact: torch.Tensor, reference: torch.Tensor, disturbed: list[torch.Tensor], fan_in: float
+    exact: torch.Tensor, reference: torch.Tensor, disturbed: Sequence[torch.Tensor], fan_in: float
 ) -> Expected:
     """The budget of one output. `disturbed`: float64 results for inputs moved by eps; `fan_in`: K above."""
     if reference.is_complex():
@@ -45,11 +48,35 @@ def expect(
     if not reference.is_floating_point():
         return Expected(exact, reference, torch.zeros(()), 0.0)
     limits = torch.finfo(reference.dtype)
-    spread = _row_spread(reference.double() - exact)
-    for other in disturbed:
-        spread = torch.maximum(spread, _row_spread(other - exact))
+    spread = _fused_spread(exact, reference, disturbed)
+    if spread is None:
+        spread = _row_spread(reference.double() - exact)
+        for other in disturbed:
+            spread = torch.maximum(spread, _row_spread(other - exact))
     ulps = max(8.0, 2.0 * fan_in**0.25)
     return Expected(exact, reference, spread + limits.smallest_normal * limits.eps, ulps * limits.eps)
+
+
+def _fused_spread(
+    exact: torch.Tensor, reference: torch.Tensor, disturbed: Sequence[torch.Tensor]
+) -> torch.Tensor | None:
+    """`_row_spread` of all of them in one pass; None where that does not apply, or not all is finite."""
+    native = library("rows")
+    if native is None or not _fusible(reference, exact, *disturbed):
+        return None
+    rows, columns = reference.numel() // reference.shape[-1], reference.shape[-1]
+    found = torch.empty(len(disturbed), rows, dtype=torch.float64)
+    for other, spread in zip(disturbed, found, strict=True):
+        native.row_spread(reference, other, exact, spread, rows, columns, RMS_FACTOR, MAX_FACTOR)
+    spread = found.amax(0).view(*reference.shape[:-1], 1)
+    return spread if bool(torch.isfinite(spread).all()) else None
+
+
+def _fusible(single: torch.Tensor, *doubles: torch.Tensor) -> bool:
+    """Whether these are rows as rows.cpp reads them: a float32 tensor beside float64 ones."""
+    if len(doubles) == 0 or single.dtype is not torch.float32 or not single.dim() or not single.numel():
+        return False
+    return single.is_contiguous() and all(d.dtype is torch.float64 and d.is_contiguous() for d in doubles)
 
 
 def _row_spread(error: torch.Tensor) -> torch.Tensor:
@@ -89,6 +116,9 @@ def compare(expected: Expected, actual: torch.Tensor) -> Comparison:
     if not expected.reference.is_floating_point():
         bad = (actual != exact.to(actual.dtype)) & (actual != expected.reference)
         return Comparison(math.inf, _where(bad, actual, exact)) if bool(bad.any()) else Comparison(0.0, "")
+    fused = _fused_error(expected, actual)
+    if fused is not None:
+        return Comparison(fused, "")
     value = actual.double()
     error = (value - exact).abs_().div_(expected.tolerance())
     worst = float(error.max()) if error.numel() else 0.0
@@ -103,6 +133,19 @@ def compare(expected: Expected, actual: torch.Tensor) -> Comparison:
     if worst <= 1.0:
         return Comparison(worst, "")
     return Comparison(worst, _where(error > 1.0, actual, exact))
+
+
+def _fused_error(expected: Expected, actual: torch.Tensor) -> float | None:
+    """The largest error in one pass; None where that does not apply, or an element needs a closer look."""
+    native = library("rows")
+    if native is None or not _fusible(actual, expected.exact, expected.spread):
+        return None
+    rows, columns = actual.numel() // actual.shape[-1], actual.shape[-1]
+    found = torch.empty(2, dtype=torch.float64)
+    exact, spread, relative = expected.exact, expected.spread, expected.relative
+    native.worst_error(actual, exact, spread, relative, rows, columns, found)
+    worst, beyond = found.tolist()
+    return worst if not beyond else None
 
 
 def resembles(expected: Expected, actual: torch.Tensor, other: torch.Tensor) -> bool:

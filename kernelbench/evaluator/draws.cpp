@@ -1,6 +1,6 @@
 // Random numbers for large inputs, many times as fast as torch's serial generator: element i hashes
-// (i, seed), so the loop is free of dependences. The hash is two keyed rounds of Chris Wellons'
-// lowbias32; normals follow Box and Muller (1958).
+// (i, seed), so the loop is free of dependences. The hash is Chris Wellons' lowbias32 with a key before and
+// one within; normals follow Box and Muller (1958).
 //
 // Logarithm and sine are polynomials, good to 1e-5, because g++ does not vectorise a loop that calls both
 // sine and cosine of the standard library.
@@ -8,28 +8,28 @@
 #include <cstdint>
 #include <cstring>
 
-static inline uint32_t mix(uint32_t x) {
+static inline uint32_t bits(uint32_t i, uint32_t key0, uint32_t key1) {
+    uint32_t x = i ^ key0;
     x ^= x >> 16;
     x *= 0x7feb352dU;
+    x += key1;
     x ^= x >> 15;
     x *= 0x846ca68bU;
     return x ^ (x >> 16);
 }
 
-static inline uint32_t bits(uint32_t i, uint32_t key0, uint32_t key1) {
-    return mix(mix(i ^ key0) + key1);
-}
-
-// Natural logarithm of a normal positive number: exponent, and the series of 2 atanh((m-1)/(m+1)).
+// Natural logarithm of a normal positive number: exponent, and a Chebyshev fit of log(1 + t) for t in [-1/3, 1/3].
 static inline float logarithm(float x) {
     uint32_t word;
     std::memcpy(&word, &x, 4);
-    const float exponent = (float)((int32_t)(word >> 23) - 127);
-    word = (word & 0x007fffffU) | 0x3f800000U;
+    const uint32_t shifted = word - 0x3f2aaaabU;  // so that the mantissa lies in [2/3, 4/3)
+    const float exponent = (float)((int32_t)shifted >> 23);
+    const uint32_t mant = (shifted & 0x007fffffU) + 0x3f2aaaabU;
     float m;
-    std::memcpy(&m, &word, 4);
-    const float z = (m - 1.0f) / (m + 1.0f), z2 = z * z;
-    const float series = 2.0f * z * (1.0f + z2 * (0.33333333f + z2 * (0.2f + z2 * (0.14285714f + z2 * 0.11111111f))));
+    std::memcpy(&m, &mant, 4);
+    const float t = m - 1.0f;
+    const float high = 0.197950298f + t * (-0.194078572f + t * 0.171112269f);
+    const float series = t * (0.999999836f + t * (-0.500022431f + t * (0.33337989f + t * (-0.248416347f + t * high))));
     return exponent * 0.69314718f + series;
 }
 

@@ -5,28 +5,15 @@ C++ compiler the two distributions that matter are drawn by `draws.cpp` instead.
 """
 
 from collections.abc import Sequence
-from functools import cache
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from kernelbench import jit
-from kernelbench.errors import MissingPrerequisite
+from kernelbench.evaluator.native import library
 
 _LARGE = 1 << 15
-
-
-@cache
-def _kernels() -> Any:
-    """The compiled fill functions; None where they cannot be compiled, and torch's generator serves."""
-    source = (Path(__file__).parent / "draws.cpp").read_text()
-    try:
-        return jit.compile_cpp(source, flags=["-ffast-math", "-mprefer-vector-width=512"])
-    except (jit.BuildError, MissingPrerequisite):
-        return None
 
 
 class Draws:
@@ -39,32 +26,40 @@ class Draws:
 
     def uniform(self, *shape: int) -> torch.Tensor:
         """In [0, 1)."""
-        return self._fill(shape, "fill_uniform") if prod(shape) >= _LARGE else self._small(torch.rand, shape)
+        return self.fill_uniform(self._memory(shape))
 
     def normal(self, *shape: int) -> torch.Tensor:
         """Mean 0, variance 1."""
-        return self._fill(shape, "fill_normal") if prod(shape) >= _LARGE else self._small(torch.randn, shape)
+        return self.fill_normal(self._memory(shape))
 
     def below(self, limit: int, *shape: int) -> torch.Tensor:
         """Integers (int64) in [0, limit)."""
         return torch.randint(limit, shape, generator=self._generator)
 
-    def _small(self, function: Any, shape: tuple[int, ...]) -> torch.Tensor:
-        return function(shape, generator=self._generator)
+    def fill_uniform(self, tensor: torch.Tensor) -> torch.Tensor:
+        """`tensor` itself, filled in place; of any floating dtype and layout."""
+        done = self._native("fill_uniform", tensor)
+        return tensor if done else tensor.uniform_(generator=self._generator)
 
-    def _fill(self, shape: tuple[int, ...], name: str) -> torch.Tensor:
-        kernels = _kernels()
-        if kernels is None:
-            return self._small(torch.rand if name == "fill_uniform" else torch.randn, shape)
-        out = self._memory(shape)
+    def fill_normal(self, tensor: torch.Tensor) -> torch.Tensor:
+        """`tensor` itself, filled in place; of any floating dtype and layout."""
+        done = self._native("fill_normal", tensor)
+        return tensor if done else tensor.normal_(generator=self._generator)
+
+    def _native(self, name: str, tensor: torch.Tensor) -> bool:
+        native = library("draws")
+        fits = tensor.numel() >= _LARGE and tensor.dtype is torch.float32 and tensor.is_contiguous()
+        if native is None or not fits:
+            return False
         seed = int(torch.randint(-(1 << 63), (1 << 63) - 1, (), generator=self._generator))
-        getattr(kernels, name)(out, out.numel(), seed)
-        return out
+        getattr(native, name)(tensor, tensor.numel(), seed)
+        return True
 
     def _memory(self, shape: tuple[int, ...]) -> torch.Tensor:
-        for position, tensor in enumerate(self._into):
-            if tensor.shape == shape and tensor.dtype is torch.float32 and tensor.is_contiguous():
-                return self._into.pop(position)
+        if prod(shape) >= _LARGE:
+            for position, tensor in enumerate(self._into):
+                if tensor.shape == shape and tensor.dtype is torch.float32 and tensor.is_contiguous():
+                    return self._into.pop(position)
         return torch.empty(shape)
 
 

@@ -10,9 +10,12 @@ from kernelbench.evaluator.measurement import measure
 from kernelbench.evaluator.plausibility import implausible
 from kernelbench.evaluator.process import Worker, WorkerDied, WorkerPool, WorkerTimeout
 from kernelbench.evaluator.protocol import Limits, Protocol
-from kernelbench.evaluator.session import Refused, TaskSession
-from kernelbench.evaluator.timing import Rounds
+from kernelbench.evaluator.refusal import Refused
+from kernelbench.evaluator.session import TaskSession
+from kernelbench.evaluator.target import detect_target
+from kernelbench.evaluator.timing import Timings
 from kernelbench.evaluator.verification import verify
+from kernelbench.machine import physical_threads
 from kernelbench.records import (
     Candidate,
     Correctness,
@@ -27,7 +30,6 @@ from kernelbench.records import (
     Verdict,
     Work,
 )
-from kernelbench.target import detect_target, physical_threads
 
 BASELINES = ("eager", "compile")
 
@@ -88,12 +90,12 @@ class Evaluator:
 
     def work(self, task: Task) -> Work:
         """What a call of the task's reference has to move and compute. Raises TaskError."""
-        session = self.session(task)
+        oracle = self.session(task).oracle
         return Work(
-            input_bytes=session.input_bytes,
-            weight_bytes=session.weight_bytes,
-            output_bytes=session.output_bytes,
-            flops=session.flops,
+            input_bytes=oracle.input_bytes,
+            weight_bytes=oracle.weight_bytes,
+            output_bytes=oracle.output_bytes,
+            flops=oracle.flops,
         )
 
     def close_session(self) -> None:
@@ -121,7 +123,7 @@ class _Trial:
         self.evaluator, self.task, self.candidate = evaluator, task, candidate
         self.baselines, self.wanted_rounds = baselines, rounds
         self.correctness: Correctness | None = None
-        self.rounds: Rounds | None = None
+        self.timings: Timings | None = None
         self.share: float | None = None
         self.stages: dict[str, float] = {}
         self.compile_s: float | None = None
@@ -169,8 +171,8 @@ class _Trial:
             with _Stage(self.stages, "time_s"):
                 self._time(session, worker)
             self.share = self._own_kernel_share(worker)
-        assert self.rounds is not None
-        candidate_us = self.rounds.time_us("candidate").median
+        assert self.timings is not None
+        candidate_us = self.timings.time_us("candidate").median
         if implausible(session, candidate_us) is not None:
             # The ceilings may have been measured while the machine was busy.
             session.target = self.evaluator.measure_again()
@@ -194,9 +196,9 @@ class _Trial:
                 raise Refused(Verdict.timeout, f"building took more than {limit:g} s") from None
             with worker:
                 _refuse_failed_load(answer)
-                session.fill([0])
+                session.oracle.fill([0])
                 worker.thaw()
-                message = {"do": "run", "slots": [0], "seeds": session.call_seeds(1)}
+                message = {"do": "run", "slots": [0], "seeds": session.oracle.call_seeds(1)}
                 try:
                     called = worker.request(message, limit)
                 except WorkerDied:
@@ -233,7 +235,7 @@ class _Trial:
                 workers[mode] = baseline
         self.compile_s = session.compile_s if "compile" in self.baselines else None
         before = session.kernel_s
-        self.rounds = measure(session, workers, self.wanted_rounds)
+        self.timings = measure(session, workers, self.wanted_rounds)
         self.stages["kernel_s"] = session.kernel_s - before
 
     def _own_kernel_share(self, worker: Worker) -> float | None:
@@ -245,27 +247,27 @@ class _Trial:
         return float(share) if isinstance(share, (int, float)) and 0 <= share <= 1 else None
 
     def _timing(self) -> Timing | None:
-        rounds = self.rounds
-        if rounds is None:
+        timings = self.timings
+        if timings is None:
             return None
         return Timing(
-            candidate_us=rounds.time_us("candidate"),
-            eager_us=rounds.time_us("eager"),
-            compile_us=rounds.time_us("compile") if "compile" in rounds.pairs else None,
-            calls_per_block=rounds.pairs["candidate"][0].calls,
-            rounds=len(rounds.pairs["candidate"]),
+            candidate_us=timings.time_us("candidate"),
+            eager_us=timings.time_us("eager"),
+            compile_us=timings.time_us("compile") if "compile" in timings.blocks else None,
+            calls_per_block=timings.blocks["candidate"][0].calls,
+            rounds=len(timings.empty_s),
             compile_s=self.compile_s,
         )
 
     def _speedup(self) -> Speedup | None:
-        rounds = self.rounds
-        if rounds is None:
+        timings = self.timings
+        if timings is None:
             return None
 
         def over(name: str) -> Interval | None:
-            return rounds.speedup(name) if name in rounds.pairs else None
+            return timings.speedup(name) if name in timings.blocks else None
 
-        return Speedup(eager=over("eager"), compile=over("compile"), fastest=over(rounds.fastest_baseline()))
+        return Speedup(eager=over("eager"), compile=over("compile"), fastest=over(timings.fastest_baseline()))
 
 
 class _Stage:

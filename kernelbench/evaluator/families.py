@@ -6,6 +6,7 @@ computing: zero_centred for kernels that assume positive inputs, heavy_tailed an
 that skip or sample, perturbed for those that remember, edge for those that drop special values.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -17,6 +18,7 @@ DOMAINS = (
     "symmetric", "sign", "mask", "index", "fixed",
 )  # fmt: skip
 _UNTOUCHED = ("sign", "mask", "index", "fixed")
+_EDGE_EVERY = 8  # every eighth element or so is a special value
 
 
 def infer_domain(tensor: torch.Tensor) -> str:
@@ -44,71 +46,67 @@ def infer_domain(tensor: torch.Tensor) -> str:
 
 def rewrite(
     inputs: Sequence[torch.Tensor], domains: Sequence[str], family: str, draws: Draws, distinct: bool
-) -> list[torch.Tensor]:
-    """New inputs of `family`, in the shapes and dtypes of `inputs` (a fresh draw, which may be reused).
+) -> None:
+    """Make `inputs`, a fresh draw, inputs of `family`, in place.
 
     `distinct`: no two values of a tensor should be equal, because an output is an index and of equal
     values any is right.
     """
-    result = []
     for tensor, domain in zip(inputs, domains, strict=True):
-        if domain not in _UNTOUCHED:
-            values = _values(tensor, domain, family, draws)
-            if distinct:
-                values = values * (1 + 1e-3 * draws.normal(*tensor.shape)) + 1e-3 * draws.normal(
-                    *tensor.shape
-                )
-            tensor = _into(domain, values, tensor)
-        result.append(tensor)
-    return result
+        if domain in _UNTOUCHED:
+            continue
+        _fill(tensor, family, draws)
+        if distinct:
+            tensor.mul_(1 + 1e-3 * draws.normal(*tensor.shape)).add_(draws.normal(*tensor.shape), alpha=1e-3)
+        _keep_within(domain, tensor)
 
 
-def perturb(inputs: Sequence[torch.Tensor], domains: Sequence[str], draws: Draws) -> list[torch.Tensor]:
-    """`inputs` with one element of each free tensor replaced: what a result remembered by sampling misses."""
-    result = []
+def perturb(inputs: Sequence[torch.Tensor], domains: Sequence[str], draws: Draws) -> None:
+    """Replace one element of each free tensor, in place: what a result remembered by sampling misses."""
     for tensor, domain in zip(inputs, domains, strict=True):
         if domain in ("real", "positive", "unit") and tensor.numel() > 0:
-            tensor = tensor.clone(memory_format=torch.preserve_format)
             where = [int(draws.below(size)) for size in tensor.shape]
-            largest = tensor.abs().max()
+            least, most = tensor.aminmax()
+            largest = torch.maximum(most, -least)
             tensor[tuple(where)] = largest * (0.5 if domain == "unit" else 3.0) + (domain != "unit")
-        result.append(tensor)
-    return result
 
 
-def _values(tensor: torch.Tensor, domain: str, family: str, draws: Draws) -> torch.Tensor:
-    """Real values of the family, at the scale of `tensor` where that matters."""
-    noise = draws.normal(*tensor.shape)
-    scale = tensor.float().square().mean().sqrt().clamp(1e-3, 1e3)
-    if family == "zero_centred":
-        return noise * scale
-    if family == "heavy_tailed":
-        spread = draws.normal(*tensor.shape).mul_(1.2).exp_()
-        return noise.sign() * spread * scale
-    if family == "needle":
-        flat = torch.zeros(tensor.shape).view(-1, tensor.shape[-1]) if tensor.dim() else torch.zeros(1, 1)
-        columns = draws.below(flat.shape[1], flat.shape[0], 1)
-        return flat.scatter_(1, columns, 8.0 * float(scale)).view(tensor.shape)
-    assert family == "edge", family
-    values = noise * scale
-    special = torch.tensor([0.0, -0.0, 1e-38, -1e-38, 1e-6, 20.0 * float(scale), -20.0 * float(scale)])
-    pick = (draws.uniform(*tensor.shape) * (8 * len(special))).long()
-    return torch.where(pick < len(special), special[pick % len(special)], values)
+def _fill(tensor: torch.Tensor, family: str, draws: Draws) -> None:
+    """Real values of the family, at the scale that `tensor` has."""
+    size = float(torch.linalg.vector_norm(tensor, dtype=torch.float32)) / math.sqrt(max(1, tensor.numel()))
+    scale = min(max(size, 1e-3), 1e3)
+    match family:
+        case "zero_centred":
+            draws.fill_normal(tensor).mul_(scale)
+        case "heavy_tailed":
+            signs = draws.normal(*tensor.shape).to(tensor.dtype)
+            draws.fill_normal(tensor).mul_(1.2).exp_().mul_(scale).copysign_(signs)
+        case "needle":
+            rows, columns = tensor.shape[:-1], tensor.shape[-1]
+            tensor.zero_().scatter_(-1, draws.below(columns, *rows, 1), 8.0 * scale)
+        case "edge":
+            draws.fill_normal(tensor).mul_(scale)
+            special = torch.tensor([0.0, -0.0, 1e-38, -1e-38, 1e-6, 20.0 * scale, -20.0 * scale])
+            count = -(-tensor.numel() // _EDGE_EVERY)
+            where = draws.below(tensor.numel(), count)
+            values = special.to(tensor.dtype).repeat(-(-count // len(special)))[:count]
+            tensor.put_(where, values)
+        case _:
+            raise AssertionError(family)
 
 
-def _into(domain: str, values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """`values` moved into `domain`, with the dtype and memory format of `like`."""
+def _keep_within(domain: str, tensor: torch.Tensor) -> None:
+    """Move any real values into `domain`, in place."""
     match domain:
         case "positive":
-            values = values.abs() + 1e-6
+            tensor.abs_().add_(1e-6)
         case "unit":
-            values = values.sigmoid()
+            tensor.sigmoid_()
         case "probability":
-            values = values.clamp(-30, 30).softmax(-1)
+            tensor.copy_(tensor.clamp(-30, 30).softmax(-1))
         case "lower_triangular":
-            values = values.tril()
+            tensor.tril_()
         case "upper_triangular":
-            values = values.triu()
+            tensor.triu_()
         case "symmetric":
-            values = (values + values.mT) / 2
-    return torch.empty_like(like).copy_(values)
+            tensor.copy_((tensor + tensor.mT) / 2)

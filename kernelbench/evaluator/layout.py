@@ -169,7 +169,7 @@ def pack_outputs(calls: Sequence[Sequence["torch.Tensor"]]) -> bytes:
     """The outputs of every call of a block, as many for each call, as fixed-schema bytes."""
     import torch
 
-    arity = len(calls[0])
+    arity = len(calls[0]) if calls else 0
     parts = [_HEADER.pack(len(calls), arity)]
     for outputs in calls:
         for tensor in outputs:

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 from kernelbench.errors import InfrastructureError
 from kernelbench.evaluator.process import Worker
-from kernelbench.evaluator.session import Block, CallFailed, Refused, TaskSession
-from kernelbench.evaluator.timing import BlockPair, Rounds
+from kernelbench.evaluator.refusal import CallFailed, Refused
+from kernelbench.evaluator.session import Block, TaskSession
+from kernelbench.evaluator.timing import TimedBlock, Timings
 from kernelbench.evaluator.verification import describe
 from kernelbench.records import Verdict
 
@@ -16,7 +17,7 @@ _SLOW = 4.0  # times eager
 _CHECKED_FAMILIES = ("task", "zero_centred", "heavy_tailed")
 
 
-def measure(session: TaskSession, workers: Mapping[str, Worker], rounds: int) -> Rounds:
+def measure(session: TaskSession, workers: Mapping[str, Worker], rounds: int) -> Timings:
     """Time all `workers` ("candidate", "eager" and other baselines) side by side, round by round.
 
     Within a round every worker gets the same never-seen inputs: N calls each in one order, then 2N
@@ -31,15 +32,14 @@ def measure(session: TaskSession, workers: Mapping[str, Worker], rounds: int) ->
     verified.add(
         chosen.randrange(min(protocol.min_rounds, rounds))
     )  # one that happens even when time runs short
-    pairs: dict[str, list[BlockPair]] = {name: [] for name in workers}
+    timed: dict[str, list[TimedBlock]] = {name: [] for name in workers}
+    empty_s: list[float] = []
     started = time.monotonic()
     names = list(workers)
     pilot = _phase(session, workers, names, [chosen.randrange(session.slots)], check=False)
     slowdown = pilot["candidate"].seconds / pilot["eager"].seconds
     if slowdown > _SLOW:  # a few long calls say as much as many
         calls, rounds = max(1, int(calls / slowdown)), min(rounds, protocol.min_rounds)
-    # The first long block grows the workers' heaps, which those of earlier evaluations did before.
-    _phase(session, workers, names, chosen.sample(range(session.slots), 2 * calls), check=False)
     for number in range(rounds):
         slots = chosen.sample(range(session.slots), 3 * calls)
         check_long = secrets.randbelow(2) == 1
@@ -47,11 +47,14 @@ def measure(session: TaskSession, workers: Mapping[str, Worker], rounds: int) ->
         short = _phase(session, workers, names, slots[2 * calls :], check and not check_long)
         long = _phase(session, workers, names[::-1], slots[: 2 * calls], check and check_long)
         for name in names:
-            pairs[name].append(BlockPair(calls, short[name].seconds, long[name].seconds))
+            timed[name].append(TimedBlock(calls, short[name].seconds))
+            timed[name].append(TimedBlock(2 * calls, long[name].seconds))
+        with _blamed(session, "eager"):
+            empty_s.append(session.run(workers["eager"], [], []).seconds)
         names.append(names.pop(0))
         if time.monotonic() - started > protocol.timing_s and number + 1 >= protocol.min_rounds:
             break
-    return Rounds(pairs)
+    return Timings(timed, empty_s)
 
 
 def _phase(
@@ -65,11 +68,11 @@ def _phase(
     for name in order:
         with _blamed(session, name):
             session.prepare(workers[name])
-    session.fill(slots)
+    session.oracle.fill(slots)
     secret = secrets.randbelow(len(slots))
     if check:
-        session.fill([slots[secret]], secrets.choice(_CHECKED_FAMILIES))
-    seeds = session.call_seeds(len(slots))
+        session.oracle.fill([slots[secret]], secrets.choice(_CHECKED_FAMILIES))
+    seeds = session.oracle.call_seeds(len(slots))
     blocks: dict[str, Block] = {}
     for name in order:
         with _blamed(session, name):
@@ -77,11 +80,11 @@ def _phase(
     candidate, block = workers["candidate"], blocks["candidate"]
     if check:
         session.check_inputs(candidate)
-        expected = session.expect(slots[secret], seeds[secret])
-        result = session.compare(candidate, block, secret)
+        expected = session.oracle.expect(slots[secret], seeds[secret])
+        result = session.oracle.compare(candidate, block.outputs, secret)
         if expected["usable"] and not result.within_budget:
             raise Refused(Verdict.cheating, f"right when verified, wrong when timed: {describe(result)}")
-    if not session.resembles(candidate, block, workers["eager"], blocks["eager"]):
+    if not session.oracle.resembles(candidate, block.outputs, workers["eager"], blocks["eager"].outputs):
         raise Refused(
             Verdict.cheating, "right when verified; when timed, its outputs are not those of the reference"
         )

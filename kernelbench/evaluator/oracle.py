@@ -143,15 +143,14 @@ class Oracle:
     def fill(self, slots: Sequence[int], seeds: Sequence[int], family: str) -> None:
         """Draw inputs of `family` into the slots; "perturbed" changes a little of what lies there."""
         for slot, seed in zip(slots, seeds, strict=True):
-            draws = Draws(seed ^ 0x5EED)
             targets = self.slots[slot]
+            if family != "perturbed":
+                _place(self._tensors(seed, into=targets), targets)
+            draws = Draws(seed ^ 0x5EED)
             if family == "perturbed":
-                new = families.perturb(targets, self.domains, draws)
-            elif family == "task":
-                new = self._tensors(seed, into=targets)
-            else:
-                new = families.rewrite(self._tensors(seed), self.domains, family, draws, self.integers)
-            _place(new, targets)
+                families.perturb(targets, self.domains, draws)
+            elif family != "task":
+                families.rewrite(targets, self.domains, family, draws, self.integers)
 
     def expect(self, slot: int, seed: int | None, rate: bool) -> dict[str, Any]:
         """Compute the expected outputs of a slot; `usable` is False where they are mostly not finite.
@@ -201,14 +200,13 @@ class Oracle:
             detail = f"output {worst}: {detail}"
         return {"error": _finite(results[worst].error), "detail": detail}
 
-    def resembles(self, outputs: Sequence[Sequence[Any]]) -> bool:
+    def resembles(self, position: int, outputs: Sequence[Sequence[Any]]) -> bool:
         """Whether parts of two outputs agree; both lie in the readback arena. See `budget.resembles`."""
         assert self.readback is not None
-        position, *placed = outputs
         a, b = (
-            TensorLayout.from_json(layout).view(self.readback.memory, offset) for offset, layout in placed
+            TensorLayout.from_json(layout).view(self.readback.memory, offset) for offset, layout in outputs
         )
-        return resembles(self.expected[int(position[0])], a, b)
+        return resembles(self.expected[position], a, b)
 
     def audit(self, seeds: Sequence[int]) -> list[str]:
         """What makes this task measure nothing; see `kernelbench.evaluator.audit`."""

@@ -16,9 +16,9 @@ def floor_us(session: TaskSession, needed_share: float = 1.0) -> float:
     cache = session.target.fingerprint.last_level_cache_bytes
     cold = session.protocol.caches == "cold"
     reading = ceilings.copy_bytes_s if cold else ceilings.cached_copy_bytes_s
-    fits = session.output_bytes < cache
+    fits = session.oracle.output_bytes < cache
     writing = ceilings.cached_copy_bytes_s if fits else ceilings.copy_bytes_s
-    seconds = session.input_bytes * needed_share / reading + session.output_bytes / writing
+    seconds = session.oracle.input_bytes * needed_share / reading + session.oracle.output_bytes / writing
     return 1e6 * seconds / SLACK
 
 
@@ -26,7 +26,7 @@ def implausible(session: TaskSession, candidate_us: float) -> str | None:
     """Why `candidate_us` a call is impossible, or None."""
     if candidate_us >= floor_us(session):
         return None
-    floor = floor_us(session, session.needed_share())
+    floor = floor_us(session, session.oracle.needed_share())
     if candidate_us >= floor:
         return None
     return f"{candidate_us:.0f} µs a call; moving its data takes at least {floor:.0f} µs on this machine"

@@ -26,6 +26,7 @@ _CLONE_NEWUSER, _CLONE_NEWPID = 0x10000000, 0x20000000
 _CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
 _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG = 38, 36, 1
 _PR_CAPBSET_DROP, _PR_SET_DUMPABLE = 24, 4
+_YIELD_S = 5e-5  # a thread stops once it runs, so the judge must not hold its CPU
 _UIDS = {"builder": 64001, "candidate": 64002}
 TRUSTED = ("oracle", "baseline")  # they run the user's own task
 
@@ -218,8 +219,7 @@ def tree(root: int) -> list[int]:
     found = [root]
     for pid in found:
         for task in _tasks(pid):
-            with contextlib.suppress(OSError):
-                found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+            found += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
     return found
 
 
@@ -230,21 +230,40 @@ def _tasks(pid: int) -> list[str]:
         return []
 
 
-def freeze(root: int, timeout_s: float = 2.0) -> bool:
-    """Stop every thread of the tree; True once all of them stand still."""
+def _read(path: str) -> bytes:
+    """A file of /proc; empty when its process is gone. Every timed block waits for several of these."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        parts = [os.read(fd, 4096)]
+        while len(parts[-1]) == 4096:
+            parts.append(os.read(fd, 4096))
+        return b"".join(parts)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def freeze(root: int, timeout_s: float = 2.0) -> list[int]:
+    """Stop every thread of the tree; its pids once all of them stand still, none when they do not."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         pids = tree(root)
         for pid in pids:
             _signal(pid, signal.SIGSTOP)
         # A process that forked while we looked shows up in the next look.
-        if all(state in "TtZX" for pid in pids for state in _states(pid)) and tree(root) == pids:
-            return True
-    return False
+        if all(state in b"TtZX" for pid in pids for state in _states(pid)) and tree(root) == pids:
+            return pids
+        time.sleep(_YIELD_S)
+    return []
 
 
-def thaw(root: int) -> None:
-    for pid in tree(root):
+def thaw(pids: Sequence[int]) -> None:
+    """Let processes that `freeze` stopped go on."""
+    for pid in pids:
         _signal(pid, signal.SIGCONT)
 
 
@@ -267,10 +286,11 @@ def kill_descendants() -> None:
                 pass
 
 
-def _states(pid: int) -> Iterator[str]:
+def _states(pid: int) -> Iterator[bytes]:
     for task in _tasks(pid):
-        with contextlib.suppress(OSError, IndexError):
-            yield Path(f"/proc/{pid}/task/{task}/stat").read_text().rpartition(")")[2].split()[0]
+        after_name = _read(f"/proc/{pid}/task/{task}/stat").rpartition(b")")[2].split()
+        if after_name:
+            yield after_name[0]
 
 
 def _signal(pid: int, number: int) -> None:

@@ -1,4 +1,11 @@
-"""From the judge's clock to speedups: the time per call of each block pair, ratios, bootstrap intervals."""
+"""From the judge's clock to speedups: the time per call of each block, ratios, bootstrap intervals.
+
+A block of n calls takes F + n t seconds. F, what a block costs once (waking the worker, the message,
+the answer), is measured where nobody gains from forging it: on blocks of no calls of the eager
+baseline. So every block gives t by itself, (T - F) / n. The slope between a short and a long block,
+(T(2N) - T(N)) / N, would need no F, but a candidate can forge it by being slow in short blocks, and it
+triples the noise (docs/LOG.md has the numbers).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,34 +18,15 @@ _RESAMPLES = 4000
 
 
 @dataclass(frozen=True)
-class BlockPair:
-    """Seconds that N calls and 2N calls took one worker, within one round."""
+class TimedBlock:
+    """Seconds that a block of `calls` took one worker."""
 
-    calls: int  # N
-    short_s: float
-    long_s: float
+    calls: int
+    seconds: float
 
-    @property
-    def slope_s(self) -> float:
-        """Seconds per call, without what a block costs once."""
-        return (self.long_s - self.short_s) / self.calls
-
-    @property
-    def fixed_s(self) -> float:
-        """What the block costs once, as these two times have it."""
-        return max(0.0, 2 * self.short_s - self.long_s)
-
-
-def call_seconds(pair: BlockPair, fixed_s: float) -> float:
-    """Seconds per call; `fixed_s` is what a block of the eager baseline costs once.
-
-    The slope alone could be forged by being slow in short blocks on purpose. So no more than twice the
-    baseline's own fixed cost, a millisecond and 2% are believed to be fixed, and never more than three
-    quarters of a block; the rest counts as work.
-    """
-    allowance = 2 * fixed_s + 1e-3 + 0.02 * pair.long_s
-    work_s = max(pair.long_s - allowance, pair.long_s / 4)
-    return max(pair.slope_s, work_s / (2 * pair.calls))
+    def call_s(self, empty_s: float) -> float:
+        """Seconds a call; of a block no more than three quarters are taken off for what it costs once."""
+        return max(self.seconds - empty_s, self.seconds / 4) / self.calls
 
 
 def interval(values: Sequence[float]) -> Interval:
@@ -51,26 +39,32 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 @dataclass(frozen=True)
-class Rounds:
-    """All block pairs of a timing, by worker: "candidate" and the baselines, "eager" among them."""
+class Timings:
+    """What was timed, by worker: "candidate" and the baselines, "eager" among them.
 
-    pairs: Mapping[str, Sequence[BlockPair]]
+    `blocks[worker][i]` is phase i, in which every worker ran the same number of calls on the same inputs, one
+    worker after the other. `empty_s`: seconds of blocks of no calls.
+    """
+
+    blocks: Mapping[str, Sequence[TimedBlock]]
+    empty_s: Sequence[float]
+
+    @property
+    def fixed_s(self) -> float:
+        return float(np.median(self.empty_s))
 
     def seconds(self, worker: str) -> list[float]:
-        """Seconds per call in each round."""
-        reference = self.pairs["eager"]
-        return [
-            call_seconds(pair, eager.fixed_s)
-            for pair, eager in zip(self.pairs[worker], reference, strict=True)
-        ]
+        """Seconds per call in each phase."""
+        return [block.call_s(self.fixed_s) for block in self.blocks[worker]]
 
     def time_us(self, worker: str) -> Interval:
         return interval([1e6 * value for value in self.seconds(worker)])
 
     def speedup(self, baseline: str) -> Interval:
+        """The median over the phases of the ratio within a phase."""
         ratios = zip(self.seconds(baseline), self.seconds("candidate"), strict=True)
         return interval([base / candidate for base, candidate in ratios])
 
     def fastest_baseline(self) -> str:
-        names = [name for name in self.pairs if name != "candidate"]
+        names = [name for name in self.blocks if name != "candidate"]
         return min(names, key=lambda name: float(np.median(self.seconds(name))))

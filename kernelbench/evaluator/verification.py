@@ -3,8 +3,10 @@
 import random
 from collections.abc import Sequence
 
+from kernelbench.evaluator.oracle_client import Comparison
 from kernelbench.evaluator.process import Worker
-from kernelbench.evaluator.session import Comparison, Refused, TaskSession
+from kernelbench.evaluator.refusal import Refused
+from kernelbench.evaluator.session import TaskSession
 from kernelbench.records import Correctness, Verdict
 
 
@@ -50,17 +52,17 @@ def _check_block(
     """Fill the slots, run them, the first of them twice, and compare every call."""
     session.prepare(worker)
     for slot, family in zip(slots, families, strict=True):
-        session.fill([slot], family)
-    seeds = session.call_seeds(len(slots))
+        session.oracle.fill([slot], family)
+    seeds = session.oracle.call_seeds(len(slots))
     seeds.append(seeds[0])
     block = session.run(worker, [*slots, slots[0]], seeds)
     session.check_inputs(worker)
     for call, (slot, family) in enumerate(zip(slots, families, strict=True)):
-        expected = session.expect(slot, seeds[call], rate=True)
+        expected = session.oracle.expect(slot, seeds[call], rate=True)
         if not expected["usable"] and family not in ("task", "perturbed"):
             continue  # a family on which the reference itself is not defined
-        result = session.compare(worker, block, call)
-        again = session.compare(worker, block, len(slots)) if call == 0 else result
+        result = session.oracle.compare(worker, block.outputs, call)
+        again = session.oracle.compare(worker, block.outputs, len(slots)) if call == 0 else result
         if result.within_budget != again.within_budget:
             detail = result.detail or again.detail
             raise Refused(Verdict.nondeterministic, f"the same inputs twice (family {family}): {detail}")

@@ -83,11 +83,12 @@ def test_a_frozen_tree_stands_still_and_thaws() -> None:
         os._exit(0)
     try:
         time.sleep(0.05)
-        assert sandbox.freeze(child)
+        stopped = sandbox.freeze(child)
+        assert stopped == [child]
         before = os.pread(counter, 8, 0)
         time.sleep(0.05)
         assert os.pread(counter, 8, 0) == before
-        sandbox.thaw(child)
+        sandbox.thaw(stopped)
         time.sleep(0.05)
         assert os.pread(counter, 8, 0) != before
     finally:

@@ -4,35 +4,33 @@ import pytest
 from trial import REFERENCE, Evaluate, variant
 
 from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.timing import BlockPair, Rounds, call_seconds, interval
+from kernelbench.evaluator.timing import TimedBlock, Timings, interval
 from kernelbench.records import Verdict
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 
 
-def test_the_slope_drops_what_a_block_costs_once() -> None:
-    pair = BlockPair(calls=4, short_s=0.5 + 4 * 0.01, long_s=0.5 + 8 * 0.01)
-    assert pair.slope_s == pytest.approx(0.01)
-    assert pair.fixed_s == pytest.approx(0.5)
+def test_what_a_block_costs_once_does_not_count() -> None:
+    short, long = TimedBlock(4, 0.005 + 4 * 0.01), TimedBlock(8, 0.005 + 8 * 0.01)
+    assert short.call_s(0.005) == pytest.approx(0.01)
+    assert long.call_s(0.005) == pytest.approx(0.01)
+
+
+def test_a_block_shorter_than_an_empty_one_still_took_time() -> None:
+    assert TimedBlock(4, 0.004).call_s(0.005) == pytest.approx(0.00025)
 
 
 def test_being_slow_in_short_blocks_on_purpose_does_not_pay() -> None:
-    honest = BlockPair(calls=4, short_s=0.040, long_s=0.080)
-    forged = BlockPair(calls=4, short_s=0.076, long_s=0.080)
-    assert forged.slope_s == pytest.approx(0.001)
-    assert call_seconds(honest, fixed_s=0.0) == pytest.approx(0.010)
-    assert call_seconds(forged, fixed_s=0.0) > 0.009
+    """The slope of these two blocks would be a tenth of what a call takes."""
+    eager = [TimedBlock(4, 0.040), TimedBlock(8, 0.080)] * 6
+    forged = [TimedBlock(4, 0.076), TimedBlock(8, 0.080)] * 6
+    assert Timings({"eager": eager, "candidate": forged}, [0.0]).speedup("eager").median < 1.0
 
 
-def test_a_fixed_cost_that_the_baseline_has_too_is_believed() -> None:
-    pair = BlockPair(calls=4, short_s=0.010 + 0.020, long_s=0.010 + 0.040)
-    assert call_seconds(pair, fixed_s=0.010) == pytest.approx(0.005)
-
-
-def test_speedup_is_the_median_of_the_ratios_within_rounds() -> None:
-    eager = [BlockPair(1, t, 2 * t) for t in (0.010, 0.020, 0.030)]
-    candidate = [BlockPair(1, t, 2 * t) for t in (0.005, 0.010, 0.015)]
-    speedup = Rounds({"candidate": candidate, "eager": eager}).speedup("eager")
+def test_speedup_is_the_median_of_the_ratios_within_phases() -> None:
+    eager = [TimedBlock(1, t) for t in (0.010, 0.020, 0.030)]
+    candidate = [TimedBlock(1, t) for t in (0.005, 0.010, 0.015)]
+    speedup = Timings({"candidate": candidate, "eager": eager}, [0.0]).speedup("eager")
     assert (speedup.low, speedup.median, speedup.high) == pytest.approx((2.0, 2.0, 2.0), rel=0.05)
 
 
@@ -48,11 +46,9 @@ def test_the_interval_covers_the_median_about_as_often_as_it_says() -> None:
 
 
 def test_the_fastest_baseline_is_the_one_with_the_least_time() -> None:
-    pairs = {
-        name: [BlockPair(1, t, 2 * t)] * 3
-        for name, t in (("candidate", 1.0), ("eager", 3.0), ("compile", 2.0))
-    }
-    assert Rounds(pairs).fastest_baseline() == "compile"
+    times = {"candidate": 1.0, "eager": 3.0, "compile": 2.0}
+    timings = Timings({name: [TimedBlock(1, t)] * 3 for name, t in times.items()}, [0.0])
+    assert timings.fastest_baseline() == "compile"
 
 
 def test_work_done_twice_shows_as_half_the_speed(evaluate: Evaluate) -> None:

@@ -1,0 +1,65 @@
+// The two passes of `budget.py` over whole outputs, each in one sweep where torch needs a dozen.
+//
+// Not to be compiled with -ffast-math: NaN and infinity must come through.
+#include <cmath>
+#include <cstdint>
+
+struct RowError {
+    double squares = 0.0, largest = 0.0;
+    double spread(int64_t columns, double rms_factor, double max_factor) const {
+        const double rms = rms_factor * std::sqrt(squares / (double)columns);
+        const double top = max_factor * largest;
+        return rms > top ? rms : top;
+    }
+};
+
+template <typename Value>
+static RowError row_error(const Value* value, const double* exact, int64_t columns) {
+    double squares = 0.0, largest = 0.0;
+#pragma omp simd reduction(+ : squares) reduction(max : largest)
+    for (int64_t i = 0; i < columns; ++i) {
+        const double error = std::fabs((double)value[i] - exact[i]);
+        squares += error * error;
+        largest = error > largest ? error : largest;
+    }
+    return {squares, largest};
+}
+
+// spread[row] = the larger of the spreads of reference and disturbed; NaN or infinite where a row's errors are.
+extern "C" void row_spread(const float* reference, const double* disturbed, const double* exact, double* spread,
+                           int64_t rows, int64_t columns, double rms_factor, double max_factor) {
+#pragma omp parallel for if (rows * columns > 65536)
+    for (int64_t row = 0; row < rows; ++row) {
+        const int64_t at = row * columns;
+        const RowError a = row_error(reference + at, exact + at, columns);
+        const RowError b = row_error(disturbed + at, exact + at, columns);
+        const double first = a.spread(columns, rms_factor, max_factor), second = b.spread(columns, rms_factor, max_factor);
+        const double finite = a.squares + b.squares;  // the comparisons above lose a NaN, a sum does not
+        spread[row] = std::isfinite(finite) ? (first > second ? first : second) : finite;
+    }
+}
+
+// worst[0] = max |actual - exact| / (spread + relative |exact|); worst[1] counts what is beyond 1 or not a number.
+extern "C" void worst_error(const float* actual, const double* exact, const double* spread, double relative,
+                            int64_t rows, int64_t columns, double* worst) {
+    double largest = 0.0;
+    int64_t beyond = 0;
+#pragma omp parallel for reduction(max : largest) reduction(+ : beyond) if (rows * columns > 65536)
+    for (int64_t row = 0; row < rows; ++row) {
+        const float* a = actual + row * columns;
+        const double* e = exact + row * columns;
+        const double allowed = spread[row];
+        double top = 0.0;
+        int64_t over = 0;
+#pragma omp simd reduction(max : top) reduction(+ : over)
+        for (int64_t i = 0; i < columns; ++i) {
+            const double error = std::fabs((double)a[i] - e[i]) / (allowed + relative * std::fabs(e[i]));
+            top = error > top ? error : top;
+            over += !(error <= 1.0);
+        }
+        largest = top > largest ? top : largest;
+        beyond += over;
+    }
+    worst[0] = largest;
+    worst[1] = (double)beyond;
+}
