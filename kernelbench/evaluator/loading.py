@@ -25,6 +25,11 @@ def import_source(source: str, name: str, folder: Path) -> ModuleType:
     return module
 
 
+def seed_cpu(seed: int) -> None:
+    """Like torch.manual_seed for the CPU alone; that one spends a millisecond on tracebacks for CUDA's sake."""
+    torch.default_generator.manual_seed(seed)
+
+
 def to_lane(value: Any, dtype: torch.dtype) -> Any:
     """Floating tensors cast to the lane's dtype, everything else as it is."""
     if isinstance(value, torch.Tensor) and value.is_floating_point():

@@ -26,7 +26,7 @@ from kernelbench.evaluator.budget import Comparison, Expected, compare, expect, 
 from kernelbench.evaluator.channel import Channel
 from kernelbench.evaluator.draws import Draws, FastDraws
 from kernelbench.evaluator.layout import Arena, SlotLayout, TensorLayout
-from kernelbench.evaluator.loading import LANES, import_source, to_lane
+from kernelbench.evaluator.loading import LANES, import_source, seed_cpu, to_lane
 
 _TRIAL_CALLS = 5  # to learn how long one takes
 _FEW_OUTPUTS = 64  # elements; below, one disturbance may by chance say little, so three are taken
@@ -38,9 +38,9 @@ class Oracle:
         self.lane = lane
         self.seed = seed
         self.module = import_source(source, "reference", Path.cwd())
-        torch.manual_seed(seed)
+        seed_cpu(seed)
         self.init = list(self.module.get_init_inputs())
-        torch.manual_seed(seed)
+        seed_cpu(seed)
         self.model: nn.Module = self.module.Model(*self.init).to(self.dtype)
         if vary_weights:
             _vary_weights(self.model)
@@ -63,7 +63,7 @@ class Oracle:
         self._learn(tensors)
 
     def _draw(self, seed: int, into: Sequence[torch.Tensor] = ()) -> list[Any]:
-        torch.manual_seed(seed)
+        seed_cpu(seed)
         with FastDraws(seed, into):
             inputs = self.module.get_inputs()
         return list(pytree.tree_map(lambda value: to_lane(value, self.dtype), list(inputs)))
@@ -100,7 +100,7 @@ class Oracle:
         self, model: nn.Module, tensors: Sequence[torch.Tensor], seed: int | None
     ) -> list[torch.Tensor]:
         if seed is not None:
-            torch.manual_seed(seed)
+            seed_cpu(seed)
         outputs = pytree.tree_leaves(model(*self._arguments(tensors)))
         for output in outputs:
             if not isinstance(output, torch.Tensor):
@@ -163,8 +163,8 @@ class Oracle:
         exact = self._reference(self.exact_model, exact_inputs, seed)
         few = min((output.numel() for output in exact), default=0) < _FEW_OUTPUTS
         disturbed = [
-            self._reference(model, [t * f for t, f in zip(exact_inputs, factors, strict=True)], seed)
-            for model, factors in self._disturbances(3 if few else 1, exact_inputs)
+            self._reference(model, [t * f for t, f in zip(tensors, factors, strict=True)], seed)
+            for model, factors in self._disturbances(3 if few else 1, tensors)
         ]
         self.expected = []
         inputs = sum(t.numel() for t in tensors) + sum(p.numel() for p in self.model.parameters())
@@ -181,7 +181,7 @@ class Oracle:
         """`count` models with slightly moved weights, and factors that move the inputs; made once."""
         eps = torch.finfo(self.dtype).eps
         while len(self._moved) < count:
-            model = copy.deepcopy(self.exact_model)
+            model = copy.deepcopy(self.model)
             for parameter in model.parameters():
                 parameter.mul_(_rounding(parameter, eps))
             self._moved.append((model, [_rounding(t, eps) for t in inputs]))
@@ -256,10 +256,10 @@ def _place(values: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]) -> N
 
 
 def _rounding(tensor: torch.Tensor, eps: float) -> torch.Tensor:
-    """Factors 1 ± eps/2, at random: as far as rounding an element once may move it."""
+    """Factors 1 - eps/2 and 1 + eps, at random: down an ulp, or up one or two, in the tensor's precision."""
     if not tensor.is_floating_point():
         return torch.ones((), dtype=tensor.dtype)
-    return torch.empty_like(tensor).bernoulli_(0.5).mul_(eps).add_(1 - eps / 2)
+    return torch.empty_like(tensor).bernoulli_(0.5).mul_(1.5 * eps).add_(1 - eps / 2)
 
 
 def _vary_weights(model: nn.Module) -> None:

@@ -13,8 +13,7 @@ struct RowError {
     }
 };
 
-template <typename Value>
-static RowError row_error(const Value* value, const double* exact, int64_t columns) {
+static RowError row_error(const float* value, const double* exact, int64_t columns) {
     double squares = 0.0, largest = 0.0;
 #pragma omp simd reduction(+ : squares) reduction(max : largest)
     for (int64_t i = 0; i < columns; ++i) {
@@ -25,16 +24,18 @@ static RowError row_error(const Value* value, const double* exact, int64_t colum
     return {squares, largest};
 }
 
-// spread[row] = the larger of the spreads of reference and disturbed; NaN or infinite where a row's errors are.
-extern "C" void row_spread(const float* reference, const double* disturbed, const double* exact, double* spread,
-                           int64_t rows, int64_t columns, double rms_factor, double max_factor) {
+// spread[row] = the spread of the reference's errors or, if larger, `share` of that of the disturbed result's;
+// NaN or infinite where a row's errors are.
+extern "C" void row_spread(const float* reference, const float* disturbed, const double* exact, double* spread,
+                           int64_t rows, int64_t columns, double rms_factor, double max_factor, double share) {
 #pragma omp parallel for if (rows * columns > 65536)
     for (int64_t row = 0; row < rows; ++row) {
         const int64_t at = row * columns;
         const RowError a = row_error(reference + at, exact + at, columns);
         const RowError b = row_error(disturbed + at, exact + at, columns);
-        const double first = a.spread(columns, rms_factor, max_factor), second = b.spread(columns, rms_factor, max_factor);
-        const double finite = a.squares + b.squares;  // the comparisons above lose a NaN, a sum does not
+        const double first = a.spread(columns, rms_factor, max_factor);
+        const double second = share * b.spread(columns, rms_factor, max_factor);
+        const double finite = a.squares + b.squares;  // the comparisons lose a NaN, a sum does not
         spread[row] = std::isfinite(finite) ? (first > second ? first : second) : finite;
     }
 }

@@ -1,13 +1,13 @@
 """One task under evaluation: its oracle, its inputs in shared memory, its baselines."""
 
-import ctypes
 import fcntl
 import os
-import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
+
+import numpy as np
 
 from kernelbench.errors import InfrastructureError
 from kernelbench.evaluator.layout import Arena, OutputDescriptor, unpack_outputs
@@ -17,6 +17,7 @@ from kernelbench.evaluator.protocol import Limits, Protocol
 from kernelbench.evaluator.refusal import CallFailed, Refused
 from kernelbench.records import Target, Task, Verdict
 
+_CACHE_LINE_BYTES = 64
 _SPARE_OUTPUTS = 4  # beside those that a block keeps: what calls need in between
 
 
@@ -59,7 +60,7 @@ class TaskSession:
         fcntl.fcntl(self._setup_fd, fcntl.F_ADD_SEALS, seals)  # no worker can change what the next one loads
         self.calls = self._calls_per_block()
         self.slots = 3 * self.calls
-        self._flush = ctypes.create_string_buffer(2 * target.fingerprint.last_level_cache_bytes)
+        self._eviction = np.ones(3 * target.fingerprint.last_level_cache_bytes // 2 // 8, dtype=np.int64)
         try:
             self._arena = Arena.create("inputs", self.oracle.inputs.slot_bytes * self.slots)
             self.oracle.attach(self._arena, self.slots)
@@ -159,9 +160,7 @@ class TaskSession:
         """
         try:
             worker.thaw()
-            worker.request(
-                {"do": "prepare", "outputs": [t.to_json() for t in self.oracle.outputs]}, self.call_limit_s
-            )
+            worker.request({"do": "prepare"}, self.call_limit_s)
             worker.freeze()
         except (WorkerDied, WorkerTimeout) as error:
             raise CallFailed(Verdict.runtime_error, str(error)) from None
@@ -173,7 +172,7 @@ class TaskSession:
         """
         limit = self.call_limit_s * min(max(1, len(slots)), 4)
         if self._must_flush(len(slots)):
-            ctypes.memset(self._flush, secrets.randbits(7), len(self._flush))
+            self._eviction[:: _CACHE_LINE_BYTES // 8].max()
         message = {"do": "run", "slots": list(slots), "seeds": list(seeds)}
         try:
             start = time.perf_counter()
@@ -203,9 +202,10 @@ class TaskSession:
         return max(self.limits.call_s, 20 * self.oracle.call_s)
 
     def _must_flush(self, calls: int) -> bool:
-        """Whether inputs could still lie in the cache: not where the block reads four times what it holds."""
+        """Whether inputs could still lie in the cache: not where the block moves four times what it holds."""
         cold = self.protocol.caches == "cold"
-        return cold and calls * self.oracle.inputs.slot_bytes < 2 * len(self._flush)
+        moved = calls * (self.oracle.inputs.slot_bytes + self.oracle.output_bytes)
+        return cold and moved < 4 * self.target.fingerprint.last_level_cache_bytes
 
     def check_inputs(self, worker: Worker) -> None:
         """Raises Refused when the stopped worker has written to its inputs."""

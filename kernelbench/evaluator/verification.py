@@ -17,13 +17,13 @@ def verify(session: TaskSession, worker: Worker) -> Correctness:
     chosen.shuffle(families)
     at_once = max(1, min(2 * session.calls - 1, session.slots))
     seen = _Seen()
+    slots: list[int] = []
     for start in range(0, len(families), at_once):
         chunk = families[start : start + at_once]
-        _check_block(session, worker, chosen.sample(range(session.slots), len(chunk)), chunk, seen)
-    if "perturbed" in session.protocol.families:
-        slot = chosen.randrange(session.slots)
-        _check_block(session, worker, [slot], ["task"], seen)
-        _check_block(session, worker, [slot], ["perturbed"], seen)
+        slots = chosen.sample(range(session.slots), len(chunk))
+        _check_block(session, worker, slots, chunk, seen)
+    if "perturbed" in session.protocol.families:  # an input that it has just answered, but for a little
+        _check_block(session, worker, [chosen.choice(slots)], ["perturbed"], seen)
     return Correctness(
         inputs_tried=seen.inputs,
         error=seen.error,

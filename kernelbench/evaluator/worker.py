@@ -19,11 +19,11 @@ from torch.utils import _pytree as pytree
 
 from kernelbench.evaluator.channel import Channel
 from kernelbench.evaluator.layout import DTYPES, MAX_DIMS, Arena, SlotLayout, TensorLayout, pack_outputs
-from kernelbench.evaluator.loading import LANES, import_source, load_weights
+from kernelbench.evaluator.loading import LANES, import_source, load_weights, seed_cpu
 from kernelbench.evaluator.ownership import own_kernel_share
 
 DONE, FAILED = b"D", b"F"
-_POISONED = 2  # outputs' worth of freed memory that is poisoned before a block
+_POISON_EVERY, _POISONED = 4096, 64  # bytes: what is poisoned of every page, a line of the cache
 
 
 class BadOutput(Exception):  # noqa: N818
@@ -34,6 +34,7 @@ class Runner:
     def __init__(self) -> None:
         self.model: Any = None
         self.slots: list[list[Any]] = []
+        self.heap_bytes = 0  # what a block's outputs take
         self.kept: list[list[torch.Tensor]] = []
 
     def load(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -58,7 +59,8 @@ class Runner:
         except BaseException as error:  # noqa: BLE001 - SystemExit too: it is the candidate's doing
             return {"ok": False, "stage": stage, "error": _describe(error), "build": _is_build_error(error)}
         self.model = model
-        _grow_heap(message["heap_bytes"])
+        self.heap_bytes = message["heap_bytes"]
+        _poison(self.heap_bytes)
         layout = SlotLayout(tuple(TensorLayout.from_json(t) for t in message["layout"]))
         arena = Arena(inputs_fd, layout.slot_bytes * message["slots"], private=True)
         arena.close()  # the mapping stays
@@ -76,16 +78,13 @@ class Runner:
             return {"ok": False, "error": _describe(error)}
         return {"ok": True}
 
-    def prepare(self, message: dict[str, Any]) -> dict[str, Any]:
+    def prepare(self) -> dict[str, Any]:
         """Before a block: let the last outputs go and poison memory that the next ones may get.
 
         The same before every block, so that poison does not tell which outputs will be looked at.
         """
         self.kept = []
-        layouts = [TensorLayout.from_json(t) for t in message["outputs"]]
-        poison = [torch.empty(t.shape, dtype=getattr(torch, t.dtype)) for t in layouts * _POISONED]
-        for tensor in poison:
-            tensor.view(-1).view(torch.uint8).fill_(0xFF)  # NaN in every floating dtype, -1 in every integer
+        _poison(self.heap_bytes)
         return {"ok": True}
 
     def run(self, message: dict[str, Any]) -> bytes:
@@ -100,7 +99,7 @@ class Runner:
 
     def _call(self, slot: int, seed: int | None) -> list[torch.Tensor]:
         if seed is not None:
-            torch.manual_seed(seed)
+            seed_cpu(seed)
         outputs = self.model(*self.slots[slot])
         return [outputs] if type(outputs) is torch.Tensor and _plain(outputs) else _flatten(outputs)
 
@@ -121,7 +120,7 @@ def serve(channel: Channel) -> None:
             case "run":
                 channel.send(runner.run(message))
             case "prepare":
-                channel.send_json(runner.prepare(message))
+                channel.send_json(runner.prepare())
             case "load":
                 channel.send_json(runner.load(message, fds))
             case "compile":
@@ -130,10 +129,15 @@ def serve(channel: Channel) -> None:
                 channel.send_json(runner.trace(message["slot"]))
 
 
-def _grow_heap(count: int) -> None:
-    """Touch `count` bytes and let them go, so that no timed call pays for the page faults of its outputs."""
+def _poison(count: int) -> None:
+    """Touch `count` bytes that outputs will get, and let them go.
+
+    Outputs that were not written show, and no timed call pays for the page faults of its outputs.
+    """
     with contextlib.suppress(RuntimeError, MemoryError):
-        torch.empty(count, dtype=torch.uint8).fill_(0xFF)
+        memory = torch.empty(count, dtype=torch.uint8)
+        memory[:_POISON_EVERY].fill_(0xFF)  # NaN in every floating dtype, -1 in every integer
+        memory[: count // _POISON_EVERY * _POISON_EVERY].view(-1, _POISON_EVERY)[:, :_POISONED].fill_(0xFF)
 
 
 def _fill(leaves: list[Any], tensors: list[torch.Tensor]) -> list[Any]:

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from kernelbench.evaluator import budget
 from kernelbench.evaluator.budget import compare, expect
 from kernelbench.evaluator.draws import Draws
 from kernelbench.evaluator.families import infer_domain, rewrite
@@ -12,7 +13,7 @@ from kernelbench.evaluator.families import infer_domain, rewrite
 
 def budget_of(function, x: torch.Tensor):  # type: ignore[no-untyped-def]
     exact = function(x.double())
-    moved = function(x.double() * (1 + (torch.rand_like(x).double() - 0.5) * 2**-23))
+    moved = function(x * (1 + 2**-23 * torch.randint(-1, 2, x.shape)))
     return expect(exact, function(x), [moved], x.numel() / exact.numel())
 
 
@@ -77,12 +78,35 @@ def test_families_keep_inputs_within_their_domain(domain: str, family: str) -> N
     torch.manual_seed(3)
     tensor = DOMAINS[domain]()
     assert infer_domain(tensor) == domain
-    (made,) = rewrite([tensor], [domain], family, Draws(11), distinct=False)
+    made = tensor.clone()
+    rewrite([made], [domain], family, Draws(11), distinct=False)
     assert made.shape == tensor.shape and made.dtype == tensor.dtype
     if domain == "real":
         assert bool((made <= 0).any())
-    elif domain != "needle":
+    else:
         assert infer_domain(made) == domain or not made.any() or family == "needle"
+
+
+@pytest.mark.parametrize("columns", [1, 7, 4096])
+def test_the_fused_passes_say_what_torch_would_say(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(48, columns)
+    fused = budget_of(torch.exp, x)
+    wrong = torch.exp(x)
+    wrong[5, -1] *= 1 + 1e-4
+    errors = [compare(fused, y).error for y in (torch.exp(x), wrong)]
+    monkeypatch.setattr(budget, "library", lambda name: None)
+    assert [compare(fused, y).error for y in (torch.exp(x), wrong)] == pytest.approx(errors)
+    assert errors[0] < 1.0 < errors[1]
+
+
+def test_the_fused_spread_is_that_of_the_worse_of_both_results() -> None:
+    exact = torch.randn(6, 100, dtype=torch.float64)
+    reference = (exact + 1e-6 * torch.randn(6, 100)).float()
+    moved = (exact + 1e-5 * torch.randn(6, 100)).float()
+    fused = budget._fused_spread(exact, reference, [moved])
+    assert fused is not None
+    rows = [budget._row_spread(r.double() - exact) for r in (reference, moved)]
+    assert torch.allclose(fused, torch.maximum(rows[0], budget.DISTURBED * rows[1]), rtol=1e-12)
 
 
 def test_fast_draws_have_the_right_distribution() -> None:
@@ -96,3 +120,8 @@ def test_fast_draws_have_the_right_distribution() -> None:
     assert float(uniform.var()) == pytest.approx(1 / 12, abs=1e-3)
     assert not torch.equal(Draws(43).normal(1 << 20), normal)
     assert torch.equal(Draws(42).normal(1 << 20), normal)
+    halves = torch.stack([normal[: 1 << 19], normal[1 << 19 :]])
+    neighbours = torch.stack([normal[1:], normal[:-1]])
+    for pair in (halves, neighbours):
+        assert float(torch.corrcoef(pair)[0, 1]) == pytest.approx(0, abs=5e-3)
+        assert float(torch.corrcoef(pair.square())[0, 1]) == pytest.approx(0, abs=5e-3)
