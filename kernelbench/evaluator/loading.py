@@ -26,7 +26,7 @@ def import_source(source: str, name: str, folder: Path) -> ModuleType:
 
 
 def seed_cpu(seed: int) -> None:
-    """Like torch.manual_seed for the CPU alone; that one spends a millisecond on tracebacks for CUDA's sake."""
+    """torch.manual_seed for the CPU alone; that one spends a millisecond on a traceback for CUDA's sake."""
     torch.default_generator.manual_seed(seed)
 
 

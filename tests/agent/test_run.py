@@ -19,7 +19,7 @@ rows = 512
 
 class Model(nn.Module):
     def forward(self, x):
-        return torch.{function}(x) * 2.0 + x
+        return torch.tanh(x) * 2.0 + x
 
 def get_inputs():
     return [torch.randn(rows, 1024)]
@@ -30,12 +30,10 @@ def get_init_inputs():
 
 
 @pytest.fixture
-def tasks(tmp_path: Path) -> list[Path]:
-    paths = []
-    for function in ("tanh", "sigmoid"):
-        paths.append(tmp_path / f"{function}.py")
-        paths[-1].write_text(TASK.format(function=function))
-    return paths
+def task(tmp_path: Path) -> Path:
+    path = tmp_path / "tanh.py"
+    path.write_text(TASK)
+    return path
 
 
 def command(home: Path, *arguments: object) -> tuple[list[str], dict[str, str]]:
@@ -65,35 +63,36 @@ def attempts(out: Path) -> list[tuple[int, str]]:
 
 
 @pytest.mark.slow
-def test_a_run_writes_its_results_and_a_second_one_is_refused(
-    tasks: list[Path], tmp_path: Path, home: Path
+def test_a_run_writes_its_results_and_goes_on_after_a_task_that_fails(
+    task: Path, tmp_path: Path, home: Path
 ) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text(TASK.replace("torch.randn(rows, 1024)", "torch.randn(rows, 'x')"))
     out = tmp_path / "out"
-    done = run(home, "run", *tasks, "--rounds", 2, "--set", "rows=256", "--out", out, "--json")
+    done = run(home, "run", broken, task, "--rounds", 2, "--set", "rows=256", "--out", out, "--json")
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert json.loads((out / "summary.json").read_text()) == summary
-    assert [task["verdict"] for task in summary["tasks"]] == ["correct", "correct"]
-    assert summary["correct"] == 2 and summary["usd"] == 0.0
-    assert all(set(task["speedup"]) == {"eager", "compile", "fastest"} for task in summary["tasks"])
+    first, second = summary["tasks"]
+    assert first["verdict"] is None and "the task fails" in first["stop_reason"]
+    assert second["verdict"] == "correct" and set(second["speedup"]) == {"eager", "compile", "fastest"}
+    assert summary["correct"] == 1 and summary["usd"] == 0.0
     assert (out / "report.html").read_text().startswith("<!doctype html>")
     best = (out / "best" / "file_tanh.py").read_text()
     assert "class ModelNew" in best and "256" in best
 
-    again = run(home, "run", *tasks, "--out", out)
+    again = run(home, "run", task, "--out", out)
     assert again.returncode == 2
     assert "--resume" in again.stderr and len(again.stderr.strip().splitlines()) == 1
 
     reported = run(home, "report", out, "--format", "json")
-    assert json.loads(reported.stdout)["correct"] == 2
+    assert json.loads(reported.stdout)["correct"] == 1
 
 
 @pytest.mark.slow
-def test_a_run_killed_at_any_moment_resumes_and_loses_nothing(
-    tasks: list[Path], tmp_path: Path, home: Path
-) -> None:
+def test_a_run_killed_at_any_moment_resumes_and_loses_nothing(task: Path, tmp_path: Path, home: Path) -> None:
     out = tmp_path / "out"
-    words, environment = command(home, "run", tasks[0], "--rounds", 2, "--out", out)
+    words, environment = command(home, "run", task, "--rounds", 2, "--out", out)
     kept: list[tuple[int, str]] = []
     for enough in (1, 2):
         process = subprocess.Popen(
@@ -112,13 +111,13 @@ def test_a_run_killed_at_any_moment_resumes_and_loses_nothing(
     assert done.returncode == 0, done.stderr
     found = attempts(out)
     assert found[: len(kept)] == kept
-    (task,) = json.loads(done.stdout)["tasks"]
-    assert task["verdict"] == "correct" and task["rounds"] <= 2
+    (summary,) = json.loads(done.stdout)["tasks"]
+    assert summary["verdict"] == "correct" and summary["rounds"] <= 2
 
 
-def test_a_second_run_in_a_folder_in_use_is_refused(tasks: list[Path], tmp_path: Path, home: Path) -> None:
+def test_a_second_run_in_a_folder_in_use_is_refused(task: Path, tmp_path: Path, home: Path) -> None:
     out = tmp_path / "out"
-    words, environment = command(home, "run", *tasks, "--out", out)
+    words, environment = command(home, "run", task, "--out", out)
     process = subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 60
@@ -130,16 +129,3 @@ def test_a_second_run_in_a_folder_in_use_is_refused(tasks: list[Path], tmp_path:
         process.wait()
     assert refused.returncode == 2
     assert str(process.pid) in refused.stderr
-
-
-@pytest.mark.slow
-def test_a_task_that_fails_does_not_end_the_run(tasks: list[Path], tmp_path: Path, home: Path) -> None:
-    broken = tmp_path / "broken.py"
-    broken.write_text(
-        TASK.format(function="tanh").replace("torch.randn(rows, 1024)", "torch.randn(rows, 'x')")
-    )
-    done = run(home, "run", broken, tasks[0], "--rounds", 1, "--out", tmp_path / "out", "--json")
-    assert done.returncode == 0, done.stderr
-    first, second = json.loads(done.stdout)["tasks"]
-    assert first["verdict"] is None and "the task fails" in first["stop_reason"]
-    assert second["verdict"] == "correct"
