@@ -96,7 +96,7 @@ def _spread(values: Sequence[float]) -> tuple[str, str]:
 
 def _naive_ratio(task: Task) -> float:
     """In a process of its own, once what the evaluation before left has gone."""
-    time.sleep(2)
+    time.sleep(0.5)
     command = [sys.executable, "-m", "agent.bench", "naive"]
     done = subprocess.run(command, input=task.source, capture_output=True, text=True, check=True)
     return float(done.stdout)

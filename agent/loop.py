@@ -12,7 +12,7 @@ from kernelbench.records import Advice, Evaluation, Task, Verdict
 from profiling.records import Profile
 from profiling.roofline import roofline
 
-ROUNDS_WHILE_SEARCHING = 8  # of timing, against eager; the winner is measured with the protocol's full number
+ROUNDS_WHILE_SEARCHING = 6  # of timing, against eager; the winner is measured with the protocol's full number
 
 
 class Recorder(Protocol):

@@ -118,7 +118,9 @@ class _Watch(TorchDispatchMode):
             self.idle.append(any(_unchanged(result, given) for given in _tensors(args)))
         elif self.target == index:
             # Element by element: a norm behind the operation undoes a change of scale or offset.
-            return result * (1 + 0.3 * torch.randn_like(result)) + 0.1 * torch.randn_like(result)
+            disturbed = result * (1 + 0.3 * torch.randn_like(result)) + 0.1 * torch.randn_like(result)
+            # What changes its operand is read there, not in what it returns.
+            return result.copy_(disturbed) if func._schema.is_mutable else disturbed
         return result
 
 

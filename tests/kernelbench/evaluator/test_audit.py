@@ -27,6 +27,10 @@ def get_init_inputs():
 
 CASES = {
     "sound": ("return torch.tanh(self.first(x)) * self.second(y)", ""),
+    "sound_in_place": (
+        "z = x.square().mean(1, keepdim=True); z.add_(0.1); return self.first(y) * z.rsqrt() + self.second(x)",
+        "",
+    ),
     "zeros": (
         "z = self.first(x) + self.second(y); return torch.clamp(torch.clamp(z, max=0.0), min=0.0)",
         "all zeros",
