@@ -234,7 +234,9 @@ class WorkerPool:
             "PYTHONDONTWRITEBYTECODE": "1",
             "TRITON_INTERPRET": "1",
         }
-        self.no_uid = sandbox.why_no_distinct_uid([cache, self._base])
+        self.no_uid = sandbox.why_no_distinct_uid(
+            {"the build cache": cache, "the temporary folder": self._base}
+        )
         if not sandbox.can_read_memory_of(None):
             raise MissingPrerequisite(
                 "this machine does not let a process read its child's memory",

@@ -15,7 +15,7 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -85,18 +85,26 @@ def die_with_parent() -> None:
     _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def why_no_distinct_uid(folders: Sequence[Path]) -> str | None:
+def why_no_distinct_uid(folders: Mapping[str, Path]) -> str | None:
     """Why workers cannot have user ids of their own; None where they can.
 
-    Another user must be able to enter `folders`, the interpreter and its packages, and the judge must
-    be able to read the memory of such a user's process, which a container may deny even to root.
+    Another user must be able to enter `folders` (by what they are), the interpreter and its packages,
+    and the judge must be able to read the memory of such a user's process, which a container may deny
+    even to root.
     """
     if os.getuid() != 0:
         return "only root can give workers another user id; they share the judge's"
-    for start in {Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parent, *folders}:
-        for folder in (start, *start.resolve().parents):
-            if not folder.stat().st_mode & stat.S_IXOTH:
-                return f"{start} lies in a folder that other users cannot enter: {folder}"
+    needed = {
+        "the environment": Path(sys.prefix),
+        "the Python installation": Path(sys.base_prefix),
+        "kernelwright": Path(__file__).parent,
+        **folders,
+    }
+    for what, start in needed.items():
+        if any(not folder.stat().st_mode & stat.S_IXOTH for folder in (start, *start.resolve().parents)):
+            return (
+                f"{what} lies in a folder that other users cannot enter: chmod o+x it, or install elsewhere"
+            )
     return (
         None if can_read_memory_of(_UIDS["candidate"]) else "their memory could not be read (CAP_SYS_PTRACE)"
     )

@@ -81,6 +81,11 @@ class TaskSession:
         by_outputs = protocol.outputs_bytes // max(1, 2 * self.oracle.output_bytes)
         return int(max(1, min(by_time, by_inputs, by_outputs, protocol.max_calls)))
 
+    def _heap_bytes(self) -> int:
+        """What the outputs of a block take, and some more where they are not huge."""
+        kept = 2 * self.calls * self.oracle.output_bytes
+        return max(kept, min(kept + _SPARE_OUTPUTS * self.oracle.output_bytes, self.protocol.outputs_bytes))
+
     def load(
         self, role: str, source: str, module: str, cls: str, timeout_s: float
     ) -> tuple[Worker, dict[str, Any]]:
@@ -94,7 +99,7 @@ class TaskSession:
             "class": cls,
             "layout": [t.to_json() for t in self.oracle.inputs.tensors],
             "slots": self.slots,
-            "heap_bytes": (2 * self.calls + _SPARE_OUTPUTS) * self.oracle.output_bytes,
+            "heap_bytes": self._heap_bytes(),
         }
         try:
             setup = os.open(f"/proc/self/fd/{self._setup_fd}", os.O_RDONLY)

@@ -109,6 +109,16 @@ def test_parameters_that_are_not_there_are_missed(evaluate: Evaluate) -> None:
     assert "no room for the reference's parameters" in evaluation.reason
 
 
+@pytest.mark.parametrize("output", ["x[:1]", "(x, x)", "x.double()", "()"])
+def test_outputs_of_another_kind_once_it_is_timed_are_a_verdict(output: str, evaluate: Evaluate) -> None:
+    late = (
+        f"self.calls = getattr(self, 'calls', 0) + 1\n        if self.calls > 20: return {output}\n        "
+    )
+    evaluation = evaluate(variant(RETURN, late + RETURN))
+    assert evaluation.correctness is not None
+    assert evaluation.verdict is Verdict.wrong_output, evaluation.reason
+
+
 def test_a_dead_baseline_is_not_the_candidates_fault(evaluator: Evaluator, evaluate: Evaluate) -> None:
     evaluate(HONEST)
     session = evaluator._session
