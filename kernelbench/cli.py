@@ -161,5 +161,7 @@ def _show(evaluation: Evaluation) -> None:
             out.print(
                 f"  {name:17}{found.median * scale:9.3f} {unit:3} [{low:.3f}, {high:.3f}]", markup=False
             )
+    for name, why in timing.failed_baselines.items() if timing is not None else ():
+        out.print(f"  no baseline {name}: {why}", markup=False)
     if evaluation.own_kernel_share is not None:
         out.print(f"  own kernels    {100 * evaluation.own_kernel_share:6.0f}% of the time")

@@ -137,6 +137,7 @@ class Timing(Record):
     calls_per_block: int
     rounds: int
     compile_s: float | None = None  # torch.compile's own cost, kept out of the timing
+    failed_baselines: dict[str, str] = Field(default_factory=dict)  # name -> why it could not be timed
 
 
 class Speedup(Record):

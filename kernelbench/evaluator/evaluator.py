@@ -10,7 +10,7 @@ from kernelbench.evaluator.measurement import measure
 from kernelbench.evaluator.plausibility import implausible
 from kernelbench.evaluator.process import Worker, WorkerDied, WorkerPool, WorkerTimeout
 from kernelbench.evaluator.protocol import Limits, Protocol
-from kernelbench.evaluator.refusal import Refused
+from kernelbench.evaluator.refusal import BaselineFailed, Refused
 from kernelbench.evaluator.session import TaskSession
 from kernelbench.evaluator.target import detect_target
 from kernelbench.evaluator.timing import Timings
@@ -127,6 +127,7 @@ class _Trial:
         self.share: float | None = None
         self.stages: dict[str, float] = {}
         self.compile_s: float | None = None
+        self.failed_baselines: dict[str, str] = {}
 
     def evaluation(self) -> Evaluation:
         started = time.monotonic()
@@ -235,7 +236,16 @@ class _Trial:
                 workers[mode] = baseline
         self.compile_s = session.compile_s if "compile" in self.baselines else None
         before = session.kernel_s
-        self.timings = measure(session, workers, self.wanted_rounds)
+        while self.timings is None:
+            try:
+                self.timings = measure(session, workers, self.wanted_rounds)
+            except BaselineFailed as failure:  # torch.compile's code does crash on some tasks
+                if failure.name == "eager":
+                    raise
+                del workers[failure.name]
+        self.failed_baselines = {
+            name: why for name, why in session.failed_baselines.items() if name in self.baselines
+        }
         self.stages["kernel_s"] = session.kernel_s - before
 
     def _own_kernel_share(self, worker: Worker) -> float | None:
@@ -257,6 +267,7 @@ class _Trial:
             calls_per_block=timings.blocks["candidate"][0].calls,
             rounds=len(timings.empty_s),
             compile_s=self.compile_s,
+            failed_baselines=self.failed_baselines,
         )
 
     def _speedup(self) -> Speedup | None:

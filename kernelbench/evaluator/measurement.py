@@ -5,9 +5,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from kernelbench.errors import InfrastructureError
 from kernelbench.evaluator.process import Worker
-from kernelbench.evaluator.refusal import CallFailed, Refused
+from kernelbench.evaluator.refusal import BaselineFailed, CallFailed, Refused
 from kernelbench.evaluator.session import Block, TaskSession
 from kernelbench.evaluator.timing import TimedBlock, Timings
 from kernelbench.evaluator.verification import describe
@@ -24,7 +23,7 @@ def measure(session: TaskSession, workers: Mapping[str, Worker], rounds: int) ->
     calls each in the reverse order. The inputs of a phase come to be when all workers stand still.
     After each phase a part of one output is held against eager's; in some rounds, chosen in secret,
     one call is held against float64 too. Raises Refused when the candidate fails or its outputs are
-    not what they must be, InfrastructureError when a baseline fails.
+    not what they must be, BaselineFailed when a baseline fails.
     """
     protocol, calls = session.protocol, session.calls
     chosen = secrets.SystemRandom()
@@ -100,7 +99,4 @@ def _blamed(session: TaskSession, name: str) -> Iterator[None]:
         if name == "candidate":
             raise
         session.drop_baseline(name, failure.reason)
-        raise InfrastructureError(
-            f"the baseline {name} failed while it was timed: {failure.reason}",
-            "evaluate the candidate once more",
-        ) from None
+        raise BaselineFailed(name, failure.reason) from None

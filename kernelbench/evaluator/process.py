@@ -253,6 +253,7 @@ class WorkerPool:
         theirs.close()
         self._channel = Channel(ours)
         self._ready = False
+        self._imported: list[str] = []
 
     def layers(self) -> tuple[Layer, ...]:
         """The layers of the fence around this pool's workers."""
@@ -294,6 +295,16 @@ class WorkerPool:
         worker = Worker(Channel(ours, takes_fds=False), stderr_r, status_r, scratch, self.limits)
         self._workers = [w for w in self._workers if w.alive] + [worker]
         return worker
+
+    def import_first(self, modules: Sequence[str]) -> None:
+        """Have workers started from now on find these modules of torch imported, which may take seconds."""
+        if not self._ready:
+            self._await_zygote()
+        wanted = [name for name in modules if name not in self._imported]
+        if wanted:
+            self._imported += wanted
+            self._channel.send_json({"import": wanted})
+            self._await_zygote()
 
     def _await_zygote(self) -> None:
         try:

@@ -1,5 +1,6 @@
-"""How an evaluation ends before its last stage."""
+"""How an evaluation, or a part of it, ends early."""
 
+from kernelbench.errors import InfrastructureError
 from kernelbench.records import Verdict
 
 
@@ -10,6 +11,16 @@ class Refused(Exception):  # noqa: N818 - the outcome, not an error
         super().__init__(reason)
         self.verdict = verdict
         self.reason = reason
+
+
+class BaselineFailed(InfrastructureError):  # noqa: N818 - what happened
+    """A baseline failed while it was timed; it has been dropped."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(
+            f"the baseline {name} failed while it was timed: {why}", "evaluate the candidate once more"
+        )
+        self.name = name
 
 
 class CallFailed(Refused):

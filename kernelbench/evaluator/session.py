@@ -18,6 +18,7 @@ from kernelbench.evaluator.refusal import CallFailed, Refused
 from kernelbench.records import Target, Task, Verdict
 
 _CACHE_LINE_BYTES = 64
+_COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch.utils.cpp_extension")
 _SPARE_OUTPUTS = 4  # beside those that a block keeps: what calls need in between
 
 
@@ -132,6 +133,8 @@ class TaskSession:
         return worker
 
     def _start_baseline(self, mode: str) -> Worker:
+        if mode == "compile":
+            self.pool.import_first(_COMPILER)
         started = time.monotonic()
         worker, answer = self.load("baseline", self.task.source, "reference", "Model", self.limits.load_s)
         try:

@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kernelbench.evaluator import sandbox
@@ -61,6 +61,10 @@ def serve(channel: Channel) -> None:
             with contextlib.suppress(ChildProcessError):
                 os.wait()  # ignoring SIGCHLD, it returns when the last child is gone
             return
+        if "import" in request:
+            _import(request["import"])
+            channel.send_json({"ready": True})
+            continue
         child = os.fork()
         if child == 0:
             channel.close()
@@ -71,8 +75,7 @@ def serve(channel: Channel) -> None:
 
 def _preload() -> None:
     """Import what workers need, what torch imports only on first use included (1.8 s a worker otherwise)."""
-    for name in _PRELOAD:
-        importlib.import_module(name)
+    _import(_PRELOAD)
     import torch
 
     from kernelbench.evaluator.ownership import own_kernel_share
@@ -80,6 +83,11 @@ def _preload() -> None:
 
     own_kernel_share(lambda: torch.zeros(2) + 1)
     inline.install()
+
+
+def _import(names: Sequence[str]) -> None:
+    for name in names:
+        importlib.import_module(name)
     assert len(os.listdir("/proc/self/task")) == 1, "threads do not survive a fork"
 
 

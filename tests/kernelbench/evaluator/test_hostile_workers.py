@@ -131,6 +131,20 @@ def test_a_dead_baseline_is_not_the_candidates_fault(evaluator: Evaluator, evalu
     assert evaluate(HONEST).verdict is Verdict.correct
 
 
+def test_a_compiled_baseline_that_dies_is_left_out(evaluator: Evaluator, evaluate: Evaluate) -> None:
+    evaluate(HONEST)
+    session = evaluator._session
+    assert session is not None
+    # Another eager worker stands for torch.compile's code, and dies when it is first called.
+    session._baselines["compile"] = stand_in = session._start_baseline("eager")
+    os.kill(stand_in.init_pid, 9)
+    evaluation = evaluator.evaluate(session.task, candidate_of(HONEST), ("eager", "compile"))
+    assert evaluation.verdict is Verdict.correct
+    assert evaluation.timing is not None and evaluation.speedup is not None
+    assert evaluation.timing.compile_us is None and evaluation.speedup.compile is None
+    assert "killed" in evaluation.timing.failed_baselines["compile"]
+
+
 def test_a_dead_oracle_is_replaced(evaluator: Evaluator, evaluate: Evaluate) -> None:
     evaluate(HONEST)
     session = evaluator._session
