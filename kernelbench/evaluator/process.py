@@ -237,6 +237,8 @@ class WorkerPool:
         self.no_uid = sandbox.why_no_distinct_uid(
             {"the build cache": cache, "the temporary folder": self._base}
         )
+        self._layers = sandbox.layers(self.no_uid)
+        self._on = {layer.name for layer in self._layers if layer.on}
         if not sandbox.can_read_memory_of(None):
             raise MissingPrerequisite(
                 "this machine does not let a process read its child's memory",
@@ -257,7 +259,7 @@ class WorkerPool:
 
     def layers(self) -> tuple[Layer, ...]:
         """The layers of the fence around this pool's workers."""
-        return sandbox.layers(self.no_uid)
+        return self._layers
 
     def _uid(self, role: str) -> int | None:
         return sandbox.uid_of(role) if self.no_uid is None else None
@@ -282,6 +284,8 @@ class WorkerPool:
             memory_bytes=self.limits.memory_bytes * (4 if role == "oracle" else 1),
             file_bytes=self.limits.file_bytes,
             processes=self.limits.processes,
+            landlock="landlock" in self._on,
+            seccomp="seccomp" in self._on,
         )
         try:
             request = {"entry": entry, "fence": fence.to_json()}

@@ -1,25 +1,28 @@
 """What fences a worker in, layer by layer, and how its whole process tree is stopped and killed.
 
 A layer that this machine denies is left out and reported, never assumed. What remains possible with
-all layers on: reading any file that is readable for everybody (the reference among them), writing
-where everybody may write, and using the CPU time of the machine until a limit ends it. Mount
-namespaces, Landlock and seccomp, which close these, are not applied yet. Without another user id a
-worker can also write to what the judge's user owns, the build cache among it.
+all layers on: reading the names of files and what they are (`stat`), reading `/proc` of processes as
+far as the kernel shows it to their own user, the system calls that `seccomp` does not refuse, and using the
+CPU time of the machine until a limit ends it. Without Landlock a worker can
+read what its user can, the reference's file among it, and without another user id write to what the
+judge's user owns, the build cache among it.
 """
 
 import contextlib
 import ctypes
+import errno
 import os
 import resource
 import signal
 import stat
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from kernelbench.evaluator import files, landlock, seccomp
 from kernelbench.records import Layer
 
 _CLONE_NEWUSER, _CLONE_NEWPID = 0x10000000, 0x20000000
@@ -52,6 +55,8 @@ class Fence:
     memory_bytes: int
     file_bytes: int
     processes: int
+    landlock: bool
+    seccomp: bool
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -162,6 +167,11 @@ def drop_capabilities() -> None:
     libc.capset(header, (ctypes.c_uint32 * 6)())
 
 
+def no_new_privileges() -> None:
+    """From now on set-uid programs give this process nothing."""
+    _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
 def apply(fence: Fence) -> None:
     """Fence in this process for good. Called in the worker, after fork, before any task or candidate code."""
     limits = {
@@ -186,9 +196,14 @@ def apply(fence: Fence) -> None:
         os.setresuid(uid, uid, uid)
     elif fence.role not in TRUSTED:
         drop_capabilities()
-    _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    no_new_privileges()
+    if fence.landlock:
+        allowed = files.access(fence.role, Path(fence.scratch), Path(fence.cache), fence.role in TRUSTED)
+        landlock.restrict(allowed.read, allowed.write, allowed.enumerate)
     if fence.role == "oracle":
         hide_memory()
+    elif fence.seccomp:
+        seccomp.refuse()
 
 
 def uid_of(role: str) -> int | None:
@@ -208,9 +223,42 @@ def layers(no_uid: str | None) -> tuple[Layer, ...]:
     found.append(
         Layer(name="rlimits", on=True, why="memory, file size, descriptors; processes are counted too")
     )
-    for name in ("mount_namespace", "landlock", "seccomp"):
-        found.append(Layer(name=name, on=False, why="not implemented yet: the file system is not fenced"))
+    found += [_landlock(), _seccomp()]
     return tuple(found)
+
+
+def _landlock() -> Layer:
+    number = landlock.version()
+    failed = None if number else "Linux 5.13 with landlock among its LSMs has it"
+    failed = failed or _fails_with(lambda: landlock.restrict([Path("/")], []))
+    if failed:
+        return Layer(name="landlock", on=False, why=f"{failed}; without it any file can be read")
+    signals = (
+        "" if number >= 6 else "; before Landlock 6 signals to other processes of the user are not stopped"
+    )
+    why = f"tasks, home folders and raw devices cannot be read, only a scratch folder written{signals}"
+    return Layer(name="landlock", on=True, why=why)
+
+
+def _seccomp() -> Layer:
+    failed = seccomp.why_not() or _fails_with(seccomp.refuse)
+    why = "no looking into other processes, new namespaces, mounts, bpf, io_uring or setting of clocks"
+    return Layer(name="seccomp", on=failed is None, why=failed or why)
+
+
+def _fails_with(action: Callable[[], None]) -> str | None:
+    """What `action` fails with in a child that has given up new privileges; None where it succeeds."""
+    child = os.fork()
+    if child == 0:
+        number = 0
+        try:
+            no_new_privileges()
+            action()
+        except OSError as error:
+            number = error.errno or errno.EPERM
+        os._exit(number)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return None if code == 0 else os.strerror(code) if code > 0 else f"killed by signal {-code}"
 
 
 def _probe_namespace(name: str, flag: int, why: str) -> Layer:

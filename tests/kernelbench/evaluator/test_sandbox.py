@@ -1,6 +1,7 @@
 """What the fence keeps in, and what it says of itself."""
 
 import os
+import platform
 import time
 from pathlib import Path
 
@@ -71,6 +72,68 @@ def test_the_environment_is_an_allowlist(evaluate: Evaluate, monkeypatch: pytest
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     leak = "import os\nassert 'OPENAI_API_KEY' not in os.environ, 'leaked'\n"
     assert evaluate(leak + variant("Model", "Model")).verdict is Verdict.correct
+
+
+LOOK = """
+import os
+from pathlib import Path
+import kernelbench
+
+def opened(path):
+    try:
+        path.read_bytes() if path.is_file() else list(path.iterdir())
+    except PermissionError:
+        return False
+    return True
+
+tasks = Path(kernelbench.__file__).parent / "tasks"
+secret = [tasks, tasks / "level1" / "softmax.py", Path.cwd().parent, Path("/root"), Path("/home"), Path("/tmp")]
+found = [str(path) for path in secret if path.exists() and opened(path)]
+assert not found, found
+"""
+
+
+def test_a_candidate_reads_neither_tasks_nor_homes_nor_other_workers_folders(
+    evaluator: Evaluator, evaluate: Evaluate
+) -> None:
+    if not on(evaluator, "landlock"):
+        pytest.skip("this machine does not offer Landlock")
+    evaluation = evaluate(LOOK + variant("Model", "Model"))
+    assert evaluation.verdict is Verdict.correct, evaluation.reason
+
+
+def test_a_candidate_writes_to_its_scratch_folder_only(evaluator: Evaluator, evaluate: Evaluate) -> None:
+    if not on(evaluator, "landlock"):
+        pytest.skip("this machine does not offer Landlock")
+    write = """
+def written(path):
+    try:
+        path.write_text("here")
+    except PermissionError:
+        return False
+    return True
+"""
+    places = (
+        "[Path(os.environ['KERNELWRIGHT_CACHE']), Path('/tmp'), Path('/dev/shm'), Path(__file__).parents[1]]"
+    )
+    body = f"""assert written(Path.cwd() / 'mine') and not any(written(place / 'mine') for place in {places})
+        {RETURN}"""
+    # The builder, which may write to the cache, calls it too; there an assertion that fails changes nothing.
+    evaluation = evaluate(LOOK + write + variant(RETURN, body))
+    assert evaluation.verdict is Verdict.correct, evaluation.reason
+
+
+def test_a_candidate_cannot_look_into_another_process(evaluator: Evaluator, evaluate: Evaluate) -> None:
+    if not on(evaluator, "seccomp") or platform.machine() != "x86_64":
+        pytest.skip("the numbers are those of x86-64, behind seccomp")
+    probe = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+for number in (101, 310, 311, 272):  # ptrace, process_vm_readv, process_vm_writev, unshare
+    assert libc.syscall(number, 0, 0, 0, 0, 0, 0) == -1 and ctypes.get_errno() == 1, number
+"""
+    evaluation = evaluate(probe + variant("Model", "Model"))
+    assert evaluation.verdict is Verdict.correct, evaluation.reason
 
 
 def test_a_frozen_tree_stands_still_and_thaws() -> None:

@@ -1,0 +1,86 @@
+"""The system call filter: what it refuses fails with EPERM, everything a kernel needs goes on as ever."""
+
+import ctypes
+import errno
+import os
+import platform
+import subprocess
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from kernelbench.evaluator import sandbox, seccomp
+
+pytestmark = pytest.mark.skipif(seccomp.why_not() is not None, reason=str(seccomp.why_not()))
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def filtered(action: Callable[[], object]) -> str:
+    """What `action` gives, or the name of the error it ends with, in a child behind the filter."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read_end)
+        try:
+            sandbox.no_new_privileges()
+            seccomp.refuse()
+            os.write(write_end, str(action()).encode())
+        except OSError as error:
+            os.write(write_end, errno.errorcode[error.errno or 0].encode())
+        os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end) as file:
+        said = file.read()
+    os.waitpid(child, 0)
+    return said
+
+
+def call(number: int, *arguments: int) -> None:
+    if libc.syscall(number, *arguments) < 0:
+        raise OSError(ctypes.get_errno(), "")
+
+
+NUMBERS = seccomp.ARCHITECTURES[platform.machine()].refused if seccomp.why_not() is None else {}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_what_no_kernel_needs_is_refused(name: str) -> None:
+    if name in ("reboot", "kexec_load"):
+        pytest.skip("nobody should try this where the filter might not hold")
+    assert filtered(lambda: call(NUMBERS[name], 0, 0, 0, 0, 0, 0)) == "EPERM"
+
+
+def test_new_namespaces_are_refused_and_new_processes_are_not() -> None:
+    clone = seccomp.ARCHITECTURES[platform.machine()].clone
+    assert filtered(lambda: call(clone, 0x10000000 | 17, 0, 0, 0, 0)) == "EPERM"
+    assert filtered(lambda: subprocess.run(["true"], check=False).returncode) == "0"
+
+
+def test_threads_start_though_clone3_is_hidden() -> None:
+    def start() -> object:
+        seen: list[int] = []
+        threads = [threading.Thread(target=seen.append, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return sorted(seen)
+
+    assert filtered(start) == "[0, 1, 2, 3]"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86 has a second table of system calls")
+def test_the_numbers_of_another_abi_are_refused() -> None:
+    assert filtered(lambda: call(0x40000000 + 39)) == "EPERM"
+
+
+def test_every_jump_lands_within_the_program() -> None:
+    for machine in seccomp.ARCHITECTURES.values():
+        code = seccomp.program(machine)
+        length = len(code) // 8
+        assert length < 256
+        for position in range(length):
+            operation, yes, no = int.from_bytes(code[8 * position : 8 * position + 2], "little"), *code[8 * position + 2 : 8 * position + 4]  # fmt: skip
+            if operation & 7 == 5:
+                assert position + 1 + max(yes, no) < length
