@@ -216,7 +216,8 @@ class WorkerPool:
         self.limits = limits
         self.cache = cache
         self.threads = threads
-        self.cache.mkdir(parents=True, exist_ok=True)
+        for name in ("trusted", "inductor"):  # Landlock opens only folders that are there
+            (cache / name).mkdir(parents=True, exist_ok=True)
         self._workers: list[Worker] = []
         self._base = Path(tempfile.mkdtemp(prefix="kernelwright-"))
         self._base.chmod(0o711)
@@ -227,6 +228,7 @@ class WorkerPool:
             "OMP_PROC_BIND": "close",
             "OPENBLAS_NUM_THREADS": "1",
             "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
+            "TMPDIR": str(cache / "inductor"),  # where Inductor, when imported, decides to keep its headers
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "HOME": str(self._base),
             "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",

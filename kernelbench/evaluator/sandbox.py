@@ -16,6 +16,7 @@ import resource
 import signal
 import stat
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -190,6 +191,7 @@ def apply(fence: Fence) -> None:
     os.chdir(fence.scratch)
     os.environ.update(HOME=fence.scratch, TMPDIR=fence.scratch, TRITON_CACHE_DIR=f"{fence.scratch}/triton")
     os.environ["KERNELWRIGHT_CACHE"] = fence.cache
+    tempfile.tempdir = fence.scratch  # the process that this one was forked from may have looked it up before
     if uid is not None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)

@@ -123,7 +123,8 @@ def _reap(worker: int, status_fd: int) -> int:
         if pid == worker:
             if os.getpid() != 1:  # as the first of a PID namespace it takes all with it anyway
                 sandbox.kill_descendants()
-            os.write(status_fd, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+            with contextlib.suppress(BrokenPipeError):  # the judge is gone
+                os.write(status_fd, f"{os.waitstatus_to_exitcode(status)}\n".encode())
             return 0
 
 

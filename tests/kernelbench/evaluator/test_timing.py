@@ -1,7 +1,7 @@
 """The judge's clock: what it makes of block times, and of real candidates that are faster, slower or forged."""
 
 import pytest
-from trial import REFERENCE, Evaluate, variant
+from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelbench.evaluator import Evaluator
 from kernelbench.evaluator.timing import TimedBlock, Timings, interval
@@ -67,6 +67,14 @@ def test_a_patched_clock_in_the_candidate_changes_nothing(evaluate: Evaluate) ->
     assert evaluation.verdict is Verdict.correct, evaluation.reason
     assert evaluation.speedup is not None and evaluation.speedup.eager is not None
     assert evaluation.speedup.eager.median < 0.8
+
+
+def test_the_compiled_baseline_works_behind_the_fence(evaluator: Evaluator) -> None:
+    evaluation = evaluator.evaluate(task_of(REFERENCE), candidate_of(variant("Model", "Model")))
+    assert evaluation.timing is not None and evaluation.speedup is not None
+    assert evaluation.timing.failed_baselines == {}
+    assert evaluation.timing.compile_us is not None and evaluation.timing.compile_s is not None
+    assert evaluation.speedup.compile is not None and evaluation.speedup.fastest is not None
 
 
 def test_faster_than_memory_allows_is_implausible(
