@@ -70,6 +70,9 @@ class DatabaseRecorder:
         what = "confirmed" if confirms else f"round {number}"
         how = f"{headline(speedup)} vs eager" if speedup is not None else evaluation.reason
         self.say(f"{task.id}: {what}: {evaluation.verdict}, {how}")
+        if evaluation.timing is not None:
+            for name, why in evaluation.timing.failed_baselines.items():
+                self.say(f"{task.id}: no baseline {name}: {why.splitlines()[0]}")
 
 
 def carry_out(

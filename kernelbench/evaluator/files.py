@@ -6,6 +6,7 @@ folders or raw devices. The oracle and the baselines run the user's own task and
 """
 
 import os
+import platform
 import shutil
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
-_TASKS = PACKAGE / "tasks"
+_TASKS = (PACKAGE / "tasks").resolve()
 _IMPORTED = ("__init__.py", "errors.py", "records.py", "jit")  # of the package, by candidates
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/proc", "/sys")
 _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "passwd", "group", "nsswitch.conf",
@@ -37,32 +38,34 @@ def access(role: str, scratch: Path, cache: Path, trusted: bool) -> Access:
         inductor = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR", cache))
         return Access((Path("/"),), (), (scratch, cache, inductor, *devices))
     writable = (scratch, cache, *devices) if role == "builder" else (scratch, *devices)
-    installed = (Path(sys.prefix), Path(sys.base_prefix))
+    # Landlock can only add: where the tasks lie beneath a folder, what else is in it is named instead.
+    roots = [path.resolve() for path in map(Path, (*_SYSTEM, sys.prefix, sys.base_prefix))]
+    roots += _toolchains()
     read = (
-        *map(Path, _SYSTEM),
+        *(path for root in roots for path in _without_tasks(root)),
         *(Path("/etc") / name for name in _ETC),
-        *(path for root in installed for path in _without_tasks(root)),
         *(PACKAGE / name for name in _IMPORTED),
-        *_toolchains(),
         cache,
     )
-    return Access(read, installed, writable)
+    return Access(read, tuple(roots), writable)
 
 
 def _without_tasks(root: Path) -> Iterator[Path]:
     """`root` or, where the tasks lie in it, all in it but them."""
     if not _TASKS.is_relative_to(root):
         yield root
-        return
-    for path in root.iterdir():
-        if path != _TASKS:
-            yield from _without_tasks(path)
+    elif root != _TASKS:
+        for path in root.iterdir():
+            yield from _without_tasks(path.resolve())
 
 
 def _toolchains() -> Iterator[Path]:
     """Folders outside the system's that a compiler or its libraries lie in."""
     found = shutil.which(os.environ.get("CXX", "g++"))
-    if found is not None:
-        yield Path(found).resolve().parents[1]
+    if found is not None:  # by name: a compiler in ~/bin must not open a home folder
+        prefix = Path(found).resolve().parents[1]
+        yield from (prefix / name for name in ("bin", "lib", "lib64", "libexec", "include"))
+        yield from prefix.glob(f"{platform.machine()}-*")
     for name in ("LD_LIBRARY_PATH", "CUDA_HOME"):
-        yield from (Path(part) for part in os.environ.get(name, "").split(":") if part.startswith("/"))
+        given = os.environ.get(name, "").split(":")
+        yield from (Path(part).resolve() for part in given if part.startswith("/"))

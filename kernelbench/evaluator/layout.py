@@ -7,6 +7,7 @@ only the functions that make or read tensors do.
 
 import contextlib
 import fcntl
+import math
 import mmap
 import os
 import struct
@@ -30,7 +31,7 @@ _ALIGNMENT = 4096
 _F_SEAL_FUTURE_WRITE = 0x10
 _MADV_POPULATE_READ = 22
 _DESCRIPTOR = struct.Struct(f"<BB6xQ{MAX_DIMS}q{MAX_DIMS}q")
-_HEADER = struct.Struct("<HH")
+_COUNT = struct.Struct("<I")
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,27 @@ class TensorLayout:
         for size in self.shape:
             count *= size
         return count * self.itemsize
+
+    def runs(self, most: int) -> tuple[list[int], int, "TensorLayout"]:
+        """How to copy the elements without what lies between them.
+
+        Where each run of adjacent elements starts, how long a run is, both in elements, and the layout of
+        the copy when the runs are put one after the other. Raises ValueError when there are more than `most`.
+        """
+        rest = sorted((d for d, stride in enumerate(self.strides) if stride), key=self.strides.__getitem__)
+        copied = [0] * len(self.shape)
+        length = 1
+        while rest and (self.shape[rest[0]] == 1 or self.strides[rest[0]] == length):
+            copied[rest[0]] = length
+            length *= self.shape[rest.pop(0)]
+        count = math.prod(self.shape[d] for d in rest)
+        if count > most:
+            raise ValueError(f"spread over memory in {count} pieces")
+        starts = [0]
+        for d in rest:
+            copied[d] = length * len(starts)
+            starts = [start + i * self.strides[d] for i in range(self.shape[d]) for start in starts]
+        return starts, length, TensorLayout(self.dtype, self.shape, tuple(copied))
 
     def view(self, memory: memoryview | mmap.mmap, offset: int) -> "torch.Tensor":
         """The tensor of this layout over `memory`, sharing it."""
@@ -166,12 +188,12 @@ class OutputDescriptor:
 
 
 def pack_outputs(calls: Sequence[Sequence["torch.Tensor"]]) -> bytes:
-    """The outputs of every call of a block, as many for each call, as fixed-schema bytes."""
+    """The outputs of every call of a block as fixed-schema bytes."""
     import torch
 
-    arity = len(calls[0]) if calls else 0
-    parts = [_HEADER.pack(len(calls), arity)]
+    parts = [_COUNT.pack(len(calls))]
     for outputs in calls:
+        parts.append(_COUNT.pack(len(outputs)))
         for tensor in outputs:
             shape = tuple(tensor.shape)
             pad = (0,) * (MAX_DIMS - len(shape))
@@ -183,21 +205,25 @@ def pack_outputs(calls: Sequence[Sequence["torch.Tensor"]]) -> bytes:
 
 def unpack_outputs(payload: bytes) -> list[list[OutputDescriptor]]:
     """The inverse of `pack_outputs`. Raises ValueError on anything but well-formed bytes."""
-    if len(payload) < _HEADER.size:
-        raise ValueError("truncated output descriptors")
-    calls, arity = _HEADER.unpack_from(payload)
-    if len(payload) != _HEADER.size + calls * arity * _DESCRIPTOR.size:
-        raise ValueError("output descriptors of the wrong length")
+    position = 0
+
+    def read(record: struct.Struct) -> tuple[int, ...]:
+        nonlocal position
+        if position + record.size > len(payload):
+            raise ValueError("truncated output descriptors")
+        position += record.size
+        return record.unpack_from(payload, position - record.size)
+
     result: list[list[OutputDescriptor]] = []
-    position = _HEADER.size
-    for _ in range(calls):
+    for _ in range(*read(_COUNT)):
         outputs = []
-        for _ in range(arity):
-            code, dims, address, *rest = _DESCRIPTOR.unpack_from(payload, position)
-            position += _DESCRIPTOR.size
+        for _ in range(*read(_COUNT)):
+            code, dims, address, *rest = read(_DESCRIPTOR)
             shape, strides = tuple(rest[:dims]), tuple(rest[MAX_DIMS : MAX_DIMS + dims])
             if code >= len(DTYPES) or dims > MAX_DIMS or min((*shape, *strides, 0)) < 0:
                 raise ValueError("malformed output descriptor")
             outputs.append(OutputDescriptor(TensorLayout(_NAMES[code], shape, strides), address))
         result.append(outputs)
+    if position != len(payload):
+        raise ValueError("output descriptors of the wrong length")
     return result

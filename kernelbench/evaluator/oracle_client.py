@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelbench.errors import TaskError
+from kernelbench.errors import InfrastructureError, TaskError
 from kernelbench.evaluator.layout import Arena, OutputDescriptor, SlotLayout, TensorLayout
 from kernelbench.evaluator.process import Worker, WorkerDied, WorkerPool, WorkerTimeout
 from kernelbench.evaluator.protocol import Limits
@@ -15,6 +15,8 @@ from kernelbench.records import Task, Verdict
 
 Outputs = Sequence[Sequence[OutputDescriptor]]  # of every call of a block
 
+_ALIGNMENT = 64  # bytes
+_MOST_RUNS = 1 << 16  # that an output is copied in; each takes microseconds
 _PART_BYTES = 1 << 18  # of an output that is looked at after every timed block
 
 
@@ -39,7 +41,6 @@ class OracleClient:
         """Start the oracle and have it write what workers load into `setup_fd`."""
         self.task, self.limits = task, limits
         self._worker = pool.start("oracle", "kernelbench.evaluator.oracle:serve")
-        self._readback: Arena | None = None
         try:
             described = self._ask(
                 "load",
@@ -51,7 +52,7 @@ class OracleClient:
                 vary_weights=vary_weights,
             )
         except BaseException:
-            self.close()
+            self._worker.close()
             raise
         self.inputs = SlotLayout(tuple(TensorLayout.from_json(t) for t in described["inputs"]))
         self.outputs = tuple(TensorLayout.from_json(t) for t in described["outputs"])
@@ -61,6 +62,8 @@ class OracleClient:
         self.weight_bytes: int = described["weight_bytes"]
         self.input_bytes = sum(t.element_bytes for t in self.inputs.tensors)
         self.output_bytes = sum(t.element_bytes for t in self.outputs)
+        # Two parts or all outputs of a call, each with up to as much between its elements.
+        self._readback = Arena.create("readback", 4 * self.output_bytes + (1 << 20))
 
     @property
     def alive(self) -> bool:
@@ -69,14 +72,12 @@ class OracleClient:
 
     def attach(self, arena: Arena, slots: int) -> None:
         """Give the oracle the input memory, of `slots` slots, and the memory that outputs are read into."""
-        self._readback = Arena.create("readback", 4 * self.output_bytes + (1 << 20))
         fds = [arena.fd, self._readback.fd]
         self._ask("attach", fds, self.limits.load_s, slots=slots, readback_bytes=self._readback.size)
 
     def close(self) -> None:
         self._worker.close()
-        if self._readback is not None:
-            self._readback.close()
+        self._readback.close()
 
     def _ask(self, do: str, fds: Sequence[int] = (), timeout_s: float = 300.0, **message: Any) -> Any:
         try:
@@ -128,7 +129,7 @@ class OracleClient:
             raise Refused(
                 Verdict.wrong_output, "calls share their output memory; return a fresh tensor from each"
             )
-        return Comparison(**self._ask("compare", outputs=self._read([(worker, o) for o in chosen])))
+        return Comparison(**self._ask("compare", outputs=self._read(worker, chosen)))
 
     def resembles(self, worker: Worker, outputs: Outputs, other: Worker, theirs: Outputs) -> bool:
         """Hold a part of one output of one call, all chosen in secret, against another worker's.
@@ -138,10 +139,15 @@ class OracleClient:
         """
         call, position = secrets.randbelow(len(outputs)), secrets.randbelow(len(self.outputs))
         ours, reference = self._checked(outputs, call)[position], theirs[call][position]
-        if ours.layout.contiguous and reference.layout.contiguous:
-            where = secrets.randbits(62)
-            ours, reference = _part(ours, where), _part(reference, where)
-        placed = self._read([(worker, ours), (other, reference)])
+        flat = ours.layout.contiguous and reference.layout.contiguous
+        where = secrets.randbits(62)
+        placed = self._read(worker, [_part(ours, where, flat)])
+        try:
+            placed += self._read(other, [_part(reference, where, flat)], after=self._readback.size // 2)
+        except Refused as failure:  # not the candidate's doing
+            raise InfrastructureError(
+                f"a baseline's output: {failure.reason}", "evaluate once more"
+            ) from None
         return bool(self._ask("resembles", position=position, outputs=placed))
 
     def _checked(self, outputs: Outputs, call: int) -> Sequence[OutputDescriptor]:
@@ -156,37 +162,49 @@ class OracleClient:
                     raise Refused(Verdict.wrong_output, f"output {position} has {what} {a}, not {b}")
         return chosen
 
-    def _read(self, wanted: Sequence[tuple[Worker, OutputDescriptor]]) -> list[list[object]]:
-        """Copy outputs of stopped workers to where the oracle can see them: the offset and layout of each."""
-        assert self._readback is not None
+    def _read(
+        self, worker: Worker, outputs: Sequence[OutputDescriptor], after: int = 0
+    ) -> list[list[object]]:
+        """Copy a stopped worker's outputs to where the oracle can see them: the offset and layout of each.
+
+        Of an output that is a view of much larger memory only its elements are copied.
+        """
         placed: list[list[object]] = []
-        offset = 0
         with memoryview(self._readback.memory) as memory:
-            for worker, output in wanted:
-                span = output.layout.span_bytes
-                if offset + span > self._readback.size:
-                    raise Refused(
-                        Verdict.wrong_output, "an output is spread over far more memory than it needs"
-                    )
-                if span:
+            for output in outputs:
+                layout, starts = output.layout, [0]
+                length = layout.span_bytes
+                if length > 2 * layout.element_bytes:
                     try:
-                        worker.read(output.address, memory[offset : offset + span])
-                    except WorkerDied as error:
-                        raise Refused(Verdict.runtime_error, str(error)) from None
-                placed.append([offset, output.layout.to_json()])
-                offset += -(-span // 64) * 64
+                        starts, elements, layout = layout.runs(_MOST_RUNS)
+                    except ValueError as error:
+                        raise Refused(Verdict.wrong_output, f"an output is {error}") from None
+                    length = elements * layout.itemsize
+                placed.append([after, layout.to_json()])
+                try:
+                    for start in starts if length else ():
+                        worker.read(output.address + start * layout.itemsize, memory[after : after + length])
+                        after += length
+                except WorkerDied as error:
+                    raise Refused(Verdict.runtime_error, str(error)) from None
+                after += -after % _ALIGNMENT
         return placed
 
 
-def _part(output: OutputDescriptor, where: int) -> OutputDescriptor:
-    """Some rows of a contiguous output, from a place that `where`, any large number, decides."""
+def _part(output: OutputDescriptor, where: int, flat: bool) -> OutputDescriptor:
+    """Some rows of an output, from a place that `where`, any large number, decides.
+
+    `flat`: it is contiguous, and its rows are those of its last dimension; else of its first.
+    """
     layout = output.layout
-    columns = layout.shape[-1] if len(layout.shape) > 1 else 1
-    row_bytes = columns * layout.itemsize
-    if not layout.span_bytes:
+    if not layout.shape or not layout.span_bytes:
         return output
-    rows = layout.span_bytes // row_bytes
-    count = min(rows, max(1, _PART_BYTES // row_bytes))
+    if flat:
+        columns = layout.shape[-1] if len(layout.shape) > 1 else 1
+        shape = (layout.element_bytes // layout.itemsize // columns, columns)
+        layout = TensorLayout(layout.dtype, shape, (columns, 1))
+    rows = layout.shape[0]
+    count = min(rows, max(1, _PART_BYTES * rows // layout.element_bytes))
     start = where % (rows - count + 1)
-    part = TensorLayout(layout.dtype, (count, columns), (columns, 1))
-    return OutputDescriptor(part, output.address + start * row_bytes)
+    part = TensorLayout(layout.dtype, (count, *layout.shape[1:]), layout.strides)
+    return OutputDescriptor(part, output.address + start * layout.strides[0] * layout.itemsize)

@@ -252,24 +252,26 @@ def _fails_with(action: Callable[[], None]) -> str | None:
     """What `action` fails with in a child that has given up new privileges; None where it succeeds."""
     child = os.fork()
     if child == 0:
-        number = 0
+        number = errno.EPERM
         try:
             no_new_privileges()
             action()
+            number = 0
         except OSError as error:
             number = error.errno or errno.EPERM
-        os._exit(number)
+        finally:
+            os._exit(number)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     return None if code == 0 else os.strerror(code) if code > 0 else f"killed by signal {-code}"
 
 
 def _probe_namespace(name: str, flag: int, why: str) -> Layer:
-    flag |= 0 if os.getuid() == 0 else _CLONE_NEWUSER
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if _libc().unshare(flag) == 0 else ctypes.get_errno())
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return Layer(name=name, on=code == 0, why=why if code == 0 else f"unshare: {os.strerror(code)}")
+    def unshare() -> None:
+        if _libc().unshare(flag | (0 if os.getuid() == 0 else _CLONE_NEWUSER)) != 0:
+            raise OSError(ctypes.get_errno(), "unshare")
+
+    failed = _fails_with(unshare)
+    return Layer(name=name, on=failed is None, why=why if failed is None else f"unshare: {failed}")
 
 
 def tree(root: int) -> list[int]:
@@ -295,9 +297,9 @@ def _read(path: str) -> bytes:
     except OSError:
         return b""
     try:
-        parts = [os.read(fd, 4096)]
-        while len(parts[-1]) == 4096:
-            parts.append(os.read(fd, 4096))
+        parts = []
+        while part := os.read(fd, 4096):  # a short part is not the last one: long lists come in several
+            parts.append(part)
         return b"".join(parts)
     except OSError:
         return b""

@@ -10,7 +10,6 @@ import ctypes
 import errno
 import platform
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 
 _SET_MODE_FILTER = 1
@@ -23,65 +22,32 @@ _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT = 0, 4, 16
 _NEW_NAMESPACES = 0x7E020000  # the CLONE_NEW flags: cgroup, uts, ipc, user, pid, net, mount
 
-# From number 424 on they are the same on every architecture.
-_REFUSED_EVERYWHERE = {
-    "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428,
-    "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433, "pidfd_getfd": 438,
-    "process_madvise": 440, "mount_setattr": 442,
+MACHINES = ("x86_64", "aarch64")
+
+# The numbers on the two machines; those from 424 on are the same everywhere.
+REFUSED = {
+    "ptrace": (101, 117), "pivot_root": (155, 41), "adjtimex": (159, 171), "chroot": (161, 51),
+    "acct": (163, 89), "settimeofday": (164, 170), "mount": (165, 40), "umount2": (166, 39),
+    "swapon": (167, 224), "swapoff": (168, 225), "reboot": (169, 142), "init_module": (175, 105),
+    "delete_module": (176, 106), "quotactl": (179, 60), "clock_settime": (227, 112),
+    "kexec_load": (246, 104), "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
+    "unshare": (272, 97), "perf_event_open": (298, 241), "fanotify_init": (300, 262),
+    "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265), "clock_adjtime": (305, 266),
+    "setns": (308, 268), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
+    "kcmp": (312, 272), "finit_module": (313, 273), "kexec_file_load": (320, 294), "bpf": (321, 280),
+    "userfaultfd": (323, 282), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427), "open_tree": (428, 428), "move_mount": (429, 429),
+    "fsopen": (430, 430), "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433),
+    "pidfd_getfd": (438, 438), "process_madvise": (440, 440), "mount_setattr": (442, 442),
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Architecture:
-    audit: int  # AUDIT_ARCH of <linux/audit.h>
-    seccomp: int
-    clone: int
-    clone3: int
-    foreign_from: int | None  # numbers from here on are those of another ABI
-    refused: dict[str, int]
-
-
-ARCHITECTURES = {
-    "x86_64": Architecture(
-        audit=0xC000003E,
-        seccomp=317,
-        clone=56,
-        clone3=435,
-        foreign_from=0x40000000,
-        refused={
-            "ptrace": 101, "adjtimex": 159, "acct": 163, "chroot": 161, "settimeofday": 164, "mount": 165,
-            "umount2": 166, "swapon": 167, "swapoff": 168, "reboot": 169, "pivot_root": 155,
-            "init_module": 175, "delete_module": 176, "quotactl": 179, "clock_settime": 227,
-            "kexec_load": 246, "add_key": 248, "request_key": 249, "keyctl": 250, "unshare": 272,
-            "perf_event_open": 298, "fanotify_init": 300, "name_to_handle_at": 303,
-            "open_by_handle_at": 304, "clock_adjtime": 305, "setns": 308, "process_vm_readv": 310,
-            "process_vm_writev": 311, "kcmp": 312, "finit_module": 313, "kexec_file_load": 320, "bpf": 321,
-            "userfaultfd": 323,
-        },
-    ),
-    "aarch64": Architecture(
-        audit=0xC00000B7,
-        seccomp=277,
-        clone=220,
-        clone3=435,
-        foreign_from=None,
-        refused={
-            "ptrace": 117, "adjtimex": 171, "acct": 89, "chroot": 51, "settimeofday": 170, "mount": 40,
-            "umount2": 39, "swapon": 224, "swapoff": 225, "reboot": 142, "pivot_root": 41,
-            "init_module": 105, "delete_module": 106, "quotactl": 60, "clock_settime": 112,
-            "kexec_load": 104, "add_key": 217, "request_key": 218, "keyctl": 219, "unshare": 97,
-            "perf_event_open": 241, "fanotify_init": 262, "name_to_handle_at": 264,
-            "open_by_handle_at": 265, "clock_adjtime": 266, "setns": 268, "process_vm_readv": 270,
-            "process_vm_writev": 271, "kcmp": 272, "finit_module": 273, "kexec_file_load": 294, "bpf": 280,
-            "userfaultfd": 282,
-        },
-    ),
-}  # fmt: skip
+CLONE, _CLONE3, _SECCOMP = (56, 220), (435, 435), (317, 277)
+_AUDIT = (0xC000003E, 0xC00000B7)  # AUDIT_ARCH of <linux/audit.h>
+_FOREIGN_FROM = (0x40000000, None)  # numbers from here on are those of another ABI
 
 
 def why_not() -> str | None:
     """Why this machine cannot filter system calls; None where it can."""
-    if platform.machine() not in ARCHITECTURES:
+    if platform.machine() not in MACHINES:
         return f"the numbers of {platform.machine()}'s system calls are not known here"
     try:
         actions = Path("/proc/sys/kernel/seccomp/actions_avail").read_text()
@@ -92,20 +58,22 @@ def why_not() -> str | None:
 
 def refuse() -> None:
     """Install the filter, for good. Needs no_new_privs. Raises OSError."""
-    machine = ARCHITECTURES[platform.machine()]
+    machine = MACHINES.index(platform.machine())
     code = program(machine)
     buffer = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("<HxxxxxxQ", len(code) // 8, ctypes.addressof(buffer))
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.syscall(machine.seccomp, _SET_MODE_FILTER, _FLAGS, header) != 0:
+    if libc.syscall(_SECCOMP[machine], _SET_MODE_FILTER, _FLAGS, header) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"seccomp: {errno.errorcode.get(number, number)}")
 
 
-def program(machine: Architecture) -> bytes:
-    """The filter in classic BPF: 8 bytes an instruction, jumps counted from the one that follows."""
-    refused = sorted({*machine.refused.values(), *_REFUSED_EVERYWHERE.values()})
-    # Where a test jumps to, counted from the end; what follows the tests is the code of `tail`.
+def program(machine: int) -> bytes:
+    """The filter for MACHINES[machine] in classic BPF: 8 bytes an instruction.
+
+    Jumps are counted from the instruction that follows.
+    """
+    # What the tests jump to, by its place behind them; without a jump a call is allowed.
     tail = [
         _instruction(_RETURN, _ALLOW),
         _instruction(_LOAD, _FIRST_ARGUMENT_AT),  # of clone
@@ -115,22 +83,22 @@ def program(machine: Architecture) -> bytes:
         # clone3 hides its flags in memory; told that there is none, the C library takes clone.
         _instruction(_RETURN, _ERRNO | errno.ENOSYS),
     ]
-    allow, clone, deny, absent = 0, 1, 4, 5
-    tests = [(_EQUALS, number, deny) for number in refused]
-    tests += [(_EQUALS, machine.clone, clone), (_EQUALS, machine.clone3, absent)]
-    if machine.foreign_from is not None:
-        tests.insert(0, (_AT_LEAST, machine.foreign_from, deny))
+    clone, deny, absent = 1, 4, 5
+    tests = [(_EQUALS, numbers[machine], deny) for numbers in REFUSED.values()]
+    tests += [(_EQUALS, CLONE[machine], clone), (_EQUALS, _CLONE3[machine], absent)]
+    foreign_from = _FOREIGN_FROM[machine]
+    if foreign_from is not None:
+        tests.insert(0, (_AT_LEAST, foreign_from, deny))
     body = [
         _instruction(operation, value, len(tests) - 1 - position + target)
         for position, (operation, value, target) in enumerate(tests)
     ]
     head = [
         _instruction(_LOAD, _ARCHITECTURE_AT),
-        _instruction(_EQUALS, machine.audit, 1, 0),
+        _instruction(_EQUALS, _AUDIT[machine], 1, 0),
         _instruction(_RETURN, _ERRNO | errno.EPERM),
         _instruction(_LOAD, _NUMBER_AT),
     ]
-    assert allow == 0
     return b"".join((*head, *body, *tail))
 
 

@@ -202,6 +202,16 @@ OTHERS = {
         "torch.nn.functional.mse_loss(x, y)",
         "(x - y).square().mean()",
     ),
+    "a_view_of_far_larger_memory": (
+        SCALAR.replace("torch.nn.functional.mse_loss(x, y)", "torch.stack([x, y] * 16, 1)[:, -1]"),
+        "torch.stack([x, y] * 16, 1)[:, -1]",
+        "y.clone()",
+    ),
+    "the_same_view": (
+        SCALAR.replace("torch.nn.functional.mse_loss(x, y)", "torch.stack([x, y] * 16, 1)[:, -1]"),
+        "torch.stack([x, y] * 16, 1)[:, -1]",
+        "torch.stack([y] * 32, 1)[:, 3]",
+    ),
     "nested_outputs": (
         SCALAR.replace("torch.nn.functional.mse_loss(x, y)", "(x + y, [x - y, (x * y,)])"),
         "x + y",

@@ -8,30 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from trial import in_child
 
-from kernelbench.evaluator import landlock, sandbox
+from kernelbench.evaluator import files, landlock
 
 pytestmark = pytest.mark.skipif(not landlock.version(), reason="this kernel has no Landlock")
 
 
+SYSTEM = [Path("/usr"), Path("/lib"), Path("/lib64"), Path(sys.base_prefix)]
+
+
 def restricted(folder: Path, action: Callable[[], object]) -> str:
     """What `action` does in a child that may read and write beneath `folder`, and read the system's files."""
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(read_end)
-        try:
-            sandbox.no_new_privileges()
-            landlock.restrict([Path("/usr"), Path("/lib"), Path("/lib64"), Path(sys.base_prefix)], [folder])
-            os.write(write_end, str(action()).encode())
-        except OSError as error:
-            os.write(write_end, (error.strerror or str(error)).encode())
-        os._exit(0)
-    os.close(write_end)
-    with os.fdopen(read_end) as file:
-        said = file.read()
-    os.waitpid(child, 0)
-    return said
+    return in_child(lambda: landlock.restrict(SYSTEM, [folder]), action)
 
 
 def test_files_beneath_the_writable_folder_can_be_read_written_and_removed(tmp_path: Path) -> None:
@@ -51,7 +40,7 @@ def test_other_files_cannot_be_opened(
 ) -> None:
     secret = tmp_path_factory.mktemp("other") / "secret"
     secret.write_text("reference")
-    assert restricted(tmp_path, lambda: os.open(secret, flags)) == "Permission denied"
+    assert restricted(tmp_path, lambda: os.open(secret, flags)) == "EACCES"
     assert secret.read_text() == "reference"
 
 
@@ -60,12 +49,12 @@ def test_other_folders_can_be_neither_listed_nor_written_to(
 ) -> None:
     other = tmp_path_factory.mktemp("other")
     (other / "kept").touch()
-    assert restricted(tmp_path, lambda: os.listdir(other)) == "Permission denied"
-    assert restricted(tmp_path, lambda: (other / "new").mkdir()) == "Permission denied"
-    assert restricted(tmp_path, lambda: (other / "kept").unlink()) == "Permission denied"
+    assert restricted(tmp_path, lambda: os.listdir(other)) == "EACCES"
+    assert restricted(tmp_path, lambda: (other / "new").mkdir()) == "EACCES"
+    assert restricted(tmp_path, lambda: (other / "kept").unlink()) == "EACCES"
     link = tmp_path / "link"
     link.symlink_to(other / "kept")
-    assert restricted(tmp_path, link.read_text) == "Permission denied"
+    assert restricted(tmp_path, link.read_text) == "EACCES"
 
 
 def test_children_are_restricted_too(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -74,15 +63,32 @@ def test_children_are_restricted_too(tmp_path: Path, tmp_path_factory: pytest.Te
     said = restricted(
         tmp_path, lambda: subprocess.run(["/usr/bin/cat", secret], capture_output=True, text=True).stderr
     )
-    assert "Permission denied" in said or "No such file" in said
+    assert "Permission denied" in said
 
 
 @pytest.mark.skipif(landlock.version() < 6, reason="signals are restricted from Landlock 6 on")
 def test_processes_outside_cannot_be_signalled(tmp_path: Path) -> None:
     outside = subprocess.Popen(["sleep", "60"])
     try:
-        assert restricted(tmp_path, lambda: os.kill(outside.pid, signal.SIGTERM)) == "Operation not permitted"
+        assert restricted(tmp_path, lambda: os.kill(outside.pid, signal.SIGTERM)) == "EPERM"
         assert outside.poll() is None
     finally:
         outside.kill()
         outside.wait()
+
+
+@pytest.mark.parametrize("role", ["builder", "candidate"])
+def test_no_role_of_a_candidate_may_read_a_folder_that_the_tasks_lie_in(
+    role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where kernelwright is installed below /usr, and /lib is a link into it."""
+    root, link = tmp_path / "usr", tmp_path / "lib"
+    tasks = root / "lib" / "packages" / "kernelbench" / "tasks"
+    tasks.mkdir(parents=True)
+    (root / "lib" / "libc.so").touch()
+    link.symlink_to(root / "lib")
+    monkeypatch.setattr(files, "_TASKS", tasks)
+    monkeypatch.setattr(files, "_SYSTEM", (str(root), str(link)))
+    allowed = files.access(role, tmp_path / "scratch", tmp_path / "cache", trusted=False)
+    assert not any(tasks.is_relative_to(path.resolve()) for path in (*allowed.read, *allowed.write))
+    assert root / "lib" / "libc.so" in allowed.read

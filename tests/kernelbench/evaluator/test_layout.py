@@ -1,5 +1,7 @@
 """The bytes that describe a worker's outputs: exact for honest workers, refused otherwise."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -9,7 +11,7 @@ from kernelbench.evaluator.layout import DTYPES, Arena, SlotLayout, TensorLayout
 
 
 def test_descriptors_survive_the_wire() -> None:
-    calls = [[torch.randn(3, 4).T, torch.arange(5)], [torch.randn(4, 3), torch.arange(5)]]
+    calls = [[torch.randn(3, 4).T, torch.arange(5)], [torch.randn(4, 3)], [], [torch.zeros(2, 0)]]
     for sent, received in zip(calls, unpack_outputs(pack_outputs(calls)), strict=True):
         assert [d.layout for d in received] == [TensorLayout.of(t) for t in sent]
         assert [d.address for d in received] == [t.data_ptr() for t in sent]
@@ -33,6 +35,31 @@ def test_truncated_bytes_are_refused(cut: int) -> None:
     if cut < len(whole):
         with pytest.raises(ValueError):
             unpack_outputs(whole[:cut])
+
+
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=4).flatmap(
+        lambda shape: st.tuples(
+            st.just(shape),
+            st.permutations(range(len(shape))),
+            st.tuples(*(st.integers(1, 3) for _ in shape)),  # steps between the elements that are taken
+        )
+    )
+)
+def test_runs_gather_the_elements_of_any_view(how: tuple[list[int], list[int], tuple[int, ...]]) -> None:
+    shape, order, steps = how
+    whole = torch.arange(math.prod(a * b for a, b in zip(shape, steps, strict=True)))
+    whole = whole.view([a * b for a, b in zip(shape, steps, strict=True)])
+    view = whole[tuple(slice(None, None, step) for step in steps)].permute(order)
+    starts, length, layout = TensorLayout.of(view).runs(most=256)
+    memory = whole.view(-1)[view.storage_offset() :]
+    gathered = torch.cat([memory[start : start + length] for start in starts])
+    assert torch.equal(gathered.as_strided(layout.shape, layout.strides), view)
+
+
+def test_a_view_in_more_pieces_than_wanted_is_an_error_and_not_a_list() -> None:
+    with pytest.raises(ValueError, match="1073741824 pieces"):
+        TensorLayout("float32", (1 << 15, 1 << 15), (1 << 17, 2)).runs(most=1 << 16)
 
 
 def test_slots_lie_apart_and_keep_strides() -> None:

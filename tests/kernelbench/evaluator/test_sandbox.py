@@ -136,6 +136,28 @@ for number in (101, 310, 311, 272):  # ptrace, process_vm_readv, process_vm_writ
     assert evaluation.verdict is Verdict.correct, evaluation.reason
 
 
+def test_a_tree_of_very_many_processes_is_seen_whole() -> None:
+    """Their pids take several reads of /proc, of which none fills its buffer."""
+    ready_r, ready_w = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        children = 0
+        while children < 1200 and os.fork():
+            children += 1
+        if children == 1200:
+            os.write(ready_w, b"x")
+        time.sleep(60)
+        os._exit(0)
+    try:
+        assert os.read(ready_r, 1) == b"x"
+        assert len(sandbox.tree(parent)) == 1201
+    finally:
+        sandbox.kill(parent)
+        os.waitpid(parent, 0)
+        os.close(ready_r)
+        os.close(ready_w)
+
+
 def test_a_frozen_tree_stands_still_and_thaws() -> None:
     counter = os.memfd_create("counter")
     os.ftruncate(counter, 8)

@@ -1,39 +1,24 @@
 """The system call filter: what it refuses fails with EPERM, everything a kernel needs goes on as ever."""
 
 import ctypes
-import errno
-import os
 import platform
 import subprocess
 import threading
 from collections.abc import Callable
 
 import pytest
+from trial import in_child
 
-from kernelbench.evaluator import sandbox, seccomp
+from kernelbench.evaluator import seccomp
 
 pytestmark = pytest.mark.skipif(seccomp.why_not() is not None, reason=str(seccomp.why_not()))
+MACHINE = seccomp.MACHINES.index(platform.machine()) if platform.machine() in seccomp.MACHINES else 0
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 def filtered(action: Callable[[], object]) -> str:
-    """What `action` gives, or the name of the error it ends with, in a child behind the filter."""
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(read_end)
-        try:
-            sandbox.no_new_privileges()
-            seccomp.refuse()
-            os.write(write_end, str(action()).encode())
-        except OSError as error:
-            os.write(write_end, errno.errorcode[error.errno or 0].encode())
-        os._exit(0)
-    os.close(write_end)
-    with os.fdopen(read_end) as file:
-        said = file.read()
-    os.waitpid(child, 0)
-    return said
+    """What `action` gives behind the filter, or the name of the error it ends with."""
+    return in_child(seccomp.refuse, action)
 
 
 def call(number: int, *arguments: int) -> None:
@@ -41,18 +26,15 @@ def call(number: int, *arguments: int) -> None:
         raise OSError(ctypes.get_errno(), "")
 
 
-NUMBERS = seccomp.ARCHITECTURES[platform.machine()].refused if seccomp.why_not() is None else {}
-
-
-@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("name", seccomp.REFUSED)
 def test_what_no_kernel_needs_is_refused(name: str) -> None:
     if name in ("reboot", "kexec_load"):
         pytest.skip("nobody should try this where the filter might not hold")
-    assert filtered(lambda: call(NUMBERS[name], 0, 0, 0, 0, 0, 0)) == "EPERM"
+    assert filtered(lambda: call(seccomp.REFUSED[name][MACHINE], 0, 0, 0, 0, 0, 0)) == "EPERM"
 
 
 def test_new_namespaces_are_refused_and_new_processes_are_not() -> None:
-    clone = seccomp.ARCHITECTURES[platform.machine()].clone
+    clone = seccomp.CLONE[MACHINE]
     assert filtered(lambda: call(clone, 0x10000000 | 17, 0, 0, 0, 0)) == "EPERM"
     assert filtered(lambda: subprocess.run(["true"], check=False).returncode) == "0"
 
@@ -76,7 +58,7 @@ def test_the_numbers_of_another_abi_are_refused() -> None:
 
 
 def test_every_jump_lands_within_the_program() -> None:
-    for machine in seccomp.ARCHITECTURES.values():
+    for machine in range(len(seccomp.MACHINES)):
         code = seccomp.program(machine)
         length = len(code) // 8
         assert length < 256

@@ -1,9 +1,12 @@
 """The reference that the evaluator tests share, and candidates made from it."""
 
+import errno
+import os
 import textwrap
 from collections.abc import Callable
 
 from kernelbench.candidates import language_of
+from kernelbench.evaluator import sandbox
 from kernelbench.records import Candidate, Evaluation, Task
 
 REFERENCE = """
@@ -26,6 +29,28 @@ def get_init_inputs():
 """
 
 Evaluate = Callable[..., Evaluation]
+
+
+def in_child(fence: Callable[[], None], action: Callable[[], object]) -> str:
+    """What `action` gives in a child that `fence` has fenced in, or the name of the error it ends with."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = "neither ended well nor with an OSError"
+        try:
+            sandbox.no_new_privileges()
+            fence()
+            said = str(action())
+        except OSError as error:
+            said = errno.errorcode[error.errno] if error.errno else str(error)
+        finally:
+            os.write(write_end, said.encode())
+            os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end) as file:
+        said = file.read()
+    os.waitpid(child, 0)
+    return said
 
 
 def task_of(source: str, name: str = "reference") -> Task:
