@@ -1,8 +1,8 @@
 """Does a task measure anything? Run inside the oracle, on the reference alone.
 
 Flagged are tasks whose output is (nearly) constant or all zeros, whose output does not depend on an
-input or a weight, and operations that change nothing or whose result nothing depends on. A speedup
-on such a task says little, since all or part of its work may be left out.
+input or a weight, and operations of some size that change nothing or whose result nothing depends on.
+A speedup on such a task says little, since all or part of its work may be left out.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _SAME = 1e-6  # relative to the output's spread: differences below are none
 _MOST_OPERATIONS = 64
+_SMALL = 1 / 16  # of the largest operation's elements: what guards a row's norm against zero costs nothing
 # Operators that by design return what they were given.
 _COPIES = {
     "clone",
@@ -104,6 +105,7 @@ class _Watch(TorchDispatchMode):
         super().__init__()
         self.target = target
         self.names: list[str] = []
+        self.sizes: list[int] = []
         self.idle: list[bool] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -114,6 +116,7 @@ class _Watch(TorchDispatchMode):
             return result
         index = len(self.names)
         self.names.append(name)
+        self.sizes.append(max(tensor.numel() for tensor in (result, *_tensors(args))))
         if self.target is None:
             self.idle.append(any(_unchanged(result, given) for given in _tensors(args)))
         elif self.target == index:
@@ -140,19 +143,24 @@ def _unchanged(result: torch.Tensor, given: torch.Tensor) -> bool:
 def _dead_operations(
     draws: Sequence[list[torch.Tensor]], first: Sequence[torch.Tensor], run: Run
 ) -> list[str]:
-    idle: list[bool] = []
-    names: list[str] = []
+    watches = []
     for draw in draws:
         with _Watch() as watch:
             run(draw)
-        if names and watch.names != names:
-            return []
-        names = watch.names
-        idle = watch.idle if not idle else [a and b for a, b in zip(idle, watch.idle, strict=True)]
-    findings = [f"{name} (operation {i}) changes nothing" for i, name in enumerate(names) if idle[i]]
-    for index, name in enumerate(names[:_MOST_OPERATIONS]):
+        watches.append(watch)
+    names, sizes = watches[0].names, watches[0].sizes
+    if any(watch.names != names for watch in watches):
+        return []
+    least = _SMALL * max(sizes, default=0)
+    counted = [index for index, size in enumerate(sizes) if size >= least]
+    findings = [
+        f"{names[index]} (operation {index}) changes nothing"
+        for index in counted
+        if all(watch.idle[index] for watch in watches)
+    ]
+    for index in counted[:_MOST_OPERATIONS]:
         with _Watch(index):
             changed = run(draws[0])
         if _same(first, changed):
-            findings.append(f"nothing depends on {name} (operation {index})")
+            findings.append(f"nothing depends on {names[index]} (operation {index})")
     return findings

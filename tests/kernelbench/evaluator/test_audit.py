@@ -31,6 +31,7 @@ CASES = {
         "z = x.square().mean(1, keepdim=True); z.add_(0.1); return self.first(y) * z.rsqrt() + self.second(x)",
         "",
     ),
+    "sound_guarded": ("return torch.nn.functional.normalize(self.first(x) + self.second(y))", ""),
     "zeros": (
         "z = self.first(x) + self.second(y); return torch.clamp(torch.clamp(z, max=0.0), min=0.0)",
         "all zeros",
@@ -44,6 +45,10 @@ CASES = {
     "dead_operation": (
         "z = self.first(x); torch.exp(z); return z + self.second(y)",
         "nothing depends on exp",
+    ),
+    "dead_reduction": (
+        "z = self.first(x); z.norm(); return z + self.second(y)",
+        "nothing depends on",
     ),
     "idle_operation": ("return torch.clamp(torch.tanh(self.first(x) + self.second(y)), -1, 1)", "clamp"),
 }
