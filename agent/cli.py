@@ -22,9 +22,17 @@ from rich.progress import (
 from agent.loop import deadline
 from agent.run import Settings, carry_out
 from kernelbench import sources
-from kernelbench.cli import Json, KernelbenchDir, Overrides, TargetName
+from kernelbench.cli import (
+    Baselines,
+    Json,
+    KernelbenchDir,
+    Overrides,
+    OwnKernels,
+    TargetName,
+    check_protocol,
+)
 from kernelbench.errors import UsageError
-from kernelbench.evaluator import Evaluator
+from kernelbench.evaluator import Evaluator, Protocol
 from kernelbench.machine import cache_folder
 from kernelbench.records import Environment, Precision
 from results.database import RunDatabase
@@ -52,6 +60,8 @@ def run(
     precision: Annotated[
         Precision, typer.Option(help="What floating inputs and weights are cast to.")
     ] = Precision.fp32,
+    baselines: Baselines = None,
+    own_kernels: OwnKernels = 0.0,
     max_minutes: Annotated[
         float | None, typer.Option(help="Begin no further round after so many minutes.")
     ] = None,
@@ -71,9 +81,19 @@ def run(
     if resume is not None:
         with RunFolder.resume(resume) as folder, RunDatabase.open(folder.database) as database:
             settings = Settings.model_validate(database.settings).checked()
-            with Evaluator(cache=cache_folder()) as evaluator:
+            protocol = Protocol(own_kernels=settings.own_kernels)
+            with Evaluator(cache=cache_folder(), protocol=protocol) as evaluator:
                 return _carry_out(folder, database, evaluator, settings, max_minutes, as_json)
-    settings = Settings(coder=coder, judge=judge, search=search, rounds=rounds, target=target).checked()
+    against, protocol = check_protocol(baselines, own_kernels)
+    settings = Settings(
+        coder=coder,
+        judge=judge,
+        search=search,
+        rounds=rounds,
+        target=target,
+        baselines=against,
+        own_kernels=own_kernels,
+    ).checked()
     chosen = sources.resolve(
         tasks or [],
         suite=suite,
@@ -82,7 +102,10 @@ def run(
         precision=precision,
     )
     path = out or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}"
-    with RunFolder.create(path) as folder, Evaluator(cache=cache_folder()) as evaluator:
+    with (
+        RunFolder.create(path) as folder,
+        Evaluator(cache=cache_folder(), protocol=protocol) as evaluator,
+    ):
         environment = Environment(sandbox=evaluator.layers, caches=evaluator.protocol.caches)
         with RunDatabase.create(
             folder.database,

@@ -30,6 +30,7 @@ class Loop:
     coder: Coder
     search: Refine
     evaluator: Evaluator
+    baselines: Sequence[str]  # that the winner is held against; the search holds against eager
     recorder: Recorder
     out_of_budget: Callable[[], str | None]  # why no further round may start, or None
 
@@ -56,13 +57,13 @@ class Loop:
         return attempt
 
     def _confirm(self, task: Task, tried: Sequence[Attempt]) -> None:
-        """Measure the winner afresh against every baseline, the next best where it fails the second time.
+        """Measure the winner afresh against all baselines, the next best where it fails the second time.
 
         The best of several noisy measurements is too good on average; this one is not chosen.
         """
         left = list(tried)
         while (winner := best_of(left)) is not None:
-            evaluation = self.evaluator.evaluate(task, winner.candidate)
+            evaluation = self.evaluator.evaluate(task, winner.candidate, self.baselines)
             attempt = Attempt(winner.candidate, evaluation, self._profile(task, evaluation))
             self.recorder.attempt(task, len(tried), attempt, None, confirms=True)
             if evaluation.verdict is Verdict.correct:

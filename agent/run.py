@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from agent.builtin.coder import BuiltinCoder
 from agent.loop import Loop
 from agent.protocols import Attempt
 from agent.rules import RulesJudge
 from agent.search import Refine
 from agent.tracing import trace
 from kernelbench.errors import InfrastructureError, MissingPrerequisite, TaskError, UsageError
-from kernelbench.evaluator import Evaluator
+from kernelbench.evaluator import BASELINES, Evaluator
 from kernelbench.machine import compiler
 from kernelbench.records import Advice, Record, Task
 from results.database import RunDatabase
@@ -31,6 +30,8 @@ class Settings(Record):
     search: str = "refine"
     rounds: int = 4
     target: str = "cpu"
+    baselines: tuple[str, ...] = BASELINES
+    own_kernels: float = 0.0
 
     def checked(self) -> "Settings":
         """These settings. Raises UsageError or MissingPrerequisite when they cannot be followed."""
@@ -87,10 +88,13 @@ def carry_out(
 
     `say` gets a line for people per event, `advance` the id of every task that is begun or done.
     """
+    from agent.builtin.coder import BuiltinCoder  # imports torch, which other commands do without
+
     loop = Loop(
         coder=BuiltinCoder(lambda task: trace(evaluator.pool, task)),
         search=Refine(RulesJudge(), settings.rounds),
         evaluator=evaluator,
+        baselines=settings.baselines,
         recorder=DatabaseRecorder(database, say),
         out_of_budget=out_of_budget,
     )

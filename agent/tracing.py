@@ -3,7 +3,6 @@
 import json
 
 from agent.builtin.graph import Graph
-from agent.builtin.trace import trace_json
 from agent.builtin.untraceable import Untraceable
 from kernelbench.errors import TaskError
 from kernelbench.evaluator.channel import Channel
@@ -15,6 +14,7 @@ _TIMEOUT_S = 300.0
 
 def trace(pool: WorkerPool, task: Task) -> Graph:
     """The graph of a task's reference. Raises Untraceable, or TaskError when the reference fails."""
+    pool.import_first(("agent.builtin.trace",))  # with torch.export: seconds, once instead of for each task
     with pool.start("oracle", "agent.tracing:serve") as worker:
         request = {"do": "trace", "source": task.source, "precision": str(task.precision)}
         try:
@@ -32,6 +32,8 @@ def trace(pool: WorkerPool, task: Task) -> Graph:
 
 def serve(channel: Channel) -> None:
     """Worker entry: trace one task."""
+    from agent.builtin.trace import trace_json
+
     message, _ = channel.receive_json()
     try:
         channel.send_json({"graph": trace_json(message["source"], message["precision"])})

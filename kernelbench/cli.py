@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -12,7 +12,7 @@ from kernelbench import doctor as examination
 from kernelbench import sources
 from kernelbench.candidates import candidate_from_file
 from kernelbench.errors import KernelwrightError, MissingPrerequisite, UsageError
-from kernelbench.evaluator import Evaluator, Protocol
+from kernelbench.evaluator import ALL_BASELINES, BASELINES, Evaluator, Protocol
 from kernelbench.machine import cache_folder
 from kernelbench.records import Evaluation, Interval, Precision, Verdict
 
@@ -28,6 +28,18 @@ Overrides = Annotated[
 ]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.")
+]
+Baselines = Annotated[
+    list[str] | None,
+    typer.Option("--baseline", help="eager, compile, max-autotune; several allowed. Default: the first two."),
+]
+OwnKernels = Annotated[
+    float,
+    typer.Option(
+        "--require-own-kernels",
+        metavar="SHARE",
+        help="Do not time candidates that spend less of a call, 0 to 1, in kernels of their own.",
+    ),
 ]
 TargetName = Annotated[str, typer.Option(help="The device: cpu.")]
 
@@ -101,18 +113,15 @@ def evaluate(
     precision: Annotated[
         Precision, typer.Option(help="What floating inputs and weights are cast to.")
     ] = Precision.fp32,
-    baseline: Annotated[
-        list[str] | None, typer.Option(help="eager, compile; several allowed. Default: both.")
-    ] = None,
+    baselines: Baselines = None,
+    own_kernels: OwnKernels = 0.0,
     hot: Annotated[bool, typer.Option("--hot", help="Leave the caches as the last call left them.")] = False,
     kernelbench_dir: KernelbenchDir = None,
     as_json: Json = False,
 ) -> int:
     """Verify and time one candidate against a task's reference."""
     check_target(target)
-    for name in baseline or []:
-        if name not in ("eager", "compile"):
-            raise UsageError(f"there is no baseline '{name}'", "choose eager or compile")
+    wanted, protocol = check_protocol(baselines, own_kernels, "hot" if hot else "cold")
     chosen = sources.resolve(
         [task],
         kernelbench_dir=kernelbench_dir,
@@ -122,14 +131,25 @@ def evaluate(
     if len(chosen) != 1:
         raise UsageError(f"'{task}' names {len(chosen)} tasks", "evaluate takes one; `run` takes many")
     proposed = candidate_from_file(candidate)
-    protocol = Protocol(caches="hot" if hot else "cold")
     with Evaluator(cache=cache_folder(), protocol=protocol) as evaluator:
-        evaluation = evaluator.evaluate(chosen[0], proposed, baseline or ("eager", "compile"))
+        evaluation = evaluator.evaluate(chosen[0], proposed, wanted)
     if as_json:
         print(evaluation.model_dump_json())
     else:
         _show(evaluation)
     return 0 if evaluation.verdict is Verdict.correct else 1
+
+
+def check_protocol(
+    baselines: list[str] | None, own_kernels: float, caches: Literal["cold", "hot"] = "cold"
+) -> tuple[tuple[str, ...], Protocol]:
+    """What the options ask for. Raises UsageError."""
+    for name in baselines or []:
+        if name not in ALL_BASELINES:
+            raise UsageError(f"there is no baseline '{name}'", f"choose {', '.join(ALL_BASELINES)}")
+    if not 0 <= own_kernels <= 1:
+        raise UsageError(f"--require-own-kernels {own_kernels:g} is no share", "give a number from 0 to 1")
+    return tuple(baselines or BASELINES), Protocol(caches=caches, own_kernels=own_kernels)
 
 
 def check_target(name: str) -> None:
@@ -152,8 +172,10 @@ def _show(evaluation: Evaluation) -> None:
     if timing is not None:
         rows += [("candidate", timing.candidate_us, "ms", 1e-3), ("eager", timing.eager_us, "ms", 1e-3)]
         rows += [("torch.compile", timing.compile_us, "ms", 1e-3)]
+        rows += [("max-autotune", timing.max_autotune_us, "ms", 1e-3)]
     if speedup is not None:
         rows += [("vs eager", speedup.eager, "x", 1.0), ("vs torch.compile", speedup.compile, "x", 1.0)]
+        rows += [("vs max-autotune", speedup.max_autotune, "x", 1.0)]
         rows += [("vs the fastest", speedup.fastest, "x", 1.0)]
     for name, found, unit, scale in rows:
         if found is not None:

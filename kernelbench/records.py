@@ -8,7 +8,7 @@ import hashlib
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 SCHEMA = 1
 
@@ -134,15 +134,25 @@ class Timing(Record):
     candidate_us: Interval
     eager_us: Interval | None = None
     compile_us: Interval | None = None
+    max_autotune_us: Interval | None = None  # torch.compile(mode="max-autotune")
     calls_per_block: int
     rounds: int
-    compile_s: float | None = None  # torch.compile's own cost, kept out of the timing
+    compile_s: dict[str, float] = Field(default_factory=dict)  # baseline -> its cost, kept out of the timing
     failed_baselines: dict[str, str] = Field(default_factory=dict)  # name -> why it could not be timed
+
+    @field_validator("compile_s", mode="before")
+    @classmethod
+    def _of_one_baseline(cls, value: object) -> object:
+        """Runs recorded before there was a second compiled baseline hold its seconds, or none."""
+        if value is None:
+            return {}
+        return {"compile": value} if isinstance(value, int | float) else value
 
 
 class Speedup(Record):
     eager: Interval | None = None
     compile: Interval | None = None
+    max_autotune: Interval | None = None
     fastest: Interval | None = None  # against the fastest of the baselines
 
 

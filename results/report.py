@@ -136,7 +136,7 @@ def aggregate_cells(name: str, aggregate: Aggregate) -> tuple[str, ...]:
 
 
 def intervals(task: TaskSummary) -> tuple[Interval | None, Interval | None, Interval | None]:
-    """The speedups of the best candidate over eager, compile and the fastest of them."""
+    """The speedups of the best candidate over eager, compile and the fastest of all baselines."""
     speedup = task.speedup
     return (speedup.eager, speedup.compile, speedup.fastest) if speedup else (None, None, None)
 

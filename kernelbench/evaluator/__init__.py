@@ -1,19 +1,20 @@
 """The evaluator: proves a candidate right and measures it on the judge's own clock.
 
-Four kinds of process, none of which trusts the candidate:
+The kinds of process, none of which trusts the candidate:
 
     JUDGE      (this process) seeds, wall clock, verdict; imports neither task nor candidate
      ├─ ORACLE     runs the reference: inputs from secret seeds, float64 outputs, error budgets, comparison
      ├─ BUILDER    imports the candidate once, so that its kernels get compiled into the build cache
-     ├─ BASELINE   the worker program running the reference (eager, torch.compile)
-     └─ CANDIDATE  the same worker program running the candidate
+     ├─ BASELINE   the worker program running the reference (eager, torch.compile, with max-autotune)
+     ├─ CANDIDATE  the same worker program running the candidate
+     └─ TOOLCHAIN  makes the precompiled headers that builders share
 
-All four are forked from one `zygote` that has imported torch and nothing else, so a fresh process
+All but the judge are forked from one `zygote` that has imported torch and nothing else, so a fresh process
 costs milliseconds. The candidate sees its own source, init arguments, weights and inputs; never the
 reference, the seeds or the expected outputs.
 """
 
-from kernelbench.evaluator.evaluator import Evaluator
+from kernelbench.evaluator.evaluator import ALL_BASELINES, BASELINES, Evaluator
 from kernelbench.evaluator.protocol import Limits, Protocol
 
-__all__ = ["Evaluator", "Limits", "Protocol"]
+__all__ = ["ALL_BASELINES", "BASELINES", "Evaluator", "Limits", "Protocol"]

@@ -2,7 +2,7 @@
 
 import ast
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -14,6 +14,7 @@ from kernelbench.evaluator.refusal import BaselineFailed, Refused
 from kernelbench.evaluator.session import TaskSession
 from kernelbench.evaluator.target import detect_target
 from kernelbench.evaluator.timing import Timings
+from kernelbench.evaluator.toolchain import make_wanted_header
 from kernelbench.evaluator.verification import verify
 from kernelbench.machine import physical_threads
 from kernelbench.records import (
@@ -32,6 +33,8 @@ from kernelbench.records import (
 )
 
 BASELINES = ("eager", "compile")
+_MOST_HEADERS = 3  # precompiled ones, that one candidate may ask for
+ALL_BASELINES = (*BASELINES, "max-autotune")
 
 
 class Evaluator:
@@ -44,10 +47,14 @@ class Evaluator:
         protocol: Protocol | None = None,
         limits: Limits | None = None,
         threads: int | None = None,
+        without: Collection[str] = (),
     ) -> None:
+        """`without`: layers of the fence to leave off; see `WorkerPool`."""
         self.protocol = protocol or Protocol()
         self.limits = limits or Limits()
-        self.pool = WorkerPool(threads=threads or physical_threads(), cache=cache, limits=self.limits)
+        self.pool = WorkerPool(
+            threads=threads or physical_threads(), cache=cache, limits=self.limits, without=without
+        )
         self.layers = self.pool.layers()
         self._session: TaskSession | None = None
         self._target: Target | None = None
@@ -82,7 +89,8 @@ class Evaluator:
     ) -> Evaluation:
         """The verdict on `candidate`. Raises TaskError when the task itself is at fault.
 
-        `rounds` of timing, the protocol's own number by default.
+        `baselines`: of ALL_BASELINES; "eager" always is among them. `rounds` of timing, the
+        protocol's own number by default.
         """
         wanted = ("eager", *(name for name in baselines if name != "eager"))
         trial = _Trial(self, task, candidate, wanted, rounds or self.protocol.rounds)
@@ -126,7 +134,7 @@ class _Trial:
         self.timings: Timings | None = None
         self.share: float | None = None
         self.stages: dict[str, float] = {}
-        self.compile_s: float | None = None
+        self.compile_s: dict[str, float] = {}
         self.failed_baselines: dict[str, str] = {}
 
     def evaluation(self) -> Evaluation:
@@ -169,9 +177,17 @@ class _Trial:
                 self.correctness = verify(session, worker)
             if self.candidate.language == "triton":
                 return Verdict.unmeasured, "right in Triton's interpreter; there is no GPU to time it on"
+            wanted = self.evaluator.protocol.own_kernels
+            if wanted > 0:
+                self.share = self._own_kernel_share(worker)
+                if self.share is None or self.share < wanted:
+                    known = "an unknown part" if self.share is None else f"{self.share:.0%}"
+                    reason = f"right, but {known} of a call is in kernels of its own, not {wanted:.0%}"
+                    return Verdict.unmeasured, reason
             with _Stage(self.stages, "time_s"):
                 self._time(session, worker)
-            self.share = self._own_kernel_share(worker)
+            if wanted == 0:  # last, for the trace may break what it looks at
+                self.share = self._own_kernel_share(worker)
         assert self.timings is not None
         candidate_us = self.timings.time_us("candidate").median
         if implausible(session, candidate_us) is not None:
@@ -187,27 +203,39 @@ class _Trial:
 
         What the call itself does wrong is left to the candidate's own run to show.
         """
-        limit = session.limits.build_s
         with _Stage(self.stages, "build_s"):
+            refusal = self._failed_build(session)
+            builds = session.pool.builds_of(self.candidate.sha256)
+            for _ in range(_MOST_HEADERS):
+                if not make_wanted_header(session.pool, builds):
+                    break
+                refusal = self._failed_build(session)
+        if refusal is not None:
+            raise refusal
+
+    def _failed_build(self, session: TaskSession) -> Refused | None:
+        limit = session.limits.build_s
+        try:
+            worker, answer = self._load_candidate(session, "builder", limit)
+        except WorkerDied as error:
+            return Refused(Verdict.build_error, f"while it was built: {error}")
+        except WorkerTimeout:
+            return Refused(Verdict.timeout, f"building took more than {limit:g} s")
+        with worker:
+            if not answer.get("ok"):
+                return _failed_load(answer)
+            session.oracle.fill([0])
+            worker.thaw()
+            message = {"do": "run", "slots": [0], "seeds": session.oracle.call_seeds(1)}
             try:
-                worker, answer = self._load_candidate(session, "builder", limit)
-            except WorkerDied as error:
-                raise Refused(Verdict.build_error, f"while it was built: {error}") from None
+                called = worker.request(message, limit)
+            except WorkerDied:
+                return None
             except WorkerTimeout:
-                raise Refused(Verdict.timeout, f"building took more than {limit:g} s") from None
-            with worker:
-                _refuse_failed_load(answer)
-                session.oracle.fill([0])
-                worker.thaw()
-                message = {"do": "run", "slots": [0], "seeds": session.oracle.call_seeds(1)}
-                try:
-                    called = worker.request(message, limit)
-                except WorkerDied:
-                    return
-                except WorkerTimeout:
-                    raise Refused(Verdict.timeout, f"the first call took more than {limit:g} s") from None
-            if called[:2] == b"FB":
-                raise Refused(Verdict.build_error, called[2:].decode(errors="replace"))
+                return Refused(Verdict.timeout, f"the first call took more than {limit:g} s")
+        if called[:2] == b"FB":
+            return Refused(Verdict.build_error, called[2:].decode(errors="replace"))
+        return None
 
     def _load(self, session: TaskSession) -> tuple[Worker, str]:
         try:
@@ -216,17 +244,16 @@ class _Trial:
             raise Refused(Verdict.runtime_error, f"while it was loaded: {error}") from None
         except WorkerTimeout:
             raise Refused(Verdict.timeout, f"loading took more than {session.limits.load_s:g} s") from None
-        try:
-            _refuse_failed_load(answer)
-        except Refused:
+        if not answer.get("ok"):
             worker.close()
-            raise
+            raise _failed_load(answer)
         return worker, str(answer.get("weights"))
 
     def _load_candidate(
         self, session: TaskSession, role: str, timeout_s: float
     ) -> tuple[Worker, dict[str, object]]:
-        return session.load(role, self.candidate.source, "candidate", "ModelNew", timeout_s)
+        source, sha256 = self.candidate.source, self.candidate.sha256
+        return session.load(role, source, "candidate", "ModelNew", timeout_s, sha256)
 
     def _time(self, session: TaskSession, worker: Worker) -> None:
         workers = {"candidate": worker}
@@ -234,7 +261,7 @@ class _Trial:
             baseline = session.baseline(mode)
             if baseline is not None:
                 workers[mode] = baseline
-        self.compile_s = session.compile_s if "compile" in self.baselines else None
+        self.compile_s = {name: s for name, s in session.compile_s.items() if name in workers}
         before = session.kernel_s
         while self.timings is None:
             try:
@@ -252,6 +279,7 @@ class _Trial:
         try:
             worker.thaw()
             share = worker.ask({"do": "trace", "slot": 0}, 10 * self.evaluator.limits.call_s).get("share")
+            worker.freeze()
         except (WorkerDied, WorkerTimeout):
             return None
         return float(share) if isinstance(share, (int, float)) and 0 <= share <= 1 else None
@@ -264,6 +292,7 @@ class _Trial:
             candidate_us=timings.time_us("candidate"),
             eager_us=timings.time_us("eager"),
             compile_us=timings.time_us("compile") if "compile" in timings.blocks else None,
+            max_autotune_us=timings.time_us("max-autotune") if "max-autotune" in timings.blocks else None,
             calls_per_block=timings.blocks["candidate"][0].calls,
             rounds=len(timings.empty_s),
             compile_s=self.compile_s,
@@ -278,7 +307,12 @@ class _Trial:
         def over(name: str) -> Interval | None:
             return timings.speedup(name) if name in timings.blocks else None
 
-        return Speedup(eager=over("eager"), compile=over("compile"), fastest=over(timings.fastest_baseline()))
+        return Speedup(
+            eager=over("eager"),
+            compile=over("compile"),
+            max_autotune=over("max-autotune"),
+            fastest=over(timings.fastest_baseline()),
+        )
 
 
 class _Stage:
@@ -303,12 +337,10 @@ def _check_syntax(source: str) -> None:
         raise Refused(Verdict.build_error, f"not valid Python: {error}{line}") from None
 
 
-def _refuse_failed_load(answer: dict[str, object]) -> None:
-    if answer.get("ok"):
-        return
+def _failed_load(answer: dict[str, object]) -> Refused:
     stage, text = str(answer.get("stage")), str(answer.get("error"))
     if stage == "class":
-        raise Refused(Verdict.build_error, "the file defines no class ModelNew")
+        return Refused(Verdict.build_error, "the file defines no class ModelNew")
     if stage == "import" or answer.get("build"):
-        raise Refused(Verdict.build_error, text)
-    raise Refused(Verdict.runtime_error, f"ModelNew cannot be constructed: {text}")
+        return Refused(Verdict.build_error, text)
+    return Refused(Verdict.runtime_error, f"ModelNew cannot be constructed: {text}")

@@ -2,7 +2,8 @@
 
 A builder or candidate reads the system's programs and libraries, the Python installation and the few
 files of kernelwright that a candidate imports. It does not read tasks, home folders, other workers'
-folders or raw devices. The oracle and the baselines run the user's own task and read everything.
+folders, other candidates' builds or raw devices. The oracle and the baselines run the user's own task
+and read everything.
 """
 
 import os
@@ -13,8 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1]
-_TASKS = (PACKAGE / "tasks").resolve()
+PACKAGE = Path(__file__).resolve().parents[1]
 _IMPORTED = ("__init__.py", "errors.py", "records.py", "jit")  # of the package, by candidates
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/proc", "/sys")
 _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "passwd", "group", "nsswitch.conf",
@@ -31,32 +31,34 @@ class Access:
     write: tuple[Path, ...]
 
 
-def access(role: str, scratch: Path, cache: Path, trusted: bool) -> Access:
-    """`cache`: the role's build cache, which a candidate only reads."""
+def access(role: str, scratch: Path, cache: Path, headers: Path | None) -> Access:
+    """`cache`: the role's build cache, which a candidate only reads; `headers`: None for trusted roles."""
     devices = tuple(Path("/dev") / name for name in _DEVICES)
-    if trusted:
+    if headers is None:
         inductor = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR", cache))
         return Access((Path("/"),), (), (scratch, cache, inductor, *devices))
     writable = (scratch, cache, *devices) if role == "builder" else (scratch, *devices)
-    # Landlock can only add: where the tasks lie beneath a folder, what else is in it is named instead.
+    # Landlock can only add: where our package lies beneath a folder, what else is in it is named instead.
     roots = [path.resolve() for path in map(Path, (*_SYSTEM, sys.prefix, sys.base_prefix))]
     roots += _toolchains()
     read = (
-        *(path for root in roots for path in _without_tasks(root)),
+        *(path for root in roots for path in _without_package(root)),
         *(Path("/etc") / name for name in _ETC),
         *(PACKAGE / name for name in _IMPORTED),
         cache,
+        headers,
     )
     return Access(read, tuple(roots), writable)
 
 
-def _without_tasks(root: Path) -> Iterator[Path]:
-    """`root` or, where the tasks lie in it, all in it but them."""
-    if not _TASKS.is_relative_to(root):
+def _without_package(root: Path) -> Iterator[Path]:
+    """`root` or, where our package with its tasks lies in it, all in it but that."""
+    if not PACKAGE.is_relative_to(root):
         yield root
-    elif root != _TASKS:
+    elif root != PACKAGE:
         for path in root.iterdir():
-            yield from _without_tasks(path.resolve())
+            if not path.is_symlink():  # what it points to is named itself, or lies elsewhere
+                yield from _without_package(path)
 
 
 def _toolchains() -> Iterator[Path]:

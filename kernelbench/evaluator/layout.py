@@ -13,7 +13,9 @@ import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     import torch
@@ -88,7 +90,7 @@ class TensorLayout:
             count *= size
         return count * self.itemsize
 
-    def runs(self, most: int) -> tuple[list[int], int, "TensorLayout"]:
+    def runs(self, most: int) -> tuple["np.ndarray[Any, np.dtype[np.int64]]", int, "TensorLayout"]:
         """How to copy the elements without what lies between them.
 
         Where each run of adjacent elements starts, how long a run is, both in elements, and the layout of
@@ -103,10 +105,10 @@ class TensorLayout:
         count = math.prod(self.shape[d] for d in rest)
         if count > most:
             raise ValueError(f"spread over memory in {count} pieces")
-        starts = [0]
+        starts = np.zeros(1, dtype=np.int64)
         for d in rest:
             copied[d] = length * len(starts)
-            starts = [start + i * self.strides[d] for i in range(self.shape[d]) for start in starts]
+            starts = (np.arange(self.shape[d])[:, None] * self.strides[d] + starts).ravel()
         return starts, length, TensorLayout(self.dtype, self.shape, tuple(copied))
 
     def view(self, memory: memoryview | mmap.mmap, offset: int) -> "torch.Tensor":

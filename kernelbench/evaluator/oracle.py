@@ -22,13 +22,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from kernelbench.evaluator import families
 from kernelbench.evaluator.audit import audit
-from kernelbench.evaluator.budget import Comparison, Expected, compare, expect, resembles
+from kernelbench.evaluator.budget import Comparison, Expected, Leeway, compare, expect
 from kernelbench.evaluator.channel import Channel
 from kernelbench.evaluator.draws import Draws, FastDraws
 from kernelbench.evaluator.layout import Arena, SlotLayout, TensorLayout
 from kernelbench.evaluator.loading import LANES, import_source, seed_cpu, to_lane
 
 _TRIAL_CALLS = 5  # to learn how long one takes
+_FAN_IN_PROBES = 3
 _FEW_OUTPUTS = 64  # elements; below, one disturbance may by chance say little, so three are taken
 
 
@@ -58,6 +59,8 @@ class Oracle:
         self.layout = SlotLayout(tuple(TensorLayout.of(t) for t in tensors))
         self.slots: list[list[torch.Tensor]] = []
         self.expected: list[Expected] = []
+        self._families: dict[int, str] = {}  # slot -> what lies in it
+        self._fan_in: list[float] = []
         self._moved: list[tuple[nn.Module, list[torch.Tensor]]] = []
         self.readback: Arena | None = None
         self._learn(tensors)
@@ -88,6 +91,7 @@ class Oracle:
             if sum(times) > 1.0:
                 break
         self.call_s = min(times)
+        self.leeway = [Leeway() for _ in self.outputs]  # of calls with inputs of the task's own distribution
 
     def _arguments(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
         rest = iter(tensors)
@@ -143,6 +147,7 @@ class Oracle:
     def fill(self, slots: Sequence[int], seeds: Sequence[int], family: str) -> None:
         """Draw inputs of `family` into the slots; "perturbed" changes a little of what lies there."""
         for slot, seed in zip(slots, seeds, strict=True):
+            self._families[slot] = family
             targets = self.slots[slot]
             if family != "perturbed":
                 _place(self._tensors(seed, into=targets), targets)
@@ -167,13 +172,40 @@ class Oracle:
             for model, factors in self._disturbances(3 if few else 1, tensors)
         ]
         self.expected = []
-        inputs = sum(t.numel() for t in tensors) + sum(p.numel() for p in self.model.parameters())
+        if not self._fan_in:
+            self._fan_in = self._measured_fan_in(tensors, reference, seed)
         for position, (e, r) in enumerate(zip(exact, reference, strict=True)):
             others = [outputs[position] for outputs in disturbed]
-            self.expected.append(expect(e, r, others, inputs / max(1, r.numel())))
+            self.expected.append(expect(e, r, others, self._fan_in[position]))
+            if self._families[slot] == "task":
+                self.leeway[position] = self.leeway[position].widened(self.expected[position])
         usable = all(_mostly_finite(r) for r in reference)
         worst = max((compare(x, x.reference).error for x in self.expected if rate), default=0.0)
         return {"usable": usable, "reference_error": _finite(worst)}
+
+    def _measured_fan_in(
+        self, tensors: Sequence[torch.Tensor], before: Sequence[torch.Tensor], seed: int | None
+    ) -> list[float]:
+        """For each output, how many input elements one of its elements depends on, about.
+
+        Counted the other way round: how many elements of an output change with one of an input.
+        """
+        moved = [tensor.clone() for tensor in tensors]
+        found = [0.0] * len(before)
+        for tensor in (t for t in moved if t.is_floating_point() and t.numel()):
+            changed = [0] * len(before)
+            for _ in range(_FAN_IN_PROBES):
+                where = tuple(int(torch.randint(size, ())) for size in tensor.shape)
+                kept = tensor[where].clone()
+                tensor[where] += 3 * tensor.abs().max() + 1
+                after = self._reference(self.model, moved, seed)
+                tensor[where] = kept
+                for i, (old, new) in enumerate(zip(before, after, strict=True)):
+                    changed[i] = max(changed[i], int((old != new).sum()))
+            for i, old in enumerate(before):
+                found[i] += changed[i] * tensor.numel() / max(1, old.numel())
+        every = sum(t.numel() for t in tensors) + sum(p.numel() for p in self.model.parameters())
+        return [max(n, every / max(1, old.numel())) for n, old in zip(found, before, strict=True)]
 
     def _disturbances(
         self, count: int, inputs: Sequence[torch.Tensor]
@@ -201,12 +233,12 @@ class Oracle:
         return {"error": _finite(results[worst].error), "detail": detail}
 
     def resembles(self, position: int, outputs: Sequence[Sequence[Any]]) -> bool:
-        """Whether parts of two outputs agree; both lie in the readback arena. See `budget.resembles`."""
+        """Whether parts of two outputs agree; both lie in the readback arena. See `budget.Leeway`."""
         assert self.readback is not None
         a, b = (
             TensorLayout.from_json(layout).view(self.readback.memory, offset) for offset, layout in outputs
         )
-        return resembles(self.expected[position], a, b)
+        return self.leeway[position].covers(a, b)
 
     def audit(self, seeds: Sequence[int]) -> list[str]:
         """What makes this task measure nothing; see `kernelbench.evaluator.audit`."""

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from kernelbench.errors import InfrastructureError, TaskError
 from kernelbench.evaluator.layout import Arena, OutputDescriptor, SlotLayout, TensorLayout
 from kernelbench.evaluator.process import Worker, WorkerDied, WorkerPool, WorkerTimeout
@@ -16,7 +18,8 @@ from kernelbench.records import Task, Verdict
 Outputs = Sequence[Sequence[OutputDescriptor]]  # of every call of a block
 
 _ALIGNMENT = 64  # bytes
-_MOST_RUNS = 1 << 16  # that an output is copied in; each takes microseconds
+_SPREAD = 4  # an output over so many times its size is copied as it lies, else by its runs of elements
+_MOST_RUNS = 1 << 24
 _PART_BYTES = 1 << 18  # of an output that is looked at after every timed block
 
 
@@ -62,8 +65,8 @@ class OracleClient:
         self.weight_bytes: int = described["weight_bytes"]
         self.input_bytes = sum(t.element_bytes for t in self.inputs.tensors)
         self.output_bytes = sum(t.element_bytes for t in self.outputs)
-        # Two parts or all outputs of a call, each with up to as much between its elements.
-        self._readback = Arena.create("readback", 4 * self.output_bytes + (1 << 20))
+        # Room for all outputs of two calls as they lie.
+        self._readback = Arena.create("readback", 2 * _SPREAD * self.output_bytes + (1 << 20))
 
     @property
     def alive(self) -> bool:
@@ -131,13 +134,20 @@ class OracleClient:
             )
         return Comparison(**self._ask("compare", outputs=self._read(worker, chosen)))
 
-    def resembles(self, worker: Worker, outputs: Outputs, other: Worker, theirs: Outputs) -> bool:
+    def resembles(
+        self, worker: Worker, outputs: Outputs, other: Worker, theirs: Outputs, but: int | None = None
+    ) -> bool:
         """Hold a part of one output of one call, all chosen in secret, against another worker's.
+
+        The call is none of other inputs than the task's own: not number `but`.
 
         Cheap enough for every timed block; the tolerance is that of the call last expected. Raises
         Refused as `compare` does.
         """
-        call, position = secrets.randbelow(len(outputs)), secrets.randbelow(len(self.outputs))
+        calls = [call for call in range(len(outputs)) if call != but]
+        if not calls:
+            return True
+        call, position = secrets.choice(calls), secrets.randbelow(len(self.outputs))
         ours, reference = self._checked(outputs, call)[position], theirs[call][position]
         flat = ours.layout.contiguous and reference.layout.contiguous
         where = secrets.randbits(62)
@@ -172,22 +182,23 @@ class OracleClient:
         placed: list[list[object]] = []
         with memoryview(self._readback.memory) as memory:
             for output in outputs:
-                layout, starts = output.layout, [0]
-                length = layout.span_bytes
-                if length > 2 * layout.element_bytes:
+                layout, length = output.layout, output.layout.span_bytes
+                starts = np.zeros(1, dtype=np.int64)
+                if length > _SPREAD * layout.element_bytes:
                     try:
                         starts, elements, layout = layout.runs(_MOST_RUNS)
                     except ValueError as error:
                         raise Refused(Verdict.wrong_output, f"an output is {error}") from None
                     length = elements * layout.itemsize
                 placed.append([after, layout.to_json()])
+                end = after + length * len(starts)
                 try:
-                    for start in starts if length else ():
-                        worker.read(output.address + start * layout.itemsize, memory[after : after + length])
-                        after += length
+                    if length:
+                        addresses = starts.astype(np.uint64) * np.uint64(layout.itemsize)
+                        worker.read(addresses + np.uint64(output.address), length, memory[after:end])
                 except WorkerDied as error:
                     raise Refused(Verdict.runtime_error, str(error)) from None
-                after += -after % _ALIGNMENT
+                after = end + -end % _ALIGNMENT
         return placed
 
 

@@ -10,9 +10,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Self
+
+import numpy as np
 
 from kernelbench.errors import InfrastructureError, MissingPrerequisite
 from kernelbench.evaluator import sandbox
@@ -55,11 +57,20 @@ class Worker:
         self._rest = first.partition(b"\n")[2]
         self._pid: int | None = None
         self._stopped: list[int] = []
-        self.alive = True
+        self._open = True
         try:
             self._pidfd = os.pidfd_open(self.init_pid)
         except ProcessLookupError:
             raise InfrastructureError("a worker ended at its start", "run `kernelwright doctor`") from None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still be asked; its tree may have been killed from outside."""
+        return not self.closed and not readable(self._pidfd, 0)
+
+    @property
+    def closed(self) -> bool:
+        return not self._open
 
     @property
     def pid(self) -> int:
@@ -78,7 +89,7 @@ class Worker:
 
     def request(self, message: dict[str, Any], timeout_s: float, fds: Sequence[int] = ()) -> bytes:
         """Send `message` and return the answer. Raises WorkerDied or WorkerTimeout; then the tree is gone."""
-        if not self.alive:
+        if not self._open:
             raise WorkerDied("it had ended before")
         try:
             self.channel.send_json(message, fds)
@@ -118,7 +129,7 @@ class Worker:
 
     def freeze(self) -> None:
         """Stop the whole tree. Raises WorkerDied when that fails; then it is gone."""
-        if not self.alive:
+        if not self._open:
             return
         self._stopped = sandbox.freeze(self.init_pid)
         if not self._stopped:
@@ -127,15 +138,17 @@ class Worker:
 
     def thaw(self) -> None:
         """Let the stopped tree go on; a matter of microseconds, since it is part of timed blocks."""
-        if self.alive:
+        if self._open:
             sandbox.thaw(self._stopped)
 
-    def read(self, address: int, into: memoryview) -> None:
-        """Fill `into` from `address` of the worker's memory. Raises WorkerDied when there is no such memory.
+    def read(self, addresses: "np.ndarray[Any, Any]", length: int, into: memoryview) -> None:
+        """Fill `into` with the `length` bytes at each of these addresses of the worker's memory, in order.
+
+        Raises WorkerDied when there is no such memory.
 
         To be called while the worker is frozen: then nothing in it can change what is read.
         """
-        error = sandbox.read_memory(self.pid, address, into)
+        error = sandbox.read_memory(self.pid, addresses, length, into)
         if error is not None:
             raise WorkerDied(f"its output memory cannot be read: {error}")
 
@@ -179,9 +192,9 @@ class Worker:
 
     def close(self) -> None:
         """Kill the whole tree and remove the scratch folder. Idempotent."""
-        if not self.alive:
+        if not self._open:
             return
-        self.alive = False
+        self._open = False
         if not readable(self._pidfd, 0):  # else its pid may be another process's by now
             sandbox.kill(self.init_pid)
         os.close(self._pidfd)
@@ -194,6 +207,14 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def make_folder(folder: Path) -> None:
+    """With its parents, to be entered by workers with user ids of their own, whatever the umask."""
+    for path in (*reversed(folder.parents), folder):
+        if not path.exists():
+            path.mkdir(exist_ok=True)
+            path.chmod(0o755)
 
 
 def remove(folder: Path) -> None:
@@ -212,12 +233,14 @@ def _signal_name(number: int) -> str:
 class WorkerPool:
     """The zygote and the workers forked from it."""
 
-    def __init__(self, *, threads: int, cache: Path, limits: Limits) -> None:
+    def __init__(self, *, threads: int, cache: Path, limits: Limits, without: Collection[str] = ()) -> None:
+        """`without`: layers of the fence to leave off, to learn what they cost or how it goes without."""
         self.limits = limits
         self.cache = cache
         self.threads = threads
-        for name in ("trusted", "inductor"):  # Landlock opens only folders that are there
-            (cache / name).mkdir(parents=True, exist_ok=True)
+        self._headers = cache / "trusted" / "headers"
+        for folder in (self._headers, cache / "inductor"):  # Landlock opens only folders that are there
+            make_folder(folder)
         self._workers: list[Worker] = []
         self._base = Path(tempfile.mkdtemp(prefix="kernelwright-"))
         self._base.chmod(0o711)
@@ -239,18 +262,17 @@ class WorkerPool:
         self.no_uid = sandbox.why_no_distinct_uid(
             {"the build cache": cache, "the temporary folder": self._base}
         )
-        self._layers = sandbox.layers(self.no_uid)
+        if "distinct_uid" in without:
+            self.no_uid = "left off on request"
+        self._layers = sandbox.layers(self.no_uid, without)
         self._on = {layer.name for layer in self._layers if layer.on}
         if not sandbox.can_read_memory_of(None):
             raise MissingPrerequisite(
                 "this machine does not let a process read its child's memory",
                 "set kernel.yama.ptrace_scope to 1 or less, or let the container use process_vm_readv",
             )
-        build = cache / "build"
-        build.mkdir(exist_ok=True)
-        if (owner := self._uid("builder")) is not None:
-            os.chown(build, owner, owner)
-        command = [sys.executable, "-m", "kernelbench.evaluator.zygote", str(theirs.fileno())]
+        # -P: modules are not looked up in the folder that the workers' folders lie in
+        command = [sys.executable, "-P", "-m", "kernelbench.evaluator.zygote", str(theirs.fileno())]
         self._zygote = subprocess.Popen(
             command, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, cwd=self._base
         )
@@ -266,8 +288,19 @@ class WorkerPool:
     def _uid(self, role: str) -> int | None:
         return sandbox.uid_of(role) if self.no_uid is None else None
 
-    def start(self, role: str, entry: str) -> Worker:
-        """A new worker that runs `entry` ("module:function") behind the fence of its `role`."""
+    def builds_of(self, candidate: str) -> Path:
+        """The folder of a candidate's builds, which its builder alone writes to. `candidate`: its sha256."""
+        folder = self.cache / "build" / candidate[:2] / candidate
+        make_folder(folder)
+        if (owner := self._uid("builder")) is not None:
+            os.chown(folder, owner, owner)
+        return folder
+
+    def start(self, role: str, entry: str, candidate: str = "") -> Worker:
+        """A new worker that runs `entry` ("module:function") behind the fence of its `role`.
+
+        `candidate`: the sha256 of what a builder or candidate will load.
+        """
         if not self._ready:
             self._await_zygote()
         scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self._base))
@@ -277,17 +310,18 @@ class WorkerPool:
         ours, theirs = socket.socketpair()
         stderr_r, stderr_w = os.pipe()
         status_r, status_w = os.pipe()
+        trusted = role in sandbox.TRUSTED
         fence = sandbox.Fence(
             role=role,
             scratch=str(scratch),
             uid=uid,
-            # What a candidate's builder wrote is never loaded where the expected outputs are.
-            cache=str(self.cache / ("trusted" if role in sandbox.TRUSTED else "build")),
+            # What a candidate's builder wrote is loaded by that candidate only.
+            cache=str(self.cache / "trusted" if trusted else self.builds_of(candidate)),
+            headers=None if trusted else str(self._headers),
             memory_bytes=self.limits.memory_bytes * (4 if role == "oracle" else 1),
             file_bytes=self.limits.file_bytes,
             processes=self.limits.processes,
-            landlock="landlock" in self._on,
-            seccomp="seccomp" in self._on,
+            layers=sandbox.layers_of(role, self._on),
         )
         try:
             request = {"entry": entry, "fence": fence.to_json()}
@@ -299,7 +333,7 @@ class WorkerPool:
             os.close(stderr_w)
             os.close(status_w)
         worker = Worker(Channel(ours, takes_fds=False), stderr_r, status_r, scratch, self.limits)
-        self._workers = [w for w in self._workers if w.alive] + [worker]
+        self._workers = [w for w in self._workers if not w.closed] + [worker]
         return worker
 
     def import_first(self, modules: Sequence[str]) -> None:

@@ -18,6 +18,7 @@ class Protocol(Record):
     inputs_bytes: int = 1 << 30  # all input slots together
     outputs_bytes: int = 1 << 30  # outputs a worker keeps until the block ends
     caches: Literal["cold", "hot"] = "cold"
+    own_kernels: float = 0.0  # the share of a call that must be spent in the candidate's own kernels
     verified_blocks: int = 2  # timed blocks, chosen in secret, whose outputs are checked too
     families: tuple[str, ...] = (
         "task",

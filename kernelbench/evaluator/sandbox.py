@@ -1,11 +1,11 @@
 """What fences a worker in, layer by layer, and how its whole process tree is stopped and killed.
 
 A layer that this machine denies is left out and reported, never assumed. What remains possible with
-all layers on: reading the names of files and what they are (`stat`), reading `/proc` of processes as
-far as the kernel shows it to their own user, the system calls that `seccomp` does not refuse, and using the
-CPU time of the machine until a limit ends it. Without Landlock a worker can
-read what its user can, the reference's file among it, and without another user id write to what the
-judge's user owns, the build cache among it.
+all layers on: reading the names of files and what they are (`stat`), the system calls that `seccomp` does
+not refuse, and using the CPU time and, process by process, the memory of the machine until a limit ends it.
+Without Landlock a worker can read what its user can; without a mount namespace it sees the processes of its
+user in `/proc`; without either a builder writes to what other builders have built, and without another user
+id too to what the judge's user owns.
 """
 
 import contextlib
@@ -18,27 +18,36 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelbench.evaluator import files, landlock, seccomp
+import numpy as np
+
+from kernelbench.evaluator import files, landlock, mounts, seccomp
 from kernelbench.records import Layer
 
 _CLONE_NEWUSER, _CLONE_NEWPID = 0x10000000, 0x20000000
 _CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
 _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG = 38, 36, 1
 _PR_CAPBSET_DROP, _PR_SET_DUMPABLE = 24, 4
+_MOST_PIECES = 1024  # IOV_MAX
 _YIELD_S = 5e-5  # a thread stops once it runs, so the judge must not hold its CPU
 _UIDS = {"builder": 64001, "candidate": 64002}
-TRUSTED = ("oracle", "baseline")  # they run the user's own task
+TRUSTED = ("oracle", "baseline", "toolchain")  # the first two run the user's own task
 
 _NAMESPACES = {
     "pid_namespace": (_CLONE_NEWPID, "killing the first process kills every descendant, however it forked"),
     "network_namespace": (_CLONE_NEWNET, "no network but an unconfigured loopback"),
     "ipc_namespace": (_CLONE_NEWIPC, "no System V shared memory or message queues of other processes"),
+    "mount_namespace": (
+        mounts.CLONE_NEWNS,
+        "all but a scratch folder is read-only, tasks are not there, /proc shows no other process",
+    ),
 }
+HIDDEN = (files.PACKAGE / "tasks", files.PACKAGE / "redteam")  # from builders and candidates
+_UNTRUSTED = ("network_namespace", "ipc_namespace", "mount_namespace")  # layers that trusted roles do without
 
 
 def _libc() -> ctypes.CDLL:
@@ -49,37 +58,48 @@ def _libc() -> ctypes.CDLL:
 class Fence:
     """What a worker is started with; made by the judge, applied in the worker before its first line."""
 
-    role: str  # oracle, builder, baseline, candidate
+    role: str  # oracle, builder, baseline, candidate, toolchain
     scratch: str  # its working and temporary folder
     uid: int | None  # another user id than the judge's, where it can be had
     cache: str  # KERNELWRIGHT_CACHE: the role's build cache
+    headers: str | None  # KERNELWRIGHT_HEADERS: precompiled headers that it only reads
     memory_bytes: int
     file_bytes: int
     processes: int
-    landlock: bool
-    seccomp: bool
+    layers: Collection[str]  # those that are on for it, by name
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def unshare_namespaces(trusted: bool) -> None:
-    """Give the children of this process namespaces of their own, as far as allowed.
+def layers_of(role: str, on: Collection[str]) -> tuple[str, ...]:
+    """Those of the layers `on` that a role gets: trusted ones run the user's own task."""
+    return tuple(name for name in on if role not in TRUSTED or name not in _UNTRUSTED)
 
-    Trusted roles (oracle, baseline) keep the network and IPC: they run the user's own task.
+
+def unshare_namespaces(layers: Collection[str]) -> None:
+    """Give the children of this process those namespaces of their own that are among `layers`.
+
+    Raises OSError when one is refused: nothing may be mounted in a namespace that is still the machine's.
     """
     libc = _libc()
     if os.getuid() != 0:
         uid, gid = os.getuid(), os.getgid()
         if libc.unshare(_CLONE_NEWUSER) != 0:
-            return
+            raise OSError(ctypes.get_errno(), "unshare")
         with contextlib.suppress(OSError):
             Path("/proc/self/setgroups").write_text("deny")
             Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
             Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
     for name, (flag, _) in _NAMESPACES.items():
-        if not trusted or name == "pid_namespace":
-            libc.unshare(flag)
+        if name in layers and libc.unshare(flag) != 0:
+            raise OSError(ctypes.get_errno(), f"unshare: {name}")
+
+
+def mount(fence: Fence) -> None:
+    """Give this process, the first of its namespaces, its own view of the file system. Raises OSError."""
+    folders = [fence.scratch, fence.cache] if fence.role == "builder" else [fence.scratch]
+    mounts.enclose(map(Path, folders), HIDDEN)
 
 
 def become_subreaper() -> None:
@@ -130,7 +150,8 @@ def can_read_memory_of(uid: int | None) -> bool:
     try:
         os.read(ready_r, 1)
         into = bytearray(4)
-        return read_memory(child, ctypes.addressof(content), memoryview(into)) is None and into == b"here"
+        where = np.array([ctypes.addressof(content)])
+        return read_memory(child, where, 4, memoryview(into)) is None and into == b"here"
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -138,16 +159,19 @@ def can_read_memory_of(uid: int | None) -> bool:
         os.close(ready_w)
 
 
-def read_memory(pid: int, address: int, into: memoryview) -> str | None:
-    """Fill `into` from another process's memory; what went wrong, or None."""
+def read_memory(pid: int, addresses: "np.ndarray[Any, Any]", length: int, into: memoryview) -> str | None:
+    """Fill `into` with the `length` bytes at each of another process's addresses; what failed, or None."""
     libc = _libc()
     libc.process_vm_readv.restype = ctypes.c_ssize_t
     done, count = 0, len(into)
     target = ctypes.addressof(ctypes.c_char.from_buffer(into))
-    while done < count:
+    while done < count:  # one call reads at most 1024 pieces, and 2 GiB
+        first, skipped = divmod(done, length)
+        pieces = np.empty((min(len(addresses) - first, _MOST_PIECES), 2), dtype=np.uint64)
+        pieces[:, 0], pieces[:, 1] = addresses[first : first + len(pieces)], length
+        pieces[0] += np.array([skipped, -skipped], dtype=np.int64).astype(np.uint64)
         local = (ctypes.c_size_t * 2)(target + done, count - done)
-        remote = (ctypes.c_size_t * 2)(address + done, count - done)
-        got = libc.process_vm_readv(pid, local, 1, remote, 1, 0)
+        got = libc.process_vm_readv(pid, local, 1, ctypes.c_void_p(pieces.ctypes.data), len(pieces), 0)
         if got <= 0:
             return os.strerror(ctypes.get_errno())
         done += got
@@ -191,6 +215,8 @@ def apply(fence: Fence) -> None:
     os.chdir(fence.scratch)
     os.environ.update(HOME=fence.scratch, TMPDIR=fence.scratch, TRITON_CACHE_DIR=f"{fence.scratch}/triton")
     os.environ["KERNELWRIGHT_CACHE"] = fence.cache
+    if fence.headers is not None:
+        os.environ["KERNELWRIGHT_HEADERS"] = fence.headers
     tempfile.tempdir = fence.scratch  # the process that this one was forked from may have looked it up before
     if uid is not None:
         os.setgroups([])
@@ -199,12 +225,13 @@ def apply(fence: Fence) -> None:
     elif fence.role not in TRUSTED:
         drop_capabilities()
     no_new_privileges()
-    if fence.landlock:
-        allowed = files.access(fence.role, Path(fence.scratch), Path(fence.cache), fence.role in TRUSTED)
+    if "landlock" in fence.layers:
+        headers = None if fence.headers is None else Path(fence.headers)
+        allowed = files.access(fence.role, Path(fence.scratch), Path(fence.cache), headers)
         landlock.restrict(allowed.read, allowed.write, allowed.enumerate)
     if fence.role == "oracle":
         hide_memory()
-    elif fence.seccomp:
+    elif "seccomp" in fence.layers:
         seccomp.refuse()
 
 
@@ -213,9 +240,11 @@ def uid_of(role: str) -> int | None:
     return _UIDS.get(role)
 
 
-def layers(no_uid: str | None) -> tuple[Layer, ...]:
-    """Each layer as it is on this machine, found by trying it in a child process."""
-    found = [_probe_namespace(name, flag, why) for name, (flag, why) in _NAMESPACES.items()]
+def layers(no_uid: str | None, without: Collection[str] = ()) -> tuple[Layer, ...]:
+    """Each layer as it is on this machine, found by trying it in a child process; off if in `without`."""
+    if "pid_namespace" in without:
+        without = {*without, "mount_namespace"}  # /proc is that of a PID namespace
+    found = [_namespace(name) for name in _NAMESPACES]
     uid_why = no_uid or "builder and candidate run as other users than the judge and each other"
     found.append(Layer(name="distinct_uid", on=no_uid is None, why=uid_why))
     found.append(Layer(name="no_new_privs", on=True, why="set-uid programs give nothing"))
@@ -226,7 +255,10 @@ def layers(no_uid: str | None) -> tuple[Layer, ...]:
         Layer(name="rlimits", on=True, why="memory, file size, descriptors; processes are counted too")
     )
     found += [_landlock(), _seccomp()]
-    return tuple(found)
+    return tuple(
+        Layer(name=layer.name, on=False, why="left off on request") if layer.name in without else layer
+        for layer in found
+    )
 
 
 def _landlock() -> Layer:
@@ -265,13 +297,34 @@ def _fails_with(action: Callable[[], None]) -> str | None:
     return None if code == 0 else os.strerror(code) if code > 0 else f"killed by signal {-code}"
 
 
-def _probe_namespace(name: str, flag: int, why: str) -> Layer:
+def _namespace(name: str) -> Layer:
+    flag, why = _NAMESPACES[name]
+
     def unshare() -> None:
         if _libc().unshare(flag | (0 if os.getuid() == 0 else _CLONE_NEWUSER)) != 0:
             raise OSError(ctypes.get_errno(), "unshare")
 
-    failed = _fails_with(unshare)
-    return Layer(name=name, on=failed is None, why=why if failed is None else f"unshare: {failed}")
+    with tempfile.TemporaryDirectory() as folder:
+        failed = _fails_with((lambda: _enclose(folder)) if name == "mount_namespace" else unshare)
+    return Layer(name=name, on=failed is None, why=why if failed is None else f"not permitted: {failed}")
+
+
+def _enclose(folder: str) -> None:
+    """Try mounts in the first process of new namespaces. Raises OSError."""
+    unshare_namespaces(("pid_namespace", "mount_namespace"))
+    child = os.fork()
+    if child == 0:
+        number = errno.EPERM
+        try:
+            mounts.enclose([Path(folder)], HIDDEN)
+            number = 0 if os.getpid() == 1 else errno.EPERM
+        except OSError as error:
+            number = error.errno or errno.EPERM
+        finally:
+            os._exit(number)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code != 0:
+        raise OSError(code, "mount")
 
 
 def tree(root: int) -> list[int]:

@@ -19,6 +19,7 @@ from kernelbench.records import Target, Task, Verdict
 
 _CACHE_LINE_BYTES = 64
 _COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch.utils.cpp_extension")
+_MODES = {"compile": "default", "max-autotune": "max-autotune"}  # of torch.compile
 _SPARE_OUTPUTS = 4  # beside those that a block keeps: what calls need in between
 
 
@@ -46,7 +47,7 @@ class TaskSession:
         self.protocol, self.limits = protocol, limits
         self.vary_weights = vary_weights
         self.kernel_s = 0.0
-        self.compile_s: float | None = None
+        self.compile_s: dict[str, float] = {}
         self._baselines: dict[str, Worker | None] = {}
         self.failed_baselines: dict[str, str] = {}  # mode -> why
         self._setup_fd = os.memfd_create("setup", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -88,11 +89,14 @@ class TaskSession:
         return max(kept, min(kept + _SPARE_OUTPUTS * self.oracle.output_bytes, self.protocol.outputs_bytes))
 
     def load(
-        self, role: str, source: str, module: str, cls: str, timeout_s: float
+        self, role: str, source: str, module: str, cls: str, timeout_s: float, candidate: str = ""
     ) -> tuple[Worker, dict[str, Any]]:
-        """A fresh worker that has loaded `source`. Raises WorkerDied or WorkerTimeout."""
+        """A fresh worker that has loaded `source`, that of the `candidate` of this sha256, if it is one.
+
+        Raises WorkerDied or WorkerTimeout.
+        """
         assert self._arena is not None
-        worker = self.pool.start(role, "kernelbench.evaluator.worker:serve")
+        worker = self.pool.start(role, "kernelbench.evaluator.worker:serve", candidate)
         message = {
             "do": "load",
             "source": source,
@@ -119,6 +123,10 @@ class TaskSession:
 
         Raises InfrastructureError when there is no eager one.
         """
+        held = self._baselines.get(mode)
+        if held is not None and not held.alive:  # killed between two evaluations
+            held.close()
+            del self._baselines[mode]
         if mode not in self._baselines:
             try:
                 self._baselines[mode] = self._start_baseline(mode)
@@ -133,21 +141,21 @@ class TaskSession:
         return worker
 
     def _start_baseline(self, mode: str) -> Worker:
-        if mode == "compile":
+        if mode != "eager":
             self.pool.import_first(_COMPILER)
         started = time.monotonic()
         worker, answer = self.load("baseline", self.task.source, "reference", "Model", self.limits.load_s)
         try:
-            if answer.get("ok") and mode == "compile":
+            if answer.get("ok") and mode != "eager":
                 self.oracle.fill([0])
                 worker.thaw()
-                answer = worker.ask({"do": "compile"}, self.limits.compile_s)
-                self.compile_s = time.monotonic() - started
+                answer = worker.ask({"do": "compile", "mode": _MODES[mode]}, self.limits.compile_s)
+                self.compile_s[mode] = time.monotonic() - started
             if not answer.get("ok"):
                 raise WorkerDied(str(answer.get("error")))
             worker.freeze()
         except (WorkerDied, WorkerTimeout):
-            self.compile_s = None if mode == "compile" else self.compile_s
+            self.compile_s.pop(mode, None)
             worker.close()
             raise
         return worker

@@ -68,10 +68,10 @@ class Runner:
         self.slots = [pytree.tree_unflatten(_fill(setup["leaves"], t), setup["spec"]) for t in tensors]
         return {"ok": True, "weights": weights}
 
-    def compile(self) -> dict[str, Any]:
+    def compile(self, mode: str) -> dict[str, Any]:
         """Replace the model by its torch.compile version and make it compile now."""
         try:
-            self.model = torch.compile(self.model)
+            self.model = torch.compile(self.model, mode=mode)
             self._call(0, None)
             self._call(0, None)
         except Exception as error:  # noqa: BLE001 - a task that Inductor cannot do has no such baseline
@@ -124,7 +124,7 @@ def serve(channel: Channel) -> None:
             case "load":
                 channel.send_json(runner.load(message, fds))
             case "compile":
-                channel.send_json(runner.compile())
+                channel.send_json(runner.compile(message["mode"]))
             case "trace":
                 channel.send_json(runner.trace(message["slot"]))
 

@@ -13,7 +13,7 @@ import inspect
 import json
 import sys
 import sysconfig
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -92,12 +92,21 @@ def build(given: Mapping[str, Any], cache: BuildCache) -> Path:
 
     entry = cache.entry(key)
     if not entry.is_dir():
-        options = (*_base_options(), *chosen)
+        base = _base_options()
+        options = (*base, *chosen)
         header: tuple[str, ...] = ()
         if not bare and precompiled.suffices("\n".join(sources)):
-            header = precompiled.words(words, options, torch.__version__, cache)
+            header = precompiled.words(words, base, chosen, torch.__version__, cache)
         entry = cache.get_or_build(key, make, wait_s=TIMEOUT_S + 10)
     return entry / _LIBRARY
+
+
+def make_header(extra_cflags: Sequence[str], cache: BuildCache) -> None:
+    """Make the precompiled header that `build` takes for these flags. Raises BuildError."""
+    import torch
+
+    chosen = flags.check(extra_cflags)
+    precompiled.words(compiler.command(), _base_options(), chosen, torch.__version__, cache)
 
 
 def _write_sources(workspace: Path, sources: list[str], bindings: str) -> None:

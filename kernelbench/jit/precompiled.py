@@ -3,17 +3,27 @@
 Reading torch's headers is nearly all that `load_inline` takes; most of them are the C++ frontend
 (nn, optim, data, jit), which a kernel does not use. So the header is made without it, and a source that
 names it is compiled against the whole torch/extension.h. There is one header for each set of
-code-changing flags, 0.6 GB each; the three used last are kept.
+code-changing flags, 0.6 GB each; three are kept, those used last as far as that is known.
+
+Where KERNELWRIGHT_HEADERS names a folder, headers are only taken from it: a builder of one candidate must
+not make what others are built with. It leaves a wish, and the evaluator has the header made.
 """
 
+import json
+import os
 import re
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from kernelbench.jit import compiler
 from kernelbench.jit.cache import BuildCache, content_key
+from kernelbench.jit.errors import BuildError
 
 KEEP = 3
 TIMEOUT_S = 300.0
+WISH = "header-wanted.json"  # in the build cache: the flags of the header that a builder lacked
 
 # Some of what torch/all.h brings along, and what sources use without including it.
 _HEADER = """#pragma GCC system_header
@@ -66,18 +76,24 @@ def may_be_lacking(stderr: str) -> bool:
 
 
 def words(
-    command: tuple[str, ...], options: tuple[str, ...], torch_version: str, cache: BuildCache
+    command: tuple[str, ...],
+    base: tuple[str, ...],
+    flags: Sequence[str],
+    torch_version: str,
+    cache: BuildCache,
 ) -> tuple[str, ...]:
-    """Compiler words that put the header before a source; made now if this is the first use.
+    """Compiler words that put the header before a source; made now if there is none and it may be.
 
-    `options` are those of the later compilation. Its -D, -U and -W flags are left out: GCC itself
-    checks that a macro does not touch a precompiled header, and otherwise reads the plain one.
+    `base` and `flags` are the options of the later compilation. Its -D, -U and -W flags are left out: GCC
+    itself checks that a macro does not touch a precompiled header, and otherwise reads the plain one.
     Raises BuildError.
     """
+    options = (*base, *flags)
     kept = tuple(
         o for o in options if o == "-DTORCH_API_INCLUDE_EXTENSION_H" or o[:2] not in ("-D", "-U", "-W")
     )
-    headers = BuildCache(cache.folder / "headers")
+    shared = os.environ.get("KERNELWRIGHT_HEADERS")
+    headers = BuildCache(Path(shared) if shared else cache.folder / "headers")
     key = content_key(_HEADER, torch_version, "\n".join(kept), compiler.identity(command))
 
     def make(workspace: Path) -> None:
@@ -89,6 +105,13 @@ def words(
         compiler.run((*command, *kept, *arguments), workspace, TIMEOUT_S)
         headers.trim(KEEP - 1)
 
-    entry = headers.get_or_build(key, make, wait_s=TIMEOUT_S + 10)
-    headers.touch(entry)
+    entry = headers.entry(key)
+    if not shared:
+        headers.get_or_build(key, make, wait_s=TIMEOUT_S + 10)
+        headers.touch(entry)
+    elif not entry.is_dir():
+        with suppress(OSError):
+            wished = [shlex.quote(flag) for flag in flags if flag[:2] not in ("-D", "-U", "-W")]
+            (cache.folder / WISH).write_text(json.dumps(wished))
+        raise BuildError("the precompiled header for these flags is not made yet")
     return ("-include", str(entry / "compact.h"), "-I", str(entry / "empty"))

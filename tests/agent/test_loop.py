@@ -93,7 +93,7 @@ class Notes:
 def loop(
     evaluator: ScriptedEvaluator, notes: Notes, judge: object, rounds: int = 3, stop: str | None = None
 ) -> Loop:
-    return Loop(Numbers(), Refine(judge, rounds), evaluator, notes, lambda: stop)  # type: ignore[arg-type]
+    return Loop(Numbers(), Refine(judge, rounds), evaluator, ("eager", "compile"), notes, lambda: stop)  # type: ignore[arg-type]
 
 
 def test_every_round_is_recorded_and_the_winner_measured_again() -> None:
@@ -103,7 +103,7 @@ def test_every_round_is_recorded_and_the_winner_measured_again() -> None:
     assert loop(evaluator, notes, Always()).optimize(TASK, []) == "3 rounds"
     assert notes.kept == [(0, "0", False), (1, "1", False), (2, "2", False), (3, "1", True)]
     assert evaluator.asked[0][1] == ("eager",)
-    assert evaluator.asked[-1] == ("1", None)  # every baseline
+    assert evaluator.asked[-1] == ("1", ("eager", "compile"))
 
 
 def test_the_next_best_follows_a_winner_that_fails_the_second_time() -> None:

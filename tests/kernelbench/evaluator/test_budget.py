@@ -11,10 +11,10 @@ from kernelbench.evaluator.draws import Draws
 from kernelbench.evaluator.families import infer_domain, rewrite
 
 
-def budget_of(function, x: torch.Tensor):  # type: ignore[no-untyped-def]
+def budget_of(function, x: torch.Tensor, fan_in: float | None = None):  # type: ignore[no-untyped-def]
     exact = function(x.double())
     moved = function(x * (1 + 2**-23 * torch.randint(-1, 2, x.shape)))
-    return expect(exact, function(x), [moved], x.numel() / exact.numel())
+    return expect(exact, function(x), [moved], fan_in or x.numel() / exact.numel())
 
 
 def test_sums_in_another_order_fit() -> None:
@@ -99,14 +99,49 @@ def test_the_fused_passes_say_what_torch_would_say(columns: int, monkeypatch: py
     assert errors[0] < 1.0 < errors[1]
 
 
-def test_the_fused_spread_is_that_of_the_worse_of_both_results() -> None:
-    exact = torch.randn(6, 100, dtype=torch.float64)
-    reference = (exact + 1e-6 * torch.randn(6, 100)).float()
-    moved = (exact + 1e-5 * torch.randn(6, 100)).float()
-    fused = budget._fused_spread(exact, reference, [moved])
+@pytest.mark.parametrize("columns", [1, 7, 4096])
+def test_the_fused_rows_are_those_of_torch(columns: int) -> None:
+    exact = torch.randn(300, columns, dtype=torch.float64) * torch.logspace(-20, 20, 300).view(-1, 1)
+    exact[5] = 0
+    reference = (exact * (1 + 1e-6 * torch.randn(300, columns))).float()
+    moved = [(exact * (1 + 1e-5 * torch.randn(300, columns))).float() for _ in range(2)]
+    fused, plain = budget._fused_rows(exact, reference, moved), budget._rows(exact, reference, moved)
     assert fused is not None
-    rows = [budget._row_spread(r.double() - exact) for r in (reference, moved)]
-    assert torch.allclose(fused, torch.maximum(rows[0], budget.DISTURBED * rows[1]), rtol=1e-12)
+    for a, b in ((fused.spread, plain.spread), (fused.size, plain.size), (fused.ratio, plain.ratio)):
+        assert torch.allclose(a, b, rtol=1e-9)
+    assert torch.allclose(fused.pooled_ratio(), plain.pooled_ratio())
+    assert 1e-6 < float(fused.pooled_ratio()[100]) < 2e-5
+
+
+def test_a_plain_loop_over_a_row_fits() -> None:
+    x = torch.rand(512, 4096)
+    numerator = torch.exp(x - x.amax(1, keepdim=True))
+    in_one_variable = numerator.cumsum(1)[:, -1:]
+    budget = budget_of(lambda t: torch.softmax(t, 1), x, fan_in=4096)
+    assert compare(budget, numerator / in_one_variable).error <= 1.0
+    assert compare(budget, numerator / in_one_variable.half().float()).error > 5
+
+
+def test_rows_that_one_element_dominates_are_judged_together() -> None:
+    """Where the reference was lucky in such a row, another honest result is not wrong."""
+    torch.manual_seed(0)
+    x = 6 * torch.randn(2048, 16)
+
+    def terms(t: torch.Tensor) -> list[torch.Tensor]:
+        other = t.roll(1, 0)
+        pairs = (t * t, other * other, -2 * t * other)
+        return [pair.sum(1, keepdim=True) for pair in pairs]
+
+    def kernel(t: torch.Tensor) -> torch.Tensor:
+        one, two, cross = terms(t)
+        return torch.exp(-0.05 * (one + two + cross))
+
+    one, two, cross = terms(x)
+    in_another_order = torch.exp(-0.05 * (one + cross) - 0.05 * two)
+    budget = budget_of(kernel, x, fan_in=32)
+    assert compare(budget, kernel(x)).error <= 1.0
+    assert compare(budget, in_another_order).error <= 1.0
+    assert compare(budget, in_another_order * (1 + 1e-3)).error > 1.0
 
 
 def test_fast_draws_have_the_right_distribution() -> None:

@@ -2,12 +2,15 @@
 
 import os
 import time
+from collections.abc import Sequence
 
 import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelbench.errors import InfrastructureError, TaskError
 from kernelbench.evaluator import Evaluator
+from kernelbench.evaluator.process import Worker
+from kernelbench.evaluator.session import Block, TaskSession
 from kernelbench.records import Verdict
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
@@ -119,25 +122,40 @@ def test_outputs_of_another_kind_once_it_is_timed_are_a_verdict(output: str, eva
     assert evaluation.verdict is Verdict.wrong_output, evaluation.reason
 
 
-def test_a_dead_baseline_is_not_the_candidates_fault(evaluator: Evaluator, evaluate: Evaluate) -> None:
+def dies_when_run(session: TaskSession, victim: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = session.run
+
+    def kill_first(worker: Worker, slots: Sequence[int], seeds: Sequence[int | None]) -> Block:
+        if worker is victim and not victim.closed:
+            os.kill(victim.init_pid, 9)
+        return run(worker, slots, seeds)
+
+    monkeypatch.setattr(session, "run", kill_first)
+
+
+def test_a_baseline_that_dies_is_not_the_candidates_fault(
+    evaluator: Evaluator, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     evaluate(HONEST)
     session = evaluator._session
     assert session is not None
     eager = session.baseline("eager")
     assert eager is not None
-    os.kill(eager.init_pid, 9)
+    dies_when_run(session, eager, monkeypatch)
     with pytest.raises(InfrastructureError, match="eager"):
         evaluate(HONEST)
     assert evaluate(HONEST).verdict is Verdict.correct
 
 
-def test_a_compiled_baseline_that_dies_is_left_out(evaluator: Evaluator, evaluate: Evaluate) -> None:
+def test_a_compiled_baseline_that_dies_is_left_out(
+    evaluator: Evaluator, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     evaluate(HONEST)
     session = evaluator._session
     assert session is not None
     # Another eager worker stands for torch.compile's code, and dies when it is first called.
     session._baselines["compile"] = stand_in = session._start_baseline("eager")
-    os.kill(stand_in.init_pid, 9)
+    dies_when_run(session, stand_in, monkeypatch)
     evaluation = evaluator.evaluate(session.task, candidate_of(HONEST), ("eager", "compile"))
     assert evaluation.verdict is Verdict.correct
     assert evaluation.timing is not None and evaluation.speedup is not None
@@ -145,13 +163,18 @@ def test_a_compiled_baseline_that_dies_is_left_out(evaluator: Evaluator, evaluat
     assert "killed" in evaluation.timing.failed_baselines["compile"]
 
 
-def test_a_dead_oracle_is_replaced(evaluator: Evaluator, evaluate: Evaluate) -> None:
+@pytest.mark.parametrize("who", ["oracle", "eager"])
+def test_who_is_killed_between_two_evaluations_is_replaced(
+    who: str, evaluator: Evaluator, evaluate: Evaluate
+) -> None:
     evaluate(HONEST)
     session = evaluator._session
     assert session is not None
-    os.kill(session.oracle._worker.init_pid, 9)
-    with pytest.raises(TaskError):
-        evaluate(HONEST)
+    worker = session.oracle._worker if who == "oracle" else session.baseline("eager")
+    assert worker is not None
+    os.kill(worker.init_pid, 9)
+    while worker.alive:
+        time.sleep(0.01)
     assert evaluate(HONEST).verdict is Verdict.correct
 
 

@@ -87,8 +87,9 @@ def test_no_role_of_a_candidate_may_read_a_folder_that_the_tasks_lie_in(
     tasks.mkdir(parents=True)
     (root / "lib" / "libc.so").touch()
     link.symlink_to(root / "lib")
-    monkeypatch.setattr(files, "_TASKS", tasks)
+    (root / "loop").symlink_to(root)
+    monkeypatch.setattr(files, "PACKAGE", tasks.parent)
     monkeypatch.setattr(files, "_SYSTEM", (str(root), str(link)))
-    allowed = files.access(role, tmp_path / "scratch", tmp_path / "cache", trusted=False)
+    allowed = files.access(role, tmp_path / "scratch", tmp_path / "cache", tmp_path / "headers")
     assert not any(tasks.is_relative_to(path.resolve()) for path in (*allowed.read, *allowed.write))
     assert root / "lib" / "libc.so" in allowed.read

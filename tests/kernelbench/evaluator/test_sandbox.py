@@ -2,13 +2,15 @@
 
 import os
 import platform
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
-from trial import Evaluate, variant
+from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
-from kernelbench.evaluator import Evaluator, sandbox
+from kernelbench.evaluator import Evaluator, Protocol, sandbox
 from kernelbench.records import Verdict
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
@@ -109,7 +111,7 @@ def test_a_candidate_writes_to_its_scratch_folder_only(evaluator: Evaluator, eva
 def written(path):
     try:
         path.write_text("here")
-    except PermissionError:
+    except OSError:  # PermissionError, or EROFS in a mount namespace
         return False
     return True
 """
@@ -136,26 +138,27 @@ for number in (101, 310, 311, 272):  # ptrace, process_vm_readv, process_vm_writ
     assert evaluation.verdict is Verdict.correct, evaluation.reason
 
 
+MANY = """
+import os, time
+children = 0
+while children < 900 and os.fork():
+    children += 1
+if children == 900:
+    print("ready", flush=True)
+time.sleep(60)
+"""
+
+
 def test_a_tree_of_very_many_processes_is_seen_whole() -> None:
     """Their pids take several reads of /proc, of which none fills its buffer."""
-    ready_r, ready_w = os.pipe()
-    parent = os.fork()
-    if parent == 0:
-        children = 0
-        while children < 1200 and os.fork():
-            children += 1
-        if children == 1200:
-            os.write(ready_w, b"x")
-        time.sleep(60)
-        os._exit(0)
+    parent = subprocess.Popen([sys.executable, "-S", "-c", MANY], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
     try:
-        assert os.read(ready_r, 1) == b"x"
-        assert len(sandbox.tree(parent)) == 1201
+        assert parent.stdout.readline() == "ready\n"
+        assert len(sandbox.tree(parent.pid)) == 901
     finally:
-        sandbox.kill(parent)
-        os.waitpid(parent, 0)
-        os.close(ready_r)
-        os.close(ready_w)
+        sandbox.kill(parent.pid)
+        parent.wait()
 
 
 def test_a_frozen_tree_stands_still_and_thaws() -> None:
@@ -192,3 +195,20 @@ def test_scratch_folders_are_gone_afterwards(evaluator: Evaluator, evaluate: Eva
     evaluate("open('left', 'w').write('x')\n" + variant("Model", "Model"))
     left = [p.name for p in evaluator.pool._base.iterdir() if p.name.startswith(("candidate", "builder"))]
     assert left == []
+
+
+EVERY = ("pid_namespace", "network_namespace", "ipc_namespace", "mount_namespace", "landlock", "seccomp")
+
+
+@pytest.mark.parametrize(
+    "off", [("pid_namespace",), ("mount_namespace",), ("landlock",), EVERY], ids=",".join
+)
+def test_the_evaluator_works_without_a_layer_and_says_so(off: tuple[str, ...], evaluator: Evaluator) -> None:
+    protocol = Protocol(rounds=3, min_rounds=3, block_s=0.005, families=("task",))
+    with Evaluator(cache=evaluator.pool.cache, protocol=protocol, without=off) as less:
+        task = task_of(REFERENCE)
+        honest = less.evaluate(task, candidate_of(variant("Model", "Model")), ("eager",))
+        assert honest.verdict is Verdict.correct, honest.reason
+        assert {layer.name for layer in honest.environment.sandbox if not layer.on} >= set(off)
+        wrong = less.evaluate(task, candidate_of(variant(RETURN, "return x")), ("eager",))
+        assert wrong.verdict is Verdict.wrong_output

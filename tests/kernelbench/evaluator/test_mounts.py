@@ -1,0 +1,49 @@
+"""A worker's view of the file system: what it may change, what it finds, whom it sees in /proc."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from trial import in_child
+
+from kernelbench.evaluator import mounts, sandbox
+
+LAYER = next(layer for layer in sandbox.layers(None) if layer.name == "mount_namespace")
+pytestmark = pytest.mark.skipif(not LAYER.on, reason=LAYER.why)
+
+
+def enclosed(folder: Path, action: Callable[[], object], hidden: tuple[Path, ...] = ()) -> str:
+    """What `action` does where only `folder` can be written to."""
+    return in_child(
+        lambda: sandbox.unshare_namespaces(("pid_namespace", "mount_namespace")),
+        lambda: in_child(lambda: mounts.enclose([folder], hidden), action),
+    )
+
+
+def test_only_the_writable_folder_can_be_changed(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = tmp_path_factory.mktemp("other") / "file"
+    other.write_text("kept")
+    assert enclosed(tmp_path, lambda: (tmp_path / "mine").write_text("here")) == "4"
+    assert (tmp_path / "mine").read_text() == "here"
+    assert enclosed(tmp_path, lambda: other.write_text("changed")) == "EROFS"
+    assert enclosed(tmp_path, other.unlink) == "EROFS"
+    assert enclosed(tmp_path, lambda: Path("/dev/shm/left").touch()) == "EROFS"
+    assert enclosed(tmp_path, other.read_text) == "kept"
+
+
+def test_hidden_folders_are_empty(tmp_path: Path) -> None:
+    hidden = tmp_path / "tasks"
+    hidden.mkdir()
+    (hidden / "reference.py").touch()
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    assert enclosed(folder, lambda: os.listdir(hidden), (hidden,)) == "[]"
+    assert os.listdir(hidden) == ["reference.py"]
+
+
+def test_proc_shows_no_other_process(tmp_path: Path) -> None:
+    found = enclosed(tmp_path, lambda: sorted(int(name) for name in os.listdir("/proc") if name.isdigit()))
+    assert found == "[1]"
