@@ -6,6 +6,7 @@ import typer
 
 import agent.cli
 import kernelbench.cli
+import kernelbench.redteam.cli
 import results.cli
 from kernelbench.errors import KernelwrightError, MissingPrerequisite
 
@@ -22,6 +23,7 @@ app = typer.Typer(
 app.command("doctor")(kernelbench.cli.doctor)
 app.command("tasks")(kernelbench.cli.tasks)
 app.command("evaluate")(kernelbench.cli.evaluate)
+app.command("redteam")(kernelbench.redteam.cli.redteam)
 app.command("run")(agent.cli.run)
 app.command("report")(results.cli.report)
 

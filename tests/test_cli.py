@@ -32,11 +32,13 @@ SURFACE = {
     "doctor": {"--json"},
     "tasks": {"--suite", "--audit", "--set", "--kernelbench-dir", "--json"},
     "evaluate": {
-        "task", "candidate", "--target", "--set", "--precision", "--baseline", "--hot", "--kernelbench-dir", "--json"
+        "task", "candidate", "--target", "--set", "--precision", "--baseline", "--require-own-kernels",
+        "--hot", "--kernelbench-dir", "--json"
     },
+    "redteam": {"names", "--json"},
     "run": {
         "tasks", "--suite", "--coder", "--judge", "--rounds", "--search", "--target", "--set", "--precision",
-        "--max-minutes", "--out", "--resume", "--kernelbench-dir", "--json",
+        "--baseline", "--require-own-kernels", "--max-minutes", "--out", "--resume", "--kernelbench-dir", "--json",
     },
     "report": {"run", "--format", "--output"},
 }  # fmt: skip
@@ -118,15 +120,15 @@ def test_a_broken_task_is_one_line_with_its_mend(case: str, tmp_path: Path, home
     path.write_text(source)
     done = kernelwright_command(home, "evaluate", path, path, "--json")
     assert done.returncode == 2
-    assert_one_line(done, words)
+    assert_one_line(done.stdout, done.stderr, words)
 
 
-def assert_one_line(done: subprocess.CompletedProcess[str], words: str) -> None:
-    lines = done.stderr.strip().splitlines()
-    assert len(lines) == 1, done.stderr
+def assert_one_line(stdout: str, stderr: str, words: str) -> None:
+    lines = stderr.strip().splitlines()
+    assert len(lines) == 1, stderr
     assert lines[0].startswith("error: ") and " — " in lines[0]
     assert words in lines[0]
-    assert done.stdout == ""
+    assert stdout == ""
 
 
 USAGE = {
@@ -140,24 +142,35 @@ USAGE = {
     "unwritable_folder": (["run", "builtin:level1/softmax", "--out", "/proc/nowhere"], "/proc/nowhere"),
     "missing_candidate": (["evaluate", "builtin:level1/softmax", "/nonexistent.py"], "No such file"),
     "unknown_target": (["evaluate", "builtin:level1/softmax", __file__, "--target", "tpu"], "tpu"),
+    "unknown_baseline": (
+        ["run", "builtin:level1/softmax", "--baseline", "numpy"],
+        "eager, compile, max-autotune",
+    ),
+    "a_share_beyond_one": (["run", "builtin:level1/softmax", "--require-own-kernels", "50"], "from 0 to 1"),
+    "unknown_cheat": (["redteam", "bribery"], "clock, not_computing"),
     "a_gpu_target": (["evaluate", "builtin:level1/softmax", __file__, "--target", "cuda:0"], "--target cpu"),
 }
 
 
 @pytest.mark.parametrize("case", USAGE)
-def test_bad_usage_is_one_line_with_its_mend(case: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_usage_is_one_line_with_its_mend(
+    case: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.delenv("KERNELBENCH_DIR", raising=False)
+    monkeypatch.setenv("KERNELWRIGHT_HOME", str(home))
     arguments, words = USAGE[case]
-    done = kernelwright_command(home, *arguments)
-    assert done.returncode == 2, done.stderr
-    assert_one_line(done, words)
+    monkeypatch.setattr(sys, "argv", ["kernelwright", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        kernelwright.main()
+    assert ended.value.code == 2
+    assert_one_line(*capsys.readouterr(), words)
 
 
 def test_a_missing_compiler_is_one_line_with_its_fix(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     done = kernelwright_command(home, "run", "builtin:level1/softmax")
     assert done.returncode == 2
-    assert_one_line(done, "install g++")
+    assert_one_line(done.stdout, done.stderr, "install g++")
 
 
 def test_doctor_says_what_is_on_and_how_to_get_the_rest(home: Path) -> None:

@@ -1,0 +1,86 @@
+"""The command `redteam`."""
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from kernelbench.cli import Json
+from kernelbench.evaluator import Evaluator, Limits, Protocol
+from kernelbench.machine import cache_folder
+from kernelbench.records import Evaluation
+from kernelbench.redteam.catalogue import Exercise, catalogue
+
+# Verdicts are wanted, not digits.
+PROTOCOL = Protocol(rounds=7, block_s=0.02, timing_s=10, verified_blocks=3)
+LIMITS = Limits(load_s=30, call_s=5, memory_bytes=4 << 30)
+
+
+def redteam(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Cheats or families of them. Default: all, and the honest.")
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Try to cheat this installation's evaluator, and see that it accepts honest oddities."""
+    exercises = catalogue(names or ())
+    log = Console(stderr=True, highlight=False)
+    found: dict[Exercise, Evaluation] = {}
+    with Evaluator(cache=cache_folder(), protocol=PROTOCOL, limits=LIMITS) as evaluator:
+        for exercise in sorted(exercises, key=lambda e: e.task.id):  # one session a reference
+            found[exercise] = evaluator.evaluate(exercise.task, exercise.candidate, ("eager",))
+            held = "" if exercise.withstood(found[exercise]) else "NOT WITHSTOOD: "
+            count = f"[{len(found)}/{len(exercises)}]"
+            log.print(f"{count} {exercise.name}: {held}{_outcome(found[exercise])}", markup=False)
+        off = [layer for layer in evaluator.layers if not layer.on]
+    if as_json:
+        print(json.dumps({"schema": 1, "exercises": [_record(e, found[e]) for e in exercises]}))
+    else:
+        _show(exercises, found)
+        for layer in off:
+            log.print(f"off here: {layer.name}: {layer.why}", markup=False)
+    return 0 if all(e.withstood(found[e]) for e in exercises) else 1
+
+
+def _outcome(evaluation: Evaluation) -> str:
+    if evaluation.speedup is None or evaluation.speedup.eager is None:
+        return str(evaluation.verdict)
+    eager, share = evaluation.speedup.eager, evaluation.own_kernel_share
+    own = "" if share is None else f", own kernels {100 * share:.0f}%"
+    return f"{evaluation.verdict} at {eager.median:.2f} [{eager.low:.2f}, {eager.high:.2f}]{own}"
+
+
+def _record(exercise: Exercise, evaluation: Evaluation) -> dict[str, object]:
+    return {
+        "name": exercise.name,
+        "family": exercise.family,
+        "withstood": exercise.withstood(evaluation),
+        "verdict": evaluation.verdict,
+        "reason": evaluation.reason,
+        "speedup": evaluation.speedup.model_dump() if evaluation.speedup else None,
+        "own_kernel_share": evaluation.own_kernel_share,
+        "total_s": evaluation.stages.total_s,
+    }
+
+
+def _show(exercises: list[Exercise], found: dict[Exercise, Evaluation]) -> None:
+    table = Table(box=None, header_style="bold")
+    for column in ("", "family", "candidate", "outcome", "why"):
+        table.add_column(column, overflow="fold")
+    for exercise in exercises:
+        evaluation = found[exercise]
+        good = "accepted" if exercise.honest else "stopped"
+        bad = "turned away" if exercise.honest else "got through"
+        mark = f"[green]{good}[/]" if exercise.withstood(evaluation) else f"[red]{bad}[/]"
+        why = evaluation.reason if exercise.honest else exercise.stopped
+        table.add_row(mark, exercise.family, exercise.name, _outcome(evaluation), why)
+    out = Console()
+    out.print(table)
+    for what, group in (
+        ("cheats stopped", [e for e in exercises if not e.honest]),
+        ("honest candidates accepted", [e for e in exercises if e.honest]),
+    ):
+        if group:
+            out.print(f"{sum(e.withstood(found[e]) for e in group)} of {len(group)} {what}", highlight=False)

@@ -1,0 +1,17 @@
+import torch
+from torch import nn
+
+size = 512
+
+
+class Model(nn.Module):
+    def forward(self, a, b):
+        return torch.matmul(a, b)
+
+
+def get_inputs():
+    return [torch.randn(size, size), torch.randn(size, size)]
+
+
+def get_init_inputs():
+    return []

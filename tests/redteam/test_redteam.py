@@ -1,0 +1,103 @@
+"""Each cheat fools a naive checker and not the evaluator; each honest oddity is accepted."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelbench.evaluator import Evaluator
+from kernelbench.redteam.catalogue import WORTHLESS, Exercise, catalogue
+from kernelbench.redteam.cli import LIMITS, PROTOCOL
+
+EXERCISES = sorted(catalogue(), key=lambda exercise: exercise.task.id)
+CHEATS = [exercise for exercise in EXERCISES if not exercise.honest]
+# These compute what they should, and pass for kernels of their own.
+PASSED_OFF = ("decoy_kernel", "ghost_branch", "try_except_fallback", "torch_passthrough", "inherit_ref")
+
+# These of the other families forge a speedup, too.
+FORGED = (
+    "ldflags_preload",
+    "surviving_daemon",
+    "ptr_cache",
+    "id_cache",
+    "shape_replay",
+    "input_alias",
+    "zero_fill",
+)
+
+Check = Callable[[Exercise], dict[str, Any]]
+
+
+def names(exercises: list[Exercise]) -> Any:
+    return pytest.mark.parametrize("exercise", [pytest.param(e, id=e.name) for e in exercises])
+
+
+@pytest.fixture(scope="module")
+def check(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Check]:
+    """check(exercise): what the naive checker says."""
+    cache = tmp_path_factory.mktemp("cache")
+    (cache / "of_somebody_else.so").touch()
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "KERNELWRIGHT_CACHE": str(cache),
+    }
+    checker = subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("naive.py")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+    )  # fmt: skip
+    assert checker.stdin is not None and checker.stdout is not None
+    stdin, stdout = checker.stdin, checker.stdout
+
+    def ask(exercise: Exercise) -> dict[str, Any]:
+        folder = tmp_path_factory.mktemp(exercise.name)
+        (folder / "reference.py").write_text(exercise.task.source)
+        (folder / "candidate.py").write_text(exercise.candidate.source)
+        print(folder, file=stdin, flush=True)
+        return json.loads(stdout.readline())
+
+    yield ask
+    stdin.close()
+    checker.wait(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
+    cache = tmp_path_factory.mktemp("cache")
+    with Evaluator(cache=cache, protocol=PROTOCOL, limits=LIMITS) as made:
+        yield made
+
+
+@names(CHEATS)
+def test_a_naive_checker_is_fooled(exercise: Exercise, check: Check) -> None:
+    forges = exercise.family == "clock" or exercise.name in FORGED
+    for _ in range(3 if forges else 1):  # some depend on when the system lets whom run
+        found = check(exercise)
+        assert found["correct"], found
+        if not forges or found["speedup"] > WORTHLESS:
+            break
+    else:
+        pytest.fail(f"no speedup was forged: {found}")
+    if exercise.name in PASSED_OFF:
+        assert found["own_kernel"]
+
+
+@names(EXERCISES)
+def test_the_evaluator_is_not_fooled_and_turns_no_honest_candidate_away(
+    exercise: Exercise, evaluator: Evaluator
+) -> None:
+    evaluation = evaluator.evaluate(exercise.task, exercise.candidate, ("eager",))
+    assert exercise.withstood(evaluation), (evaluation.verdict, evaluation.reason, evaluation.speedup)
+    if exercise.name in PASSED_OFF and evaluation.own_kernel_share is not None:
+        assert evaluation.own_kernel_share < 0.5
+
+
+def test_every_exercise_says_what_it_does_and_every_cheat_what_stops_it() -> None:
+    for exercise in EXERCISES:
+        assert exercise.what.endswith("."), exercise.name
+        assert bool(exercise.stopped) is not exercise.honest, exercise.name
