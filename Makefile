@@ -21,7 +21,7 @@ run: .venv/ready
 	$(BIN)/kernelwright run $(TASKS) --rounds 3 --out $(OUT)
 
 test: .venv/ready-dev
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile
 
 check: .venv/ready-dev
 	$(BIN)/ruff check .
