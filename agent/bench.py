@@ -1,4 +1,4 @@
-"""The numbers of results/published/cpu: `python -m agent.bench all`, or aa, turnaround, suite, upstream.
+"""The numbers of results/published/cpu: `python -m agent.bench all`, or one of its parts by name.
 
 To be run from the root of a checkout. Each writes its table as Markdown, with the environment and the
 command that makes it again.
@@ -9,17 +9,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from agent.tracing import trace
 from kernelbench import sources
 from kernelbench.evaluator import Evaluator
+from kernelbench.evaluator.process import WorkerPool
 from kernelbench.jit import latency
 from kernelbench.machine import cache_folder, physical_threads
-from kernelbench.records import Candidate, Evaluation, Fingerprint, Task
+from kernelbench.records import Candidate, Evaluation, Fingerprint, Task, Verdict
+from kernelbench.redteam.catalogue import catalogue
 from results.folder import write_atomically
 
 PUBLISHED = Path("results") / "published" / "cpu"
@@ -42,6 +46,8 @@ UPSTREAM = (
     ("kernelbench:2/62", "batch_size=512 input_size=1024 hidden_size=1024"),  # Matmul_GroupNorm_LeakyReLU_Sum
     ("kernelbench:2/99", "batch_size=512 in_features=1024 out_features=1024"),  # Matmul_GELU_Softmax
 )
+
+LAYERS = ("pid_namespace", "network_namespace", "ipc_namespace", "mount_namespace", "landlock", "seccomp")
 
 WAYS_TO_BUILD = {
     "load_inline_stock": "torch's load_inline, nothing cached",
@@ -160,6 +166,49 @@ def turnaround() -> None:
     publish("turnaround-overhead", "What an evaluation costs", header, overheads, mark)
 
 
+@app.command()
+def layers(repeats: Annotated[int, typer.Option(help="Workers started a layer.")] = 30) -> None:
+    """What each layer of the sandbox adds to the start of a worker and to one message there and back."""
+    with ExitStack() as stack:
+        everything = stack.enter_context(Evaluator(cache=cache_folder()))
+        on = [layer.name for layer in everything.layers if layer.on and layer.name in LAYERS]
+        found: dict[str, list[tuple[float, float]]] = {"all of them": []}
+        pools = {"all of them": everything.pool}
+        for name in (*on, "none of them"):
+            without = LAYERS if name == "none of them" else (name,)
+            pools[name] = stack.enter_context(Evaluator(cache=cache_folder(), without=without)).pool
+            found[name] = []
+        for _ in range(repeats):
+            for name, pool in pools.items():
+                found[name].append(_start_and_message_ms(pool))
+        rows = []
+        whole = [statistics.median(column) for column in zip(*found["all of them"], strict=True)]
+        for name, measured in found.items():
+            start, message = (statistics.median(column) for column in zip(*measured, strict=True))
+            costs = ("", "") if name not in on else (f"{whole[0] - start:.2f}", f"{whole[1] - message:.3f}")
+            label = name if name not in on else f"all but {name}"
+            if name == "pid_namespace":
+                label += " and mount_namespace"  # which needs it
+            rows.append((label, f"{start:.2f}", costs[0], f"{message:.3f}", costs[1]))
+        header = ("layers on", "worker starts, ms", "so it costs", "message, ms", "so it costs")
+        publish("layers", "What the sandbox costs", header, rows, everything.target.fingerprint)
+
+
+def _start_and_message_ms(pool: WorkerPool) -> tuple[float, float]:
+    """From asking for a worker to its first answer, less a message; and a message to it and back."""
+    started = time.perf_counter()
+    with pool.start("candidate", "kernelbench.evaluator.worker:serve", "bench") as worker:
+        worker.ask({"do": "prepare"}, 60)
+        first = time.perf_counter() - started
+        times = []
+        for _ in range(20):
+            started = time.perf_counter()
+            worker.ask({"do": "prepare"}, 60)
+            times.append(time.perf_counter() - started)
+    message = statistics.median(times)
+    return 1e3 * (first - message), 1e3 * message
+
+
 def _times(ratio: float | None) -> str:
     return f"{ratio:.0f}" if ratio else "-"
 
@@ -224,6 +273,47 @@ def _run(arguments: list[str], name: str) -> None:
         subprocess.run(command, check=True)
 
 
+@app.command()
+def rejections(
+    names: Annotated[list[str] | None, typer.Argument(help="Tasks; the whole suite by default.")] = None,
+) -> None:
+    """Correct kernels that are turned away: the reference itself and what the builtin coder writes, by task.
+
+    The honest candidates of the red team are among them too. One round of timing each: outputs of timed
+    calls are held against the reference's as ever.
+    """
+    from agent.builtin.coder import BuiltinCoder  # imports torch
+
+    away, errors = [], []
+    with Evaluator(cache=cache_folder()) as evaluator:
+        coder = BuiltinCoder(lambda task: trace(evaluator.pool, task))
+        pairs = [
+            (task, candidate)
+            for task in (sources.resolve(names) if names else sources.resolve([], suite="builtin"))
+            for candidate in (itself(task), coder.propose(task, [], None))
+        ]
+        honest = catalogue(["honest"]) if not names else []
+        pairs += [(e.task, e.candidate) for e in sorted(honest, key=lambda e: e.task.id)]
+        for number, (task, candidate) in enumerate(pairs, 1):
+            evaluation = evaluator.evaluate(task, candidate, ("eager",), rounds=1)
+            error = evaluation.correctness.error if evaluation.correctness else None
+            said = (
+                f"{evaluation.verdict} {evaluation.reason if error is None else f'{error:.2f} of the budget'}"
+            )
+            log(f"[{number}/{len(pairs)}] {task.id} {candidate.author}: {said}")
+            if evaluation.verdict is not Verdict.correct:
+                away.append((task.id, candidate.author, str(evaluation.verdict), evaluation.reason))
+            elif error is not None:
+                errors.append(error)
+        rows = [("evaluated", f"{len(pairs)}", "", ""), ("turned away", f"{len(away)}", "", "")]
+        cuts = statistics.quantiles(errors, n=100)
+        rows += [("error, in budgets", f"median {cuts[49]:.3f}", f"99% {cuts[98]:.3f}", f"{max(errors):.3f}")]
+        header = ("correct kernels", "", "", "largest")
+        publish(
+            "rejections", "Correct kernels turned away", header, rows + away, evaluator.target.fingerprint
+        )
+
+
 @app.command("all")
 def everything(
     kernelbench_dir: Annotated[Path | None, typer.Option(envvar="KERNELBENCH_DIR")] = None,
@@ -231,6 +321,8 @@ def everything(
     """All of it; the upstream problems only where there is a checkout."""
     aa()
     turnaround()
+    layers()
+    rejections()
     suite()
     if kernelbench_dir is not None:
         upstream(kernelbench_dir)
