@@ -360,7 +360,7 @@ def _read(path: str) -> bytes:
         os.close(fd)
 
 
-def freeze(root: int, timeout_s: float = 2.0) -> list[int]:
+def freeze(root: int, timeout_s: float = 20.0) -> list[int]:
     """Stop every thread of the tree; its pids once all of them stand still, none when they do not."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
