@@ -1,9 +1,9 @@
 """Does a task measure anything? Run inside the oracle, on the reference alone.
 
 Flagged are tasks whose output is (nearly) constant or all zeros, whose output does not depend on an
-input or a weight, and operations that change nothing or whose result nothing depends on, where they are a
-considerable part of all.
-A speedup on such a task says little, since all or part of its work may be left out.
+input or a weight, and operations that change nothing or whose result nothing depends on, where they
+are a considerable part of all. A speedup on such a task says little, since all or part of its work may
+be left out.
 """
 
 from collections.abc import Callable, Sequence

@@ -139,10 +139,9 @@ class OracleClient:
     ) -> bool:
         """Hold a part of one output of one call, all chosen in secret, against another worker's.
 
-        The call is none of other inputs than the task's own: not number `but`.
-
-        Cheap enough for every timed block; the tolerance is that of the call last expected. Raises
-        Refused as `compare` does.
+        Call number `but`, whose inputs may be of another family than the task's own, is not chosen.
+        Cheap enough for every timed block; the tolerance is that of `budget.Leeway`. Raises Refused as
+        `compare` does.
         """
         calls = [call for call in range(len(outputs)) if call != but]
         if not calls:

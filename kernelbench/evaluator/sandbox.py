@@ -82,6 +82,9 @@ def unshare_namespaces(layers: Collection[str]) -> None:
 
     Raises OSError when one is refused: nothing may be mounted in a namespace that is still the machine's.
     """
+    wanted = [(name, flag) for name, (flag, _) in _NAMESPACES.items() if name in layers]
+    if not wanted:  # where they are denied, a user namespace is too
+        return
     libc = _libc()
     if os.getuid() != 0:
         uid, gid = os.getuid(), os.getgid()
@@ -91,8 +94,8 @@ def unshare_namespaces(layers: Collection[str]) -> None:
             Path("/proc/self/setgroups").write_text("deny")
             Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
             Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
-    for name, (flag, _) in _NAMESPACES.items():
-        if name in layers and libc.unshare(flag) != 0:
+    for name, flag in wanted:
+        if libc.unshare(flag) != 0:
             raise OSError(ctypes.get_errno(), f"unshare: {name}")
 
 

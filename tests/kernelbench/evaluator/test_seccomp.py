@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from trial import in_child
 
-from kernelbench.evaluator import seccomp
+from kernelbench.evaluator import sandbox, seccomp
 
 pytestmark = pytest.mark.skipif(seccomp.why_not() is not None, reason=str(seccomp.why_not()))
 MACHINE = seccomp.MACHINES.index(platform.machine()) if platform.machine() in seccomp.MACHINES else 0
@@ -55,6 +55,12 @@ def test_threads_start_though_clone3_is_hidden() -> None:
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86 has a second table of system calls")
 def test_the_numbers_of_another_abi_are_refused() -> None:
     assert filtered(lambda: call(0x40000000 + 39)) == "EPERM"
+
+
+def test_a_user_who_is_denied_namespaces_goes_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getuid", lambda: 1000)
+    assert filtered(lambda: sandbox.unshare_namespaces(("landlock", "seccomp"))) == "None"
+    assert filtered(lambda: sandbox.unshare_namespaces(("pid_namespace",))) == "EPERM"
 
 
 def test_every_jump_lands_within_the_program() -> None:
