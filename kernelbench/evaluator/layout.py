@@ -90,7 +90,7 @@ class TensorLayout:
             count *= size
         return count * self.itemsize
 
-    def runs(self, most: int) -> tuple["np.ndarray[Any, np.dtype[np.int64]]", int, "TensorLayout"]:
+    def runs(self, most: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], int, "TensorLayout"]:
         """How to copy the elements without what lies between them.
 
         Where each run of adjacent elements starts, how long a run is, both in elements, and the layout of

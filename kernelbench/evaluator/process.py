@@ -57,7 +57,7 @@ class Worker:
         self._rest = first.partition(b"\n")[2]
         self._pid: int | None = None
         self._stopped: list[int] = []
-        self._open = True
+        self.closed = False
         try:
             self._pidfd = os.pidfd_open(self.init_pid)
         except ProcessLookupError:
@@ -67,10 +67,6 @@ class Worker:
     def alive(self) -> bool:
         """Whether it can still be asked; its tree may have been killed from outside."""
         return not self.closed and not readable(self._pidfd, 0)
-
-    @property
-    def closed(self) -> bool:
-        return not self._open
 
     @property
     def pid(self) -> int:
@@ -89,7 +85,7 @@ class Worker:
 
     def request(self, message: dict[str, Any], timeout_s: float, fds: Sequence[int] = ()) -> bytes:
         """Send `message` and return the answer. Raises WorkerDied or WorkerTimeout; then the tree is gone."""
-        if not self._open:
+        if self.closed:
             raise WorkerDied("it had ended before")
         try:
             self.channel.send_json(message, fds)
@@ -129,7 +125,7 @@ class Worker:
 
     def freeze(self) -> None:
         """Stop the whole tree. Raises WorkerDied when that fails; then it is gone."""
-        if not self._open:
+        if self.closed:
             return
         self._stopped = sandbox.freeze(self.init_pid)
         if not self._stopped:
@@ -138,10 +134,10 @@ class Worker:
 
     def thaw(self) -> None:
         """Let the stopped tree go on; a matter of microseconds, since it is part of timed blocks."""
-        if self._open:
+        if not self.closed:
             sandbox.thaw(self._stopped)
 
-    def read(self, addresses: "np.ndarray[Any, Any]", length: int, into: memoryview) -> None:
+    def read(self, addresses: np.ndarray[Any, Any], length: int, into: memoryview) -> None:
         """Fill `into` with the `length` bytes at each of these addresses of the worker's memory, in order.
 
         Raises WorkerDied when there is no such memory.
@@ -192,9 +188,9 @@ class Worker:
 
     def close(self) -> None:
         """Kill the whole tree and remove the scratch folder. Idempotent."""
-        if not self._open:
+        if self.closed:
             return
-        self._open = False
+        self.closed = True
         if not readable(self._pidfd, 0):  # else its pid may be another process's by now
             sandbox.kill(self.init_pid)
         os.close(self._pidfd)

@@ -162,7 +162,7 @@ def can_read_memory_of(uid: int | None) -> bool:
         os.close(ready_w)
 
 
-def read_memory(pid: int, addresses: "np.ndarray[Any, Any]", length: int, into: memoryview) -> str | None:
+def read_memory(pid: int, addresses: np.ndarray[Any, Any], length: int, into: memoryview) -> str | None:
     """Fill `into` with the `length` bytes at each of another process's addresses; what failed, or None."""
     libc = _libc()
     libc.process_vm_readv.restype = ctypes.c_ssize_t

@@ -12,7 +12,6 @@ answers each with a line of JSON. Every check runs in a child of a process that 
 import atexit
 import ctypes
 import importlib
-import importlib.util
 import json
 import os
 import pickle
@@ -22,7 +21,6 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -37,7 +35,7 @@ LIMIT_S = 60
 def check() -> None:
     torch.set_grad_enabled(False)
     sys.path.insert(0, str(Path.cwd()))
-    reference, candidate = load("reference"), load("candidate")
+    reference, candidate = map(importlib.import_module, ("reference", "candidate"))
     model = seeded(lambda: reference.Model(*reference.get_init_inputs()))
     new = seeded(lambda: candidate.ModelNew(*reference.get_init_inputs()))
     trials = [seeded(reference.get_inputs) for _ in range(TRIALS)]
@@ -55,15 +53,6 @@ def check() -> None:
     result = {"correct": correct, "speedup": speedup, "own_kernel": own_kernel}
     Path("result.pickle").write_bytes(pickle.dumps(result))
     print("RESULT", json.dumps(result), flush=True)
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def seeded(make: Any) -> Any:

@@ -213,6 +213,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+LOSS, VIEW = "torch.nn.functional.mse_loss(x, y)", "torch.stack([x, y] * 16, 1)[:, -1]"
 OTHERS = {
     "scalar_output": (SCALAR, "torch.nn.functional.mse_loss(x, y)", "(x - y).square().mean()"),
     "complex_output": (
@@ -225,16 +226,8 @@ OTHERS = {
         "torch.nn.functional.mse_loss(x, y)",
         "(x - y).square().mean()",
     ),
-    "a_view_of_far_larger_memory": (
-        SCALAR.replace("torch.nn.functional.mse_loss(x, y)", "torch.stack([x, y] * 16, 1)[:, -1]"),
-        "torch.stack([x, y] * 16, 1)[:, -1]",
-        "y.clone()",
-    ),
-    "the_same_view": (
-        SCALAR.replace("torch.nn.functional.mse_loss(x, y)", "torch.stack([x, y] * 16, 1)[:, -1]"),
-        "torch.stack([x, y] * 16, 1)[:, -1]",
-        "torch.stack([y] * 32, 1)[:, 3]",
-    ),
+    "a_view_of_far_larger_memory": (SCALAR.replace(LOSS, VIEW), VIEW, "y.clone()"),
+    "another_such_view": (SCALAR.replace(LOSS, VIEW), VIEW, "torch.stack([y] * 32, 1)[:, 3]"),
     "nested_outputs": (
         SCALAR.replace("torch.nn.functional.mse_loss(x, y)", "(x + y, [x - y, (x * y,)])"),
         "x + y",
