@@ -137,6 +137,7 @@ class Timing(Record):
     max_autotune_us: Interval | None = None  # torch.compile(mode="max-autotune")
     calls_per_block: int
     rounds: int
+    processes: int = 1  # of the candidate, that the rounds were spread over
     compile_s: dict[str, float] = Field(default_factory=dict)  # baseline -> its cost, kept out of the timing
     failed_baselines: dict[str, str] = Field(default_factory=dict)  # name -> why it could not be timed
 

@@ -133,6 +133,7 @@ class _Trial:
         self.correctness: Correctness | None = None
         self.timings: Timings | None = None
         self.share: float | None = None
+        self.load_s = 0.0
         self.stages: dict[str, float] = {}
         self.compile_s: dict[str, float] = {}
         self.failed_baselines: dict[str, str] = {}
@@ -238,6 +239,7 @@ class _Trial:
         return None
 
     def _load(self, session: TaskSession) -> tuple[Worker, str]:
+        started = time.monotonic()
         try:
             worker, answer = self._load_candidate(session, "candidate", session.limits.load_s)
         except WorkerDied as error:
@@ -247,6 +249,7 @@ class _Trial:
         if not answer.get("ok"):
             worker.close()
             raise _failed_load(answer)
+        self.load_s = time.monotonic() - started
         return worker, str(answer.get("weights"))
 
     def _load_candidate(
@@ -256,20 +259,25 @@ class _Trial:
         return session.load(role, source, "candidate", "ModelNew", timeout_s, sha256)
 
     def _time(self, session: TaskSession, worker: Worker) -> None:
-        workers = {"candidate": worker}
-        for mode in self.baselines:
-            baseline = session.baseline(mode)
-            if baseline is not None:
-                workers[mode] = baseline
-        self.compile_s = {name: s for name, s in session.compile_s.items() if name in workers}
-        before = session.kernel_s
+        started = {mode: session.baseline(mode) for mode in self.baselines}
+        baselines = {mode: baseline for mode, baseline in started.items() if baseline is not None}
+        self.compile_s = {name: s for name, s in session.compile_s.items() if name in baselines}
+        before, protocol = session.kernel_s, self.evaluator.protocol
+        most_processes = 1 + int(protocol.reload_s / self.load_s)
         while self.timings is None:
             try:
-                self.timings = measure(session, workers, self.wanted_rounds)
+                self.timings = measure(
+                    session,
+                    worker,
+                    lambda: self._load(session)[0],
+                    baselines,
+                    self.wanted_rounds,
+                    most_processes,
+                )
             except BaselineFailed as failure:  # torch.compile's code does crash on some tasks
                 if failure.name == "eager":
                     raise
-                del workers[failure.name]
+                del baselines[failure.name]
         self.failed_baselines = {
             name: why for name, why in session.failed_baselines.items() if name in self.baselines
         }
@@ -295,6 +303,7 @@ class _Trial:
             max_autotune_us=timings.time_us("max-autotune") if "max-autotune" in timings.blocks else None,
             calls_per_block=timings.blocks["candidate"][0].calls,
             rounds=len(timings.empty_s),
+            processes=len(set(timings.processes)),
             compile_s=self.compile_s,
             failed_baselines=self.failed_baselines,
         )

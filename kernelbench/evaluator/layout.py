@@ -7,6 +7,7 @@ only the functions that make or read tensors do.
 
 import contextlib
 import fcntl
+import itertools
 import math
 import mmap
 import os
@@ -29,7 +30,8 @@ DTYPES = {
 _CODES = {name: code for code, name in enumerate(DTYPES)}
 _NAMES = tuple(DTYPES)
 MAX_DIMS = 8
-_ALIGNMENT = 4096
+_PAGE, _LINE = 4096, 64  # bytes; torch's own allocator aligns to a cache line
+_STRIDE = 39  # cache lines from one tensor's place in its page to the next one's; odd, so that all 64 come up
 _F_SEAL_FUTURE_WRITE = 0x10
 _MADV_POPULATE_READ = 22
 _DESCRIPTOR = struct.Struct(f"<BB6xQ{MAX_DIMS}q{MAX_DIMS}q")
@@ -157,28 +159,38 @@ class Arena:
 
 @dataclass(frozen=True)
 class SlotLayout:
-    """The tensors of one call, at fixed offsets of a slot."""
+    """The tensors of one call, each with a page to spare.
+
+    No two slots have a tensor at the same place within a page: a core takes a load for one of a recent
+    store whose address ends in the same 12 bits, and a kernel that always ran into that, or never,
+    would be timed 15% wrong (docs/LOG.md).
+    """
 
     tensors: tuple[TensorLayout, ...]
 
     @property
-    def offsets(self) -> tuple[int, ...]:
-        offsets, position = [], 0
-        for tensor in self.tensors:
-            offsets.append(position)
-            position += -(-tensor.span_bytes // _ALIGNMENT) * _ALIGNMENT
-        return tuple(offsets)
-
-    @property
     def slot_bytes(self) -> int:
-        return sum(-(-tensor.span_bytes // _ALIGNMENT) * _ALIGNMENT for tensor in self.tensors)
+        return sum(map(_room, self.tensors))
+
+    def offsets(self, slot: int) -> list[int]:
+        """Where in the arena each tensor of a slot begins, in bytes."""
+        rooms = [_room(tensor) for tensor in self.tensors]
+        begins = itertools.accumulate(rooms, initial=slot * self.slot_bytes)
+        first = slot * len(rooms)
+        return [
+            begin + (first + number) * _STRIDE * _LINE % _PAGE
+            for number, begin in enumerate(itertools.islice(begins, len(rooms)))
+        ]
 
     def views(self, arena: Arena, slot: int) -> list["torch.Tensor"]:
-        base = slot * self.slot_bytes
         return [
-            tensor.view(arena.memory, base + offset)
-            for tensor, offset in zip(self.tensors, self.offsets, strict=True)
+            tensor.view(arena.memory, offset)
+            for tensor, offset in zip(self.tensors, self.offsets(slot), strict=True)
         ]
+
+
+def _room(tensor: TensorLayout) -> int:
+    return (-(-tensor.span_bytes // _PAGE) + 1) * _PAGE
 
 
 @dataclass(frozen=True)

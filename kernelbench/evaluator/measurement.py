@@ -1,9 +1,9 @@
 """How fast is the candidate? Alternating blocks on the judge's clock, every one of them looked at."""
 
+import contextlib
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kernelbench.evaluator.process import Worker
 from kernelbench.evaluator.refusal import BaselineFailed, CallFailed, Refused
@@ -12,48 +12,89 @@ from kernelbench.evaluator.timing import TimedBlock, Timings
 from kernelbench.evaluator.verification import describe
 from kernelbench.records import Verdict
 
+_CHANCE = secrets.SystemRandom()
 _SLOW = 4.0  # times eager
 _CHECKED_FAMILIES = ("task", "zero_centred", "heavy_tailed")
 
 
-def measure(session: TaskSession, workers: Mapping[str, Worker], rounds: int) -> Timings:
-    """Time all `workers` ("candidate", "eager" and other baselines) side by side, round by round.
+def measure(
+    session: TaskSession,
+    candidate: Worker,
+    reloaded: Callable[[], Worker],
+    baselines: Mapping[str, Worker],
+    rounds: int,
+    most_processes: int,
+) -> Timings:
+    """Time the candidate side by side with the baselines ("eager" among them), round by round.
 
-    Within a round every worker gets the same never-seen inputs: N calls each in one order, then 2N
-    calls each in the reverse order. The inputs of a phase come to be when all workers stand still.
-    After each phase a part of one output is held against eager's; in some rounds, chosen in secret,
-    one call is held against float64 too. Raises Refused when the candidate fails or its outputs are
+    At least `rounds` of them are spread over processes of the candidate and of eager: first `candidate`,
+    which has been verified, then what `reloaded` gives. Half as many again follow while an interval is wider
+    than the protocol wants it. Within a round every worker gets the same never-seen inputs: N calls each in
+    one order, then 2N calls each in the reverse order. The inputs of a phase come to be when all workers
+    stand still. After each phase a part of one output is held against eager's; in some rounds, chosen in
+    secret, one call is held against float64 too. Raises Refused when the candidate fails or its outputs are
     not what they must be, BaselineFailed when a baseline fails.
     """
     protocol, calls = session.protocol, session.calls
-    chosen = secrets.SystemRandom()
-    verified = set(chosen.sample(range(rounds), min(protocol.verified_blocks, rounds)))
-    verified.add(
-        chosen.randrange(min(protocol.min_rounds, rounds))
-    )  # one that happens even when time runs short
-    timed: dict[str, list[TimedBlock]] = {name: [] for name in workers}
-    empty_s: list[float] = []
-    started = time.monotonic()
-    names = list(workers)
-    pilot = _phase(session, workers, names, [chosen.randrange(session.slots)], check=False)
-    slowdown = pilot["candidate"].seconds / pilot["eager"].seconds
-    if slowdown > _SLOW:  # a few long calls say as much as many
-        calls, rounds = max(1, int(calls / slowdown)), min(rounds, protocol.min_rounds)
-    for number in range(rounds):
-        slots = chosen.sample(range(session.slots), 3 * calls)
-        check_long = secrets.randbelow(2) == 1
-        check = number in verified
-        short = _phase(session, workers, names, slots[2 * calls :], check and not check_long)
-        long = _phase(session, workers, names[::-1], slots[: 2 * calls], check and check_long)
-        for name in names:
-            timed[name].append(TimedBlock(calls, short[name].seconds))
-            timed[name].append(TimedBlock(2 * calls, long[name].seconds))
-        with _blamed(session, "eager"):
-            empty_s.append(session.run(workers["eager"], [], []).seconds)
-        names.append(names.pop(0))
-        if time.monotonic() - started > protocol.timing_s and number + 1 >= protocol.min_rounds:
+    started, done = time.monotonic(), 0
+    timings = Timings({name: [] for name in ("candidate", *baselines)}, [], [])
+    processes = max(1, min(protocol.processes, most_processes, rounds))
+    most_processes = min(processes + processes // 2, most_processes)
+    share = -(-rounds // processes)
+    surely = _CHANCE.randrange(min(protocol.min_rounds, rounds))  # verified even when time runs short
+    number = 0
+    while number < most_processes:
+        with contextlib.nullcontext(candidate) if number == 0 else reloaded() as worker:
+            workers = {"candidate": worker, **baselines, "eager": session.eager(afresh=number > 0)}
+            names = _CHANCE.sample(list(workers), len(workers))
+            slowdown = _warm_up(session, workers, 1)
+            if number == 0 and slowdown > _SLOW:  # a few long calls say as much as many
+                calls, share = max(1, int(calls / slowdown)), min(rounds, protocol.min_rounds)
+                processes = most_processes = 1
+            _warm_up(session, workers, calls)
+            for _ in range(share):
+                check = done == surely or _CHANCE.random() < protocol.verified_blocks / rounds
+                _round(session, workers, names, calls, check, timings, number)
+                done += 1
+                names.append(names.pop(0))
+                if time.monotonic() - started > protocol.timing_s and done >= protocol.min_rounds:
+                    return timings
+        number += 1
+        if number >= processes and timings.half_width <= protocol.precision:
             break
-    return Timings(timed, empty_s)
+    return timings
+
+
+def _round(
+    session: TaskSession,
+    workers: Mapping[str, Worker],
+    names: Sequence[str],
+    calls: int,
+    check: bool,
+    timings: Timings,
+    process: int,
+) -> None:
+    """Two phases, of N and of 2N calls, and an empty block; adds what they took to `timings`."""
+    slots = _CHANCE.sample(range(session.slots), 3 * calls)
+    check_long = secrets.randbelow(2) == 1
+    short = _phase(session, workers, names, slots[2 * calls :], check and not check_long)
+    long = _phase(session, workers, names[::-1], slots[: 2 * calls], check and check_long)
+    for count, blocks in ((calls, short), (2 * calls, long)):
+        timings.processes.append(process)
+        for name, block in blocks.items():
+            timings.blocks[name].append(TimedBlock(count, block.seconds, block.waited_s))
+    with _blamed(session, "eager"):
+        timings.empty_s.append(session.run(workers["eager"], [], []).seconds)
+
+
+def _warm_up(session: TaskSession, workers: Mapping[str, Worker], calls: int) -> float:
+    """Have each worker run on what the inputs hold; how much slower than eager the candidate was."""
+    seconds = {}
+    for name, worker in workers.items():
+        with _blamed(session, name):
+            session.prepare(worker)
+            seconds[name] = session.run(worker, range(calls), session.oracle.call_seeds(calls)).seconds
+    return seconds["candidate"] / seconds["eager"]
 
 
 def _phase(
@@ -92,7 +133,7 @@ def _phase(
     return blocks
 
 
-@contextmanager
+@contextlib.contextmanager
 def _blamed(session: TaskSession, name: str) -> Iterator[None]:
     """A call that fails is the candidate's verdict, unless the worker is a baseline."""
     try:

@@ -137,6 +137,13 @@ class Worker:
         if not self.closed:
             sandbox.thaw(self._stopped)
 
+    def waited_s(self) -> float:
+        """What the threads of the frozen tree, its init apart, have waited for a CPU so far.
+
+        See `sandbox.waited_s`.
+        """
+        return sandbox.waited_s(self._stopped[1:])
+
     def read(self, addresses: np.ndarray[Any, Any], length: int, into: memoryview) -> None:
         """Fill `into` with the `length` bytes at each of these addresses of the worker's memory, in order.
 

@@ -12,14 +12,17 @@ class Protocol(Record):
     see `kernelbench.evaluator.timing`.
     """
 
-    rounds: int = 12  # ratios that the interval rests on
+    rounds: int = 12  # at least, of two phases each, unless time runs short; at most half as many again
+    precision: float = 0.02  # half the width of a speedup's interval that is narrow enough, as a share of it
+    processes: int = 4  # of candidate and eager, one after the other, that these rounds are spread over
+    reload_s: float = 4.0  # fewer processes where loading all but the first would take longer
     block_s: float = 0.05  # what a block of N calls should take at least
     max_calls: int = 64  # N at most
     inputs_bytes: int = 1 << 30  # all input slots together
     outputs_bytes: int = 1 << 30  # outputs a worker keeps until the block ends
     caches: Literal["cold", "hot"] = "cold"
     own_kernels: float = 0.0  # the share of a call that must be spent in the candidate's own kernels
-    verified_blocks: int = 2  # timed blocks, chosen in secret, whose outputs are checked too
+    verified_blocks: int = 2  # timed blocks, about, chosen in secret, whose outputs are checked too
     families: tuple[str, ...] = (
         "task",
         "task",

@@ -383,6 +383,15 @@ def thaw(pids: Sequence[int]) -> None:
         _signal(pid, signal.SIGCONT)
 
 
+def waited_s(pids: Sequence[int]) -> float:
+    """Seconds that threads of these processes were ready to run and found no CPU free, all threads together.
+
+    Zero where the kernel does not count it. https://docs.kernel.org/scheduler/sched-stats.html
+    """
+    lines = (_read(f"/proc/{pid}/task/{task}/schedstat") for pid in pids for task in _tasks(pid))
+    return sum(int(fields[1]) for line in lines if len(fields := line.split()) > 1) / 1e9
+
+
 def kill(root: int) -> None:
     """End the tree: stop it so that it cannot grow, then kill it, descendants first."""
     freeze(root, timeout_s=0.5)

@@ -20,14 +20,18 @@ from kernelbench.records import Target, Task, Verdict
 _CACHE_LINE_BYTES = 64
 _COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch.utils.cpp_extension")
 _MODES = {"compile": "default", "max-autotune": "max-autotune"}  # of torch.compile
-_SPARE_OUTPUTS = 4  # beside those that a block keeps: what calls need in between
+_SPARE_CALLS = 4  # beside those whose outputs a block keeps: what calls need in between
 
 
 @dataclass(frozen=True)
 class Block:
-    """What came back from a block of calls: the judge's seconds and where each call's outputs lie."""
+    """What came back from a block of calls: the judge's seconds and where each call's outputs lie.
+
+    `waited_s`: what the worker's threads waited for a CPU meanwhile.
+    """
 
     seconds: float
+    waited_s: float
     outputs: list[list[OutputDescriptor]]
 
 
@@ -83,10 +87,10 @@ class TaskSession:
         by_outputs = protocol.outputs_bytes // max(1, 2 * self.oracle.output_bytes)
         return int(max(1, min(by_time, by_inputs, by_outputs, protocol.max_calls)))
 
-    def _heap_bytes(self) -> int:
-        """What the outputs of a block take, and some more where they are not huge."""
-        kept = 2 * self.calls * self.oracle.output_bytes
-        return max(kept, min(kept + _SPARE_OUTPUTS * self.oracle.output_bytes, self.protocol.outputs_bytes))
+    def _calls_with_room(self) -> int:
+        """For how many calls' outputs a worker makes room: a block's, and some more unless they are huge."""
+        most = self.protocol.outputs_bytes // max(1, self.oracle.output_bytes)
+        return max(2 * self.calls, min(2 * self.calls + _SPARE_CALLS, most))
 
     def load(
         self, role: str, source: str, module: str, cls: str, timeout_s: float, candidate: str = ""
@@ -104,7 +108,8 @@ class TaskSession:
             "class": cls,
             "layout": [t.to_json() for t in self.oracle.inputs.tensors],
             "slots": self.slots,
-            "heap_bytes": self._heap_bytes(),
+            "output_bytes": [t.element_bytes for t in self.oracle.outputs],
+            "room_for": self._calls_with_room(),
         }
         try:
             setup = os.open(f"/proc/self/fd/{self._setup_fd}", os.O_RDONLY)
@@ -160,14 +165,25 @@ class TaskSession:
             raise
         return worker
 
+    def eager(self, afresh: bool) -> Worker:
+        """The eager baseline, in a new process if `afresh`. Raises InfrastructureError."""
+        if afresh:
+            self._close_baseline("eager")
+        worker = self.baseline("eager")
+        assert worker is not None
+        return worker
+
     def drop_baseline(self, mode: str, why: str) -> None:
         """Do without a baseline that failed: eager is started afresh when it is next asked for."""
-        worker = self._baselines.pop(mode)
-        if worker is not None:
-            worker.close()
+        self._close_baseline(mode)
         self.failed_baselines[mode] = why
         if mode != "eager":
             self._baselines[mode] = None
+
+    def _close_baseline(self, mode: str) -> None:
+        worker = self._baselines.pop(mode)
+        if worker is not None:
+            worker.close()
 
     def prepare(self, worker: Worker) -> None:
         """Before a block, and before its inputs exist: let go of old outputs, poison memory, stand still.
@@ -190,6 +206,7 @@ class TaskSession:
         if self._must_flush(len(slots)):
             self._eviction[:: _CACHE_LINE_BYTES // 8].max()
         message = {"do": "run", "slots": list(slots), "seeds": list(seeds)}
+        waited_s = -worker.waited_s()
         try:
             start = time.perf_counter()
             worker.thaw()
@@ -201,6 +218,7 @@ class TaskSession:
         except WorkerTimeout:
             reason = f"{len(slots)} calls took more than {limit:g} s"
             raise CallFailed(Verdict.timeout, reason) from None
+        waited_s += worker.waited_s()
         self.kernel_s += seconds
         if answer[:1] != b"D":
             verdict = Verdict.wrong_output if answer[1:2] == b"O" else Verdict.runtime_error
@@ -211,7 +229,7 @@ class TaskSession:
             raise CallFailed(Verdict.cheating, f"the worker's answer was tampered with: {error}") from None
         if len(outputs) != len(slots):
             raise CallFailed(Verdict.cheating, f"{len(outputs)} calls answered, not {len(slots)}")
-        return Block(seconds, outputs)
+        return Block(seconds, waited_s, outputs)
 
     @property
     def call_limit_s(self) -> float:

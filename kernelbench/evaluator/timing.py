@@ -5,9 +5,13 @@ the answer), is measured where nobody gains from forging it: on blocks of no cal
 baseline. So every block gives t by itself, (T - F) / n. The slope between a short and a long block,
 (T(2N) - T(N)) / N, would need no F, but a candidate can forge it by being slow in short blocks, and it
 triples the noise (docs/LOG.md has the numbers).
+
+Other processes on the machine slow down single blocks, by 5 to 20% on the development machine. The kernel
+knows: it counts what a thread waits for a CPU. Blocks in which a worker waited more, or less, than it
+usually does are left out. A worker whose own threads crowd each other usually waits, and gains nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,27 +19,40 @@ import numpy as np
 from kernelbench.records import Interval
 
 _RESAMPLES = 4000
+_UNUSUAL = 0.01  # of a block's time: what a worker may have waited more or less than usual
 
 
 @dataclass(frozen=True)
 class TimedBlock:
-    """Seconds that a block of `calls` took one worker."""
+    """Seconds that a block of `calls` took a worker, whose threads waited `waited_s` for a CPU."""
 
     calls: int
     seconds: float
+    waited_s: float = 0.0
 
     def call_s(self, empty_s: float) -> float:
         """Seconds a call; of a block no more than three quarters are taken off for what it costs once."""
         return max(self.seconds - empty_s, self.seconds / 4) / self.calls
 
 
-def interval(values: Sequence[float]) -> Interval:
-    """The median with the 95% percentile interval of its bootstrap."""
-    data = np.asarray(values, dtype=np.float64)
-    generator = np.random.default_rng(len(data))
-    medians = np.median(generator.choice(data, (_RESAMPLES, len(data))), axis=1)
+def interval(groups: Sequence[Sequence[float]]) -> Interval:
+    """The median of all values, with the 95% percentile interval of its bootstrap.
+
+    `groups`: the values of one process each, which share what differs from process to process. So groups
+    are drawn, then values within each. (A. C. Davison and D. V. Hinkley, "Bootstrap Methods and their
+    Application", 1997, section 3.8.)
+    """
+    counts = np.array([len(group) for group in groups])
+    generator = np.random.default_rng(int(counts.sum()))
+    table = np.full((len(groups), counts.max()), np.nan)
+    for row, group in zip(table, groups, strict=True):
+        row[: len(group)] = group
+    drawn = generator.integers(0, len(groups), (_RESAMPLES, len(groups), 1))
+    within = (generator.random((*drawn.shape[:2], counts.max())) * counts[drawn]).astype(np.int64)
+    values = np.where(np.arange(counts.max()) < counts[drawn], table[drawn, within], np.nan)
+    medians = np.nanmedian(values.reshape(_RESAMPLES, -1), axis=1)
     low, high = np.quantile(medians, [0.025, 0.975])
-    return Interval(median=float(np.median(data)), low=float(low), high=float(high))
+    return Interval(median=float(np.nanmedian(table)), low=float(low), high=float(high))
 
 
 @dataclass(frozen=True)
@@ -43,28 +60,49 @@ class Timings:
     """What was timed, by worker: "candidate" and the baselines, "eager" among them.
 
     `blocks[worker][i]` is phase i, in which every worker ran the same number of calls on the same inputs, one
-    worker after the other. `empty_s`: seconds of blocks of no calls.
+    worker after the other, the candidate in its process number `processes[i]`. `empty_s`: seconds of
+    blocks of no calls.
     """
 
-    blocks: Mapping[str, Sequence[TimedBlock]]
-    empty_s: Sequence[float]
+    blocks: Mapping[str, list[TimedBlock]]
+    empty_s: list[float]
+    processes: list[int]
 
     @property
     def fixed_s(self) -> float:
         return float(np.median(self.empty_s))
 
-    def seconds(self, worker: str) -> list[float]:
-        """Seconds per call in each phase."""
-        return [block.call_s(self.fixed_s) for block in self.blocks[worker]]
+    def undisturbed(self, *workers: str) -> list[int]:
+        """The phases in which none of `workers` waited unusually; the better half if they are fewer."""
+        unusual = np.zeros(len(self.processes))
+        for worker in workers:
+            shares = np.array([block.waited_s / block.seconds for block in self.blocks[worker]])
+            unusual = np.maximum(unusual, np.abs(shares - np.median(shares)))
+        best = np.argsort(unusual, kind="stable")
+        count = max(int((unusual <= _UNUSUAL).sum()), -(-len(best) // 2))
+        return sorted(best[:count].tolist())
+
+    def _by_process(self, workers: Sequence[str], value: Callable[..., float]) -> Interval:
+        """The interval of `value` of these workers' seconds a call, over phases undisturbed for them."""
+        groups: dict[int, list[float]] = {}
+        for phase in self.undisturbed(*workers):
+            seconds = (self.blocks[worker][phase].call_s(self.fixed_s) for worker in workers)
+            groups.setdefault(self.processes[phase], []).append(value(*seconds))
+        return interval(list(groups.values()))
 
     def time_us(self, worker: str) -> Interval:
-        return interval([1e6 * value for value in self.seconds(worker)])
+        return self._by_process([worker], lambda seconds: 1e6 * seconds)
 
     def speedup(self, baseline: str) -> Interval:
-        """The median over the phases of the ratio within a phase."""
-        ratios = zip(self.seconds(baseline), self.seconds("candidate"), strict=True)
-        return interval([base / candidate for base, candidate in ratios])
+        """Of the ratios within phases."""
+        return self._by_process([baseline, "candidate"], lambda base, candidate: base / candidate)
+
+    @property
+    def half_width(self) -> float:
+        """Of the widest interval of a speedup, as a share of it."""
+        found = [self.speedup(name) for name in self.blocks if name != "candidate"]
+        return max((speedup.high - speedup.low) / 2 / speedup.median for speedup in found)
 
     def fastest_baseline(self) -> str:
         names = [name for name in self.blocks if name != "candidate"]
-        return min(names, key=lambda name: float(np.median(self.seconds(name))))
+        return min(names, key=lambda name: self.time_us(name).median)

@@ -9,7 +9,9 @@ outputs lie, and the judge reads them there after stopping the process.
 import contextlib
 import os
 import pickle
+import random
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,9 @@ from kernelbench.evaluator.loading import LANES, import_source, load_weights, se
 from kernelbench.evaluator.ownership import own_kernel_share
 
 DONE, FAILED = b"D", b"F"
-_POISON_EVERY, _POISONED = 4096, 64  # bytes: what is poisoned of every page, a line of the cache
+_CHANCE = random.SystemRandom()
+_BALLAST = 8  # pieces
+_POISON_EVERY, _POISONED = 8192, 64  # bytes: what is poisoned of every two pages, a line of the cache
 
 
 class BadOutput(Exception):  # noqa: N818
@@ -34,8 +38,9 @@ class Runner:
     def __init__(self) -> None:
         self.model: Any = None
         self.slots: list[list[Any]] = []
-        self.heap_bytes = 0  # what a block's outputs take
+        self.room: list[int] = []  # bytes of each output that memory is kept for
         self.kept: list[list[torch.Tensor]] = []
+        self.ballast: list[torch.Tensor] = []
 
     def load(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Import, construct, give weights, map the inputs. Reports the stage that it is in when it fails."""
@@ -59,8 +64,8 @@ class Runner:
         except BaseException as error:  # noqa: BLE001 - SystemExit too: it is the candidate's doing
             return {"ok": False, "stage": stage, "error": _describe(error), "build": _is_build_error(error)}
         self.model = model
-        self.heap_bytes = message["heap_bytes"]
-        _poison(self.heap_bytes)
+        self.room = message["room_for"] * message["output_bytes"]
+        self.prepare()
         layout = SlotLayout(tuple(TensorLayout.from_json(t) for t in message["layout"]))
         arena = Arena(inputs_fd, layout.slot_bytes * message["slots"], private=True)
         arena.close()  # the mapping stays
@@ -79,12 +84,13 @@ class Runner:
         return {"ok": True}
 
     def prepare(self) -> dict[str, Any]:
-        """Before a block: let the last outputs go and poison memory that the next ones may get.
+        """Before a block: let the last outputs go, shift where the next ones come to lie, and poison that.
 
         The same before every block, so that poison does not tell which outputs will be looked at.
         """
-        self.kept = []
-        _poison(self.heap_bytes)
+        self.kept, self.ballast = [], []
+        self.ballast = _ballast()
+        _poison(self.room)
         return {"ok": True}
 
     def run(self, message: dict[str, Any]) -> bytes:
@@ -129,15 +135,29 @@ def serve(channel: Channel) -> None:
                 channel.send_json(runner.trace(message["slot"]))
 
 
-def _poison(count: int) -> None:
-    """Touch `count` bytes that outputs will get, and let them go.
+def _ballast() -> list[torch.Tensor]:
+    """Pieces of the heap taken at random, to be held during a block.
+
+    Where outputs lie, relative to inputs and to huge pages, makes a kernel up to 15% faster or slower, and
+    without this it is the same in all blocks of a process: an error that no interval shows (docs/LOG.md).
+    After C. Curtsinger and E. Berger, "Stabilizer: statistically sound performance evaluation" (2013).
+    """
+    sizes = [int(2 ** _CHANCE.uniform(12, 21)) for _ in range(2 * _BALLAST)]  # 4 KiB to 2 MiB
+    pieces = [torch.empty(size, dtype=torch.uint8) for size in sizes]
+    return _CHANCE.sample(pieces, _BALLAST)  # the others leave gaps
+
+
+def _poison(sizes: Sequence[int]) -> None:
+    """Take memory for outputs of these sizes in bytes, touch it, and let it go.
 
     Outputs that were not written show, and no timed call pays for the page faults of its outputs.
     """
     with contextlib.suppress(RuntimeError, MemoryError):
-        memory = torch.empty(count, dtype=torch.uint8)
-        memory[:_POISON_EVERY].fill_(0xFF)  # NaN in every floating dtype, -1 in every integer
-        memory[: count // _POISON_EVERY * _POISON_EVERY].view(-1, _POISON_EVERY)[:, :_POISONED].fill_(0xFF)
+        pieces = [torch.empty(size, dtype=torch.uint8) for size in sizes]
+        for piece in pieces:
+            piece[:_POISON_EVERY].fill_(0xFF)  # NaN in every floating dtype, -1 in every integer
+            pages = piece[: piece.numel() // _POISON_EVERY * _POISON_EVERY].view(-1, _POISON_EVERY)
+            pages[:, :_POISONED].fill_(0xFF)
 
 
 def _fill(leaves: list[Any], tensors: list[torch.Tensor]) -> list[Any]:

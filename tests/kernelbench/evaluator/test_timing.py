@@ -1,5 +1,6 @@
 """The judge's clock: what it makes of block times, and of real candidates that are faster, slower or forged."""
 
+import numpy as np
 import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
@@ -20,34 +21,69 @@ def test_a_block_shorter_than_an_empty_one_still_took_time() -> None:
     assert TimedBlock(4, 0.004).call_s(0.005) == pytest.approx(0.00025)
 
 
+def timings_of(blocks: dict[str, list[TimedBlock]], processes: list[int] | None = None) -> Timings:
+    return Timings(blocks, [0.0], processes or [0] * len(blocks["candidate"]))
+
+
 def test_being_slow_in_short_blocks_on_purpose_does_not_pay() -> None:
     """The slope of these two blocks would be a tenth of what a call takes."""
     eager = [TimedBlock(4, 0.040), TimedBlock(8, 0.080)] * 6
     forged = [TimedBlock(4, 0.076), TimedBlock(8, 0.080)] * 6
-    assert Timings({"eager": eager, "candidate": forged}, [0.0]).speedup("eager").median < 1.0
+    assert timings_of({"eager": eager, "candidate": forged}).speedup("eager").median < 1.0
 
 
 def test_speedup_is_the_median_of_the_ratios_within_phases() -> None:
     eager = [TimedBlock(1, t) for t in (0.010, 0.020, 0.030)]
     candidate = [TimedBlock(1, t) for t in (0.005, 0.010, 0.015)]
-    speedup = Timings({"candidate": candidate, "eager": eager}, [0.0]).speedup("eager")
+    speedup = timings_of({"candidate": candidate, "eager": eager}).speedup("eager")
     assert (speedup.low, speedup.median, speedup.high) == pytest.approx((2.0, 2.0, 2.0), rel=0.05)
 
 
-def test_the_interval_covers_the_median_about_as_often_as_it_says() -> None:
-    import numpy as np
-
+@pytest.mark.parametrize("between", [0.0, 0.01, 0.03])
+def test_the_interval_covers_the_median_about_as_often_as_it_says(between: float) -> None:
+    """With noise within processes of 0.01, and with what differs from one to the next."""
     generator = np.random.default_rng(7)
     covered = 0
-    for _ in range(300):
-        found = interval(generator.lognormal(0.0, 0.1, 12))
+    for _ in range(200):
+        groups = np.exp(generator.normal(0, between, (6, 1)) + generator.normal(0, 0.01, (6, 4)))
+        found = interval(groups.tolist())
         covered += found.low <= 1.0 <= found.high
-    assert covered / 300 >= 0.90
+    assert covered / 200 >= 0.88
+
+
+def test_processes_that_differ_widen_the_interval_of_one_that_does_not() -> None:
+    """The same 24 values, once as one process and once as six that differ."""
+    values = np.repeat([0.97, 0.98, 0.99, 1.01, 1.02, 1.03], 4)
+    one, six = interval([values.tolist()]), interval(values.reshape(6, 4).tolist())
+    assert one.median == six.median
+    assert six.high - six.low > 1.2 * (one.high - one.low)
+
+
+def test_processes_may_have_unequal_numbers_of_phases() -> None:
+    found = interval([[1.0, 1.0, 1.0], [1.0], [1.0, 1.0]])
+    assert (found.low, found.median, found.high) == (1.0, 1.0, 1.0)
+
+
+def test_blocks_that_waited_for_a_cpu_are_left_out() -> None:
+    calm = [TimedBlock(1, 0.010, waited_s=0.0003)] * 12
+    quiet = [TimedBlock(1, 0.010, waited_s=0.0003)] * 2
+    timings = timings_of({"candidate": calm, "eager": [TimedBlock(1, 0.012, waited_s=0.0023), *quiet] * 4})
+    assert timings.undisturbed("candidate", "eager") == [1, 2, 4, 5, 7, 8, 10, 11]
+    assert timings.speedup("eager").high == pytest.approx(1.0)
+
+
+def test_a_worker_that_always_waits_is_timed_all_the_same() -> None:
+    """As one with more threads than CPUs does."""
+    crowded = [TimedBlock(1, 0.010 + t, waited_s=0.006 + t) for t in (0, 0.001, 0.002, 0.003)] * 3
+    calm = [TimedBlock(1, 0.010)] * 12
+    timings = timings_of({"candidate": crowded, "eager": calm})
+    assert 6 <= len(timings.undisturbed("candidate", "eager")) <= 12
+    assert timings.speedup("eager").median == pytest.approx(1 / 1.15, rel=0.05)
 
 
 def test_the_fastest_baseline_is_the_one_with_the_least_time() -> None:
     times = {"candidate": 1.0, "eager": 3.0, "compile": 2.0}
-    timings = Timings({name: [TimedBlock(1, t)] * 3 for name, t in times.items()}, [0.0])
+    timings = timings_of({name: [TimedBlock(1, t)] * 3 for name, t in times.items()})
     assert timings.fastest_baseline() == "compile"
 
 
