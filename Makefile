@@ -21,7 +21,7 @@ run: .venv/ready
 	$(BIN)/kernelwright run $(TASKS) --rounds 3 --out $(OUT)
 
 test: .venv/ready-dev
-	$(BIN)/pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile
+	$(BIN)/pytest --numprocesses=auto --maxprocesses=4 --dist=worksteal
 
 check: .venv/ready-dev
 	$(BIN)/ruff check .

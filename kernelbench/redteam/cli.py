@@ -14,7 +14,7 @@ from kernelbench.records import Evaluation
 from kernelbench.redteam.catalogue import Exercise, catalogue
 
 # Verdicts are wanted, not digits.
-PROTOCOL = Protocol(rounds=7, block_s=0.02, timing_s=10, verified_blocks=3)
+PROTOCOL = Protocol(rounds=6, processes=2, precision=0.1, block_s=0.02, timing_s=10, verified_blocks=3)
 LIMITS = Limits(load_s=30, call_s=5, memory_bytes=4 << 30)
 
 

@@ -11,7 +11,9 @@ from kernelbench.records import Evaluation
 
 @pytest.fixture(scope="session")
 def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
-    protocol = Protocol(rounds=5, min_rounds=3, block_s=0.005, timing_s=10, verified_blocks=3)
+    protocol = Protocol(
+        rounds=4, processes=2, precision=0.1, min_rounds=3, block_s=0.005, timing_s=10, verified_blocks=3
+    )
     limits = Limits(build_s=180, load_s=20, call_s=3, memory_bytes=2 << 30, processes=64)
     with Evaluator(cache=tmp_path_factory.mktemp("cache"), protocol=protocol, limits=limits) as made:
         yield made

@@ -204,7 +204,7 @@ EVERY = ("pid_namespace", "network_namespace", "ipc_namespace", "mount_namespace
     "off", [("pid_namespace",), ("mount_namespace",), ("landlock",), EVERY], ids=",".join
 )
 def test_the_evaluator_works_without_a_layer_and_says_so(off: tuple[str, ...], evaluator: Evaluator) -> None:
-    protocol = Protocol(rounds=3, min_rounds=3, block_s=0.005, families=("task",))
+    protocol = Protocol(rounds=3, processes=1, min_rounds=3, block_s=0.005, families=("task",))
     with Evaluator(cache=evaluator.pool.cache, protocol=protocol, without=off) as less:
         task = task_of(REFERENCE)
         honest = less.evaluate(task, candidate_of(variant("Model", "Model")), ("eager",))
