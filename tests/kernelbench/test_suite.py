@@ -179,7 +179,6 @@ def test_float64_agrees_with_float32(path: Path, run: Run) -> None:
             assert (single == double).double().mean() >= 0.999
 
 
-@pytest.mark.slow
 def test_model_can_be_exported(run: Run) -> None:
     exported = torch.export.export(run.model, tuple(run.inputs), strict=False).module()
     for eager, graph in zip(run.outputs, call(exported, run.inputs), strict=True):

@@ -62,6 +62,15 @@ def test_a_view_in_more_pieces_than_wanted_is_an_error_and_not_a_list() -> None:
         TensorLayout("float32", (1 << 15, 1 << 15), (1 << 17, 2)).runs(most=1 << 16)
 
 
+def test_no_two_slots_begin_at_the_same_place_within_a_page() -> None:
+    layout = SlotLayout((TensorLayout("float32", (1024, 1024), (1024, 1)),))
+    begins = [layout.offsets(slot)[0] for slot in range(64)]
+    assert len({begin % 4096 for begin in begins}) == 64
+    assert all(begin % 64 == 0 for begin in begins)
+    room = zip(begins, [*begins[1:], 64 * layout.slot_bytes], strict=True)
+    assert all(end - begin >= 4 << 20 for begin, end in room)
+
+
 def test_slots_lie_apart_and_keep_strides() -> None:
     tensors = [torch.randn(5, 7).T, torch.arange(3), torch.zeros(0, 4), torch.tensor(2.0)]
     layout = SlotLayout(tuple(TensorLayout.of(t) for t in tensors))

@@ -1,10 +1,14 @@
 """The judge's clock: what it makes of block times, and of real candidates that are faster, slower or forged."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelbench.evaluator import ALL_BASELINES, Evaluator
+from kernelbench.evaluator.process import Worker
+from kernelbench.evaluator.session import Block
 from kernelbench.evaluator.timing import TimedBlock, Timings, interval
 from kernelbench.records import Verdict
 
@@ -87,6 +91,38 @@ def test_the_fastest_baseline_is_the_one_with_the_least_time() -> None:
     assert timings.fastest_baseline() == "compile"
 
 
+def test_rounds_are_spread_over_processes_of_candidate_and_eager(
+    evaluator: Evaluator, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate(variant("Model", "Model"))
+    session = evaluator._session
+    assert session is not None
+    pids: set[int] = set()
+    run = session.run
+
+    def noted(worker: Worker, *arguments: Any) -> Block:
+        pids.add(worker.init_pid)
+        return run(worker, *arguments)
+
+    monkeypatch.setattr(session, "run", noted)
+    evaluation = evaluate(variant("Model", "Model"))
+    assert evaluation.verdict is Verdict.correct and evaluation.timing is not None
+    assert evaluation.timing.processes >= evaluator.protocol.processes >= 2
+    assert len(pids) == 2 * evaluation.timing.processes
+
+
+def test_outputs_of_each_block_lie_elsewhere(evaluator: Evaluator, evaluate: Evaluate) -> None:
+    evaluate(variant("Model", "Model"))
+    session = evaluator._session
+    assert session is not None
+    worker, places = session.baseline("eager"), []
+    assert worker is not None
+    for _ in range(6):
+        session.prepare(worker)
+        places.append(session.run(worker, [0], session.oracle.call_seeds(1)).outputs[0][0].address % 4096)
+    assert len(set(places)) >= 3
+
+
 def test_work_done_twice_shows_as_half_the_speed(evaluate: Evaluate) -> None:
     twice = variant(RETURN, "self.norm(x).sum(); y = torch.nn.functional.gelu(self.norm(x))\n"
                             "        return torch.nn.functional.gelu(self.norm(x))")  # fmt: skip
@@ -105,6 +141,7 @@ def test_a_patched_clock_in_the_candidate_changes_nothing(evaluate: Evaluate) ->
     assert evaluation.speedup.eager.median < 0.8
 
 
+@pytest.mark.slow
 def test_the_compiled_baselines_work_behind_the_fence(evaluator: Evaluator) -> None:
     honest = candidate_of(variant("Model", "Model"))
     evaluation = evaluator.evaluate(task_of(REFERENCE), honest, ALL_BASELINES)
