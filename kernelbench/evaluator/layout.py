@@ -161,9 +161,8 @@ class Arena:
 class SlotLayout:
     """The tensors of one call, each with a page to spare.
 
-    No two slots have a tensor at the same place within a page: a core takes a load for one of a recent
-    store whose address ends in the same 12 bits, and a kernel that always ran into that, or never,
-    would be timed 15% wrong (docs/LOG.md).
+    No two slots of 64 have a tensor at the same place within a page: a core takes a load for one of a
+    recent store whose address ends in the same 12 bits, and no kernel should always run into that, or never.
     """
 
     tensors: tuple[TensorLayout, ...]

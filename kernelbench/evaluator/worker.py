@@ -138,8 +138,8 @@ def serve(channel: Channel) -> None:
 def _ballast() -> list[torch.Tensor]:
     """Pieces of the heap taken at random, to be held during a block.
 
-    Where outputs lie, relative to inputs and to huge pages, makes a kernel up to 15% faster or slower, and
-    without this it is the same in all blocks of a process: an error that no interval shows (docs/LOG.md).
+    How the heap is laid out makes a kernel up to 15% faster or slower, and without this it is the same in
+    all blocks of a process: an error that no interval shows (docs/LOG.md).
     After C. Curtsinger and E. Berger, "Stabilizer: statistically sound performance evaluation" (2013).
     """
     sizes = [int(2 ** _CHANCE.uniform(12, 21)) for _ in range(2 * _BALLAST)]  # 4 KiB to 2 MiB
