@@ -161,7 +161,7 @@ class Stages(Record):
     build_s: float = 0.0
     verify_s: float = 0.0
     time_s: float = 0.0
-    kernel_s: float = 0.0  # the part of time_s in which a timed block ran
+    kernel_s: float = 0.0  # the part of time_s in which workers ran blocks of calls, those to warm up too
     total_s: float = 0.0
 
 

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import field_validator
+
 from kernelbench.records import Record
 
 
@@ -34,6 +36,14 @@ class Protocol(Record):
     )
     timing_s: float = 20.0  # fewer rounds, but never fewer than min_rounds, when a task is slow
     min_rounds: int = 5
+
+    @field_validator("families")
+    @classmethod
+    def _with_the_task_s_own(cls, families: tuple[str, ...]) -> tuple[str, ...]:
+        """Outputs of timed calls are held to what calls on the task's own inputs may be off by."""
+        if "task" not in families:
+            raise ValueError("the families of inputs must hold 'task'")
+        return families
 
 
 class Limits(Record):

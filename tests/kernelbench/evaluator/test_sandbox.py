@@ -212,3 +212,32 @@ def test_the_evaluator_works_without_a_layer_and_says_so(off: tuple[str, ...], e
         assert {layer.name for layer in honest.environment.sandbox if not layer.on} >= set(off)
         wrong = less.evaluate(task, candidate_of(variant(RETURN, "return x")), ("eager",))
         assert wrong.verdict is Verdict.wrong_output
+
+
+def test_what_threads_wait_for_a_cpu_is_counted() -> None:
+    """Three that spin on one CPU wait two thirds of the time each."""
+    if not Path("/proc/self/schedstat").exists():
+        pytest.skip("this kernel does not count what threads wait")
+    cpu = min(os.sched_getaffinity(0))
+    spin = f"import os, time; os.sched_setaffinity(0, [{cpu}]); print(flush=True)\nwhile True: pass"
+    spinning = [
+        subprocess.Popen([sys.executable, "-c", spin], stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    try:
+        for process in spinning:
+            assert process.stdout is not None
+            process.stdout.readline()
+        pids = [process.pid for process in spinning]
+        before, started = sandbox.waited_s(pids), time.monotonic()
+        time.sleep(1.0)
+        assert sandbox.waited_s(pids) - before > 1.0 * (time.monotonic() - started)
+    finally:
+        for process in spinning:
+            process.kill()
+            process.communicate()
+    assert sandbox.waited_s(pids) == 0.0  # they are gone
+
+
+def test_a_protocol_without_the_task_s_own_inputs_is_refused() -> None:
+    with pytest.raises(ValueError, match="'task'"):
+        Protocol(families=("needle",))
