@@ -8,6 +8,10 @@ PYTHON ?= python3
 # PIP_EXTRA_INDEX_URL, and name it here.
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
+# Compiling what was installed takes a minute: with --no-compile and on all CPUs, half of that. Some packages
+# hold files that are no Python of this version.
+INSTALL := $(BIN)/pip install --quiet --no-compile
+COMPILE := $(BIN)/python -m compileall -qq -j 0 .venv/lib || true
 OUT ?= runs/$(shell date +%Y-%m-%d-%H%M%S)
 
 TASKS := builtin:level1/gelu_tanh builtin:level1/softmax builtin:level1/rms_norm builtin:level1/cross_entropy \
@@ -37,12 +41,14 @@ bench: .venv/ready-dev
 		{ echo "error: $(PYTHON) is not Python 3.11 to 3.14 — name one that is: make PYTHON=python3.12" >&2; exit 2; }
 	@command -v $${CXX:-g++} >/dev/null || { echo "error: no C++ compiler — install g++ (Debian, Ubuntu: apt-get install g++) or set CXX" >&2; exit 2; }
 	@$(PYTHON) -m venv .venv || { echo "error: no venv module — Debian, Ubuntu: apt-get install python3-venv" >&2; exit 2; }
-	$(BIN)/pip install --quiet $(TORCH)
-	$(BIN)/pip install --quiet --editable .
+	$(BIN)/pip install --quiet --upgrade pip
+	$(INSTALL) $(TORCH) --editable .
+	@$(COMPILE)
 	@touch $@
 
 .venv/ready-dev: .venv/ready
-	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(INSTALL) --editable '.[dev]'
+	@$(COMPILE)
 	@touch $@
 
 clean:

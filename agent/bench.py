@@ -18,7 +18,7 @@ import typer
 
 from agent.tracing import trace
 from kernelbench import sources
-from kernelbench.evaluator import Evaluator
+from kernelbench.evaluator import Effort, Evaluator
 from kernelbench.evaluator.process import WorkerPool
 from kernelbench.jit import latency
 from kernelbench.machine import cache_folder, physical_threads
@@ -285,6 +285,7 @@ def rejections(
     from agent.builtin.coder import BuiltinCoder  # imports torch
 
     away, errors = [], []
+    once = Effort(rounds=1, processes=1, half_width=1.0)
     with Evaluator(cache=cache_folder()) as evaluator:
         coder = BuiltinCoder(lambda task: trace(evaluator.pool, task))
         pairs = [
@@ -295,7 +296,7 @@ def rejections(
         honest = catalogue(["honest"]) if not names else []
         pairs += [(e.task, e.candidate) for e in sorted(honest, key=lambda e: e.task.id)]
         for number, (task, candidate) in enumerate(pairs, 1):
-            evaluation = evaluator.evaluate(task, candidate, ("eager",), rounds=1)
+            evaluation = evaluator.evaluate(task, candidate, ("eager",), once)
             error = evaluation.correctness.error if evaluation.correctness else None
             said = (
                 f"{evaluation.verdict} {evaluation.reason if error is None else f'{error:.2f} of the budget'}"

@@ -28,11 +28,12 @@ from kernelbench.cli import (
     KernelbenchDir,
     Overrides,
     OwnKernels,
+    Quick,
     TargetName,
     check_protocol,
 )
 from kernelbench.errors import UsageError
-from kernelbench.evaluator import Evaluator, Protocol
+from kernelbench.evaluator import Evaluator
 from kernelbench.machine import cache_folder
 from kernelbench.records import Environment, Precision
 from results.database import RunDatabase
@@ -62,6 +63,7 @@ def run(
     ] = Precision.fp32,
     baselines: Baselines = None,
     own_kernels: OwnKernels = 0.0,
+    quick: Quick = False,
     max_minutes: Annotated[
         float | None, typer.Option(help="Begin no further round after so many minutes.")
     ] = None,
@@ -81,10 +83,10 @@ def run(
     if resume is not None:
         with RunFolder.resume(resume) as folder, RunDatabase.open(folder.database) as database:
             settings = Settings.model_validate(database.settings).checked()
-            protocol = Protocol(own_kernels=settings.own_kernels)
+            _, protocol = check_protocol(settings.baselines, settings.own_kernels, settings.quick)
             with Evaluator(cache=cache_folder(), protocol=protocol) as evaluator:
                 return _carry_out(folder, database, evaluator, settings, max_minutes, as_json)
-    against, protocol = check_protocol(baselines, own_kernels)
+    against, protocol = check_protocol(baselines, own_kernels, quick)
     settings = Settings(
         coder=coder,
         judge=judge,
@@ -93,6 +95,7 @@ def run(
         target=target,
         baselines=against,
         own_kernels=own_kernels,
+        quick=quick,
     ).checked()
     chosen = sources.resolve(
         tasks or [],

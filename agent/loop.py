@@ -7,12 +7,10 @@ from typing import Protocol
 
 from agent.protocols import Attempt, Coder
 from agent.search import Refine, Request, Stop, best_of
-from kernelbench.evaluator import Evaluator
+from kernelbench.evaluator import QUICK, Evaluator
 from kernelbench.records import Advice, Evaluation, Task, Verdict
 from profiling.records import Profile
 from profiling.roofline import roofline
-
-ROUNDS_WHILE_SEARCHING = 6  # of timing, against eager; the winner is measured with the protocol's full number
 
 
 class Recorder(Protocol):
@@ -51,7 +49,7 @@ class Loop:
 
     def _round(self, task: Task, tried: Sequence[Attempt], request: Request) -> Attempt:
         candidate = self.coder.propose(task, tried, request.advice)
-        evaluation = self.evaluator.evaluate(task, candidate, ("eager",), ROUNDS_WHILE_SEARCHING)
+        evaluation = self.evaluator.evaluate(task, candidate, ("eager",), QUICK)
         attempt = Attempt(candidate, evaluation, self._profile(task, evaluation))
         self.recorder.attempt(task, len(tried), attempt, request.advice, confirms=False)
         return attempt

@@ -32,6 +32,7 @@ class Settings(Record):
     target: str = "cpu"
     baselines: tuple[str, ...] = BASELINES
     own_kernels: float = 0.0
+    quick: bool = False
 
     def checked(self) -> "Settings":
         """These settings. Raises UsageError or MissingPrerequisite when they cannot be followed."""

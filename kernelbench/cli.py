@@ -1,6 +1,7 @@
 """The commands of the ground floor: doctor, tasks, evaluate."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,7 +13,7 @@ from kernelbench import doctor as examination
 from kernelbench import sources
 from kernelbench.candidates import candidate_from_file
 from kernelbench.errors import KernelwrightError, MissingPrerequisite, UsageError
-from kernelbench.evaluator import ALL_BASELINES, BASELINES, Evaluator, Protocol
+from kernelbench.evaluator import ALL_BASELINES, BASELINES, FULL, QUICK, Evaluator, Protocol
 from kernelbench.machine import cache_folder
 from kernelbench.records import Evaluation, Interval, Precision, Verdict
 
@@ -40,6 +41,9 @@ OwnKernels = Annotated[
         metavar="SHARE",
         help="Do not time candidates that spend less of a call, 0 to 1, in kernels of their own.",
     ),
+]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Time half as many rounds: sooner done, with wider intervals.")
 ]
 TargetName = Annotated[str, typer.Option(help="The device: cpu.")]
 
@@ -116,12 +120,13 @@ def evaluate(
     baselines: Baselines = None,
     own_kernels: OwnKernels = 0.0,
     hot: Annotated[bool, typer.Option("--hot", help="Leave the caches as the last call left them.")] = False,
+    quick: Quick = False,
     kernelbench_dir: KernelbenchDir = None,
     as_json: Json = False,
 ) -> int:
     """Verify and time one candidate against a task's reference."""
     check_target(target)
-    wanted, protocol = check_protocol(baselines, own_kernels, "hot" if hot else "cold")
+    wanted, protocol = check_protocol(baselines, own_kernels, quick, "hot" if hot else "cold")
     chosen = sources.resolve(
         [task],
         kernelbench_dir=kernelbench_dir,
@@ -141,15 +146,19 @@ def evaluate(
 
 
 def check_protocol(
-    baselines: list[str] | None, own_kernels: float, caches: Literal["cold", "hot"] = "cold"
+    baselines: Sequence[str] | None,
+    own_kernels: float,
+    quick: bool,
+    caches: Literal["cold", "hot"] = "cold",
 ) -> tuple[tuple[str, ...], Protocol]:
-    """What the options ask for. Raises UsageError."""
+    """The baselines and the protocol that the options ask for. Raises UsageError."""
     for name in baselines or []:
         if name not in ALL_BASELINES:
             raise UsageError(f"there is no baseline '{name}'", f"choose {', '.join(ALL_BASELINES)}")
     if not 0 <= own_kernels <= 1:
         raise UsageError(f"--require-own-kernels {own_kernels:g} is no share", "give a number from 0 to 1")
-    return tuple(baselines or BASELINES), Protocol(caches=caches, own_kernels=own_kernels)
+    effort = QUICK if quick else FULL
+    return tuple(baselines or BASELINES), Protocol(caches=caches, own_kernels=own_kernels, effort=effort)
 
 
 def check_target(name: str) -> None:

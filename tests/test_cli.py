@@ -33,12 +33,12 @@ SURFACE = {
     "tasks": {"--suite", "--audit", "--set", "--kernelbench-dir", "--json"},
     "evaluate": {
         "task", "candidate", "--target", "--set", "--precision", "--baseline", "--require-own-kernels",
-        "--hot", "--kernelbench-dir", "--json"
+        "--hot", "--quick", "--kernelbench-dir", "--json"
     },
     "redteam": {"names", "--json"},
     "run": {
         "tasks", "--suite", "--coder", "--judge", "--rounds", "--search", "--target", "--set", "--precision",
-        "--baseline", "--require-own-kernels", "--max-minutes", "--out", "--resume", "--kernelbench-dir", "--json",
+        "--baseline", "--require-own-kernels", "--quick", "--max-minutes", "--out", "--resume", "--kernelbench-dir", "--json",
     },
     "report": {"run", "--format", "--output"},
 }  # fmt: skip
@@ -80,7 +80,7 @@ def task(tmp_path: Path) -> Path:
 def test_evaluate_prints_one_json_object_and_nothing_else(task: Path, tmp_path: Path, home: Path) -> None:
     candidate = tmp_path / "candidate.py"
     candidate.write_text(REFERENCE.replace("class Model(", "class ModelNew("))
-    done = kernelwright_command(home, "evaluate", task, candidate, "--baseline", "eager", "--json")
+    done = kernelwright_command(home, "evaluate", task, candidate, "--baseline", "eager", "--quick", "--json")
     assert done.returncode == 0, done.stderr
     evaluation = json.loads(done.stdout)
     assert evaluation["schema"] == 1

@@ -9,7 +9,7 @@ from typing import Self
 from kernelbench.evaluator.measurement import measure
 from kernelbench.evaluator.plausibility import implausible
 from kernelbench.evaluator.process import Worker, WorkerDied, WorkerPool, WorkerTimeout
-from kernelbench.evaluator.protocol import Limits, Protocol
+from kernelbench.evaluator.protocol import Effort, Limits, Protocol
 from kernelbench.evaluator.refusal import BaselineFailed, Refused
 from kernelbench.evaluator.session import TaskSession
 from kernelbench.evaluator.target import detect_target
@@ -85,15 +85,15 @@ class Evaluator:
         task: Task,
         candidate: Candidate,
         baselines: Sequence[str] = BASELINES,
-        rounds: int | None = None,
+        effort: Effort | None = None,
     ) -> Evaluation:
         """The verdict on `candidate`. Raises TaskError when the task itself is at fault.
 
-        `baselines`: of ALL_BASELINES; "eager" always is among them. `rounds` of timing, the
-        protocol's own number by default.
+        `baselines`: of ALL_BASELINES; "eager" always is among them. `effort`: of timing, the
+        protocol's own by default.
         """
         wanted = ("eager", *(name for name in baselines if name != "eager"))
-        trial = _Trial(self, task, candidate, wanted, rounds or self.protocol.rounds)
+        trial = _Trial(self, task, candidate, wanted, effort or self.protocol.effort)
         return trial.evaluation()
 
     def work(self, task: Task) -> Work:
@@ -126,10 +126,10 @@ class _Trial:
     """One evaluation in the making; what was found stays when a later stage refuses."""
 
     def __init__(
-        self, evaluator: Evaluator, task: Task, candidate: Candidate, baselines: Sequence[str], rounds: int
+        self, evaluator: Evaluator, task: Task, candidate: Candidate, baselines: Sequence[str], effort: Effort
     ) -> None:
         self.evaluator, self.task, self.candidate = evaluator, task, candidate
-        self.baselines, self.wanted_rounds = baselines, rounds
+        self.baselines, self.effort = baselines, effort
         self.correctness: Correctness | None = None
         self.timings: Timings | None = None
         self.share: float | None = None
@@ -271,7 +271,7 @@ class _Trial:
                     worker,
                     lambda: self._load(session)[0],
                     baselines,
-                    self.wanted_rounds,
+                    self.effort,
                     most_processes,
                 )
             except BaselineFailed as failure:  # torch.compile's code does crash on some tasks

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kernelbench.evaluator.process import Worker
+from kernelbench.evaluator.protocol import Effort
 from kernelbench.evaluator.refusal import BaselineFailed, CallFailed, Refused
 from kernelbench.evaluator.session import Block, TaskSession
 from kernelbench.evaluator.timing import TimedBlock, Timings
@@ -22,23 +23,24 @@ def measure(
     candidate: Worker,
     reloaded: Callable[[], Worker],
     baselines: Mapping[str, Worker],
-    rounds: int,
+    effort: Effort,
     most_processes: int,
 ) -> Timings:
     """Time the candidate side by side with the baselines ("eager" among them), round by round.
 
-    At least `rounds` of them are spread over processes of the candidate and of eager: first `candidate`,
-    which has been verified, then what `reloaded` gives. Half as many again follow while an interval is wider
-    than the protocol wants it. Within a round every worker gets the same never-seen inputs: N calls each in
-    one order, then 2N calls each in the reverse order. The inputs of a phase come to be when all workers
-    stand still. After each phase a part of one output is held against eager's; in some rounds, chosen in
-    secret, one call is held against float64 too. Raises Refused when the candidate fails or its outputs are
-    not what they must be, BaselineFailed when a baseline fails.
+    The rounds are spread over processes of the candidate and of eager: first `candidate`, which has been
+    verified, then what `reloaded` gives. Half as many again follow while an interval is wider than wanted.
+    Within a round every worker gets the same never-seen inputs: N calls each in one order, then 2N calls
+    each in the reverse order. The inputs of a phase come to be when all workers stand still. After each phase
+    a part of one output is held against eager's; in some rounds, chosen in secret, one call is held against
+    float64 too. Raises Refused when the candidate fails or its outputs are not what they must be,
+    BaselineFailed when a baseline fails.
     """
     protocol, calls = session.protocol, session.calls
     started, done = time.monotonic(), 0
     timings = Timings({name: [] for name in ("candidate", *baselines)}, [], [])
-    processes = max(1, min(protocol.processes, most_processes, rounds))
+    rounds = effort.rounds
+    processes = max(1, min(effort.processes, most_processes, rounds))
     most_processes = min(processes + processes // 2, most_processes)
     share = -(-rounds // processes)
     surely = _CHANCE.randrange(min(protocol.min_rounds, rounds))  # verified even when time runs short
@@ -60,7 +62,7 @@ def measure(
                 if time.monotonic() - started > protocol.timing_s and done >= protocol.min_rounds:
                     return timings
         number += 1
-        if number >= processes and timings.half_width <= protocol.precision:
+        if number >= processes and timings.half_width <= effort.half_width:
             break
     return timings
 

@@ -7,6 +7,18 @@ from pydantic import field_validator
 from kernelbench.records import Record
 
 
+class Effort(Record):
+    """How much is timed."""
+
+    rounds: int  # at least, of two phases each, unless time runs short; at most half as many again
+    processes: int  # of candidate and eager, one after the other, that these rounds are spread over
+    half_width: float  # of a speedup's interval, as a share of it: wider ones get these further rounds
+
+
+FULL = Effort(rounds=12, processes=4, half_width=0.02)
+QUICK = Effort(rounds=6, processes=2, half_width=0.05)
+
+
 class Protocol(Record):
     """Timing: blocks of N and 2N calls, candidate and baselines alternating.
 
@@ -14,9 +26,7 @@ class Protocol(Record):
     see `kernelbench.evaluator.timing`.
     """
 
-    rounds: int = 12  # at least, of two phases each, unless time runs short; at most half as many again
-    precision: float = 0.02  # half the width of a speedup's interval that is narrow enough, as a share of it
-    processes: int = 4  # of candidate and eager, one after the other, that these rounds are spread over
+    effort: Effort = FULL
     reload_s: float = 4.0  # fewer processes where loading all but the first would take longer
     block_s: float = 0.05  # what a block of N calls should take at least
     max_calls: int = 64  # N at most

@@ -8,13 +8,14 @@ from rich.console import Console
 from rich.table import Table
 
 from kernelbench.cli import Json
-from kernelbench.evaluator import Evaluator, Limits, Protocol
+from kernelbench.evaluator import Effort, Evaluator, Limits, Protocol
 from kernelbench.machine import cache_folder
 from kernelbench.records import Evaluation
 from kernelbench.redteam.catalogue import Exercise, catalogue
 
 # Verdicts are wanted, not digits.
-PROTOCOL = Protocol(rounds=6, processes=2, precision=0.1, block_s=0.02, timing_s=10, verified_blocks=3)
+EFFORT = Effort(rounds=6, processes=2, half_width=0.1)
+PROTOCOL = Protocol(effort=EFFORT, block_s=0.02, timing_s=10, verified_blocks=3)
 LIMITS = Limits(load_s=30, call_s=5, memory_bytes=4 << 30)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from agent.loop import Loop, deadline
 from agent.protocols import Attempt
 from agent.search import Refine
+from kernelbench.evaluator import Effort
 from kernelbench.records import (
     Advice,
     Candidate,
@@ -55,7 +56,7 @@ class ScriptedEvaluator:
     target: Target = TARGET
 
     def evaluate(self, task: Task, candidate: Candidate, baselines: tuple[str, ...] | None = None,
-                 rounds: int | None = None) -> Evaluation:  # fmt: skip
+                 effort: Effort | None = None) -> Evaluation:  # fmt: skip
         self.asked.append((candidate.source, baselines))
         return evaluation_of(candidate, *self.script.pop(0))
 

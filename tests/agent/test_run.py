@@ -28,6 +28,8 @@ def get_init_inputs():
     return []
 """
 
+QUICK = ("--quick", "--baseline", "eager")
+
 
 @pytest.fixture
 def task(tmp_path: Path) -> Path:
@@ -69,7 +71,7 @@ def test_a_run_writes_its_results_and_goes_on_after_a_task_that_fails(
     broken = tmp_path / "broken.py"
     broken.write_text(TASK.replace("torch.randn(rows, 1024)", "torch.randn(rows, 'x')"))
     out = tmp_path / "out"
-    done = run(home, "run", broken, task, "--rounds", 2, "--set", "rows=256", "--out", out, "--json")
+    done = run(home, "run", broken, task, "--rounds", 2, "--set", "rows=256", *QUICK, "--out", out, "--json")
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert json.loads((out / "summary.json").read_text()) == summary
@@ -97,7 +99,7 @@ def test_a_run_writes_its_results_and_goes_on_after_a_task_that_fails(
 @pytest.mark.slow
 def test_a_run_killed_at_any_moment_resumes_and_loses_nothing(task: Path, tmp_path: Path, home: Path) -> None:
     out = tmp_path / "out"
-    words, environment = command(home, "run", task, "--rounds", 2, "--baseline", "eager", "--out", out)
+    words, environment = command(home, "run", task, "--rounds", 2, *QUICK, "--out", out)
     kept: list[tuple[int, str]] = []
     for enough in (1, 2):
         process = subprocess.Popen(

@@ -5,14 +5,18 @@ from collections.abc import Iterator
 import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of
 
-from kernelbench.evaluator import Evaluator, Limits, Protocol
+from kernelbench.evaluator import Effort, Evaluator, Limits, Protocol
 from kernelbench.records import Evaluation
 
 
 @pytest.fixture(scope="session")
 def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
     protocol = Protocol(
-        rounds=4, processes=2, precision=0.1, min_rounds=3, block_s=0.005, timing_s=10, verified_blocks=3
+        effort=Effort(rounds=4, processes=2, half_width=0.1),
+        min_rounds=3,
+        block_s=0.005,
+        timing_s=10,
+        verified_blocks=3,
     )
     limits = Limits(build_s=180, load_s=20, call_s=3, memory_bytes=2 << 30, processes=64)
     with Evaluator(cache=tmp_path_factory.mktemp("cache"), protocol=protocol, limits=limits) as made:

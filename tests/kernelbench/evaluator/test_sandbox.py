@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
-from kernelbench.evaluator import Evaluator, Protocol, sandbox
+from kernelbench.evaluator import Effort, Evaluator, Protocol, sandbox
 from kernelbench.records import Verdict
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
@@ -204,7 +204,9 @@ EVERY = ("pid_namespace", "network_namespace", "ipc_namespace", "mount_namespace
     "off", [("pid_namespace",), ("mount_namespace",), ("landlock",), EVERY], ids=",".join
 )
 def test_the_evaluator_works_without_a_layer_and_says_so(off: tuple[str, ...], evaluator: Evaluator) -> None:
-    protocol = Protocol(rounds=3, processes=1, min_rounds=3, block_s=0.005, families=("task",))
+    protocol = Protocol(
+        effort=Effort(rounds=3, processes=1, half_width=1.0), min_rounds=3, block_s=0.005, families=("task",)
+    )
     with Evaluator(cache=evaluator.pool.cache, protocol=protocol, without=off) as less:
         task = task_of(REFERENCE)
         honest = less.evaluate(task, candidate_of(variant("Model", "Model")), ("eager",))

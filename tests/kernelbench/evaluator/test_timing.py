@@ -107,7 +107,7 @@ def test_rounds_are_spread_over_processes_of_candidate_and_eager(
     monkeypatch.setattr(session, "run", noted)
     evaluation = evaluate(variant("Model", "Model"))
     assert evaluation.verdict is Verdict.correct and evaluation.timing is not None
-    assert evaluation.timing.processes >= evaluator.protocol.processes >= 2
+    assert evaluation.timing.processes >= evaluator.protocol.effort.processes >= 2
     assert len(pids) == 2 * evaluation.timing.processes
 
 

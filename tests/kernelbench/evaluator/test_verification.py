@@ -177,18 +177,51 @@ def test_triton_is_interpreted_and_never_timed_on_the_cpu(evaluate: Evaluate) ->
     assert evaluate(TRITON.replace("2.0", "2.001"), DOUBLE).verdict is Verdict.wrong_output
 
 
-INLINE = """
+INLINE = '''
 import torch
 from torch import nn
 from torch.utils.cpp_extension import load_inline
 
-module = load_inline(name="doubling", cpp_sources="torch::Tensor twice(torch::Tensor x) { return x * 2.0; }",
-                     functions=["twice"])
+# As in torch's documentation.
+source = """
+at::Tensor sin_add(at::Tensor x, at::Tensor y) {
+  return x.sin() + y.sin();
+}
+"""
+module = load_inline(name='inline_extension',
+                     cpp_sources=[source],
+                     functions=['sin_add'])
+x, y = torch.randn(2, 100)
+torch.testing.assert_close(module.sin_add(x, y), x.sin() + y.sin())
+
+other = """
+#include <torch/extension.h>
+torch::Tensor twice(torch::Tensor x) {
+  TORCH_CHECK(x.dim() == 2, "two dimensions, please");
+  auto y = torch::empty_like(x);
+  auto from = x.accessor<float, 2>();
+  auto to = y.accessor<float, 2>();
+  at::parallel_for(0, x.size(0), 1, [&](int64_t a, int64_t b) {
+    for (int64_t i = a; i < b; ++i)
+      for (int64_t j = 0; j < x.size(1); ++j) to[i][j] = 2 * from[i][j];
+  });
+  return y;
+}
+"""
+second = load_inline("inline_extension", other, functions={"twice": 'doubles "x"'})
+assert second.twice.__doc__.rstrip().endswith('doubles "x"')
+assert hasattr(module, "sin_add")  # two modules of one name, side by side
+try:
+    second.twice(torch.ones(2))
+except RuntimeError as error:
+    assert "two dimensions, please" in str(error)
+else:
+    raise AssertionError("TORCH_CHECK did not raise")
 
 class ModelNew(nn.Module):
     def forward(self, x):
-        return module.twice(x)
-"""
+        return second.twice(x)
+'''
 
 
 @pytest.mark.slow
