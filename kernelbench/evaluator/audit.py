@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelbench.evaluator.operators import OperatorMode
 
 _SAME = 1e-6  # relative to the output's spread: differences below are none
 _MOST_OPERATIONS = 64
@@ -101,7 +102,7 @@ def _ignored_weights(
     return ignored
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(OperatorMode):
     """Notes operations that return one of their inputs; changes the result of operation `target`."""
 
     def __init__(self, target: int | None = None) -> None:

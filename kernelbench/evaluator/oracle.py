@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
-from torch.utils.flop_counter import FlopCounterMode
 
 from kernelbench.evaluator import families
 from kernelbench.evaluator.audit import audit
@@ -27,6 +26,7 @@ from kernelbench.evaluator.channel import Channel
 from kernelbench.evaluator.draws import Draws, FastDraws
 from kernelbench.evaluator.layout import Arena, SlotLayout, TensorLayout
 from kernelbench.evaluator.loading import LANES, import_source, seed_cpu, to_lane
+from kernelbench.evaluator.operators import FlopCounter
 
 _TRIAL_CALLS = 5  # to learn how long one takes
 _FAN_IN_PROBES = 3
@@ -77,10 +77,10 @@ class Oracle:
     def _learn(self, tensors: list[torch.Tensor]) -> None:
         """Run once: the outputs' layout, the work, and whether forward draws random numbers."""
         state = torch.get_rng_state()
-        with FlopCounterMode(display=False) as counter:
+        with FlopCounter() as counter:
             outputs = self._reference(self.model, tensors, None)
         self.random = not torch.equal(state, torch.get_rng_state())
-        self.flops = counter.get_total_flops()
+        self.flops = counter.flops
         self.outputs = [TensorLayout.of(output.contiguous()) for output in outputs]
         self.integers = not all(output.is_floating_point() for output in outputs)
         times = []

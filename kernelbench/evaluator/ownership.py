@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelbench.evaluator.operators import OperatorMode
 
 # Operators that make or reshape tensors without computing anything.
 _FREE = {"empty", "empty_like", "empty_strided", "new_empty", "view", "_unsafe_view", "reshape", "as_strided",
@@ -13,7 +14,7 @@ _FREE = {"empty", "empty_like", "empty_strided", "new_empty", "view", "_unsafe_v
          "unbind", "split", "split_with_sizes", "chunk"}  # fmt: skip
 
 
-class _OperatorClock(TorchDispatchMode):
+class _OperatorClock(OperatorMode):
     """Sums the time spent inside ATen operators, from whichever language they were called."""
 
     def __init__(self) -> None:

@@ -91,7 +91,12 @@ def test_a_naive_checker_is_fooled(exercise: Exercise, check: Check) -> None:
 def test_the_evaluator_is_not_fooled_and_turns_no_honest_candidate_away(
     exercise: Exercise, evaluator: Evaluator
 ) -> None:
-    evaluation = evaluator.evaluate(exercise.task, exercise.candidate, ("eager",))
+    candidate = exercise.candidate
+    if exercise.name == "slow_compile":  # for six seconds, not for thirty
+        source = candidate.source.replace('"STEPS", "5"', '"STEPS", "1"')
+        assert source != candidate.source
+        candidate = candidate.model_copy(update={"source": source})
+    evaluation = evaluator.evaluate(exercise.task, candidate, ("eager",))
     assert exercise.withstood(evaluation), (evaluation.verdict, evaluation.reason, evaluation.speedup)
     if exercise.name in PASSED_OFF and evaluation.own_kernel_share is not None:
         assert evaluation.own_kernel_share < 0.5

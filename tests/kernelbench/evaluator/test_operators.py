@@ -1,0 +1,43 @@
+"""What looks at torch's operators counts as torch does, and does not import its compiler."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from kernelbench.evaluator.operators import FlopCounter
+
+F = torch.nn.functional
+CALLS = {
+    "pointwise": lambda: torch.ones(8, 8) + 1,
+    "linear": lambda: torch.nn.Linear(16, 32)(torch.ones(4, 16)),
+    "batched": lambda: torch.ones(3, 4, 5) @ torch.ones(3, 5, 6),
+    "convolution": lambda: torch.nn.Conv2d(3, 8, 3, groups=1)(torch.ones(2, 3, 16, 16)),
+    "transposed": lambda: torch.nn.ConvTranspose1d(4, 4, 3)(torch.ones(2, 4, 16)),
+    "attention": lambda: F.scaled_dot_product_attention(*[torch.ones(1, 2, 8, 4)] * 3),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_flops_are_counted_as_torch_counts_them(name: str) -> None:
+    with torch.no_grad():
+        with FlopCounter() as ours:
+            CALLS[name]()
+        with FlopCounterMode(display=False) as theirs:
+            CALLS[name]()
+    assert ours.flops == theirs.get_total_flops()
+    assert (ours.flops > 0) is (name != "pointwise")
+
+
+def test_looking_at_operators_does_not_import_the_compiler() -> None:
+    code = (
+        "import sys, torch\n"
+        "from kernelbench.evaluator.operators import FlopCounter\n"
+        "from kernelbench.evaluator.ownership import own_kernel_share\n"
+        "with torch.no_grad(), FlopCounter(): torch.ones(2, 2) @ torch.ones(2, 2)\n"
+        "own_kernel_share(lambda: torch.zeros(2) + 1)\n"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
