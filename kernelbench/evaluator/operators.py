@@ -18,7 +18,7 @@ class OperatorMode(TorchDispatchMode):
 
 
 class FlopCounter(OperatorMode):
-    """Sums the floating-point operations of products, convolutions and attention, as torch counts them.
+    """Sums the floating-point operations of matrix products and convolutions, as torch counts them.
 
     torch's own FlopCounterMode gives the same number, in total, and is no OperatorMode.
     """

@@ -79,7 +79,7 @@ def serve(channel: Channel) -> None:
 
 
 def _preload() -> None:
-    """Import what workers need, and what torch imports on first use: in older releases its compiler, in 2 s."""
+    """Import what workers need, and what torch imports on first use: its compiler, in older releases."""
     _import(_PRELOAD)
     import torch
 

@@ -9,14 +9,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from kernelbench.evaluator.operators import FlopCounter
 
-F = torch.nn.functional
 CALLS = {
     "pointwise": lambda: torch.ones(8, 8) + 1,
     "linear": lambda: torch.nn.Linear(16, 32)(torch.ones(4, 16)),
     "batched": lambda: torch.ones(3, 4, 5) @ torch.ones(3, 5, 6),
     "convolution": lambda: torch.nn.Conv2d(3, 8, 3, groups=1)(torch.ones(2, 3, 16, 16)),
     "transposed": lambda: torch.nn.ConvTranspose1d(4, 4, 3)(torch.ones(2, 4, 16)),
-    "attention": lambda: F.scaled_dot_product_attention(*[torch.ones(1, 2, 8, 4)] * 3),
 }
 
 
