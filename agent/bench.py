@@ -47,7 +47,15 @@ UPSTREAM = (
     ("kernelbench:2/99", "batch_size=512 in_features=1024 out_features=1024"),  # Matmul_GELU_Softmax
 )
 
-LAYERS = ("pid_namespace", "network_namespace", "ipc_namespace", "mount_namespace", "landlock", "seccomp")
+LAYERS = (
+    "pid_namespace",
+    "network_namespace",
+    "ipc_namespace",
+    "mount_namespace",
+    "control_groups",
+    "landlock",
+    "seccomp",
+)
 
 WAYS_TO_BUILD = {
     "load_inline_stock": "torch's load_inline, nothing cached",

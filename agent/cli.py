@@ -35,7 +35,7 @@ from kernelbench.cli import (
 from kernelbench.errors import UsageError
 from kernelbench.evaluator import Evaluator
 from kernelbench.machine import cache_folder
-from kernelbench.records import Environment, Precision
+from kernelbench.records import Precision
 from results.database import RunDatabase
 from results.folder import RunFolder
 from results.formats import Format, render
@@ -108,18 +108,17 @@ def run(
     with (
         RunFolder.create(path) as folder,
         Evaluator(cache=cache_folder(), protocol=protocol) as evaluator,
-    ):
-        environment = Environment(sandbox=evaluator.layers, caches=evaluator.protocol.caches)
-        with RunDatabase.create(
+        RunDatabase.create(
             folder.database,
             settings=settings.to_json(),
             target=evaluator.target,
-            environment=environment,
+            environment=evaluator.environment,
             command=shlex.join(["kernelwright", *sys.argv[1:]]),
-        ) as database:
-            for task in chosen:
-                database.add_task(task)
-            return _carry_out(folder, database, evaluator, settings, max_minutes, as_json)
+        ) as database,
+    ):
+        for task in chosen:
+            database.add_task(task)
+        return _carry_out(folder, database, evaluator, settings, max_minutes, as_json)
 
 
 def _carry_out(

@@ -45,6 +45,14 @@ OwnKernels = Annotated[
 Quick = Annotated[
     bool, typer.Option("--quick", help="Time half as many rounds: sooner done, with wider intervals.")
 ]
+Server = Annotated[
+    float | None,
+    typer.Option(
+        "--server",
+        metavar="RATE",
+        help="Time calls that come one by one, at random, RATE a second on average, as a server gets them.",
+    ),
+]
 TargetName = Annotated[str, typer.Option(help="The device: cpu.")]
 
 
@@ -120,13 +128,14 @@ def evaluate(
     baselines: Baselines = None,
     own_kernels: OwnKernels = 0.0,
     hot: Annotated[bool, typer.Option("--hot", help="Leave the caches as the last call left them.")] = False,
+    server: Server = None,
     quick: Quick = False,
     kernelbench_dir: KernelbenchDir = None,
     as_json: Json = False,
 ) -> int:
     """Verify and time one candidate against a task's reference."""
     check_target(target)
-    wanted, protocol = check_protocol(baselines, own_kernels, quick, "hot" if hot else "cold")
+    wanted, protocol = check_protocol(baselines, own_kernels, quick, "hot" if hot else "cold", server)
     chosen = sources.resolve(
         [task],
         kernelbench_dir=kernelbench_dir,
@@ -150,6 +159,7 @@ def check_protocol(
     own_kernels: float,
     quick: bool,
     caches: Literal["cold", "hot"] = "cold",
+    arrivals_per_s: float | None = None,
 ) -> tuple[tuple[str, ...], Protocol]:
     """The baselines and the protocol that the options ask for. Raises UsageError."""
     for name in baselines or []:
@@ -157,8 +167,14 @@ def check_protocol(
             raise UsageError(f"there is no baseline '{name}'", f"choose {', '.join(ALL_BASELINES)}")
     if not 0 <= own_kernels <= 1:
         raise UsageError(f"--require-own-kernels {own_kernels:g} is no share", "give a number from 0 to 1")
-    effort = QUICK if quick else FULL
-    return tuple(baselines or BASELINES), Protocol(caches=caches, own_kernels=own_kernels, effort=effort)
+    if arrivals_per_s is not None and not 0.1 <= arrivals_per_s <= 1e4:
+        raise UsageError(f"--server {arrivals_per_s:g} is no rate", "give calls a second, 0.1 to 10000")
+    return tuple(baselines or BASELINES), Protocol(
+        caches=caches,
+        own_kernels=own_kernels,
+        effort=QUICK if quick else FULL,
+        arrivals_per_s=arrivals_per_s,
+    )
 
 
 def check_target(name: str) -> None:

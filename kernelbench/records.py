@@ -178,6 +178,7 @@ class Environment(Record):
 
     sandbox: tuple[Layer, ...]
     caches: Literal["cold", "hot"] = "cold"
+    arrivals_per_s: float | None = None  # calls came one by one, at random; None: as fast as they are done
 
 
 class Advice(Record):

@@ -80,6 +80,8 @@ class Report:
             lines.append(("sandbox layers on", ", ".join(on) or "none"))
             lines.append(("sandbox layers off", ", ".join(off) or "none"))
             lines.append(("caches", environment.caches))
+            if environment.arrivals_per_s is not None:
+                lines.append(("calls arrive", f"{environment.arrivals_per_s:g} a second, at random"))
         lines.append(("kernelwright", self.run.kernelwright))
         lines.append(("started", self.run.started))
         others = sum(

@@ -33,7 +33,7 @@ SURFACE = {
     "tasks": {"--suite", "--audit", "--set", "--kernelbench-dir", "--json"},
     "evaluate": {
         "task", "candidate", "--target", "--set", "--precision", "--baseline", "--require-own-kernels",
-        "--hot", "--quick", "--kernelbench-dir", "--json"
+        "--hot", "--server", "--quick", "--kernelbench-dir", "--json"
     },
     "redteam": {"names", "--json"},
     "run": {
@@ -147,6 +147,7 @@ USAGE = {
         "eager, compile, max-autotune",
     ),
     "a_share_beyond_one": (["run", "builtin:level1/softmax", "--require-own-kernels", "50"], "from 0 to 1"),
+    "no_rate": (["evaluate", "builtin:level1/softmax", __file__, "--server", "0"], "calls a second"),
     "unknown_cheat": (["redteam", "bribery"], "clock, not_computing"),
     "a_gpu_target": (["evaluate", "builtin:level1/softmax", __file__, "--target", "cuda:0"], "--target cpu"),
 }

@@ -15,6 +15,17 @@ reference, the seeds or the expected outputs.
 """
 
 from kernelbench.evaluator.evaluator import ALL_BASELINES, BASELINES, Evaluator
+from kernelbench.evaluator.pool import EvaluationPool
 from kernelbench.evaluator.protocol import FULL, QUICK, Effort, Limits, Protocol
 
-__all__ = ["ALL_BASELINES", "BASELINES", "FULL", "QUICK", "Effort", "Evaluator", "Limits", "Protocol"]
+__all__ = [
+    "ALL_BASELINES",
+    "BASELINES",
+    "FULL",
+    "QUICK",
+    "Effort",
+    "EvaluationPool",
+    "Evaluator",
+    "Limits",
+    "Protocol",
+]

@@ -2,7 +2,8 @@
 
 import ast
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -48,13 +49,15 @@ class Evaluator:
         limits: Limits | None = None,
         threads: int | None = None,
         without: Collection[str] = (),
+        pool: WorkerPool | None = None,
     ) -> None:
-        """`without`: layers of the fence to leave off; see `WorkerPool`."""
+        """`without`: layers of the fence to leave off; see `WorkerPool`. `pool`: another evaluator's."""
         self.protocol = protocol or Protocol()
         self.limits = limits or Limits()
-        self.pool = WorkerPool(
+        self.pool = pool or WorkerPool(
             threads=threads or physical_threads(), cache=cache, limits=self.limits, without=without
         )
+        self._owns_pool = pool is None
         self.layers = self.pool.layers()
         self._session: TaskSession | None = None
         self._target: Target | None = None
@@ -62,13 +65,22 @@ class Evaluator:
     @property
     def target(self) -> Target:
         if self._target is None:
-            self._target = detect_target(self.pool)
+            with self.pool.gate.closed():
+                self._target = detect_target(self.pool)
         return self._target
 
     def measure_again(self) -> Target:
         """The target with its ceilings raised to what the machine shows now, if that is more."""
-        self._target = detect_target(self.pool, again=True)
+        with self.pool.gate.closed():
+            self._target = detect_target(self.pool, again=True)
         return self._target
+
+    @property
+    def environment(self) -> Environment:
+        protocol = self.protocol
+        return Environment(
+            sandbox=self.layers, caches=protocol.caches, arrivals_per_s=protocol.arrivals_per_s
+        )
 
     def session(self, task: Task, vary_weights: bool = True) -> TaskSession:
         """The task's session: the one that is open, if it is the same task's, else a new one."""
@@ -77,8 +89,17 @@ class Evaluator:
         if held is not None and same and held.alive:
             return held
         self.close_session()
-        self._session = TaskSession(self.pool, self.target, task, self.protocol, self.limits, vary_weights)
+        target = self.target
+        with self.pool.gate.closed():  # it learns how long a call takes
+            self._session = TaskSession(self.pool, target, task, self.protocol, self.limits, vary_weights)
         return self._session
+
+    def sibling(self) -> "Evaluator":
+        """Another evaluator, to be used in another thread, whose processes are forked from the same one.
+
+        One sibling times at a time, and meanwhile the others stand still (`Gate`). To be closed first.
+        """
+        return Evaluator(cache=self.pool.cache, protocol=self.protocol, limits=self.limits, pool=self.pool)
 
     def evaluate(
         self,
@@ -113,7 +134,8 @@ class Evaluator:
 
     def close(self) -> None:
         self.close_session()
-        self.pool.close()
+        if self._owns_pool:
+            self.pool.close()
 
     def __enter__(self) -> Self:
         return self
@@ -157,7 +179,7 @@ class _Trial:
             speedup=self._speedup() if paid else None,
             own_kernel_share=self.share,
             stages=Stages(**{name: round(value, 4) for name, value in self.stages.items()}),
-            environment=Environment(sandbox=self.evaluator.layers, caches=self.evaluator.protocol.caches),
+            environment=self.evaluator.environment,
         )
 
     def _judge(self) -> tuple[Verdict, str]:
@@ -185,8 +207,7 @@ class _Trial:
                     known = "an unknown part" if self.share is None else f"{self.share:.0%}"
                     reason = f"right, but {known} of a call is in kernels of its own, not {wanted:.0%}"
                     return Verdict.unmeasured, reason
-            with _Stage(self.stages, "time_s"):
-                self._time(session, worker)
+            self._time(session, worker)
             if wanted == 0:  # last, for the trace may break what it looks at
                 self.share = self._own_kernel_share(worker)
         assert self.timings is not None
@@ -262,26 +283,27 @@ class _Trial:
         started = {mode: session.baseline(mode) for mode in self.baselines}
         baselines = {mode: baseline for mode, baseline in started.items() if baseline is not None}
         self.compile_s = {name: s for name, s in session.compile_s.items() if name in baselines}
-        before, protocol = session.kernel_s, self.evaluator.protocol
-        most_processes = 1 + int(protocol.reload_s / self.load_s)
-        while self.timings is None:
-            try:
-                self.timings = measure(
-                    session,
-                    worker,
-                    lambda: self._load(session)[0],
-                    baselines,
-                    self.effort,
-                    most_processes,
-                )
-            except BaselineFailed as failure:  # torch.compile's code does crash on some tasks
-                if failure.name == "eager":
-                    raise
-                del baselines[failure.name]
+        before = session.kernel_s
+        with session.pool.gate.closed(), _Stage(self.stages, "time_s"):
+            while self.timings is None:
+                try:
+                    self.timings = self._measure(session, worker, baselines)
+                except BaselineFailed as failure:  # torch.compile's code does crash on some tasks
+                    if failure.name == "eager":
+                        raise
+                    del baselines[failure.name]
         self.failed_baselines = {
             name: why for name, why in session.failed_baselines.items() if name in self.baselines
         }
         self.stages["kernel_s"] = session.kernel_s - before
+
+    def _measure(self, session: TaskSession, worker: Worker, baselines: Mapping[str, Worker]) -> Timings:
+        most_processes = 1 + int(self.evaluator.protocol.reload_s / self.load_s)
+        reloaded = partial(self._reloaded, session)
+        return measure(session, worker, reloaded, baselines, self.effort, most_processes)
+
+    def _reloaded(self, session: TaskSession) -> Worker:
+        return self._load(session)[0]
 
     def _own_kernel_share(self, worker: Worker) -> float | None:
         try:
@@ -296,12 +318,13 @@ class _Trial:
         timings = self.timings
         if timings is None:
             return None
+        first = timings.blocks["candidate"][0]
         return Timing(
             candidate_us=timings.time_us("candidate"),
             eager_us=timings.time_us("eager"),
             compile_us=timings.time_us("compile") if "compile" in timings.blocks else None,
             max_autotune_us=timings.time_us("max-autotune") if "max-autotune" in timings.blocks else None,
-            calls_per_block=timings.blocks["candidate"][0].calls,
+            calls_per_block=first.calls // first.messages,
             rounds=len(timings.empty_s),
             processes=len(set(timings.processes)),
             compile_s=self.compile_s,

@@ -15,6 +15,7 @@ from kernelbench.records import Verdict
 
 _CHANCE = secrets.SystemRandom()
 _SLOW = 4.0  # times eager
+_SERVED_S = 0.25  # what a phase waits for calls that come one by one, about
 _CHECKED_FAMILIES = ("task", "zero_centred", "heavy_tailed")
 
 
@@ -33,10 +34,17 @@ def measure(
     Within a round every worker gets the same never-seen inputs: N calls each in one order, then 2N calls
     each in the reverse order. The inputs of a phase come to be when all workers stand still. After each phase
     a part of one output is held against eager's; in some rounds, chosen in secret, one call is held against
-    float64 too. Raises Refused when the candidate fails or its outputs are not what they must be,
+    float64 too.
+
+    Where the protocol has calls arrive one by one, a phase is 1 to 3N/2 of them, each after a random gap.
+    Only the last call's outputs are still there to be looked at, and nobody can know which call that will be.
+
+    Raises Refused when the candidate fails or its outputs are not what they must be,
     BaselineFailed when a baseline fails.
     """
     protocol, calls = session.protocol, session.calls
+    if protocol.arrivals_per_s is not None:
+        calls = max(1, min(calls, int(protocol.arrivals_per_s * _SERVED_S)))
     started, done = time.monotonic(), 0
     timings = Timings({name: [] for name in ("candidate", *baselines)}, [], [])
     rounds = effort.rounds
@@ -76,15 +84,21 @@ def _round(
     timings: Timings,
     process: int,
 ) -> None:
-    """Two phases, of N and of 2N calls, and an empty block; adds what they took to `timings`."""
-    slots = _CHANCE.sample(range(session.slots), 3 * calls)
-    check_long = secrets.randbelow(2) == 1
-    short = _phase(session, workers, names, slots[2 * calls :], check and not check_long)
-    long = _phase(session, workers, names[::-1], slots[: 2 * calls], check and check_long)
-    for count, blocks in ((calls, short), (2 * calls, long)):
+    """Two phases and an empty block; adds what they took to `timings`."""
+    rate = session.protocol.arrivals_per_s
+    counts = [calls, 2 * calls]
+    if rate is not None:
+        counts = [_CHANCE.randint(1, -(-3 * calls // 2)) for _ in range(2)]
+    slots = _CHANCE.sample(range(session.slots), sum(counts))
+    checked = secrets.randbelow(2) if check else None
+    for phase, order in enumerate((names, names[::-1])):
+        mine, slots = slots[: counts[phase]], slots[counts[phase] :]
         timings.processes.append(process)
-        for name, block in blocks.items():
-            timings.blocks[name].append(TimedBlock(count, block.seconds, block.waited_s))
+        for name, block in _phase(session, workers, order, mine, check=phase == checked).items():
+            timed = TimedBlock(len(mine), block.seconds, block.waited_s, block.messages)
+            timings.blocks[name].append(timed)
+    if rate is not None:
+        time.sleep(1 / rate)
     with _blamed(session, "eager"):
         timings.empty_s.append(session.run(workers["eager"], [], []).seconds)
 
@@ -111,18 +125,24 @@ def _phase(
         with _blamed(session, name):
             session.prepare(workers[name])
     session.oracle.fill(slots)
-    secret = secrets.randbelow(len(slots))
-    if check:
-        session.oracle.fill([slots[secret]], secrets.choice(_CHECKED_FAMILIES))
     seeds = session.oracle.call_seeds(len(slots))
+    rate = session.protocol.arrivals_per_s
+    gaps_s = [_CHANCE.expovariate(rate) for _ in slots] if rate is not None else []
+    kept = slots if rate is None else slots[-1:]  # the calls whose outputs will be there
+    secret = secrets.randbelow(len(kept))
+    if check:
+        session.oracle.fill([kept[secret]], secrets.choice(_CHECKED_FAMILIES))
     blocks: dict[str, Block] = {}
     for name in order:
         with _blamed(session, name):
-            blocks[name] = session.run(workers[name], slots, seeds)
+            if rate is None:
+                blocks[name] = session.run(workers[name], slots, seeds)
+            else:
+                blocks[name] = session.run_one_by_one(workers[name], slots, seeds, gaps_s)
     candidate, block = workers["candidate"], blocks["candidate"]
     if check:
         session.check_inputs(candidate)
-        expected = session.oracle.expect(slots[secret], seeds[secret])
+        expected = session.oracle.expect(kept[secret], seeds[secret - len(kept)])
         result = session.oracle.compare(candidate, block.outputs, secret)
         if expected["usable"] and not result.within_budget:
             raise Refused(Verdict.cheating, f"right when verified, wrong when timed: {describe(result)}")

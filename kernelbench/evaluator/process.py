@@ -17,13 +17,16 @@ from typing import Any, Self
 import numpy as np
 
 from kernelbench.errors import InfrastructureError, MissingPrerequisite
-from kernelbench.evaluator import sandbox
+from kernelbench.evaluator import cgroups, sandbox
 from kernelbench.evaluator.channel import Channel, ChannelClosed, ChannelTimeout, readable
+from kernelbench.evaluator.gate import Gate
 from kernelbench.evaluator.protocol import Limits
 from kernelbench.records import Layer
 
 _LOOK_EVERY_S = 0.25  # at the number of processes of a tree that is being waited for
 _KEPT_OUTPUT = 8192
+_THREADS = 4  # a worker may start for each that computes, beside its processes
+_GROUPS_LEFT_S = 2.0  # for control groups to be left by killed processes
 _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CXX", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
 
 
@@ -39,11 +42,20 @@ class Worker:
     """One fenced process. Answers are read with a deadline; past it the whole tree is killed."""
 
     def __init__(
-        self, channel: Channel, stderr_fd: int, status_fd: int, scratch: Path, limits: Limits
+        self,
+        channel: Channel,
+        stderr_fd: int,
+        status_fd: int,
+        scratch: Path,
+        limits: Limits,
+        gate: Gate,
+        group: cgroups.Group | None,
     ) -> None:
         self.channel = channel
         self.limits = limits
         self.scratch = scratch
+        self.gate = gate
+        self.group = group
         self._status_fd = status_fd
         self._tail = bytearray()
         self._drain = threading.Thread(target=self._keep_tail, args=(stderr_fd,), daemon=True)
@@ -88,8 +100,9 @@ class Worker:
         if self.closed:
             raise WorkerDied("it had ended before")
         try:
-            self.channel.send_json(message, fds)
-            return self._wait(timeout_s)
+            with self.gate.away(self.init_pid):
+                self.channel.send_json(message, fds)
+                return self._wait(timeout_s)
         except ChannelClosed:
             how = self._how_it_ended()
             self.close()
@@ -111,17 +124,17 @@ class Worker:
         return found
 
     def _wait(self, timeout_s: float) -> bytes:
-        deadline = time.monotonic() + timeout_s
+        deadline = self.gate.clock() + timeout_s
         sock = self.channel.sock.fileno()
         while not readable(sock, min(_LOOK_EVERY_S, timeout_s)):
-            if time.monotonic() > deadline:
+            if self.gate.clock() > deadline:
                 raise ChannelTimeout
             if readable(self._status_fd, 0) and not readable(sock, 0):
                 raise ChannelClosed  # it ended, but something it started holds the socket
             if len(sandbox.tree(self.init_pid)) > self.limits.processes:
                 self.close()
                 raise WorkerDied(f"more than {self.limits.processes} processes")
-        return self.channel.receive(max(deadline - time.monotonic(), 1.0))[0]
+        return self.channel.receive(max(deadline - self.gate.clock(), 1.0))[0]
 
     def freeze(self) -> None:
         """Stop the whole tree. Raises WorkerDied when that fails; then it is gone."""
@@ -180,6 +193,8 @@ class Worker:
         code = int(status.split()[0])
         if code < 0:
             name = _signal_name(-code)
+            if self.group is not None and self.group.out_of_memory:
+                return f"killed by {name}: its processes took too much memory together"
             hint = " (out of memory?)" if name == "SIGKILL" else ""
             return f"killed by {name}{hint}"
         self._drain.join(timeout=1)
@@ -239,6 +254,8 @@ class WorkerPool:
     def __init__(self, *, threads: int, cache: Path, limits: Limits, without: Collection[str] = ()) -> None:
         """`without`: layers of the fence to leave off, to learn what they cost or how it goes without."""
         self.limits = limits
+        self.gate = Gate()
+        self._lock = threading.RLock()  # evaluations in several threads share a pool
         self.cache = cache
         self.threads = threads
         self._headers = cache / "trusted" / "headers"
@@ -269,6 +286,7 @@ class WorkerPool:
             self.no_uid = "left off on request"
         self._layers = sandbox.layers(self.no_uid, without)
         self._on = {layer.name for layer in self._layers if layer.on}
+        self._groups: list[cgroups.Group] = []
         if not sandbox.can_read_memory_of(None):
             raise MissingPrerequisite(
                 "this machine does not let a process read its child's memory",
@@ -304,6 +322,10 @@ class WorkerPool:
 
         `candidate`: the sha256 of what a builder or candidate will load.
         """
+        with self._lock:
+            return self._start(role, entry, candidate)
+
+    def _start(self, role: str, entry: str, candidate: str) -> Worker:
         if not self._ready:
             self._await_zygote()
         scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self._base))
@@ -314,6 +336,8 @@ class WorkerPool:
         stderr_r, stderr_w = os.pipe()
         status_r, status_w = os.pipe()
         trusted = role in sandbox.TRUSTED
+        memory_bytes = self.limits.memory_bytes * (4 if role == "oracle" else 1)
+        group = self._group(memory_bytes)
         fence = sandbox.Fence(
             role=role,
             scratch=str(scratch),
@@ -321,10 +345,11 @@ class WorkerPool:
             # What a candidate's builder wrote is loaded by that candidate only.
             cache=str(self.cache / "trusted" if trusted else self.builds_of(candidate)),
             headers=None if trusted else str(self._headers),
-            memory_bytes=self.limits.memory_bytes * (4 if role == "oracle" else 1),
+            memory_bytes=memory_bytes,
             file_bytes=self.limits.file_bytes,
             processes=self.limits.processes,
             layers=sandbox.layers_of(role, self._on),
+            entrances=() if group is None else group.entrances,
         )
         try:
             request = {"entry": entry, "fence": fence.to_json()}
@@ -335,19 +360,37 @@ class WorkerPool:
             theirs.close()
             os.close(stderr_w)
             os.close(status_w)
-        worker = Worker(Channel(ours, takes_fds=False), stderr_r, status_r, scratch, self.limits)
+        worker = Worker(
+            Channel(ours, takes_fds=False), stderr_r, status_r, scratch, self.limits, self.gate, group
+        )
         self._workers = [w for w in self._workers if not w.closed] + [worker]
         return worker
 
+    def _group(self, memory_bytes: int) -> cgroups.Group | None:
+        """A control group for one worker, where there are any; removes those of workers that have ended."""
+        self._groups = [group for group in self._groups if not group.remove()]
+        parents = cgroups.parents()
+        if "control_groups" not in self._on or isinstance(parents, str):
+            return None
+        try:
+            group = parents.make(memory_bytes, self.limits.processes + _THREADS * self.threads)
+        except OSError as error:
+            raise InfrastructureError(
+                f"no control group for a worker: {error.strerror}", "run `kernelwright doctor`"
+            ) from None
+        self._groups.append(group)
+        return group
+
     def import_first(self, modules: Sequence[str]) -> None:
         """Have workers started from now on find these modules of torch imported, which may take seconds."""
-        if not self._ready:
-            self._await_zygote()
-        wanted = [name for name in modules if name not in self._imported]
-        if wanted:
-            self._imported += wanted
-            self._channel.send_json({"import": wanted})
-            self._await_zygote()
+        with self._lock:
+            if not self._ready:
+                self._await_zygote()
+            wanted = [name for name in modules if name not in self._imported]
+            if wanted:
+                self._imported += wanted
+                self._channel.send_json({"import": wanted})
+                self._await_zygote()
 
     def _await_zygote(self) -> None:
         try:
@@ -368,6 +411,10 @@ class WorkerPool:
             self._zygote.kill()
             self._zygote.wait()
         remove(self._base)
+        deadline = time.monotonic() + _GROUPS_LEFT_S
+        while self._groups and time.monotonic() < deadline:
+            self._groups = [group for group in self._groups if not group.remove()]
+            time.sleep(0.002)
 
     def __enter__(self) -> Self:
         return self

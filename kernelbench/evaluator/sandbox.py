@@ -2,7 +2,8 @@
 
 A layer that this machine denies is left out and reported, never assumed. What remains possible with
 all layers on: reading the names of files and what they are (`stat`), the system calls that `seccomp` does
-not refuse, and using the CPU time and, process by process, the memory of the machine until a limit ends it.
+not refuse, and using the CPU time of the machine until a limit ends it; without control groups its memory
+too, for memory is then limited process by process.
 Without Landlock a worker can read what its user can; without a mount namespace it sees the processes of its
 user in `/proc`; without either a builder writes to what other builders have built, and without another user
 id too to what the judge's user owns.
@@ -25,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelbench.evaluator import files, landlock, mounts, seccomp
+from kernelbench.evaluator import cgroups, files, landlock, mounts, seccomp
 from kernelbench.records import Layer
 
 _CLONE_NEWUSER, _CLONE_NEWPID = 0x10000000, 0x20000000
@@ -67,6 +68,7 @@ class Fence:
     file_bytes: int
     processes: int
     layers: Collection[str]  # those that are on for it, by name
+    entrances: Sequence[str] = ()  # of its control groups: to join one, a process writes 0 to the file
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -75,6 +77,12 @@ class Fence:
 def layers_of(role: str, on: Collection[str]) -> tuple[str, ...]:
     """Those of the layers `on` that a role gets: trusted ones run the user's own task."""
     return tuple(name for name in on if role not in TRUSTED or name not in _UNTRUSTED)
+
+
+def join_groups(entrances: Sequence[str]) -> None:
+    """Put this process and what it will fork into control groups. Raises OSError."""
+    for entrance in entrances:
+        Path(entrance).write_text("0")
 
 
 def unshare_namespaces(layers: Collection[str]) -> None:
@@ -257,6 +265,9 @@ def layers(no_uid: str | None, without: Collection[str] = ()) -> tuple[Layer, ..
     found.append(
         Layer(name="rlimits", on=True, why="memory, file size, descriptors; processes are counted too")
     )
+    groups = cgroups.parents()
+    why = groups if isinstance(groups, str) else "memory, processes and threads of a worker's tree together"
+    found.append(Layer(name="control_groups", on=not isinstance(groups, str), why=why))
     found += [_landlock(), _seccomp()]
     return tuple(
         Layer(name=layer.name, on=False, why="left off on request") if layer.name in without else layer

@@ -27,12 +27,14 @@ _SPARE_CALLS = 4  # beside those whose outputs a block keeps: what calls need in
 class Block:
     """What came back from a block of calls: the judge's seconds and where each call's outputs lie.
 
-    `waited_s`: what the worker's threads waited for a CPU meanwhile.
+    `waited_s`: what the worker's threads waited for a CPU meanwhile. Calls that came in `messages` of their
+    own leave the outputs of the last one only.
     """
 
     seconds: float
     waited_s: float
     outputs: list[list[OutputDescriptor]]
+    messages: int = 1
 
 
 class TaskSession:
@@ -230,6 +232,21 @@ class TaskSession:
         if len(outputs) != len(slots):
             raise CallFailed(Verdict.cheating, f"{len(outputs)} calls answered, not {len(slots)}")
         return Block(seconds, waited_s, outputs)
+
+    def run_one_by_one(
+        self, worker: Worker, slots: Sequence[int], seeds: Sequence[int | None], gaps_s: Sequence[float]
+    ) -> Block:
+        """Each call in a block of its own, after so many seconds in which the worker stands still.
+
+        Raises CallFailed as `run` does.
+        """
+        seconds = waited_s = 0.0
+        outputs: list[list[OutputDescriptor]] = []
+        for slot, seed, gap_s in zip(slots, seeds, gaps_s, strict=True):
+            time.sleep(gap_s)
+            block = self.run(worker, [slot], [seed])
+            seconds, waited_s, outputs = seconds + block.seconds, waited_s + block.waited_s, block.outputs
+        return Block(seconds, waited_s, outputs, len(slots))
 
     @property
     def call_limit_s(self) -> float:

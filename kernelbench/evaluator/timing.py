@@ -24,15 +24,16 @@ _UNUSUAL = 0.01  # of a block's time: what a worker may have waited more or less
 
 @dataclass(frozen=True)
 class TimedBlock:
-    """Seconds that a block of `calls` took a worker, whose threads waited `waited_s` for a CPU."""
+    """Seconds that `calls` took a worker, whose threads waited `waited_s` for a CPU, in so many messages."""
 
     calls: int
     seconds: float
     waited_s: float = 0.0
+    messages: int = 1
 
     def call_s(self, empty_s: float) -> float:
-        """Seconds a call; of a block no more than three quarters are taken off for what it costs once."""
-        return max(self.seconds - empty_s, self.seconds / 4) / self.calls
+        """Seconds a call; no more than three quarters are taken off for what messages cost."""
+        return max(self.seconds - self.messages * empty_s, self.seconds / 4) / self.calls
 
 
 def interval(groups: Sequence[Sequence[float]]) -> Interval:

@@ -103,6 +103,7 @@ def _start(request: dict[str, Any], fds: list[int]) -> None:
     os.setsid()
     sock_fd, stderr_fd, status_fd = fds
     fence = sandbox.Fence(**request["fence"])
+    sandbox.join_groups(fence.entrances)
     sandbox.unshare_namespaces(fence.layers)
     init = os.fork()
     if init != 0:

@@ -1,5 +1,6 @@
 """The judge's clock: what it makes of block times, and of real candidates that are faster, slower or forged."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,36 @@ def test_outputs_of_each_block_lie_elsewhere(evaluator: Evaluator, evaluate: Eva
         session.prepare(worker)
         places.append(session.run(worker, [0], session.oracle.call_seeds(1)).outputs[0][0].address % 4096)
     assert len(set(places)) >= 3
+
+
+@pytest.fixture(scope="module")
+def served(evaluator: Evaluator) -> Iterator[Evaluate]:
+    """evaluate(candidate source) with calls that come one by one."""
+    protocol = evaluator.protocol.model_copy(update={"arrivals_per_s": 100.0})
+    with Evaluator(cache=evaluator.pool.cache, protocol=protocol, limits=evaluator.limits) as made:
+        yield lambda source: made.evaluate(task_of(REFERENCE), candidate_of(source), ("eager",))
+
+
+def test_calls_can_come_one_by_one(served: Evaluate) -> None:
+    evaluation = served(variant("Model", "Model"))
+    assert evaluation.verdict is Verdict.correct, evaluation.reason
+    assert evaluation.timing is not None and evaluation.timing.calls_per_block == 1
+    assert evaluation.environment.arrivals_per_s == 100.0
+    assert evaluation.speedup is not None and evaluation.speedup.eager is not None
+    slow = served(variant(RETURN, "for _ in range(4): self.norm(x)\n        " + RETURN))
+    assert slow.speedup is not None and slow.speedup.eager is not None
+    assert slow.speedup.eager.median < 0.8 * evaluation.speedup.eager.median
+
+
+LAZY = """self.count = getattr(self, "count", 0) + 1
+        if self.count > 40 and self.count % 2:
+            return self.last
+        self.last = torch.nn.functional.gelu(self.norm(x))
+        return self.last"""
+
+
+def test_who_computes_every_second_call_is_found_where_they_come_one_by_one(served: Evaluate) -> None:
+    assert served(variant(RETURN, LAZY)).verdict is Verdict.cheating
 
 
 def test_work_done_twice_shows_as_half_the_speed(evaluate: Evaluate) -> None:

@@ -1,0 +1,106 @@
+"""One lane of evaluations times at a time, and meanwhile the others stand still.
+
+A lane is a thread of the judge that carries out evaluations. While a lane times (`Gate.closed`), the others
+wait wherever they next wait for a worker, and their workers are stopped. Time limits do not count that:
+`Gate.clock` stands still for a lane that does.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+
+from kernelbench.evaluator import sandbox
+
+_STOP_S = 2.0
+
+
+class Gate:
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._lanes: set[int] = set()  # threads that do, at times, what would disturb another's timing
+        self._busy = 0  # of them: those that do it now
+        self._away: set[int] = set()  # the first processes of workers that other lanes wait for
+        self._stopped: list[int] = []
+        self._holder: int | None = None
+        self._closed_s = 0.0
+        self._since = 0.0
+
+    @contextlib.contextmanager
+    def lane(self) -> Iterator[None]:
+        """What this thread does in the block waits while another lane times."""
+        me = threading.get_ident()
+        with self._changed:
+            self._enter(me)
+            self._lanes.add(me)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._lanes.discard(me)
+                self._leave()
+
+    @contextlib.contextmanager
+    def away(self, init_pid: int) -> Iterator[None]:
+        """Around a wait for a worker, which may be stopped during it and goes on before it ends."""
+        me = threading.get_ident()
+        if me not in self._lanes or me == self._holder:
+            yield
+            return
+        with self._changed:
+            self._leave()
+            self._changed.wait_for(self._open)
+            self._away.add(init_pid)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._away.discard(init_pid)
+                self._enter(me)
+
+    @contextlib.contextmanager
+    def closed(self) -> Iterator[None]:
+        """Until the block ends, no other lane does anything, nor what its workers run."""
+        me = threading.get_ident()
+        lane = me in self._lanes
+        with self._changed:
+            if lane:
+                self._leave()
+            self._changed.wait_for(self._open)
+            self._holder, self._since = me, time.monotonic()
+            self._changed.wait_for(lambda: self._busy == 0)
+            for init_pid in self._away:
+                stopped = sandbox.freeze(init_pid, _STOP_S)
+                self._stopped += stopped
+                if not stopped:  # it forks without end; the lane that waits for it will see that it died
+                    sandbox.kill(init_pid)
+        try:
+            yield
+        finally:
+            with self._changed:
+                sandbox.thaw(self._stopped)
+                self._stopped = []
+                self._closed_s += time.monotonic() - self._since
+                self._holder = None
+                if lane:
+                    self._busy += 1
+                self._changed.notify_all()
+
+    def clock(self) -> float:
+        """Seconds that this lane could do something in, from an arbitrary start."""
+        now, me = time.monotonic(), threading.get_ident()
+        with self._changed:
+            if me not in self._lanes or me == self._holder:
+                return now
+            return now - self._closed_s - (now - self._since if self._holder is not None else 0.0)
+
+    def _open(self) -> bool:
+        return self._holder is None
+
+    def _enter(self, me: int) -> None:
+        self._changed.wait_for(self._open)
+        self._busy += 1
+
+    def _leave(self) -> None:
+        self._busy -= 1
+        self._changed.notify_all()

@@ -1,0 +1,132 @@
+"""While one lane times, other lanes and their workers stand still, and their clocks with them."""
+
+import contextlib
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from kernelbench.evaluator.gate import Gate
+
+NOBODY = 2**22 + 1  # no process has this pid
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@contextlib.contextmanager
+def spinning() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_worker_that_another_lane_waits_for_is_stopped_meanwhile() -> None:
+    gate, waiting, over = Gate(), threading.Event(), threading.Event()
+
+    def wait(pid: int) -> None:
+        with gate.lane(), gate.away(pid):
+            waiting.set()
+            over.wait(30)
+
+    with spinning() as worker:
+        thread = threading.Thread(target=wait, args=(worker.pid,))
+        thread.start()
+        waiting.wait(30)
+        with gate.closed():
+            assert state(worker.pid) == "T"
+        assert state(worker.pid) in "RS"
+        over.set()
+        thread.join()
+
+
+def test_an_answer_that_came_while_it_was_closed_is_taken_when_it_opens() -> None:
+    """And the worker goes on then, though nobody waits for it any more."""
+    gate, waiting, answered, taken = Gate(), threading.Event(), threading.Event(), threading.Event()
+
+    def wait(pid: int) -> None:
+        with gate.lane():
+            with gate.away(pid):
+                waiting.set()
+                answered.wait(30)
+            taken.set()
+
+    with spinning() as worker:
+        thread = threading.Thread(target=wait, args=(worker.pid,))
+        thread.start()
+        waiting.wait(30)
+        with gate.closed():
+            answered.set()
+            assert not taken.wait(0.2)
+        assert taken.wait(30)
+        assert state(worker.pid) in "RS"
+        thread.join()
+
+
+def test_no_lane_does_anything_while_another_times() -> None:
+    gate, timing, stop = Gate(), threading.Event(), threading.Event()
+    seen: list[bool] = []
+
+    def work() -> None:
+        while not stop.is_set():
+            with gate.lane():
+                for _ in range(20):
+                    seen.append(timing.is_set())
+                    with gate.away(NOBODY):
+                        time.sleep(0.0005)
+                    seen.append(timing.is_set())
+
+    def time_it() -> None:
+        with gate.lane():
+            for _ in range(20):
+                with gate.closed():
+                    timing.set()
+                    time.sleep(0.003)
+                    timing.clear()
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    timers = [threading.Thread(target=time_it) for _ in range(2)]
+    for thread in threads + timers:
+        thread.start()
+    for thread in timers:
+        thread.join()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert len(seen) > 40 and not any(seen)
+
+
+def test_time_limits_do_not_count_what_another_lane_takes() -> None:
+    gate, waiting, over = Gate(), threading.Event(), threading.Event()
+    clocks: list[float] = []
+
+    def wait() -> None:
+        with gate.lane():
+            clocks.append(gate.clock())
+            with gate.away(NOBODY):
+                waiting.set()
+                over.wait(30)
+                clocks.append(gate.clock())  # still closed
+            clocks.append(gate.clock())
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    waiting.wait(30)
+    with gate.closed():
+        time.sleep(1.5)
+        over.set()
+        time.sleep(0.1)
+    thread.join()
+    assert clocks[1] - clocks[0] < 0.8 and clocks[2] - clocks[0] < 0.8
+
+
+def test_alone_it_is_open() -> None:
+    gate = Gate()
+    with gate.closed(), gate.away(NOBODY):
+        assert abs(gate.clock() - time.monotonic()) < 1.0

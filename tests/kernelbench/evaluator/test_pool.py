@@ -1,0 +1,171 @@
+"""Many evaluations at a time: turns, repetitions, errors; and real ones, of which one times at a time."""
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from trial import REFERENCE, candidate_of, task_of, variant
+
+from kernelbench.evaluator import EvaluationPool, Evaluator, pool
+from kernelbench.evaluator import evaluator as evaluation
+from kernelbench.evaluator.gate import Gate
+from kernelbench.records import Candidate, Task, Verdict
+
+
+class Scripted:
+    """An evaluator whose evaluations are noted and take until they may go on."""
+
+    def __init__(self) -> None:
+        self.pool = self
+        self.gate = Gate()
+        self.asked: list[tuple[str, str]] = []
+        self.go_on = threading.Event()
+
+    def sibling(self) -> "Scripted":
+        return self
+
+    def __enter__(self) -> "Scripted":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def evaluate(self, task: Task, candidate: Candidate, baselines: Any, effort: Any) -> Any:
+        self.asked.append((task.id, candidate.source))
+        self.go_on.wait(30)
+        if "fails" in candidate.source:
+            raise OSError("the machine is full")
+        return f"{task.id} {candidate.source}"
+
+    def is_under_way(self) -> None:
+        while not self.asked:
+            time.sleep(0.001)
+
+
+def candidate(source: str) -> Candidate:
+    return Candidate(source=source, language="torch", author="test")
+
+
+A, B = (Task(id=name, level=1, source=f"# {name}") for name in "AB")
+Made = tuple[Scripted, EvaluationPool]
+
+
+@pytest.fixture
+def made() -> Iterator[Made]:
+    evaluator = Scripted()
+    with EvaluationPool(evaluator, lanes=1) as made:  # type: ignore[arg-type]
+        yield evaluator, made
+
+
+def test_clients_take_turns_however_much_one_of_them_asks(made: Made) -> None:
+    evaluator, pool = made
+    pool.submit(A, candidate("first"), client="x")
+    evaluator.is_under_way()
+    for number in range(5):
+        pool.submit(A, candidate(f"x{number}"), client="x")
+    last = [pool.submit(A, candidate(f"y{number}"), client="y") for number in range(2)][-1]
+    evaluator.go_on.set()
+    last.result(30)
+    assert [source for _, source in evaluator.asked][:5] == ["first", "x0", "y0", "x1", "y1"]
+
+
+def test_jobs_of_the_task_at_hand_come_first_but_not_for_ever(made: Made) -> None:
+    evaluator, running = made
+    running.submit(A, candidate("first"), client="a")
+    evaluator.is_under_way()
+    waiting = running.submit(B, candidate("b"), client="b")
+    for number in range(3 * pool._PATIENCE):
+        running.submit(A, candidate(f"a{number}"), client="a")
+    evaluator.go_on.set()
+    waiting.result(30)
+    assert evaluator.asked.index(("B", "b")) == 1 + pool._PATIENCE
+
+
+def test_the_same_question_is_evaluated_once(made: Made) -> None:
+    evaluator, pool = made
+    evaluator.go_on.set()
+    first = pool.submit(A, candidate("x"), client="one")
+    assert pool.submit(A, candidate("x"), client="two") is first
+    assert first.result(30) == "A x"
+    assert pool.submit(A, candidate("x")) is first
+    assert pool.submit(A, candidate("x"), ("eager",)) is not first
+    assert pool.submit(B, candidate("x")).result(30) == "B x"
+
+
+def test_an_error_reaches_who_asked_and_may_be_asked_again(made: Made) -> None:
+    evaluator, pool = made
+    evaluator.go_on.set()
+    for _ in range(2):
+        with pytest.raises(OSError, match="full"):
+            pool.submit(A, candidate("fails")).result(30)
+    assert pool.submit(A, candidate("goes on")).result(30)
+    assert len(evaluator.asked) == 3
+
+
+def test_closing_with_discard_cancels_what_waits_only() -> None:
+    evaluator = Scripted()
+    pool = EvaluationPool(evaluator, lanes=1)  # type: ignore[arg-type]
+    running, waiting = pool.submit(A, candidate("x")), pool.submit(A, candidate("y"))
+    evaluator.is_under_way()
+    threading.Timer(0.1, evaluator.go_on.set).start()
+    pool.close(discard=True)
+    assert running.result(0) == "A x" and waiting.cancelled()
+    with pytest.raises(RuntimeError, match="closed"):
+        pool.submit(A, candidate("z"))
+
+
+RETURN = "return torch.nn.functional.gelu(self.norm(x))"
+# Half a dozen seconds of compiling.
+SLOW_BUILD = """
+from kernelbench import jit
+jit.compile_cpp(r'''
+constexpr unsigned step(unsigned seed) {
+    unsigned x = seed;
+    for (int i = 0; i < 1000; ++i)
+        for (int j = 0; j < 1000; ++j) x = x * 1664525u + 1013904223u;
+    return x;
+}
+extern "C" void f(int* sum) { constexpr unsigned table = step(VALUE); *sum = table; }
+''')
+"""
+
+
+@pytest.mark.slow
+def test_several_at_a_time_get_the_verdicts_they_get_alone(
+    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed: list[tuple[float, float]] = []
+    measure = evaluation.measure
+
+    def noted(*arguments: Any) -> Any:
+        started = time.monotonic()
+        try:
+            return measure(*arguments)
+        finally:
+            timed.append((started, time.monotonic()))
+
+    monkeypatch.setattr(evaluation, "measure", noted)
+    honest = variant("Model", "Model")
+    candidates = {
+        honest: Verdict.correct,
+        "x =": Verdict.build_error,
+        variant(RETURN, "return x"): Verdict.wrong_output,
+        SLOW_BUILD.replace("VALUE", "1") + honest: Verdict.correct,
+        variant(RETURN, "while True: pass"): Verdict.timeout,
+        variant(RETURN, "import os; os.kill(os.getpid(), 9)"): Verdict.runtime_error,
+    }
+    other = REFERENCE.replace("randn(512, 1024)", "randn(256, 1024)")
+    with EvaluationPool(evaluator, lanes=2) as made:
+        asked = [
+            (made.submit(task_of(reference), candidate_of(source), ("eager",), client=reference), verdict)
+            for source, verdict in candidates.items()
+            for reference in (REFERENCE, other)
+        ]
+        for found, verdict in asked:
+            assert found.result(120).verdict is verdict, found.result().reason
+    timed.sort()
+    assert len(timed) == 4
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(timed))
