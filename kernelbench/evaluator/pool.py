@@ -89,15 +89,16 @@ class EvaluationPool:
 
     def __init__(self, evaluator: Evaluator, lanes: int | None = None) -> None:
         """`lanes`: evaluations under way at a time; as many as there are CPUs and memory for by default."""
+        self.lanes = lanes or _lanes()
         self._queue = _Queue()
         self._lock = threading.Lock()
         self._known: dict[Hashable, Future[Evaluation]] = {}
-        self._lanes = [
+        self._threads = [
             threading.Thread(target=self._work, args=(evaluator.sibling(),), name=f"lane-{number}")
-            for number in range(lanes or _lanes())
+            for number in range(self.lanes)
         ]
-        for lane in self._lanes:
-            lane.start()
+        for thread in self._threads:
+            thread.start()
 
     def submit(
         self,
@@ -139,8 +140,8 @@ class EvaluationPool:
     def close(self, discard: bool = False) -> None:
         """Wait for what was submitted; with `discard`, only for what is under way."""
         self._queue.close(discard)
-        for lane in self._lanes:
-            lane.join()
+        for thread in self._threads:
+            thread.join()
 
     def __enter__(self) -> Self:
         return self

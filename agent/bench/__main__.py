@@ -1,0 +1,40 @@
+"""The numbers of results/published/cpu: `python -m agent.bench all`, or one of its parts by name.
+
+To be run from the root of a checkout. Each writes its table as Markdown, with the environment and the
+command that makes it again.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agent.bench.cost import layers, turnaround
+from agent.bench.pools import disturbance, throughput
+from agent.bench.suites import suite, upstream
+from agent.bench.trust import aa, naive, rejections
+
+app = typer.Typer(help=__doc__, pretty_exceptions_enable=False)
+for part in (aa, turnaround, layers, disturbance, throughput, rejections, suite, upstream):
+    app.command()(part)
+app.command(hidden=True)(naive)
+
+
+@app.command("all")
+def everything(
+    kernelbench_dir: Annotated[Path | None, typer.Option(envvar="KERNELBENCH_DIR")] = None,
+) -> None:
+    """All of it; the upstream problems only where there is a checkout."""
+    aa()
+    turnaround()
+    layers()
+    disturbance()
+    throughput()
+    rejections()
+    suite()
+    if kernelbench_dir is not None:
+        upstream(kernelbench_dir)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,113 @@
+"""What an evaluation costs, and its parts: building, the fence, many at a time."""
+
+import statistics
+import time
+from contextlib import ExitStack
+from typing import Annotated
+
+import typer
+
+from agent.bench.publishing import AA_TASKS, itself, publish
+from kernelbench import sources
+from kernelbench.evaluator import Evaluator
+from kernelbench.evaluator.process import WorkerPool
+from kernelbench.jit import latency
+from kernelbench.machine import cache_folder
+from kernelbench.records import Evaluation, Task
+
+LAYERS = (
+    "pid_namespace",
+    "network_namespace",
+    "ipc_namespace",
+    "mount_namespace",
+    "control_groups",
+    "landlock",
+    "seccomp",
+)
+
+WAYS_TO_BUILD = {
+    "load_inline_stock": "torch's load_inline, nothing cached",
+    "load_inline": "load_inline of a candidate, new source",
+    "load_inline_hit": "load_inline of a candidate, seen before",
+    "compile_cpp": "jit.compile_cpp, new source",
+    "compile_cpp_hit": "jit.compile_cpp, seen before",
+    "precompiled_header": "making load_inline's precompiled header, once",
+}
+
+app = typer.Typer(help=__doc__, pretty_exceptions_enable=False)
+
+
+def turnaround() -> None:
+    """How long a candidate takes to build, and what an evaluation costs beyond building and timing."""
+    table = latency.measure()
+    rows = [
+        (words, _seconds(getattr(table, f"{name}_s")), _times(table.ratios.get(name)))
+        for name, words in WAYS_TO_BUILD.items()
+    ]
+    with Evaluator(cache=cache_folder()) as evaluator:
+        mark = evaluator.target.fingerprint
+        header: tuple[str, ...] = ("way", "time", "times as fast as torch's load_inline")
+        publish("turnaround-build", "Build latency of one candidate", header, rows, mark)
+        overheads = [_overhead(evaluator, task) for task in sources.resolve(AA_TASKS)]
+    header = ("task", "evaluation", "build", "verify", "timing", "timed blocks", "overhead")
+    publish("turnaround-overhead", "What an evaluation costs", header, overheads, mark)
+
+
+def layers(repeats: Annotated[int, typer.Option(help="Workers started a layer.")] = 30) -> None:
+    """What each layer of the sandbox adds to the start of a worker and to one message there and back."""
+    with ExitStack() as stack:
+        everything = stack.enter_context(Evaluator(cache=cache_folder()))
+        on = [layer.name for layer in everything.layers if layer.on and layer.name in LAYERS]
+        found: dict[str, list[tuple[float, float]]] = {"all of them": []}
+        pools = {"all of them": everything.pool}
+        for name in (*on, "none of them"):
+            without = LAYERS if name == "none of them" else (name,)
+            pools[name] = stack.enter_context(Evaluator(cache=cache_folder(), without=without)).pool
+            found[name] = []
+        for _ in range(repeats):
+            for name, pool in pools.items():
+                found[name].append(_start_and_message_ms(pool))
+        rows = []
+        whole = [statistics.median(column) for column in zip(*found["all of them"], strict=True)]
+        for name, measured in found.items():
+            start, message = (statistics.median(column) for column in zip(*measured, strict=True))
+            costs = ("", "") if name not in on else (f"{whole[0] - start:.2f}", f"{whole[1] - message:.3f}")
+            label = name if name not in on else f"all but {name}"
+            if name == "pid_namespace":
+                label += " and mount_namespace"  # which needs it
+            rows.append((label, f"{start:.2f}", costs[0], f"{message:.3f}", costs[1]))
+        header = ("layers on", "worker starts, ms", "so it costs", "message, ms", "so it costs")
+        publish("layers", "What the sandbox costs", header, rows, everything.target.fingerprint)
+
+
+def _start_and_message_ms(pool: WorkerPool) -> tuple[float, float]:
+    """From asking for a worker to its first answer, less a message; and a message to it and back."""
+    started = time.perf_counter()
+    with pool.start("candidate", "kernelbench.evaluator.worker:serve", "bench") as worker:
+        worker.ask({"do": "prepare"}, 60)
+        first = time.perf_counter() - started
+        times = []
+        for _ in range(20):
+            started = time.perf_counter()
+            worker.ask({"do": "prepare"}, 60)
+            times.append(time.perf_counter() - started)
+    message = statistics.median(times)
+    return 1e3 * (first - message), 1e3 * message
+
+
+def _times(ratio: float | None) -> str:
+    return f"{ratio:.0f}" if ratio else "-"
+
+
+def _seconds(value: object) -> str:
+    return f"{value:.4g} s" if isinstance(value, float) else "-"
+
+
+def _overhead(evaluator: Evaluator, task: Task) -> tuple[str, ...]:
+    """The second evaluation of a task, as in a run: oracle and baselines are up."""
+    for _ in range(2):
+        evaluation: Evaluation = evaluator.evaluate(task, itself(task))
+    s = evaluation.stages
+    share = (s.total_s - s.build_s - s.kernel_s) / s.total_s
+    times = (s.total_s, s.build_s, s.verify_s, s.time_s, s.kernel_s)
+    return (task.id, *(f"{value:.2f} s" for value in times), f"{100 * share:.0f}%")

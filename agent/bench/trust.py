@@ -1,0 +1,140 @@
+"""How far a number can be trusted: references against themselves, correct kernels that are turned away."""
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from agent.bench.publishing import AA_TASKS, itself, log, publish
+from agent.tracing import trace
+from kernelbench import sources
+from kernelbench.evaluator import Effort, Evaluator
+from kernelbench.machine import cache_folder, physical_threads
+from kernelbench.records import Task, Verdict
+from kernelbench.redteam.catalogue import catalogue
+
+
+def aa(repeats: Annotated[int, typer.Option(help="Evaluations a task.")] = 10) -> None:
+    """The reference against itself: how often the interval covers 1.0, and how far from it the speedup is.
+
+    Beside it a timer as many harnesses have it: both models in one process, three calls to warm up, the mean
+    of ten.
+    """
+    tasks = sources.resolve(AA_TASKS)
+    rows, ours, covered, naive = [], [], [], []
+    with Evaluator(cache=cache_folder()) as evaluator:
+        for task in tasks:
+            found, plain = [], []
+            for _ in range(repeats):
+                evaluation = evaluator.evaluate(task, itself(task), ("eager",))
+                assert evaluation.speedup is not None and evaluation.speedup.eager is not None, (
+                    evaluation.reason
+                )
+                found.append(evaluation.speedup.eager)
+                plain.append(_naive_ratio(task))
+                last = found[-1]
+                shown = f"{last.median:.4f} [{last.low:.4f}, {last.high:.4f}]"
+                log(f"{task.id}: {shown}, mean of 10 {plain[-1]:.4f}")
+            covered += [interval.low <= 1.0 <= interval.high for interval in found]
+            ours += [abs(interval.median - 1) for interval in found]
+            naive += [abs(ratio - 1) for ratio in plain]
+            rows.append((task.id, *_spread([abs(i.median - 1) for i in found]),
+                         f"{sum(i.low <= 1 <= i.high for i in found)}/{repeats}",
+                         *_spread([abs(r - 1) for r in plain])))  # fmt: skip
+        rows.append(("all", *_spread(ours), f"{sum(covered)}/{len(covered)}", *_spread(naive)))
+        header = (
+            "task",
+            "median error",
+            "largest",
+            "interval covers 1",
+            "mean of 10: median error",
+            "largest",
+        )
+        publish(
+            "aa",
+            "The reference against itself: speedup - 1 without its sign",
+            header,
+            rows,
+            evaluator.target.fingerprint,
+        )
+
+
+def _spread(values: Sequence[float]) -> tuple[str, str]:
+    return f"{100 * statistics.median(values):.2f}%", f"{100 * max(values):.2f}%"
+
+
+def _naive_ratio(task: Task) -> float:
+    """In a process of its own, once what the evaluation before left has gone."""
+    time.sleep(0.5)
+    command = [sys.executable, "-m", "agent.bench", "naive"]
+    done = subprocess.run(command, input=task.source, capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def naive() -> None:
+    """Time the reference on stdin twice in one process, as harnesses do (mean of ten); prints the ratio."""
+    import torch
+
+    torch.set_grad_enabled(False)
+    torch.set_num_threads(physical_threads())
+    module: dict[str, Any] = {}
+    exec(sys.stdin.read(), module)
+    models = [module["Model"](*module["get_init_inputs"]()) for _ in range(2)]
+    inputs = module["get_inputs"]()
+    first, second = (_mean_of_ten(partial(model, *inputs)) for model in models)
+    print(first / second)
+
+
+def _mean_of_ten(call: Callable[[], object]) -> float:
+    for _ in range(3):
+        call()
+    start = time.perf_counter()
+    for _ in range(10):
+        call()
+    return (time.perf_counter() - start) / 10
+
+
+def rejections(
+    names: Annotated[list[str] | None, typer.Argument(help="Tasks; the whole suite by default.")] = None,
+) -> None:
+    """Correct kernels that are turned away: the reference itself and what the builtin coder writes, by task.
+
+    The honest candidates of the red team are among them too. One round of timing each: outputs of timed
+    calls are held against the reference's as ever.
+    """
+    from agent.builtin.coder import BuiltinCoder  # imports torch
+
+    away, errors = [], []
+    once = Effort(rounds=1, processes=1, half_width=1.0)
+    with Evaluator(cache=cache_folder()) as evaluator:
+        coder = BuiltinCoder(lambda task: trace(evaluator.pool, task))
+        pairs = [
+            (task, candidate)
+            for task in (sources.resolve(names) if names else sources.resolve([], suite="builtin"))
+            for candidate in (itself(task), coder.propose(task, [], None))
+        ]
+        honest = catalogue(["honest"]) if not names else []
+        pairs += [(e.task, e.candidate) for e in sorted(honest, key=lambda e: e.task.id)]
+        for number, (task, candidate) in enumerate(pairs, 1):
+            evaluation = evaluator.evaluate(task, candidate, ("eager",), once)
+            error = evaluation.correctness.error if evaluation.correctness else None
+            said = (
+                f"{evaluation.verdict} {evaluation.reason if error is None else f'{error:.2f} of the budget'}"
+            )
+            log(f"[{number}/{len(pairs)}] {task.id} {candidate.author}: {said}")
+            if evaluation.verdict is not Verdict.correct:
+                away.append((task.id, candidate.author, str(evaluation.verdict), evaluation.reason))
+            elif error is not None:
+                errors.append(error)
+        rows = [("evaluated", f"{len(pairs)}", "", ""), ("turned away", f"{len(away)}", "", "")]
+        cuts = statistics.quantiles(errors, n=100)
+        rows += [("error, in budgets", f"median {cuts[49]:.3f}", f"99% {cuts[98]:.3f}", f"{max(errors):.3f}")]
+        header = ("correct kernels", "", "", "largest")
+        publish(
+            "rejections", "Correct kernels turned away", header, rows + away, evaluator.target.fingerprint
+        )
