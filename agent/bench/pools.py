@@ -41,7 +41,7 @@ _COMPILED += "template<> struct F<0> { static const int v = 0; };\nint main() { 
 def throughput(count: Annotated[int, typer.Option(help="Candidates.")] = 100) -> None:
     """A batch of candidates one by one with `kernelwright evaluate`, nothing cached, and in a pool.
 
-    Of three, one is new and correct, one fails early (it does not parse, compile or construct), and one repeats
+    Of three, one is new and correct, one fails early (it does not parse, compile or load), and one repeats
     a correct one. Each correct one compiles a kernel for about a second. Eager as the baseline, `--quick`.
     """
     tasks = sources.resolve(list(_TASKS))
@@ -72,14 +72,13 @@ def throughput(count: Annotated[int, typer.Option(help="Candidates.")] = 100) ->
 
 
 def _candidate(task: Task, number: int) -> tuple[Task, Candidate]:
-    kind, name = number % 3, number - number % 3
+    triple, kind = divmod(number, 3)
     if kind == 1:
-        broken = ("def (", _kernel(number, ended="not C++"), "raise ValueError('no such flag')")[
-            number // 3 % 3
-        ]
+        broken = ("def (", _kernel(number, ended="not C++"), "raise ValueError('no such flag')")[triple % 3]
         return task, Candidate(source=f"{broken}\n# {number}\n", language="cpp", author="bench")
-    if kind == 2:  # an earlier one of this task
-        name = max(0, name - 9 * (1 + number // 3 % 4)) if name >= 9 else name
+    name = 3 * triple
+    if kind == 2:  # that of this triple, or of an earlier one of the same task
+        name -= 9 * (triple % (triple // 3 + 1))
     return task, Candidate(source=_kernel(name) + itself(task).source, language="cpp", author="bench")
 
 
