@@ -138,6 +138,7 @@ class Timing(Record):
     calls_per_block: int
     rounds: int
     processes: int = 1  # of the candidate, that the rounds were spread over
+    disturbed: int = 0  # phases, two a round, left out: candidate or eager had to wait for a CPU
     compile_s: dict[str, float] = Field(default_factory=dict)  # baseline -> its cost, kept out of the timing
     failed_baselines: dict[str, str] = Field(default_factory=dict)  # name -> why it could not be timed
 

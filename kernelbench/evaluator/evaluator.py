@@ -1,7 +1,6 @@
 """The judge: takes a candidate through build, verification and timing, and gives the verdict."""
 
 import ast
-import time
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -152,6 +151,7 @@ class _Trial:
     ) -> None:
         self.evaluator, self.task, self.candidate = evaluator, task, candidate
         self.baselines, self.effort = baselines, effort
+        self.clock = evaluator.pool.gate.clock
         self.correctness: Correctness | None = None
         self.timings: Timings | None = None
         self.share: float | None = None
@@ -161,12 +161,12 @@ class _Trial:
         self.failed_baselines: dict[str, str] = {}
 
     def evaluation(self) -> Evaluation:
-        started = time.monotonic()
+        started = self.clock()
         try:
             verdict, reason = self._judge()
         except Refused as refusal:
             verdict, reason = refusal.verdict, refusal.reason
-        self.stages["total_s"] = time.monotonic() - started
+        self.stages["total_s"] = self.clock() - started
         paid = verdict is Verdict.correct
         return Evaluation(
             task=self.task.id,
@@ -196,7 +196,7 @@ class _Trial:
             session = self.evaluator.session(self.task, vary_weights=False)
             worker, weights = self._load(session)
         with worker:
-            with _Stage(self.stages, "verify_s"):
+            with _Stage(self, "verify_s"):
                 self.correctness = verify(session, worker)
             if self.candidate.language == "triton":
                 return Verdict.unmeasured, "right in Triton's interpreter; there is no GPU to time it on"
@@ -225,7 +225,7 @@ class _Trial:
 
         What the call itself does wrong is left to the candidate's own run to show.
         """
-        with _Stage(self.stages, "build_s"):
+        with _Stage(self, "build_s"):
             refusal = self._failed_build(session)
             builds = session.pool.builds_of(self.candidate.sha256)
             for _ in range(_MOST_HEADERS):
@@ -260,7 +260,7 @@ class _Trial:
         return None
 
     def _load(self, session: TaskSession) -> tuple[Worker, str]:
-        started = time.monotonic()
+        started = self.clock()
         try:
             worker, answer = self._load_candidate(session, "candidate", session.limits.load_s)
         except WorkerDied as error:
@@ -270,7 +270,7 @@ class _Trial:
         if not answer.get("ok"):
             worker.close()
             raise _failed_load(answer)
-        self.load_s = time.monotonic() - started
+        self.load_s = self.clock() - started
         return worker, str(answer.get("weights"))
 
     def _load_candidate(
@@ -284,7 +284,7 @@ class _Trial:
         baselines = {mode: baseline for mode, baseline in started.items() if baseline is not None}
         self.compile_s = {name: s for name, s in session.compile_s.items() if name in baselines}
         before = session.kernel_s
-        with session.pool.gate.closed(), _Stage(self.stages, "time_s"):
+        with session.pool.gate.closed(), _Stage(self, "time_s"):
             while self.timings is None:
                 try:
                     self.timings = self._measure(session, worker, baselines)
@@ -327,6 +327,7 @@ class _Trial:
             calls_per_block=first.calls // first.messages,
             rounds=len(timings.empty_s),
             processes=len(set(timings.processes)),
+            disturbed=len(timings.processes) - len(timings.undisturbed("candidate", "eager")),
             compile_s=self.compile_s,
             failed_baselines=self.failed_baselines,
         )
@@ -348,16 +349,17 @@ class _Trial:
 
 
 class _Stage:
-    """Adds the time of a `with` block to `stages[name]`."""
+    """Adds the time of a `with` block to a stage of the trial's."""
 
-    def __init__(self, stages: dict[str, float], name: str) -> None:
-        self.stages, self.name = stages, name
+    def __init__(self, trial: _Trial, name: str) -> None:
+        self.trial, self.name = trial, name
 
     def __enter__(self) -> None:
-        self.started = time.monotonic()
+        self.started = self.trial.clock()
 
     def __exit__(self, *_: object) -> None:
-        self.stages[self.name] = self.stages.get(self.name, 0.0) + time.monotonic() - self.started
+        stages, took = self.trial.stages, self.trial.clock() - self.started
+        stages[self.name] = stages.get(self.name, 0.0) + took
 
 
 def _check_syntax(source: str) -> None:

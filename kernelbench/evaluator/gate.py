@@ -18,8 +18,8 @@ _STOP_S = 2.0
 class Gate:
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._lanes: set[int] = set()  # threads that do, at times, what would disturb another's timing
-        self._busy = 0  # of them: those that do it now
+        self._lanes: dict[int, float] = {}  # thread -> seconds that it has kept the gate closed
+        self._busy = 0  # lanes that do what would disturb another's timing, just now
         self._away: set[int] = set()  # the first processes of workers that other lanes wait for
         self._stopped: list[int] = []
         self._holder: int | None = None
@@ -32,12 +32,12 @@ class Gate:
         me = threading.get_ident()
         with self._changed:
             self._enter(me)
-            self._lanes.add(me)
+            self._lanes[me] = 0.0
         try:
             yield
         finally:
             with self._changed:
-                self._lanes.discard(me)
+                del self._lanes[me]
                 self._leave()
 
     @contextlib.contextmanager
@@ -80,9 +80,11 @@ class Gate:
             with self._changed:
                 sandbox.thaw(self._stopped)
                 self._stopped = []
-                self._closed_s += time.monotonic() - self._since
+                took = time.monotonic() - self._since
+                self._closed_s += took
                 self._holder = None
                 if lane:
+                    self._lanes[me] += took
                     self._busy += 1
                 self._changed.notify_all()
 
@@ -90,9 +92,12 @@ class Gate:
         """Seconds that this lane could do something in, from an arbitrary start."""
         now, me = time.monotonic(), threading.get_ident()
         with self._changed:
-            if me not in self._lanes or me == self._holder:
+            if me not in self._lanes:
                 return now
-            return now - self._closed_s - (now - self._since if self._holder is not None else 0.0)
+            others_s = self._closed_s - self._lanes[me]
+            if self._holder is not None and self._holder != me:
+                others_s += now - self._since
+            return now - others_s
 
     def _open(self) -> bool:
         return self._holder is None

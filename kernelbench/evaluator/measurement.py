@@ -88,7 +88,7 @@ def _round(
     rate = session.protocol.arrivals_per_s
     counts = [calls, 2 * calls]
     if rate is not None:
-        counts = [_CHANCE.randint(1, -(-3 * calls // 2)) for _ in range(2)]
+        counts = [_CHANCE.randint(1, 3 * calls // 2) for _ in range(2)]
     slots = _CHANCE.sample(range(session.slots), sum(counts))
     checked = secrets.randbelow(2) if check else None
     for phase, order in enumerate((names, names[::-1])):

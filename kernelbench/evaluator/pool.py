@@ -123,19 +123,22 @@ class EvaluationPool:
         return job.result
 
     def _work(self, evaluator: Evaluator) -> None:
-        at_hand = None
-        with evaluator:
+        at_hand, gate = None, evaluator.pool.gate
+        try:
             while (job := self._queue.take(at_hand)) is not None:
                 if not job.result.set_running_or_notify_cancel():
                     continue
                 at_hand = job.task
                 try:
-                    with evaluator.pool.gate.lane():
+                    with gate.lane():
                         found = evaluator.evaluate(job.task, job.candidate, job.baselines, job.effort)
                 except BaseException as error:  # noqa: BLE001 - it is whoever asked who must know
                     job.result.set_exception(error)
                 else:
                     job.result.set_result(found)
+        finally:
+            with gate.lane():
+                evaluator.close()
 
     def close(self, discard: bool = False) -> None:
         """Wait for what was submitted; with `discard`, only for what is under way."""

@@ -150,14 +150,14 @@ class TaskSession:
     def _start_baseline(self, mode: str) -> Worker:
         if mode != "eager":
             self.pool.import_first(_COMPILER)
-        started = time.monotonic()
+        started = self.pool.gate.clock()
         worker, answer = self.load("baseline", self.task.source, "reference", "Model", self.limits.load_s)
         try:
             if answer.get("ok") and mode != "eager":
                 self.oracle.fill([0])
                 worker.thaw()
                 answer = worker.ask({"do": "compile", "mode": _MODES[mode]}, self.limits.compile_s)
-                self.compile_s[mode] = time.monotonic() - started
+                self.compile_s[mode] = self.pool.gate.clock() - started
             if not answer.get("ok"):
                 raise WorkerDied(str(answer.get("error")))
             worker.freeze()

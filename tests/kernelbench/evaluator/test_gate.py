@@ -126,6 +126,16 @@ def test_time_limits_do_not_count_what_another_lane_takes() -> None:
     assert clocks[1] - clocks[0] < 0.8 and clocks[2] - clocks[0] < 0.8
 
 
+def test_the_time_that_a_lane_keeps_it_closed_is_its_own() -> None:
+    gate = Gate()
+    with gate.lane():
+        started, real = gate.clock(), time.monotonic()
+        with gate.closed():
+            time.sleep(0.3)
+            assert gate.clock() - started >= 0.3
+        assert abs((gate.clock() - started) - (time.monotonic() - real)) < 0.1
+
+
 def test_alone_it_is_open() -> None:
     gate = Gate()
     with gate.closed(), gate.away(NOBODY):

@@ -27,10 +27,7 @@ class Scripted:
     def sibling(self) -> "Scripted":
         return self
 
-    def __enter__(self) -> "Scripted":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         pass
 
     def evaluate(self, task: Task, candidate: Candidate, baselines: Any, effort: Any) -> Any:

@@ -109,6 +109,7 @@ def test_rounds_are_spread_over_processes_of_candidate_and_eager(
     evaluation = evaluate(variant("Model", "Model"))
     assert evaluation.verdict is Verdict.correct and evaluation.timing is not None
     assert evaluation.timing.processes >= evaluator.protocol.effort.processes >= 2
+    assert 0 <= evaluation.timing.disturbed <= evaluation.timing.rounds  # half of the phases at most
     assert len(pids) == 2 * evaluation.timing.processes
 
 
