@@ -50,7 +50,7 @@ Server = Annotated[
     typer.Option(
         "--server",
         metavar="RATE",
-        help="Time calls that come one by one, at random, RATE a second on average, as a server gets them.",
+        help="Time calls one by one, as a server gets them, after random pauses of 1/RATE s on average.",
     ),
 ]
 TargetName = Annotated[str, typer.Option(help="The device: cpu.")]
@@ -167,8 +167,8 @@ def check_protocol(
             raise UsageError(f"there is no baseline '{name}'", f"choose {', '.join(ALL_BASELINES)}")
     if not 0 <= own_kernels <= 1:
         raise UsageError(f"--require-own-kernels {own_kernels:g} is no share", "give a number from 0 to 1")
-    if arrivals_per_s is not None and not 0.1 <= arrivals_per_s <= 1e4:
-        raise UsageError(f"--server {arrivals_per_s:g} is no rate", "give calls a second, 0.1 to 10000")
+    if arrivals_per_s is not None and not 1 <= arrivals_per_s <= 1000:
+        raise UsageError(f"--server {arrivals_per_s:g} is no rate", "give calls a second, 1 to 1000")
     return tuple(baselines or BASELINES), Protocol(
         caches=caches,
         own_kernels=own_kernels,

@@ -179,7 +179,7 @@ class Environment(Record):
 
     sandbox: tuple[Layer, ...]
     caches: Literal["cold", "hot"] = "cold"
-    arrivals_per_s: float | None = None  # calls came one by one, at random; None: as fast as they are done
+    arrivals_per_s: float | None = None  # calls came after pauses of its inverse; None: in blocks
 
 
 class Advice(Record):

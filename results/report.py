@@ -81,7 +81,12 @@ class Report:
             lines.append(("sandbox layers off", ", ".join(off) or "none"))
             lines.append(("caches", environment.caches))
             if environment.arrivals_per_s is not None:
-                lines.append(("calls arrive", f"{environment.arrivals_per_s:g} a second, at random"))
+                lines.append(
+                    (
+                        "calls arrive",
+                        f"one by one, after pauses of 1/{environment.arrivals_per_s:g} s on average",
+                    )
+                )
         lines.append(("kernelwright", self.run.kernelwright))
         lines.append(("started", self.run.started))
         others = sum(

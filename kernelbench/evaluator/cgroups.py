@@ -103,9 +103,7 @@ def parents() -> Parents | str:
         found.sweep()
         found.make(1 << 30, 64).remove()
     except OSError as error:
-        return (
-            f"{error.strerror}; run as root, or delegate a group: systemd-run --user --scope -p Delegate=yes"
-        )
+        return f"{error.strerror}; start it in a group of its own: systemd-run --user --scope -p Delegate=yes"
     return found
 
 

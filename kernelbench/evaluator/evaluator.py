@@ -113,8 +113,9 @@ class Evaluator:
         protocol's own by default.
         """
         wanted = ("eager", *(name for name in baselines if name != "eager"))
-        trial = _Trial(self, task, candidate, wanted, effort or self.protocol.effort)
-        return trial.evaluation()
+        with self.pool.gate.lane():
+            trial = _Trial(self, task, candidate, wanted, effort or self.protocol.effort)
+            return trial.evaluation()
 
     def work(self, task: Task) -> Work:
         """What a call of the task's reference has to move and compute. Raises TaskError."""
@@ -132,7 +133,8 @@ class Evaluator:
             self._session = None
 
     def close(self) -> None:
-        self.close_session()
+        with self.pool.gate.lane():
+            self.close_session()
         if self._owns_pool:
             self.pool.close()
 
@@ -155,7 +157,6 @@ class _Trial:
         self.correctness: Correctness | None = None
         self.timings: Timings | None = None
         self.share: float | None = None
-        self.load_s = 0.0
         self.stages: dict[str, float] = {}
         self.compile_s: dict[str, float] = {}
         self.failed_baselines: dict[str, str] = {}
@@ -260,7 +261,6 @@ class _Trial:
         return None
 
     def _load(self, session: TaskSession) -> tuple[Worker, str]:
-        started = self.clock()
         try:
             worker, answer = self._load_candidate(session, "candidate", session.limits.load_s)
         except WorkerDied as error:
@@ -270,7 +270,6 @@ class _Trial:
         if not answer.get("ok"):
             worker.close()
             raise _failed_load(answer)
-        self.load_s = self.clock() - started
         return worker, str(answer.get("weights"))
 
     def _load_candidate(
@@ -298,7 +297,7 @@ class _Trial:
         self.stages["kernel_s"] = session.kernel_s - before
 
     def _measure(self, session: TaskSession, worker: Worker, baselines: Mapping[str, Worker]) -> Timings:
-        most_processes = 1 + int(self.evaluator.protocol.reload_s / self.load_s)
+        most_processes = 1 + int(self.evaluator.protocol.reload_s / worker.load_s)
         reloaded = partial(self._reloaded, session)
         return measure(session, worker, reloaded, baselines, self.effort, most_processes)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from kernelbench.evaluator import sandbox
 
-_STOP_S = 2.0
+_STOP_S, _ATTEMPTS = 1.0, 3
 
 
 class Gate:
@@ -31,7 +31,7 @@ class Gate:
         """What this thread does in the block waits while another lane times."""
         me = threading.get_ident()
         with self._changed:
-            self._enter(me)
+            self._enter()
             self._lanes[me] = 0.0
         try:
             yield
@@ -48,45 +48,52 @@ class Gate:
             yield
             return
         with self._changed:
+            self._away.add(init_pid)  # it may run already
             self._leave()
             self._changed.wait_for(self._open)
-            self._away.add(init_pid)
         try:
             yield
         finally:
             with self._changed:
+                self._enter()
                 self._away.discard(init_pid)
-                self._enter(me)
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
         """Until the block ends, no other lane does anything, nor what its workers run."""
         me = threading.get_ident()
         lane = me in self._lanes
-        with self._changed:
-            if lane:
-                self._leave()
-            self._changed.wait_for(self._open)
-            self._holder, self._since = me, time.monotonic()
-            self._changed.wait_for(lambda: self._busy == 0)
-            for init_pid in self._away:
-                stopped = sandbox.freeze(init_pid, _STOP_S)
-                self._stopped += stopped
-                if not stopped:  # it forks without end; the lane that waits for it will see that it died
-                    sandbox.kill(init_pid)
         try:
+            with self._changed:
+                if lane:
+                    self._leave()
+                self._changed.wait_for(self._open)
+                self._holder, self._since = me, time.monotonic()
+                self._changed.wait_for(lambda: self._busy == 0)
+                for init_pid in self._away:
+                    self._stop(init_pid)
             yield
         finally:
             with self._changed:
-                sandbox.thaw(self._stopped)
-                self._stopped = []
-                took = time.monotonic() - self._since
-                self._closed_s += took
-                self._holder = None
+                if self._holder == me:
+                    sandbox.thaw(self._stopped)
+                    took = time.monotonic() - self._since
+                    self._stopped, self._holder = [], None
+                    self._closed_s += took
+                    if lane:
+                        self._lanes[me] += took
                 if lane:
-                    self._lanes[me] += took
                     self._busy += 1
                 self._changed.notify_all()
+
+    def _stop(self, init_pid: int) -> None:
+        for _ in range(_ATTEMPTS):
+            if stopped := sandbox.freeze(init_pid, _STOP_S):
+                self._stopped += stopped
+                return
+            sandbox.thaw(sandbox.tree(init_pid))  # one between vfork and exec keeps its parent from stopping
+            time.sleep(0.001)
+        sandbox.kill(init_pid)  # it will not have it; the lane that waits for it will see that it died
 
     def clock(self) -> float:
         """Seconds that this lane could do something in, from an arbitrary start."""
@@ -102,7 +109,7 @@ class Gate:
     def _open(self) -> bool:
         return self._holder is None
 
-    def _enter(self, me: int) -> None:
+    def _enter(self) -> None:
         self._changed.wait_for(self._open)
         self._busy += 1
 

@@ -36,8 +36,9 @@ def measure(
     a part of one output is held against eager's; in some rounds, chosen in secret, one call is held against
     float64 too.
 
-    Where the protocol has calls arrive one by one, a phase is 1 to 3N/2 of them, each after a random gap.
-    Only the last call's outputs are still there to be looked at, and nobody can know which call that will be.
+    Where the protocol has calls arrive one by one, a phase is 1 to 3N/2 of them, each after a random pause.
+    Only the last call's outputs are still there to be looked at; inputs come to be just before their call, so
+    that nobody can know which that will be.
 
     Raises Refused when the candidate fails or its outputs are not what they must be,
     BaselineFailed when a baseline fails.
@@ -124,21 +125,25 @@ def _phase(
     for name in order:
         with _blamed(session, name):
             session.prepare(workers[name])
-    session.oracle.fill(slots)
-    seeds = session.oracle.call_seeds(len(slots))
     rate = session.protocol.arrivals_per_s
-    gaps_s = [_CHANCE.expovariate(rate) for _ in slots] if rate is not None else []
+    seeds = session.oracle.call_seeds(len(slots))
     kept = slots if rate is None else slots[-1:]  # the calls whose outputs will be there
     secret = secrets.randbelow(len(kept))
-    if check:
-        session.oracle.fill([kept[secret]], secrets.choice(_CHECKED_FAMILIES))
+    special = {kept[secret]: secrets.choice(_CHECKED_FAMILIES)} if check else {}
     blocks: dict[str, Block] = {}
-    for name in order:
-        with _blamed(session, name):
-            if rate is None:
+    if rate is None:
+        _fill(session, slots, special)
+        for name in order:
+            with _blamed(session, name):
                 blocks[name] = session.run(workers[name], slots, seeds)
-            else:
-                blocks[name] = session.run_one_by_one(workers[name], slots, seeds, gaps_s)
+    else:
+        for slot, seed in zip(slots, seeds, strict=True):
+            _fill(session, [slot], special)
+            for name in order:
+                time.sleep(_CHANCE.expovariate(rate))
+                with _blamed(session, name):
+                    block = session.run(workers[name], [slot], [seed])
+                blocks[name] = blocks[name].followed_by(block) if name in blocks else block
     candidate, block = workers["candidate"], blocks["candidate"]
     if check:
         session.check_inputs(candidate)
@@ -153,6 +158,14 @@ def _phase(
             Verdict.cheating, "right when verified; when timed, its outputs are not those of the reference"
         )
     return blocks
+
+
+def _fill(session: TaskSession, slots: Sequence[int], special: Mapping[int, str]) -> None:
+    """Fresh inputs of the task's own distribution, or of the family that is named for a slot."""
+    session.oracle.fill(slots)
+    for slot in slots:
+        if slot in special:
+            session.oracle.fill([slot], special[slot])
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ that a compiler shares its cores with is worth nothing.
 
 import os
 import threading
-from collections import deque
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from kernelbench.records import Candidate, Evaluation, Task
 
 _LANE_BYTES = 6 << 30  # of memory, that a lane's oracle, workers and their inputs and outputs may take
 _PATIENCE = 8  # jobs on a lane's own task that may go before a waiting one
+_REMEMBERED = 10_000  # evaluations
 
 
 @dataclass
@@ -30,7 +30,8 @@ class _Job:
 
     @property
     def key(self) -> Hashable:
-        return self.task.sha256, self.candidate.sha256, self.baselines, self.effort
+        task, candidate = self.task, self.candidate
+        return task.id, task.sha256, candidate.sha256, candidate.language, self.baselines, self.effort
 
 
 class _Queue:
@@ -38,15 +39,16 @@ class _Queue:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._clients: dict[str, deque[_Job]] = {}  # in the order of their turns
-        self._passed_over = 0
+        self._clients: dict[str, list[_Job]] = {}  # in the order of their turns
+        self._passed_over = 0  # how often the oldest job of the client whose turn it was has had to wait
         self._closed = False
 
     def put(self, client: str, job: _Job) -> None:
+        """Raises RuntimeError once it is closed."""
         with self._changed:
             if self._closed:
                 raise RuntimeError("the pool is closed")
-            self._clients.setdefault(client, deque()).append(job)
+            self._clients.setdefault(client, []).append(job)
             self._changed.notify()
 
     def take(self, at_hand: Task | None) -> _Job | None:
@@ -58,30 +60,36 @@ class _Queue:
             self._changed.wait_for(lambda: self._clients or self._closed)
             if not self._clients:
                 return None
-            client = next(iter(self._clients))
-            if self._passed_over < _PATIENCE:
-                turns = (name for name, jobs in self._clients.items() if jobs[0].task == at_hand)
-                chosen = next(turns, client)
-                self._passed_over = 0 if chosen == client else self._passed_over + 1
-                client = chosen
-            else:
-                self._passed_over = 0
+            client, place = self._chosen(at_hand)
             jobs = self._clients.pop(client)
-            job = jobs.popleft()
+            job = jobs.pop(place)
             if jobs:
                 self._clients[client] = jobs  # behind the others
             return job
+
+    def _chosen(self, at_hand: Task | None) -> tuple[str, int]:
+        """A client and the place of its job."""
+        turn = next(iter(self._clients))
+        if self._passed_over < _PATIENCE:
+            for client, jobs in self._clients.items():
+                for place, job in enumerate(jobs):
+                    if job.task == at_hand:
+                        self._passed_over = 0 if (client, place) == (turn, 0) else self._passed_over + 1
+                        return client, place
+        self._passed_over = 0
+        return turn, 0
 
     def close(self, discard: bool) -> None:
         """No more jobs; with `discard`, those that wait are cancelled."""
         with self._changed:
             self._closed = True
+            discarded = [job for jobs in self._clients.values() for job in jobs] if discard else []
             if discard:
-                for jobs in self._clients.values():
-                    for job in jobs:
-                        job.result.cancel()
                 self._clients.clear()
             self._changed.notify_all()
+        for job in discarded:
+            if job.result.cancel():
+                job.result.set_running_or_notify_cancel()
 
 
 class EvaluationPool:
@@ -92,9 +100,11 @@ class EvaluationPool:
         self.lanes = lanes or _lanes()
         self._queue = _Queue()
         self._lock = threading.Lock()
-        self._known: dict[Hashable, Future[Evaluation]] = {}
+        self._known: dict[Hashable, Future[Evaluation]] = {}  # the oldest first
         self._threads = [
-            threading.Thread(target=self._work, args=(evaluator.sibling(),), name=f"lane-{number}")
+            threading.Thread(
+                target=self._work, args=(evaluator.sibling(),), name=f"lane-{number}", daemon=True
+            )
             for number in range(self.lanes)
         ]
         for thread in self._threads:
@@ -110,35 +120,37 @@ class EvaluationPool:
     ) -> Future[Evaluation]:
         """The evaluation to come, as of `Evaluator.evaluate`; clients take turns.
 
-        The same question asked twice is one evaluation with one future. What ended with an error may be
-        asked again. Raises RuntimeError once the pool is closed.
+        The same question asked twice is one evaluation. What ended with an error may be asked again.
+        Cancelling gives up the answer; an evaluation that somebody else may wait for goes on. Raises
+        RuntimeError once the pool is closed.
         """
         job = _Job(task, candidate, tuple(baselines), effort)
         with self._lock:
-            known = self._known.get(job.key)
-            if known is not None and not known.cancelled() and not (known.done() and known.exception()):
-                return known
-            self._queue.put(client, job)
-            self._known[job.key] = job.result
-        return job.result
+            shared = self._known.get(job.key)
+            if shared is None:
+                self._queue.put(client, job)
+                shared = self._known[job.key] = job.result
+                while len(self._known) > _REMEMBERED and next(iter(self._known.values())).done():
+                    del self._known[next(iter(self._known))]
+        answer: Future[Evaluation] = Future()
+        shared.add_done_callback(lambda done: _pass_on(done, answer))
+        return answer
 
     def _work(self, evaluator: Evaluator) -> None:
-        at_hand, gate = None, evaluator.pool.gate
-        try:
+        at_hand = None
+        with evaluator:
             while (job := self._queue.take(at_hand)) is not None:
                 if not job.result.set_running_or_notify_cancel():
                     continue
                 at_hand = job.task
                 try:
-                    with gate.lane():
-                        found = evaluator.evaluate(job.task, job.candidate, job.baselines, job.effort)
+                    found = evaluator.evaluate(job.task, job.candidate, job.baselines, job.effort)
                 except BaseException as error:  # noqa: BLE001 - it is whoever asked who must know
+                    with self._lock:
+                        self._known.pop(job.key, None)
                     job.result.set_exception(error)
                 else:
                     job.result.set_result(found)
-        finally:
-            with gate.lane():
-                evaluator.close()
 
     def close(self, discard: bool = False) -> None:
         """Wait for what was submitted; with `discard`, only for what is under way."""
@@ -151,6 +163,18 @@ class EvaluationPool:
 
     def __exit__(self, kind: object, *_: object) -> None:
         self.close(discard=kind is not None)
+
+
+def _pass_on(done: Future[Evaluation], answer: Future[Evaluation]) -> None:
+    if done.cancelled():
+        answer.cancel()
+    if not answer.set_running_or_notify_cancel():
+        return
+    error = done.exception()
+    if error is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(done.result())
 
 
 def _lanes() -> int:

@@ -38,6 +38,10 @@ class WorkerTimeout(Exception):  # noqa: N818
     """The worker did not answer in time and was killed."""
 
 
+class _TooMany(Exception):  # noqa: N818
+    """A worker has started more processes than it may."""
+
+
 class Worker:
     """One fenced process. Answers are read with a deadline; past it the whole tree is killed."""
 
@@ -68,6 +72,7 @@ class Worker:
         self.init_pid = int(first.split()[0])
         self._rest = first.partition(b"\n")[2]
         self._pid: int | None = None
+        self.load_s = 0.0  # what it took to load a model, its start not counted
         self._stopped: list[int] = []
         self.closed = False
         try:
@@ -107,6 +112,9 @@ class Worker:
             how = self._how_it_ended()
             self.close()
             raise WorkerDied(how) from None
+        except _TooMany:
+            self.close()
+            raise WorkerDied(f"more than {self.limits.processes} processes") from None
         except ChannelTimeout:
             self.close()
             raise WorkerTimeout(f"no answer to '{message['do']}' within {timeout_s:g} s") from None
@@ -132,8 +140,7 @@ class Worker:
             if readable(self._status_fd, 0) and not readable(sock, 0):
                 raise ChannelClosed  # it ended, but something it started holds the socket
             if len(sandbox.tree(self.init_pid)) > self.limits.processes:
-                self.close()
-                raise WorkerDied(f"more than {self.limits.processes} processes")
+                raise _TooMany
         return self.channel.receive(max(deadline - self.gate.clock(), 1.0))[0]
 
     def freeze(self) -> None:
@@ -188,13 +195,13 @@ class Worker:
         with contextlib.suppress(OSError):
             if not status and readable(self._status_fd, 5):
                 status = os.read(self._status_fd, 32)
+        if self.group is not None and self.group.out_of_memory:
+            return "killed, for its processes took too much memory together"
         if not status.strip():
             return "it was killed"
         code = int(status.split()[0])
         if code < 0:
             name = _signal_name(-code)
-            if self.group is not None and self.group.out_of_memory:
-                return f"killed by {name}: its processes took too much memory together"
             hint = " (out of memory?)" if name == "SIGKILL" else ""
             return f"killed by {name}{hint}"
         self._drain.join(timeout=1)
@@ -286,7 +293,7 @@ class WorkerPool:
             self.no_uid = "left off on request"
         self._layers = sandbox.layers(self.no_uid, without)
         self._on = {layer.name for layer in self._layers if layer.on}
-        self._groups: list[cgroups.Group] = []
+        self._groups: list[cgroups.Group] = []  # of workers that have ended
         if not sandbox.can_read_memory_of(None):
             raise MissingPrerequisite(
                 "this machine does not let a process read its child's memory",
@@ -363,23 +370,28 @@ class WorkerPool:
         worker = Worker(
             Channel(ours, takes_fds=False), stderr_r, status_r, scratch, self.limits, self.gate, group
         )
-        self._workers = [w for w in self._workers if not w.closed] + [worker]
+        self._workers.append(worker)
         return worker
 
     def _group(self, memory_bytes: int) -> cgroups.Group | None:
         """A control group for one worker, where there are any; removes those of workers that have ended."""
-        self._groups = [group for group in self._groups if not group.remove()]
+        self._remove_groups()
         parents = cgroups.parents()
         if "control_groups" not in self._on or isinstance(parents, str):
             return None
         try:
-            group = parents.make(memory_bytes, self.limits.processes + _THREADS * self.threads)
+            return parents.make(memory_bytes, self.limits.processes + _THREADS * self.threads)
         except OSError as error:
             raise InfrastructureError(
                 f"no control group for a worker: {error.strerror}", "run `kernelwright doctor`"
             ) from None
-        self._groups.append(group)
-        return group
+
+    def _remove_groups(self) -> None:
+        """Those of closed workers, as soon as their processes are gone."""
+        closed = [worker for worker in self._workers if worker.closed]
+        self._workers = [worker for worker in self._workers if not worker.closed]
+        self._groups += [worker.group for worker in closed if worker.group is not None]
+        self._groups = [group for group in self._groups if not group.remove()]
 
     def import_first(self, modules: Sequence[str]) -> None:
         """Have workers started from now on find these modules of torch imported, which may take seconds."""
@@ -412,9 +424,10 @@ class WorkerPool:
             self._zygote.wait()
         remove(self._base)
         deadline = time.monotonic() + _GROUPS_LEFT_S
+        self._remove_groups()
         while self._groups and time.monotonic() < deadline:
-            self._groups = [group for group in self._groups if not group.remove()]
             time.sleep(0.002)
+            self._remove_groups()
 
     def __enter__(self) -> Self:
         return self

@@ -33,7 +33,7 @@ class Protocol(Record):
     inputs_bytes: int = 1 << 30  # all input slots together
     outputs_bytes: int = 1 << 30  # outputs a worker keeps until the block ends
     caches: Literal["cold", "hot"] = "cold"
-    arrivals_per_s: float | None = None  # server mode: calls come one by one, at random, so often on average
+    arrivals_per_s: float | None = None  # one by one, after pauses of its inverse on average
     own_kernels: float = 0.0  # the share of a call that must be spent in the candidate's own kernels
     verified_blocks: int = 2  # timed blocks, about, chosen in secret, whose outputs are checked too
     families: tuple[str, ...] = (

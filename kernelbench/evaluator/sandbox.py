@@ -226,6 +226,7 @@ def apply(fence: Fence) -> None:
     os.chdir(fence.scratch)
     os.environ.update(HOME=fence.scratch, TMPDIR=fence.scratch, TRITON_CACHE_DIR=f"{fence.scratch}/triton")
     os.environ["KERNELWRIGHT_CACHE"] = fence.cache
+    os.environ["KERNELWRIGHT_JUDGED"] = "1"
     if fence.headers is not None:
         os.environ["KERNELWRIGHT_HEADERS"] = fence.headers
     tempfile.tempdir = fence.scratch  # the process that this one was forked from may have looked it up before

@@ -27,14 +27,22 @@ _SPARE_CALLS = 4  # beside those whose outputs a block keeps: what calls need in
 class Block:
     """What came back from a block of calls: the judge's seconds and where each call's outputs lie.
 
-    `waited_s`: what the worker's threads waited for a CPU meanwhile. Calls that came in `messages` of their
-    own leave the outputs of the last one only.
+    `waited_s`: what the worker's threads waited for a CPU meanwhile. Calls that came one by one, in
+    `messages` of their own, leave the outputs of the last one only.
     """
 
     seconds: float
     waited_s: float
     outputs: list[list[OutputDescriptor]]
     messages: int = 1
+
+    def followed_by(self, other: "Block") -> "Block":
+        return Block(
+            self.seconds + other.seconds,
+            self.waited_s + other.waited_s,
+            other.outputs,
+            self.messages + other.messages,
+        )
 
 
 class TaskSession:
@@ -103,6 +111,7 @@ class TaskSession:
         """
         assert self._arena is not None
         worker = self.pool.start(role, "kernelbench.evaluator.worker:serve", candidate)
+        started = self.pool.gate.clock()
         message = {
             "do": "load",
             "source": source,
@@ -123,6 +132,7 @@ class TaskSession:
             worker.close()
             raise
         worker.freeze()
+        worker.load_s = self.pool.gate.clock() - started
         return worker, answer
 
     def baseline(self, mode: str) -> Worker | None:
@@ -215,6 +225,8 @@ class TaskSession:
             answer = worker.request(message, limit)
             seconds = time.perf_counter() - start
             worker.freeze()
+            if self.protocol.arrivals_per_s is not None:  # work after the answer would add up, call by call
+                seconds = time.perf_counter() - start
         except WorkerDied as error:
             raise CallFailed(Verdict.runtime_error, str(error)) from None
         except WorkerTimeout:
@@ -232,21 +244,6 @@ class TaskSession:
         if len(outputs) != len(slots):
             raise CallFailed(Verdict.cheating, f"{len(outputs)} calls answered, not {len(slots)}")
         return Block(seconds, waited_s, outputs)
-
-    def run_one_by_one(
-        self, worker: Worker, slots: Sequence[int], seeds: Sequence[int | None], gaps_s: Sequence[float]
-    ) -> Block:
-        """Each call in a block of its own, after so many seconds in which the worker stands still.
-
-        Raises CallFailed as `run` does.
-        """
-        seconds = waited_s = 0.0
-        outputs: list[list[OutputDescriptor]] = []
-        for slot, seed, gap_s in zip(slots, seeds, gaps_s, strict=True):
-            time.sleep(gap_s)
-            block = self.run(worker, [slot], [seed])
-            seconds, waited_s, outputs = seconds + block.seconds, waited_s + block.waited_s, block.outputs
-        return Block(seconds, waited_s, outputs, len(slots))
 
     @property
     def call_limit_s(self) -> float:

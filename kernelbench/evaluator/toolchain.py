@@ -19,13 +19,14 @@ def make_wanted_header(pool: WorkerPool, builds: Path) -> bool:
     flags = _read(wish)
     if flags is None:
         return False
-    with contextlib.suppress(OSError):  # it may have made its folder read-only
-        wish.unlink()
-    with pool.start("toolchain", "kernelbench.evaluator.toolchain:serve") as worker:
-        try:
+    try:
+        with pool.start("toolchain", "kernelbench.evaluator.toolchain:serve") as worker:
             return bool(worker.ask({"do": "header", "flags": flags}, TIMEOUT_S + 20).get("ok"))
-        except (WorkerDied, WorkerTimeout):
-            return False
+    except (WorkerDied, WorkerTimeout):
+        return False
+    finally:  # afterwards: another lane may build the same candidate, and wait for the same header
+        with contextlib.suppress(OSError):  # it may have made its folder read-only
+            wish.unlink()
 
 
 def _read(wish: Path) -> list[str] | None:

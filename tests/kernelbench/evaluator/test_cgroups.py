@@ -62,7 +62,7 @@ def test_an_evaluator_leaves_no_group_behind(parents: cgroups.Parents, evaluator
     assert mine and not any(folder.exists() for folder in mine)
 
 
-def test_processes_and_threads_are_limited(parents: cgroups.Parents) -> None:
+def test_processes_are_limited(parents: cgroups.Parents) -> None:
     group = parents.make(1 << 30, 8)
     code = f"""
 import os, time

@@ -1,12 +1,15 @@
 """While one lane times, other lanes and their workers stand still, and their clocks with them."""
 
 import contextlib
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from kernelbench.evaluator.gate import Gate
 
@@ -67,6 +70,49 @@ def test_an_answer_that_came_while_it_was_closed_is_taken_when_it_opens() -> Non
         assert taken.wait(30)
         assert state(worker.pid) in "RS"
         thread.join()
+
+
+def test_a_worker_that_is_about_to_be_waited_for_is_stopped_too() -> None:
+    """A worker runs from before it is asked; its lane may have to wait for the gate with that."""
+    gate, closing, over = Gate(), threading.Event(), threading.Event()
+
+    def ask(pid: int) -> None:
+        with gate.lane():
+            closing.set()
+            time.sleep(0.2)  # by now the other one waits for this lane
+            with gate.away(pid):
+                over.wait(30)
+
+    with spinning() as worker:
+        thread = threading.Thread(target=ask, args=(worker.pid,))
+        thread.start()
+        closing.wait(30)
+        with gate.closed():
+            assert state(worker.pid) == "T"
+        assert state(worker.pid) in "RS"
+        over.set()
+        thread.join()
+
+
+def test_who_is_interrupted_while_it_closes_leaves_it_open() -> None:
+    gate, busy, over = Gate(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        with gate.lane():
+            busy.set()
+            over.wait(30)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    busy.wait(30)
+    main = threading.get_ident()
+    threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt), gate.closed():
+        pass
+    over.set()
+    thread.join()
+    with gate.closed():
+        pass
 
 
 def test_no_lane_does_anything_while_another_times() -> None:

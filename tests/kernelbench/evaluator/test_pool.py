@@ -4,6 +4,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import as_completed
 from typing import Any
 
 import pytest
@@ -27,7 +28,10 @@ class Scripted:
     def sibling(self) -> "Scripted":
         return self
 
-    def close(self) -> None:
+    def __enter__(self) -> "Scripted":
+        return self
+
+    def __exit__(self, *_: object) -> None:
         pass
 
     def evaluate(self, task: Task, candidate: Candidate, baselines: Any, effort: Any) -> Any:
@@ -84,12 +88,32 @@ def test_jobs_of_the_task_at_hand_come_first_but_not_for_ever(made: Made) -> Non
 def test_the_same_question_is_evaluated_once(made: Made) -> None:
     evaluator, pool = made
     evaluator.go_on.set()
-    first = pool.submit(A, candidate("x"), client="one")
-    assert pool.submit(A, candidate("x"), client="two") is first
-    assert first.result(30) == "A x"
-    assert pool.submit(A, candidate("x")) is first
-    assert pool.submit(A, candidate("x"), ("eager",)) is not first
+    answers = [pool.submit(A, candidate("x"), client=client) for client in ("one", "two")]
+    assert [answer.result(30) for answer in answers] == ["A x", "A x"]
+    assert pool.submit(A, candidate("x")).result(30) == "A x"
+    assert len(evaluator.asked) == 1
+    assert pool.submit(A, candidate("x"), ("eager",)).result(30) == "A x"
     assert pool.submit(B, candidate("x")).result(30) == "B x"
+    assert len(evaluator.asked) == 3
+
+
+def test_who_gives_up_takes_nothing_from_who_asked_the_same(made: Made) -> None:
+    evaluator, pool = made
+    pool.submit(A, candidate("first"))
+    evaluator.is_under_way()
+    one, two = pool.submit(A, candidate("x")), pool.submit(A, candidate("x"))
+    assert one.cancel()
+    evaluator.go_on.set()
+    assert two.result(30) == "A x"
+
+
+def test_what_is_remembered_is_bounded(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluator, running = made
+    evaluator.go_on.set()
+    monkeypatch.setattr(pool, "_REMEMBERED", 3)
+    for number in range(8):
+        running.submit(A, candidate(str(number))).result(30)
+    assert len(running._known) <= 4
 
 
 def test_an_error_reaches_who_asked_and_may_be_asked_again(made: Made) -> None:
@@ -107,9 +131,12 @@ def test_closing_with_discard_cancels_what_waits_only() -> None:
     pool = EvaluationPool(evaluator, lanes=1)  # type: ignore[arg-type]
     running, waiting = pool.submit(A, candidate("x")), pool.submit(A, candidate("y"))
     evaluator.is_under_way()
+    heard = threading.Event()
+    waiting.add_done_callback(lambda _: heard.set())
     threading.Timer(0.1, evaluator.go_on.set).start()
     pool.close(discard=True)
-    assert running.result(0) == "A x" and waiting.cancelled()
+    assert running.result(0) == "A x" and waiting.cancelled() and heard.is_set()
+    assert as_completed([waiting], timeout=1).__next__() is waiting
     with pytest.raises(RuntimeError, match="closed"):
         pool.submit(A, candidate("z"))
 
