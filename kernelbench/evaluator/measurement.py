@@ -62,7 +62,11 @@ def measure(
             if number == 0 and slowdown > _SLOW:  # a few long calls say as much as many
                 calls, share = max(1, int(calls / slowdown)), min(rounds, protocol.min_rounds)
                 processes = most_processes = 1
-            _warm_up(session, workers, calls)
+            for count in (
+                calls,
+                2 * calls,
+            ):  # a process still grows in its second block
+                _warm_up(session, workers, count)
             for _ in range(share):
                 check = done == surely or _CHANCE.random() < protocol.verified_blocks / rounds
                 _round(session, workers, names, calls, check, timings, number)

@@ -97,10 +97,18 @@ class TaskSession:
         by_outputs = protocol.outputs_bytes // max(1, 2 * self.oracle.output_bytes)
         return int(max(1, min(by_time, by_inputs, by_outputs, protocol.max_calls)))
 
-    def _calls_with_room(self) -> int:
-        """For how many calls' outputs a worker makes room: a block's, and some more unless they are huge."""
-        most = self.protocol.outputs_bytes // max(1, self.oracle.output_bytes)
-        return max(2 * self.calls, min(2 * self.calls + _SPARE_CALLS, most))
+    def _room_bytes(self) -> list[int]:
+        """The pieces of memory that a worker has before a block: for its outputs, and some more.
+
+        A small output that is kept splits the piece that a large temporary was in, so that the next call's
+        takes new memory: there is a piece as large as the largest tensor for every call, as far as they go.
+        """
+        outputs, protocol = [t.element_bytes for t in self.oracle.outputs], self.protocol
+        most = protocol.outputs_bytes // max(1, self.oracle.output_bytes)
+        calls = max(2 * self.calls, min(2 * self.calls + _SPARE_CALLS, most))
+        largest = max([*outputs, *(t.element_bytes for t in self.oracle.inputs.tensors)])
+        left = max(0, protocol.outputs_bytes // 2 - calls * self.oracle.output_bytes)
+        return calls * outputs + min(2 * self.calls, left // largest) * [largest]
 
     def load(
         self, role: str, source: str, module: str, cls: str, timeout_s: float, candidate: str = ""
@@ -119,8 +127,7 @@ class TaskSession:
             "class": cls,
             "layout": [t.to_json() for t in self.oracle.inputs.tensors],
             "slots": self.slots,
-            "output_bytes": [t.element_bytes for t in self.oracle.outputs],
-            "room_for": self._calls_with_room(),
+            "room_bytes": self._room_bytes(),
         }
         try:
             setup = os.open(f"/proc/self/fd/{self._setup_fd}", os.O_RDONLY)

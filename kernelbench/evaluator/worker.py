@@ -38,7 +38,7 @@ class Runner:
     def __init__(self) -> None:
         self.model: Any = None
         self.slots: list[list[Any]] = []
-        self.room: list[int] = []  # bytes of each output that memory is kept for
+        self.room: list[int] = []  # bytes of each piece of memory that is kept for outputs and temporaries
         self.kept: list[list[torch.Tensor]] = []
         self.ballast: list[torch.Tensor] = []
 
@@ -64,7 +64,7 @@ class Runner:
         except BaseException as error:  # noqa: BLE001 - SystemExit too: it is the candidate's doing
             return {"ok": False, "stage": stage, "error": _describe(error), "build": _is_build_error(error)}
         self.model = model
-        self.room = message["room_for"] * message["output_bytes"]
+        self.room = message["room_bytes"]
         self.prepare()
         layout = SlotLayout(tuple(TensorLayout.from_json(t) for t in message["layout"]))
         arena = Arena(inputs_fd, layout.slot_bytes * message["slots"], private=True)
