@@ -1,7 +1,6 @@
 """While one lane times, other lanes and their workers stand still, and their clocks with them."""
 
 import contextlib
-import signal
 import subprocess
 import sys
 import threading
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelbench.evaluator import sandbox
 from kernelbench.evaluator.gate import Gate
 
 NOBODY = 2**22 + 1  # no process has this pid
@@ -94,23 +94,27 @@ def test_a_worker_that_is_about_to_be_waited_for_is_stopped_too() -> None:
         thread.join()
 
 
-def test_who_is_interrupted_while_it_closes_leaves_it_open() -> None:
-    gate, busy, over = Gate(), threading.Event(), threading.Event()
+def test_who_fails_to_close_it_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, waiting, over = Gate(), threading.Event(), threading.Event()
 
-    def work() -> None:
-        with gate.lane():
-            busy.set()
+    def wait() -> None:
+        with gate.lane(), gate.away(NOBODY):
+            waiting.set()
             over.wait(30)
 
-    thread = threading.Thread(target=work)
+    def fail(*_: object) -> list[int]:
+        raise OSError("too many open files")
+
+    thread = threading.Thread(target=wait)
     thread.start()
-    busy.wait(30)
-    main = threading.get_ident()
-    threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt), gate.closed():
-        pass
+    waiting.wait(30)
+    with monkeypatch.context() as patch:
+        patch.setattr(sandbox, "freeze", fail)
+        with pytest.raises(OSError, match="too many"), gate.closed():
+            pass
     over.set()
-    thread.join()
+    thread.join(30)
+    assert not thread.is_alive()
     with gate.closed():
         pass
 

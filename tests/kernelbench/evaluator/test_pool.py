@@ -182,7 +182,11 @@ def test_several_at_a_time_get_the_verdicts_they_get_alone(
         variant(RETURN, "import os; os.kill(os.getpid(), 9)"): Verdict.runtime_error,
     }
     other = REFERENCE.replace("randn(512, 1024)", "randn(256, 1024)")
-    with EvaluationPool(evaluator, lanes=2) as made:
+    limits = evaluator.limits.model_copy(update={"build_s": 20.0})
+    with (
+        Evaluator(cache=evaluator.pool.cache, protocol=evaluator.protocol, limits=limits) as first,
+        EvaluationPool(first, lanes=2) as made,
+    ):
         asked = [
             (made.submit(task_of(reference), candidate_of(source), ("eager",), client=reference), verdict)
             for source, verdict in candidates.items()
