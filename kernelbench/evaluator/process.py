@@ -417,6 +417,8 @@ class WorkerPool:
         for worker in self._workers:
             worker.close()
         self._channel.close()
+        if not self._ready:  # nobody needed it
+            self._zygote.kill()
         try:
             self._zygote.wait(timeout=5)
         except subprocess.TimeoutExpired:
