@@ -81,12 +81,8 @@ class Report:
             lines.append(("sandbox layers off", ", ".join(off) or "none"))
             lines.append(("caches", environment.caches))
             if environment.arrivals_per_s is not None:
-                lines.append(
-                    (
-                        "calls arrive",
-                        f"one by one, after pauses of 1/{environment.arrivals_per_s:g} s on average",
-                    )
-                )
+                pause_s = 1 / environment.arrivals_per_s
+                lines.append(("calls", f"one by one, after random pauses of {pause_s:.3g} s on average"))
         lines.append(("kernelwright", self.run.kernelwright))
         lines.append(("started", self.run.started))
         others = sum(

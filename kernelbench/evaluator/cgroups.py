@@ -18,7 +18,7 @@ _LIMITS = {  # controller -> the files that take its limit, those of either vers
     "memory": ("memory.max", "memory.limit_in_bytes"),
     "pids": ("pids.max",),
 }
-_NO_SWAP = {"memory.swap.max": "0", "memory.oom.group": "1"}  # of version 2, where the kernel has them
+_BESIDE = {"memory.swap.max": "0", "memory.oom.group": "1"}  # of version 2, where the kernel has them
 _OLD_S = 60.0
 _LEAF = "kernelwright-judge"
 _numbers = itertools.count()
@@ -75,7 +75,7 @@ class Parents:
                 limit = {"memory": memory_bytes, "pids": processes}[controller]
                 file = next(folder / name for name in _LIMITS[controller] if (folder / name).exists())
                 file.write_text(str(limit))
-            for file_name, value in _NO_SWAP.items():
+            for file_name, value in _BESIDE.items():
                 with contextlib.suppress(OSError):
                     (group.folders["memory"] / file_name).write_text(value)
         except OSError:

@@ -60,6 +60,13 @@ extern "C" void fill_uniform(float* out, int64_t n, int64_t seed) {
     for (int64_t i = 0; i < n; ++i) out[i] = (bits((uint32_t)i, key0, key1) >> 8) * 0x1p-24f;
 }
 
+// out[i] in [0, limit), for a limit far below 2^32: the high half of hash x limit (Lemire 2019).
+extern "C" void fill_below(int64_t* out, int64_t n, int64_t limit, int64_t seed) {
+    const uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
+#pragma omp parallel for simd
+    for (int64_t i = 0; i < n; ++i) out[i] = (int64_t)(((uint64_t)bits((uint32_t)i, key0, key1) * (uint64_t)limit) >> 32);
+}
+
 // out[i] standard normal, up to about 6.7 in size; i and i + n/2 come from one hash: its low 16 bits are an
 // angle within a quarter turn and two signs, all 32 the radius, which the low ones hardly move.
 extern "C" void fill_normal(float* out, int64_t n, int64_t seed) {

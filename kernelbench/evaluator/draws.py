@@ -1,7 +1,7 @@
 """Random tensors for inputs, from a seed, fast: every timed call gets inputs never seen before.
 
-torch draws 16 million normals in about 130 ms, which is several times what many tasks take. With a
-C++ compiler the two distributions that matter are drawn by `draws.cpp` instead.
+torch draws 16 million normals in about 130 ms, and integers slower still, which is several times what many
+tasks take. With a C++ compiler the three distributions that matter are drawn by `draws.cpp` instead.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from kernelbench.evaluator.native import library
 
 _LARGE = 1 << 15
+_MOST_BELOW = 1 << 24  # of 2^32: no integer is more likely than another by more than 0.4%
 
 
 class Draws:
@@ -34,7 +35,12 @@ class Draws:
 
     def below(self, limit: int, *shape: int) -> torch.Tensor:
         """Integers (int64) in [0, limit)."""
-        return torch.randint(limit, shape, generator=self._generator)
+        native = library("draws")
+        if native is None or prod(shape) < _LARGE or not 0 < limit <= _MOST_BELOW:
+            return torch.randint(limit, shape, generator=self._generator)
+        drawn = torch.empty(shape, dtype=torch.int64)
+        native.fill_below(drawn, drawn.numel(), limit, self._native_seed())
+        return drawn
 
     def fill_uniform(self, tensor: torch.Tensor) -> torch.Tensor:
         """`tensor` itself, filled in place; of any floating dtype and layout."""
@@ -51,9 +57,11 @@ class Draws:
         fits = tensor.numel() >= _LARGE and tensor.dtype is torch.float32 and tensor.is_contiguous()
         if native is None or not fits:
             return False
-        seed = int(torch.randint(-(1 << 63), (1 << 63) - 1, (), generator=self._generator))
-        getattr(native, name)(tensor, tensor.numel(), seed)
+        getattr(native, name)(tensor, tensor.numel(), self._native_seed())
         return True
+
+    def _native_seed(self) -> int:
+        return int(torch.randint(-(1 << 63), (1 << 63) - 1, (), generator=self._generator))
 
     def _memory(self, shape: tuple[int, ...]) -> torch.Tensor:
         if prod(shape) >= _LARGE:
@@ -64,7 +72,7 @@ class Draws:
 
 
 class FastDraws(TorchFunctionMode):
-    """Within it, large torch.rand / randn (and *_like) calls are served by `Draws`; the rest as ever."""
+    """Within it, large torch.rand, randn (and *_like) and randint are served by `Draws`; the rest as ever."""
 
     def __init__(self, seed: int, into: Sequence[torch.Tensor] = ()) -> None:
         super().__init__()
@@ -74,6 +82,7 @@ class FastDraws(TorchFunctionMode):
             torch.randn: self.draws.normal,
             torch.rand_like: self.draws.uniform,
             torch.randn_like: self.draws.normal,
+            torch.randint: self._integers,
         }
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -81,8 +90,17 @@ class FastDraws(TorchFunctionMode):
         if draw is None or kwargs or not args:
             return func(*args, **(kwargs or {}))
         first = args[0]
+        if func is torch.randint:
+            return draw(*args)
         if isinstance(first, torch.Tensor):
             if len(args) > 1 or first.dtype is not torch.float32 or not first.is_contiguous():
                 return func(*args)
             return draw(*first.shape)
         return draw(*(first if len(args) == 1 and not isinstance(first, int) else args))
+
+    def _integers(self, *args: Any) -> torch.Tensor:
+        """As torch.randint(high, size) or torch.randint(low, high, size)."""
+        *low, high, size = args
+        least = low[0] if low else 0
+        drawn = self.draws.below(high - least, *size)
+        return drawn.add_(least) if least else drawn

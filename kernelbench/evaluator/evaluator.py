@@ -2,7 +2,6 @@
 
 import ast
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -298,11 +297,9 @@ class _Trial:
 
     def _measure(self, session: TaskSession, worker: Worker, baselines: Mapping[str, Worker]) -> Timings:
         most_processes = 1 + int(self.evaluator.protocol.reload_s / worker.load_s)
-        reloaded = partial(self._reloaded, session)
-        return measure(session, worker, reloaded, baselines, self.effort, most_processes)
-
-    def _reloaded(self, session: TaskSession) -> Worker:
-        return self._load(session)[0]
+        return measure(
+            session, worker, lambda: self._load(session)[0], baselines, self.effort, most_processes
+        )
 
     def _own_kernel_share(self, worker: Worker) -> float | None:
         try:

@@ -15,7 +15,7 @@ from kernelbench.records import Verdict
 
 _CHANCE = secrets.SystemRandom()
 _SLOW = 4.0  # times eager
-_SERVED_S = 0.25  # what a phase waits for calls that come one by one, about
+_SERVED_S = 0.25  # that N calls are waited for, where calls come one by one
 _CHECKED_FAMILIES = ("task", "zero_centred", "heavy_tailed")
 
 
@@ -40,8 +40,8 @@ def measure(
     Only the last call's outputs are still there to be looked at; inputs come to be just before their call, so
     that nobody can know which that will be.
 
-    Raises Refused when the candidate fails or its outputs are not what they must be,
-    BaselineFailed when a baseline fails.
+    Raises Refused when the candidate fails or its outputs are not what they must be, BaselineFailed when a
+    baseline fails.
     """
     protocol, calls = session.protocol, session.calls
     if protocol.arrivals_per_s is not None:
@@ -62,11 +62,8 @@ def measure(
             if number == 0 and slowdown > _SLOW:  # a few long calls say as much as many
                 calls, share = max(1, int(calls / slowdown)), min(rounds, protocol.min_rounds)
                 processes = most_processes = 1
-            for count in (
-                calls,
-                2 * calls,
-            ):  # a process still grows in its second block
-                _warm_up(session, workers, count)
+            _warm_up(session, workers, calls)
+            _warm_up(session, workers, 2 * calls)
             for _ in range(share):
                 check = done == surely or _CHANCE.random() < protocol.verified_blocks / rounds
                 _round(session, workers, names, calls, check, timings, number)

@@ -26,7 +26,7 @@ class _Job:
     candidate: Candidate
     baselines: tuple[str, ...]
     effort: Effort | None
-    result: Future[Evaluation] = field(default_factory=Future)
+    result: Future[Evaluation] = field(default_factory=Future)  # no asker's own: see `_pass_on`
 
     @property
     def key(self) -> Hashable:
@@ -88,8 +88,7 @@ class _Queue:
                 self._clients.clear()
             self._changed.notify_all()
         for job in discarded:
-            if job.result.cancel():
-                job.result.set_running_or_notify_cancel()
+            job.result.cancel()
 
 
 class EvaluationPool:
@@ -140,8 +139,6 @@ class EvaluationPool:
         at_hand = None
         with evaluator:
             while (job := self._queue.take(at_hand)) is not None:
-                if not job.result.set_running_or_notify_cancel():
-                    continue
                 at_hand = job.task
                 try:
                     found = evaluator.evaluate(job.task, job.candidate, job.baselines, job.effort)
@@ -166,6 +163,7 @@ class EvaluationPool:
 
 
 def _pass_on(done: Future[Evaluation], answer: Future[Evaluation]) -> None:
+    """One asker's `answer`, who may have given it up, is what came of the evaluation."""
     if done.cancelled():
         answer.cancel()
     if not answer.set_running_or_notify_cancel():

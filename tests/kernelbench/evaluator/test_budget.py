@@ -7,7 +7,7 @@ import torch
 
 from kernelbench.evaluator import budget
 from kernelbench.evaluator.budget import compare, expect
-from kernelbench.evaluator.draws import Draws
+from kernelbench.evaluator.draws import Draws, FastDraws
 from kernelbench.evaluator.families import infer_domain, rewrite
 
 
@@ -155,8 +155,23 @@ def test_fast_draws_have_the_right_distribution() -> None:
     assert float(uniform.var()) == pytest.approx(1 / 12, abs=1e-3)
     assert not torch.equal(Draws(43).normal(1 << 20), normal)
     assert torch.equal(Draws(42).normal(1 << 20), normal)
+    integers = draws.below(10, 1 << 20)
+    assert integers.dtype is torch.int64
+    assert torch.allclose(integers.bincount() / (1 << 20), torch.full((10,), 0.1), atol=2e-3)
     halves = torch.stack([normal[: 1 << 19], normal[1 << 19 :]])
     neighbours = torch.stack([normal[1:], normal[:-1]])
     for pair in (halves, neighbours):
         assert float(torch.corrcoef(pair)[0, 1]) == pytest.approx(0, abs=5e-3)
         assert float(torch.corrcoef(pair.square())[0, 1]) == pytest.approx(0, abs=5e-3)
+
+
+def test_randint_is_served_within_its_limits_whatever_its_size() -> None:
+    for shape in ((4,), (300, 400)):
+        with FastDraws(7):
+            made = [torch.randint(3, shape), torch.randint(-127, 128, shape), torch.randint(9, 10, shape)]
+        assert [(int(t.min()) >= low, int(t.max()) < high) for t, low, high in zip(
+            made, (0, -127, 9), (3, 128, 10), strict=True)] == [(True, True)] * 3  # fmt: skip
+        assert all(t.shape == shape and t.dtype is torch.int64 for t in made)
+        with FastDraws(7):
+            assert torch.equal(torch.randint(3, shape), made[0])
+            assert torch.randint(0, 9, shape, dtype=torch.int8).dtype is torch.int8

@@ -1,6 +1,6 @@
 """The judge's clock: what it makes of block times, and of real candidates that are faster, slower or forged."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -8,8 +8,9 @@ import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelbench.evaluator import ALL_BASELINES, Evaluator
+from kernelbench.evaluator import evaluator as evaluation_module
 from kernelbench.evaluator.process import Worker
-from kernelbench.evaluator.session import Block
+from kernelbench.evaluator.session import Block, TaskSession
 from kernelbench.evaluator.timing import TimedBlock, Timings, interval
 from kernelbench.records import Verdict
 
@@ -119,7 +120,7 @@ def test_outputs_of_each_block_lie_elsewhere(evaluator: Evaluator, evaluate: Eva
     assert session is not None
     worker, places = session.baseline("eager"), []
     assert worker is not None
-    for _ in range(6):
+    for _ in range(20):
         session.prepare(worker)
         places.append(session.run(worker, [0], session.oracle.call_seeds(1)).outputs[0][0].address % 4096)
     assert len(set(places)) >= 3
@@ -145,14 +146,48 @@ def test_calls_can_come_one_by_one(served: Evaluate) -> None:
 
 
 LAZY = """self.count = getattr(self, "count", 0) + 1
-        if self.count > 40 and self.count % 2:
+        if self.count > 40 and self.count % 4:
             return self.last
         self.last = torch.nn.functional.gelu(self.norm(x))
         return self.last"""
 
 
-def test_who_computes_every_second_call_is_found_where_they_come_one_by_one(served: Evaluate) -> None:
+def test_who_computes_every_fourth_call_is_found_where_they_come_one_by_one(served: Evaluate) -> None:
     assert served(variant(RETURN, LAZY)).verdict is Verdict.cheating
+
+
+def test_inputs_of_single_calls_come_to_be_just_before_them(
+    served: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a candidate could count the inputs that are new, and know which call is the last."""
+    happened: list[tuple[str, list[int]]] = []
+
+    def noted(what: str, place: int, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*arguments: Any) -> Any:
+            happened.append((what, list(arguments[place])))
+            return call(*arguments)
+
+        return wrapper
+
+    measure = evaluation_module.measure
+
+    def watched(session: TaskSession, *arguments: Any) -> Timings:
+        monkeypatch.setattr(session.oracle, "fill", noted("fill", 0, session.oracle.fill))
+        monkeypatch.setattr(session, "run", noted("run", 1, session.run))
+        return measure(session, *arguments)
+
+    monkeypatch.setattr(evaluation_module, "measure", watched)
+    assert served(variant("Model", "Model")).verdict is Verdict.correct
+    first = next(place for place, (what, _) in enumerate(happened) if what == "fill")
+    filled: list[int] = []
+    timed = 0
+    for what, slots in happened[first:]:
+        if what == "fill":
+            filled = slots
+        elif len(slots) == 1 and slots == filled:
+            timed += 1
+        assert len(filled) == 1
+    assert timed >= 16
 
 
 def test_work_done_twice_shows_as_half_the_speed(evaluate: Evaluate) -> None:

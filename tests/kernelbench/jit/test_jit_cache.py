@@ -84,6 +84,14 @@ def test_a_timeout_ends_every_process_of_the_compiler(wrapper: Callable[[str], P
     assert not leftovers(cache_folder)
 
 
+def test_within_an_evaluation_the_limit_is_the_judges(
+    wrapper: Callable[[str], Path], cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrapper("sleep 1")
+    monkeypatch.setenv("KERNELWRIGHT_JUDGED", "1")
+    assert jit.compile_cpp(SOURCE, timeout_s=0.5).answer() == 42
+
+
 def test_a_failed_build_is_not_kept(wrapper: Callable[[str], Path], cache_folder: Path):
     folder = wrapper(f"{LOG}\nif [ -e $D/broken ]; then echo no >&2; exit 1; fi")
     (folder / "broken").touch()
