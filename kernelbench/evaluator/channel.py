@@ -21,6 +21,10 @@ class ChannelClosed(Exception):  # noqa: N818 - a state
     """The other side is gone."""
 
 
+class ChannelGarbage(Exception):  # noqa: N818 - a state
+    """What arrived is no message."""
+
+
 class ChannelTimeout(Exception):  # noqa: N818 - a state
     """Nothing arrived in time."""
 
@@ -54,7 +58,7 @@ class Channel:
     def receive(self, timeout_s: float | None = None) -> tuple[bytes, list[int]]:
         """The next message and the descriptors that came with it.
 
-        Raises ChannelClosed at end of file or on an oversized message, ChannelTimeout when
+        Raises ChannelClosed at end of file, ChannelGarbage on an oversized message, ChannelTimeout when
         `timeout_s` runs out before the message is whole.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -62,7 +66,7 @@ class Channel:
         head = self._read(_LENGTH.size, deadline, fds)
         (length,) = _LENGTH.unpack(head)
         if length > MAX_BYTES:
-            raise ChannelClosed(f"message of {length} bytes")
+            raise ChannelGarbage(f"a message of {length} bytes")
         return self._read(length, deadline, fds), fds
 
     def _read(self, count: int, deadline: float | None, fds: list[int]) -> bytes:

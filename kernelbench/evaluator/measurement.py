@@ -55,8 +55,9 @@ def measure(
     surely = _CHANCE.randrange(min(protocol.min_rounds, rounds))  # verified even when time runs short
     number = 0
     while number < most_processes:
-        with contextlib.nullcontext(candidate) if number == 0 else reloaded() as worker:
-            workers = {"candidate": worker, **baselines, "eager": session.eager(afresh=number > 0)}
+        renewed = contextlib.nullcontext(candidate) if number == 0 else _renewed(session, reloaded)
+        with renewed as worker:
+            workers = {"candidate": worker, **baselines, "eager": session.eager()}
             names = _CHANCE.sample(list(workers), len(workers))
             slowdown = _warm_up(session, workers, 1)
             if number == 0 and slowdown > _SLOW:  # a few long calls say as much as many
@@ -75,6 +76,14 @@ def measure(
         if number >= processes and timings.half_width <= effort.half_width:
             break
     return timings
+
+
+def _renewed(session: TaskSession, reloaded: Callable[[], Worker]) -> Worker:
+    """The candidate in a new process. Eager is in one, too, started before or after, the old one gone."""
+    session.end_eager()
+    if _CHANCE.random() < 0.5:
+        session.eager()
+    return reloaded()
 
 
 def _round(
@@ -108,7 +117,7 @@ def _round(
 def _warm_up(session: TaskSession, workers: Mapping[str, Worker], calls: int) -> float:
     """Have each worker run on what the inputs hold; how much slower than eager the candidate was."""
     seconds = {}
-    for name, worker in workers.items():
+    for name, worker in _CHANCE.sample(list(workers.items()), len(workers)):
         with _blamed(session, name):
             session.prepare(worker)
             seconds[name] = session.run(worker, range(calls), session.oracle.call_seeds(calls)).seconds

@@ -18,7 +18,7 @@ import numpy as np
 
 from kernelbench.errors import InfrastructureError, MissingPrerequisite
 from kernelbench.evaluator import cgroups, sandbox
-from kernelbench.evaluator.channel import Channel, ChannelClosed, ChannelTimeout, readable
+from kernelbench.evaluator.channel import Channel, ChannelClosed, ChannelGarbage, ChannelTimeout, readable
 from kernelbench.evaluator.gate import Gate
 from kernelbench.evaluator.protocol import Limits
 from kernelbench.records import Layer
@@ -112,6 +112,9 @@ class Worker:
             how = self._how_it_ended()
             self.close()
             raise WorkerDied(how) from None
+        except ChannelGarbage as error:
+            self.close()
+            raise WorkerDied(f"its answer to '{message['do']}' was {error}") from None
         except _TooMany:
             self.close()
             raise WorkerDied(f"more than {self.limits.processes} processes") from None

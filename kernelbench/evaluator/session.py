@@ -184,13 +184,15 @@ class TaskSession:
             raise
         return worker
 
-    def eager(self, afresh: bool) -> Worker:
-        """The eager baseline, in a new process if `afresh`. Raises InfrastructureError."""
-        if afresh:
-            self._close_baseline("eager")
+    def eager(self) -> Worker:
+        """The eager baseline. Raises InfrastructureError."""
         worker = self.baseline("eager")
         assert worker is not None
         return worker
+
+    def end_eager(self) -> None:
+        """The next eager baseline will be a new process."""
+        self._close_baseline("eager")
 
     def drop_baseline(self, mode: str, why: str) -> None:
         """Do without a baseline that failed: eager is started afresh when it is next asked for."""

@@ -12,7 +12,7 @@ from kernelbench.records import Evaluation
 @pytest.fixture(scope="session")
 def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
     protocol = Protocol(
-        effort=Effort(rounds=4, processes=2, half_width=0.1),
+        effort=Effort(rounds=4, processes=1, half_width=1.0),
         min_rounds=3,
         block_s=0.005,
         timing_s=10,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelbench.evaluator.channel import MAX_BYTES, Channel, ChannelClosed, ChannelTimeout
+from kernelbench.evaluator.channel import MAX_BYTES, Channel, ChannelClosed, ChannelGarbage, ChannelTimeout
 
 
 @given(st.binary(max_size=300), st.booleans())
@@ -24,7 +24,7 @@ def test_any_bytes_are_a_message_an_end_or_a_timeout(garbage: bytes, ends: bool)
         while True:
             try:
                 payload, fds = judge.receive(timeout_s=0.001)
-            except (ChannelClosed, ChannelTimeout):
+            except (ChannelClosed, ChannelGarbage, ChannelTimeout):
                 break
             assert fds == []
             (length,) = struct.unpack_from("<I", garbage, position)
@@ -37,7 +37,7 @@ def test_a_message_that_is_too_long_is_not_waited_for(length: int) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(struct.pack("<I", length))
-        with pytest.raises(ChannelClosed):
+        with pytest.raises(ChannelGarbage):
             Channel(ours, takes_fds=False).receive(timeout_s=60)
 
 

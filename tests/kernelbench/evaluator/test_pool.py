@@ -142,13 +142,13 @@ def test_closing_with_discard_cancels_what_waits_only() -> None:
 
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
-# Half a dozen seconds of compiling.
+# A few seconds of compiling.
 SLOW_BUILD = """
 from kernelbench import jit
 jit.compile_cpp(r'''
 constexpr unsigned step(unsigned seed) {
     unsigned x = seed;
-    for (int i = 0; i < 1000; ++i)
+    for (int i = 0; i < 500; ++i)
         for (int j = 0; j < 1000; ++j) x = x * 1664525u + 1013904223u;
     return x;
 }
