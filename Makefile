@@ -1,7 +1,7 @@
 # make run    set up, then optimize a varied selection of tasks and print the report
 # make test   set up, then run the tests
 # make check  lint, format check and types
-# make bench  measure the numbers in results/published/cpu (about an hour and a half on two cores)
+# make bench  measure the numbers in results/published/cpu (about three hours on two cores)
 
 PYTHON ?= python3
 # The newest torch that kernelwright is tested with. For a CPU-only build, have pip find one, e.g. through

@@ -12,6 +12,7 @@ from kernelbench.errors import KernelwrightError, MissingPrerequisite
 
 # Typer may carry its own copy of click, so the base class is taken from an exception that it exports.
 ClickException: type[Exception] = typer.BadParameter.__mro__[2]
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="kernelwright",
@@ -34,6 +35,8 @@ def main() -> None:
         if not sys.platform.startswith("linux"):  # namespaces, memfd, process_vm_readv
             raise MissingPrerequisite("kernelwright needs Linux", "use a Linux machine or container")
         status = app(standalone_mode=False)
+        if status == INTERRUPTED:  # as typer reports Ctrl-C
+            raise KeyboardInterrupt
     except KernelwrightError as error:
         print(f"error: {error}", file=sys.stderr)
         status = 2
@@ -42,7 +45,7 @@ def main() -> None:
         status = 2
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted; what was recorded stays, go on with --resume", file=sys.stderr)
-        status = 130
+        status = INTERRUPTED
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -24,16 +25,16 @@ from agent.run import Settings, carry_out
 from kernelbench import sources
 from kernelbench.cli import (
     Baselines,
+    EffortName,
     Json,
     KernelbenchDir,
     Overrides,
     OwnKernels,
-    Quick,
     TargetName,
     check_protocol,
 )
-from kernelbench.errors import UsageError
-from kernelbench.evaluator import Evaluator
+from kernelbench.errors import StorageError, UsageError
+from kernelbench.evaluator import Evaluator, most_lanes
 from kernelbench.machine import cache_folder
 from kernelbench.records import Precision
 from results.database import RunDatabase
@@ -63,10 +64,11 @@ def run(
     ] = Precision.fp32,
     baselines: Baselines = None,
     own_kernels: OwnKernels = 0.0,
-    quick: Quick = False,
+    effort: EffortName = "full",
     max_minutes: Annotated[
         float | None, typer.Option(help="Begin no further round after so many minutes.")
     ] = None,
+    lanes: Annotated[int, typer.Option(help="Tasks worked on at a time; one times at a time.")] = 1,
     out: Annotated[Path | None, typer.Option(help="A new folder for the run. Default: runs/DATE.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
     kernelbench_dir: KernelbenchDir = None,
@@ -76,17 +78,21 @@ def run(
 
     Writes DIR/run.db as it goes, and DIR/summary.json, DIR/report.html and DIR/best/TASK.py.
     """
+    if not 1 <= lanes <= most_lanes():
+        raise UsageError(
+            f"--lanes {lanes} is not for this machine", f"its memory is enough for 1 to {most_lanes()}"
+        )
     if resume is not None and (tasks or suite or out):
         raise UsageError(
             "--resume takes its tasks and folder from the run", "leave out TASK, --suite and --out"
         )
     if resume is not None:
         with RunFolder.resume(resume) as folder, RunDatabase.open(folder.database) as database:
-            settings = Settings.model_validate(database.settings).checked()
-            _, protocol = check_protocol(settings.baselines, settings.own_kernels, settings.quick)
+            settings = _settings_of(database).checked()
+            _, protocol = check_protocol(settings.baselines, settings.own_kernels, settings.effort)
             with Evaluator(cache=cache_folder(), protocol=protocol) as evaluator:
-                return _carry_out(folder, database, evaluator, settings, max_minutes, as_json)
-    against, protocol = check_protocol(baselines, own_kernels, quick)
+                return _carry_out(folder, database, evaluator, settings, max_minutes, lanes, as_json)
+    against, protocol = check_protocol(baselines, own_kernels, effort)
     settings = Settings(
         coder=coder,
         judge=judge,
@@ -95,7 +101,7 @@ def run(
         target=target,
         baselines=against,
         own_kernels=own_kernels,
-        quick=quick,
+        effort=effort,
     ).checked()
     chosen = sources.resolve(
         tasks or [],
@@ -114,11 +120,22 @@ def run(
             target=evaluator.target,
             environment=evaluator.environment,
             command=shlex.join(["kernelwright", *sys.argv[1:]]),
+            tasks=chosen,
         ) as database,
     ):
-        for task in chosen:
-            database.add_task(task)
-        return _carry_out(folder, database, evaluator, settings, max_minutes, as_json)
+        return _carry_out(folder, database, evaluator, settings, max_minutes, lanes, as_json)
+
+
+def _settings_of(database: RunDatabase) -> Settings:
+    """Raises StorageError where another version wrote others."""
+    try:
+        return Settings.model_validate(database.settings)
+    except ValidationError:
+        written_by = database.run.kernelwright
+        raise StorageError(
+            f"the settings of this run, of kernelwright {written_by}, are not those of this version",
+            "start a new run with another --out",
+        ) from None
 
 
 def _carry_out(
@@ -127,11 +144,12 @@ def _carry_out(
     evaluator: Evaluator,
     settings: Settings,
     max_minutes: float | None,
+    lanes: int,
     as_json: bool,
 ) -> int:
     try:
         with _progress(len(database.tasks())) as (say, advance):
-            complete = carry_out(database, evaluator, settings, deadline(max_minutes), say, advance)
+            complete = carry_out(database, evaluator, settings, deadline(max_minutes), say, advance, lanes)
     finally:
         summary = write_outputs(folder, database)
     if as_json:

@@ -1,20 +1,25 @@
-"""A run: many tasks, one after the other, every result recorded before the next step begins."""
+"""A run: many tasks, every result recorded before the next step begins.
 
+Tasks are worked on in lanes: one after the other, or some at a time, of which one times at a time.
+"""
+
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from agent.loop import Loop
-from agent.protocols import Attempt
+from agent.protocols import Attempt, Coder
 from agent.rules import RulesJudge
 from agent.search import Refine
 from agent.tracing import trace
 from kernelbench.errors import InfrastructureError, MissingPrerequisite, TaskError, UsageError
 from kernelbench.evaluator import BASELINES, Evaluator
 from kernelbench.machine import compiler
-from kernelbench.records import Advice, Record, Task
+from kernelbench.records import Advice, Candidate, Record, Task
 from results.database import RunDatabase
 from results.records import TaskState
 from results.wording import headline
@@ -32,7 +37,7 @@ class Settings(Record):
     target: str = "cpu"
     baselines: tuple[str, ...] = BASELINES
     own_kernels: float = 0.0
-    quick: bool = False
+    effort: str = "full"
 
     def checked(self) -> "Settings":
         """These settings. Raises UsageError or MissingPrerequisite when they cannot be followed."""
@@ -54,20 +59,30 @@ class Settings(Record):
         return self.model_dump(mode="json")
 
 
+class _Stopped(Exception):  # noqa: N818 - a state
+    """The run is being ended: nothing more is recorded."""
+
+
 @dataclass
 class DatabaseRecorder:
     """Puts attempts into the run database, and a line about each into the log."""
 
     database: RunDatabase
+    evaluator: Evaluator
     say: Say
+    stopped: threading.Event
 
     def attempt(
         self, task: Task, number: int, attempt: Attempt, advice: Advice | None, confirms: bool
     ) -> None:
+        """Raises _Stopped in a run that is being ended, whose workers may have been killed."""
+        if self.stopped.is_set():
+            raise _Stopped
         evaluation = attempt.evaluation
-        self.database.record_attempt(
-            task.id, number, attempt.candidate, advice, evaluation, attempt.profile, confirms=confirms
-        )
+        with self.evaluator.computing():
+            self.database.record_attempt(
+                task.id, number, attempt.candidate, advice, evaluation, attempt.profile, confirms=confirms
+            )
         speedup = evaluation.speedup.eager if evaluation.speedup is not None else None
         what = "confirmed" if confirms else f"round {number}"
         how = f"{headline(speedup)} vs eager" if speedup is not None else evaluation.reason
@@ -77,6 +92,18 @@ class DatabaseRecorder:
                 self.say(f"{task.id}: no baseline {name}: {why.splitlines()[0]}")
 
 
+@dataclass
+class _Computing:
+    """A coder that computes on the cores that are timed on: it waits while another lane times."""
+
+    coder: Coder
+    evaluator: Evaluator
+
+    def propose(self, task: Task, history: Sequence[Attempt], advice: Advice | None) -> Candidate:
+        with self.evaluator.computing():
+            return self.coder.propose(task, history, advice)
+
+
 def carry_out(
     database: RunDatabase,
     evaluator: Evaluator,
@@ -84,55 +111,109 @@ def carry_out(
     out_of_budget: Callable[[], str | None],
     say: Say,
     advance: Callable[[str], None],
+    lanes: int = 1,
 ) -> bool:
     """Work through the pending tasks of the run; False when some are left (budget, infrastructure).
 
-    `say` gets a line for people per event, `advance` the id of every task that is begun or done.
+    `say` gets a line for people per event, `advance` the id of every task that is begun or done, `lanes` is
+    how many are worked on at a time. Where one lane fails, the others are ended; what they had under way is
+    not recorded.
     """
-    from agent.builtin.coder import BuiltinCoder  # imports torch, which other commands do without
+    work = _Work(database, settings, out_of_budget, say, advance)
+    lanes = min(lanes, len(work.pending))
+    if lanes <= 1:
+        return work.lane(evaluator)
 
-    loop = Loop(
-        coder=BuiltinCoder(lambda task: trace(evaluator.pool, task)),
-        search=Refine(RulesJudge(), settings.rounds),
-        evaluator=evaluator,
-        baselines=settings.baselines,
-        recorder=DatabaseRecorder(database, say),
-        out_of_budget=out_of_budget,
-    )
-    complete = True
-    for entry in database.tasks():
-        if entry.state is TaskState.done:
-            advance("")
-            continue
-        reason = out_of_budget()
-        if reason is not None:
-            say(f"{entry.task.id}: not begun, {reason}")
-            complete = False
-            continue
-        advance(entry.task.id)
-        complete &= _one_task(database, loop, entry.task, say)
-        advance("")
-    return complete
+    def lane() -> bool:
+        with evaluator.sibling() as mine:
+            return work.lane(mine)
+
+    running: list[Future[bool]] = []
+    with ThreadPoolExecutor(lanes, "lane") as executor:
+        try:
+            running += [executor.submit(lane) for _ in range(lanes)]
+            ended, _ = wait(running, return_when=FIRST_EXCEPTION)
+            return False not in [future.result() for future in ended]  # raises what one of them raised
+        finally:
+            work.stopped.set()
+            if not all(future.done() for future in running):
+                evaluator.pool.abort()
 
 
-def _one_task(database: RunDatabase, loop: Loop, task: Task, say: Say) -> bool:
-    started = time.monotonic()
-    history = [
-        Attempt(attempt.candidate, attempt.evaluation, attempt.profile)
-        for attempt in database.attempts(task.id)
-        if not attempt.confirms
-    ]
-    spent = sum(attempt.evaluation.stages.total_s for attempt in history)
-    try:
-        if not history:
-            findings = loop.evaluator.session(task).oracle.audit()
-            database.record_audit(task.id, "; ".join(findings), measures_nothing="; ".join(findings))
-        reason = loop.optimize(task, history)
-    except TaskError as error:
-        reason = f"the task fails: {error}"
-        say(f"{task.id}: {reason}")
-    except InfrastructureError as error:
-        say(f"{task.id}: left for --resume: {error}")
-        return False
-    database.finish_task(task.id, reason, spent + time.monotonic() - started)
-    return True
+class _Work:
+    """The pending tasks of a run, and what its lanes share."""
+
+    def __init__(
+        self,
+        database: RunDatabase,
+        settings: Settings,
+        out_of_budget: Callable[[], str | None],
+        say: Say,
+        advance: Callable[[str], None],
+    ) -> None:
+        self.database, self.settings, self.out_of_budget = database, settings, out_of_budget
+        self.say, self.advance = say, advance
+        self.stopped = threading.Event()
+        self._lock = threading.Lock()
+        self.pending = []
+        for entry in database.tasks():
+            if entry.state is TaskState.done:
+                advance("")
+            else:
+                self.pending.append(entry.task)
+
+    def lane(self, evaluator: Evaluator) -> bool:
+        """Take tasks until there are none; whether all of them could be done."""
+        from agent.builtin.coder import BuiltinCoder  # imports torch, which other commands do without
+
+        loop = Loop(
+            coder=_Computing(BuiltinCoder(lambda task: trace(evaluator.pool, task)), evaluator),
+            search=Refine(RulesJudge(), self.settings.rounds),
+            evaluator=evaluator,
+            baselines=self.settings.baselines,
+            recorder=DatabaseRecorder(self.database, evaluator, self.say, self.stopped),
+            out_of_budget=self.out_of_budget,
+        )
+        complete = True
+        while (task := self._next()) is not None:
+            reason = self.out_of_budget()
+            if reason is not None:
+                self.say(f"{task.id}: not begun, {reason}")
+                complete = False
+                continue
+            self.advance(task.id)
+            complete &= self._one_task(loop, task)
+            self.advance("")
+        return complete
+
+    def _next(self) -> Task | None:
+        with self._lock:
+            return self.pending.pop(0) if self.pending and not self.stopped.is_set() else None
+
+    def _one_task(self, loop: Loop, task: Task) -> bool:
+        started = time.monotonic()
+        history = [
+            Attempt(attempt.candidate, attempt.evaluation, attempt.profile)
+            for attempt in self.database.attempts(task.id)
+            if not attempt.confirms
+        ]
+        spent = sum(attempt.evaluation.stages.total_s for attempt in history)
+        try:
+            if not history:
+                with loop.evaluator.computing():
+                    findings = loop.evaluator.session(task).oracle.audit()
+                self.database.record_audit(task.id, "; ".join(findings), measures_nothing="; ".join(findings))
+            reason = loop.optimize(task, history)
+        except _Stopped:
+            return False
+        except TaskError as error:
+            if self.stopped.is_set():
+                return False
+            reason = f"the task fails: {error}"
+            self.say(f"{task.id}: {reason}")
+        except InfrastructureError as error:
+            if not self.stopped.is_set():
+                self.say(f"{task.id}: left for --resume: {error}")
+            return False
+        self.database.finish_task(task.id, reason, spent + time.monotonic() - started)
+        return True

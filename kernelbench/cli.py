@@ -13,7 +13,7 @@ from kernelbench import doctor as examination
 from kernelbench import sources
 from kernelbench.candidates import candidate_from_file
 from kernelbench.errors import KernelwrightError, MissingPrerequisite, UsageError
-from kernelbench.evaluator import ALL_BASELINES, BASELINES, FULL, QUICK, Evaluator, Protocol
+from kernelbench.evaluator import ALL_BASELINES, BASELINES, EFFORTS, Evaluator, Protocol
 from kernelbench.machine import cache_folder
 from kernelbench.records import Evaluation, Interval, Precision, Verdict
 
@@ -42,8 +42,8 @@ OwnKernels = Annotated[
         help="Do not time candidates that spend less of a call, 0 to 1, in kernels of their own.",
     ),
 ]
-Quick = Annotated[
-    bool, typer.Option("--quick", help="Time half as many rounds: sooner done, with wider intervals.")
+EffortName = Annotated[
+    str, typer.Option("--effort", help="How long to time for how narrow an interval: quick, full, thorough.")
 ]
 Server = Annotated[
     float | None,
@@ -129,13 +129,13 @@ def evaluate(
     own_kernels: OwnKernels = 0.0,
     hot: Annotated[bool, typer.Option("--hot", help="Leave the caches as the last call left them.")] = False,
     server: Server = None,
-    quick: Quick = False,
+    effort: EffortName = "full",
     kernelbench_dir: KernelbenchDir = None,
     as_json: Json = False,
 ) -> int:
     """Verify and time one candidate against a task's reference."""
     check_target(target)
-    wanted, protocol = check_protocol(baselines, own_kernels, quick, "hot" if hot else "cold", server)
+    wanted, protocol = check_protocol(baselines, own_kernels, effort, "hot" if hot else "cold", server)
     chosen = sources.resolve(
         [task],
         kernelbench_dir=kernelbench_dir,
@@ -157,7 +157,7 @@ def evaluate(
 def check_protocol(
     baselines: Sequence[str] | None,
     own_kernels: float,
-    quick: bool,
+    effort: str,
     caches: Literal["cold", "hot"] = "cold",
     arrivals_per_s: float | None = None,
 ) -> tuple[tuple[str, ...], Protocol]:
@@ -167,12 +167,14 @@ def check_protocol(
             raise UsageError(f"there is no baseline '{name}'", f"choose {', '.join(ALL_BASELINES)}")
     if not 0 <= own_kernels <= 1:
         raise UsageError(f"--require-own-kernels {own_kernels:g} is no share", "give a number from 0 to 1")
+    if effort not in EFFORTS:
+        raise UsageError(f"there is no effort '{effort}'", f"choose {', '.join(EFFORTS)}")
     if arrivals_per_s is not None and not 1 <= arrivals_per_s <= 1000:
         raise UsageError(f"--server {arrivals_per_s:g} is no rate", "give calls a second, 1 to 1000")
     return tuple(baselines or BASELINES), Protocol(
         caches=caches,
         own_kernels=own_kernels,
-        effort=QUICK if quick else FULL,
+        effort=EFFORTS[effort],
         arrivals_per_s=arrivals_per_s,
     )
 

@@ -6,7 +6,7 @@ is full, locked, read-only, damaged or gone. Threads may share one.
 """
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,8 +58,9 @@ class RunDatabase:
         target: Target,
         environment: Environment | None = None,
         command: str = "",
+        tasks: Iterable[Task] = (),
     ) -> Self:
-        """Starts a run in `where` (run folder, SQLite file or URL), making the tables where needed."""
+        """Starts a run of `tasks` in `where` (run folder, SQLite file or URL), making tables where needed."""
         url = location(where)
         engine = engine_for(url, read_only=False)
         run = RunRow(
@@ -82,6 +83,9 @@ class RunDatabase:
                     Base.metadata.create_all(connection)
                     session.add(SchemaRow(version=SCHEMA_VERSION, written_by=kernelwright_version()))
                 session.add(run)
+                session.flush()
+                for task in tasks:  # with the run itself, so that no part of them is taken for all
+                    database._add_task(session, task)
         except BaseException:
             database.close()
             raise
@@ -130,15 +134,7 @@ class RunDatabase:
         Raises UsageError when the run holds another task under this id.
         """
         with self._write() as session:
-            row = self._task_row(session, task.id)
-            if row is None:
-                row = TaskRow(run=self.run_id, task=task.id, record=record_text(task), level=task.level)
-                session.add(row)
-            elif self._read_record(Task, row.record).sha256 != task.sha256:
-                raise UsageError(
-                    f"{task.id} is not the task it was when this run began",
-                    "start a new run with another --out",
-                )
+            self._add_task(session, task)
 
     def record_audit(self, task_id: str, audit: str, *, measures_nothing: str = "") -> None:
         """What the audit of a reference found. `measures_nothing` says why it does, "" that it does not."""
@@ -301,6 +297,17 @@ class RunDatabase:
 
     def _task_row(self, session: Session, task_id: str) -> TaskRow | None:
         return session.scalar(select(TaskRow).where(TaskRow.run == self.run_id, TaskRow.task == task_id))
+
+    def _add_task(self, session: Session, task: Task) -> None:
+        row = self._task_row(session, task.id)
+        if row is None:
+            row = TaskRow(run=self.run_id, task=task.id, record=record_text(task), level=task.level)
+            session.add(row)
+        elif self._read_record(Task, row.record).sha256 != task.sha256:
+            raise UsageError(
+                f"{task.id} is not the task it was when this run began",
+                "start a new run with another --out",
+            )
 
     def _known_task(self, session: Session, task_id: str) -> TaskRow:
         row = self._task_row(session, task_id)

@@ -33,12 +33,12 @@ SURFACE = {
     "tasks": {"--suite", "--audit", "--set", "--kernelbench-dir", "--json"},
     "evaluate": {
         "task", "candidate", "--target", "--set", "--precision", "--baseline", "--require-own-kernels",
-        "--hot", "--server", "--quick", "--kernelbench-dir", "--json"
+        "--hot", "--server", "--effort", "--kernelbench-dir", "--json"
     },
     "redteam": {"names", "--json"},
     "run": {
         "tasks", "--suite", "--coder", "--judge", "--rounds", "--search", "--target", "--set", "--precision",
-        "--baseline", "--require-own-kernels", "--quick", "--max-minutes", "--out", "--resume", "--kernelbench-dir", "--json",
+        "--baseline", "--require-own-kernels", "--effort", "--max-minutes", "--lanes", "--out", "--resume", "--kernelbench-dir", "--json",
     },
     "report": {"run", "--format", "--output"},
 }  # fmt: skip
@@ -80,7 +80,9 @@ def task(tmp_path: Path) -> Path:
 def test_evaluate_prints_one_json_object_and_nothing_else(task: Path, tmp_path: Path, home: Path) -> None:
     candidate = tmp_path / "candidate.py"
     candidate.write_text(REFERENCE.replace("class Model(", "class ModelNew("))
-    done = kernelwright_command(home, "evaluate", task, candidate, "--baseline", "eager", "--quick", "--json")
+    done = kernelwright_command(
+        home, "evaluate", task, candidate, "--baseline", "eager", "--effort", "quick", "--json"
+    )
     assert done.returncode == 0, done.stderr
     evaluation = json.loads(done.stdout)
     assert evaluation["schema"] == 1
@@ -147,6 +149,8 @@ USAGE = {
         "eager, compile, max-autotune",
     ),
     "a_share_beyond_one": (["run", "builtin:level1/softmax", "--require-own-kernels", "50"], "from 0 to 1"),
+    "unknown_effort": (["run", "builtin:level1/softmax", "--effort", "heroic"], "quick, full, thorough"),
+    "no_lanes": (["run", "builtin:level1/softmax", "--lanes", "0"], "enough for 1 to"),
     "no_rate": (["evaluate", "builtin:level1/softmax", __file__, "--server", "0"], "calls a second"),
     "unknown_cheat": (["redteam", "bribery"], "clock, not_computing"),
     "a_gpu_target": (["evaluate", "builtin:level1/softmax", __file__, "--target", "cuda:0"], "--target cpu"),

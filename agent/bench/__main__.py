@@ -9,13 +9,24 @@ from typing import Annotated
 
 import typer
 
-from agent.bench.cost import layers, turnaround
+from agent.bench.cost import layers, turnaround, verification
 from agent.bench.pools import disturbance, throughput
 from agent.bench.suites import suite, upstream
-from agent.bench.trust import aa, naive, rejections
+from agent.bench.trust import aa, efforts, naive, rejections
 
 app = typer.Typer(help=__doc__, pretty_exceptions_enable=False)
-for part in (aa, turnaround, layers, disturbance, throughput, rejections, suite, upstream):
+for part in (
+    aa,
+    efforts,
+    turnaround,
+    layers,
+    disturbance,
+    throughput,
+    rejections,
+    suite,
+    verification,
+    upstream,
+):
     app.command()(part)
 app.command(hidden=True)(naive)
 
@@ -26,12 +37,14 @@ def everything(
 ) -> None:
     """All of it; the upstream problems only where there is a checkout."""
     aa()
+    efforts()
     turnaround()
     layers()
     disturbance()
     throughput()
     rejections()
     suite()
+    verification()
     if kernelbench_dir is not None:
         upstream(kernelbench_dir)
 

@@ -1,5 +1,7 @@
 """What an evaluation costs, and its parts: building, the fence, many at a time."""
 
+import itertools
+import math
 import statistics
 import time
 from contextlib import ExitStack
@@ -7,13 +9,14 @@ from typing import Annotated
 
 import typer
 
-from agent.bench.publishing import AA_TASKS, itself, publish
+from agent.bench.publishing import AA_TASKS, itself, publish, suite_run
 from kernelbench import sources
 from kernelbench.evaluator import Evaluator
 from kernelbench.evaluator.process import WorkerPool
 from kernelbench.jit import latency
 from kernelbench.machine import cache_folder
 from kernelbench.records import Evaluation, Task
+from results.database import RunDatabase
 
 LAYERS = (
     "pid_namespace",
@@ -51,6 +54,29 @@ def turnaround() -> None:
         overheads = [_overhead(evaluator, task) for task in sources.resolve(AA_TASKS)]
     header = ("task", "evaluation", "build", "verify", "timing", "timed blocks", "overhead")
     publish("turnaround-overhead", "What an evaluation costs", header, overheads, mark)
+
+
+def verification() -> None:
+    """What verifying a correct candidate takes, from the runs that `suite` left, by eager's time a call."""
+    found: list[tuple[float, float, str]] = []  # eager's ms, seconds, task
+    for level in (1, 2, 3):
+        with RunDatabase.open(suite_run(level), read_only=True) as database:
+            mark = database.run.target.fingerprint
+            for entry in database.tasks():
+                for attempt in database.attempts(entry.task.id):
+                    timing, seconds = attempt.evaluation.timing, attempt.evaluation.stages.verify_s
+                    if timing is not None and timing.eager_us is not None:
+                        found.append((timing.eager_us.median / 1e3, seconds, entry.task.id))
+    rows = []
+    for least, most in itertools.pairwise((0, 5, 10, 20, 40, 80, math.inf)):
+        among = [(seconds, task) for ms, seconds, task in found if least <= ms < most]
+        if among:
+            longest, task = max(among)
+            median = statistics.median(seconds for seconds, _ in among)
+            label = f"{least} to {most} ms" if most < math.inf else f"{least} ms and more"
+            rows.append((label, f"{len(among)}", f"{median:.2f} s", f"{longest:.2f} s", task))
+    header = ("a call of eager", "evaluations", "median", "longest", "of")
+    publish("verification", "What verifying a candidate takes", header, rows, mark)
 
 
 def layers(repeats: Annotated[int, typer.Option(help="Workers started a layer.")] = 30) -> None:

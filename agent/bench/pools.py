@@ -42,7 +42,7 @@ def throughput(count: Annotated[int, typer.Option(help="Candidates.")] = 100) ->
     """A batch of candidates one by one with `kernelwright evaluate`, nothing cached, and in a pool.
 
     Of three, one is new and correct, one fails early (it does not parse, compile or load), and one repeats
-    a correct one. Each correct one compiles a kernel for about a second. Eager as the baseline, `--quick`.
+    a correct one. A correct one compiles a kernel for about a second. Against eager, with `--effort quick`.
     """
     tasks = sources.resolve(list(_TASKS))
     batch = [_candidate(tasks[number // 3 % len(tasks)], number) for number in range(count)]
@@ -91,7 +91,7 @@ def _evaluated_alone(task: Task, candidate: Candidate) -> str:
         file = Path(folder) / "candidate.py"
         file.write_text(candidate.source)
         command = [sys.executable, "-m", "kernelwright", "evaluate", task.id, str(file)]
-        command += ["--baseline", "eager", "--quick", "--json"]
+        command += ["--baseline", "eager", "--effort", "quick", "--json"]
         environment = {**os.environ, "KERNELWRIGHT_HOME": folder}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     return Evaluation.model_validate_json(done.stdout).verdict

@@ -17,6 +17,11 @@ AA_TASKS = (
 )
 
 
+def suite_run(level: int) -> Path:
+    """The folder of the run that `suite` makes of a level."""
+    return Path("runs") / f"bench-suite-level{level}"
+
+
 def itself(task: Task) -> Candidate:
     """The reference as its own candidate."""
     source = task.source.replace("class Model(", "class ModelNew(").replace("super(Model,", "super(ModelNew,")

@@ -13,9 +13,9 @@ import typer
 from agent.bench.publishing import AA_TASKS, itself, log, publish
 from agent.tracing import trace
 from kernelbench import sources
-from kernelbench.evaluator import Effort, Evaluator
+from kernelbench.evaluator import EFFORTS, Effort, Evaluator
 from kernelbench.machine import cache_folder, physical_threads
-from kernelbench.records import Task, Verdict
+from kernelbench.records import Interval, Task, Verdict
 from kernelbench.redteam.catalogue import catalogue
 
 
@@ -64,6 +64,32 @@ def aa(repeats: Annotated[int, typer.Option(help="Evaluations a task.")] = 10) -
         )
 
 
+def efforts(repeats: Annotated[int, typer.Option(help="Evaluations a task.")] = 3) -> None:
+    """What more timing gains: references against themselves with each effort, in turns."""
+    found: dict[str, list[tuple[Interval, float]]] = {name: [] for name in EFFORTS}
+    with Evaluator(cache=cache_folder()) as evaluator:
+        for task in sources.resolve(AA_TASKS):
+            for _ in range(repeats):
+                for name, effort in EFFORTS.items():
+                    evaluation = evaluator.evaluate(task, itself(task), ("eager",), effort)
+                    assert evaluation.speedup and evaluation.speedup.eager, evaluation.reason
+                    found[name].append((evaluation.speedup.eager, evaluation.stages.total_s))
+                    log(f"{task.id}: {name}: {found[name][-1]}")
+        rows = []
+        for name, evaluations in found.items():
+            intervals = [interval for interval, _ in evaluations]
+            widths = [(interval.high - interval.low) / 2 / interval.median for interval in intervals]
+            wanted = EFFORTS[name].half_width
+            rows.append((name, f"{statistics.median(seconds for _, seconds in evaluations):.1f} s",
+                         f"±{100 * statistics.median(widths):.2f}%",
+                         f"{sum(w <= wanted for w in widths)}/{len(widths)} below {100 * wanted:g}%",
+                         *_spread([abs(interval.median - 1) for interval in intervals]),
+                         f"{sum(i.low <= 1 <= i.high for i in intervals)}/{len(intervals)}"))  # fmt: skip
+        header = ("effort", "evaluation", "interval", "narrow enough", "median error", "largest", "covers 1")
+        title = "The reference against itself with more and less timing"
+        publish("efforts", title, header, rows, evaluator.target.fingerprint)
+
+
 def _spread(values: Sequence[float]) -> tuple[str, str]:
     return f"{100 * statistics.median(values):.2f}%", f"{100 * max(values):.2f}%"
 
@@ -110,7 +136,7 @@ def rejections(
     from agent.builtin.coder import BuiltinCoder  # imports torch
 
     away, errors = [], []
-    once = Effort(rounds=1, processes=1, half_width=1.0)
+    once = Effort(rounds=1, processes=1, most_processes=1, half_width=1.0)
     with Evaluator(cache=cache_folder()) as evaluator:
         coder = BuiltinCoder(lambda task: trace(evaluator.pool, task))
         pairs = [

@@ -15,17 +15,18 @@ reference, the seeds or the expected outputs.
 """
 
 from kernelbench.evaluator.evaluator import ALL_BASELINES, BASELINES, Evaluator
-from kernelbench.evaluator.pool import EvaluationPool
-from kernelbench.evaluator.protocol import FULL, QUICK, Effort, Limits, Protocol
+from kernelbench.evaluator.pool import EvaluationPool, most_lanes
+from kernelbench.evaluator.protocol import EFFORTS, QUICK, Effort, Limits, Protocol
 
 __all__ = [
     "ALL_BASELINES",
     "BASELINES",
-    "FULL",
+    "EFFORTS",
     "QUICK",
     "Effort",
     "EvaluationPool",
     "Evaluator",
     "Limits",
     "Protocol",
+    "most_lanes",
 ]

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
@@ -86,11 +87,16 @@ class Evaluator:
         same = held is not None and held.task == task and held.vary_weights == vary_weights
         if held is not None and same and held.alive:
             return held
-        self.close_session()
-        target = self.target
-        with self.pool.gate.closed():  # it learns how long a call takes
-            self._session = TaskSession(self.pool, target, task, self.protocol, self.limits, vary_weights)
+        with self.computing():
+            self.close_session()
+            self._session = TaskSession(
+                self.pool, self.target, task, self.protocol, self.limits, vary_weights
+            )
         return self._session
+
+    def computing(self) -> AbstractContextManager[None]:
+        """What this thread does in the block waits while a sibling times."""
+        return self.pool.gate.lane()
 
     def sibling(self) -> "Evaluator":
         """Another evaluator, to be used in another thread, whose processes are forked from the same one.
@@ -112,7 +118,7 @@ class Evaluator:
         protocol's own by default.
         """
         wanted = ("eager", *(name for name in baselines if name != "eager"))
-        with self.pool.gate.lane():
+        with self.computing():
             trial = _Trial(self, task, candidate, wanted, effort or self.protocol.effort)
             return trial.evaluation()
 
@@ -132,7 +138,7 @@ class Evaluator:
             self._session = None
 
     def close(self) -> None:
-        with self.pool.gate.lane():
+        with self.computing():
             self.close_session()
         if self._owns_pool:
             self.pool.close()
@@ -296,10 +302,7 @@ class _Trial:
         self.stages["kernel_s"] = session.kernel_s - before
 
     def _measure(self, session: TaskSession, worker: Worker, baselines: Mapping[str, Worker]) -> Timings:
-        most_processes = 1 + int(self.evaluator.protocol.reload_s / worker.load_s)
-        return measure(
-            session, worker, lambda: self._load(session)[0], baselines, self.effort, most_processes
-        )
+        return measure(session, worker, lambda: self._load(session)[0], baselines, self.effort)
 
     def _own_kernel_share(self, worker: Worker) -> float | None:
         try:

@@ -22,6 +22,7 @@ class Gate:
         self._busy = 0  # lanes that do what would disturb another's timing, just now
         self._away: set[int] = set()  # the first processes of workers that other lanes wait for
         self._stopped: list[int] = []
+        self._ended: set[int] = set()  # the first processes of those that would not stop
         self._holder: int | None = None
         self._closed_s = 0.0
         self._since = 0.0
@@ -30,6 +31,9 @@ class Gate:
     def lane(self) -> Iterator[None]:
         """What this thread does in the block waits while another lane times."""
         me = threading.get_ident()
+        if me in self._lanes:
+            yield
+            return
         with self._changed:
             self._enter()
             self._lanes[me] = 0.0
@@ -63,6 +67,7 @@ class Gate:
         """Until the block ends, no other lane does anything, nor what its workers run."""
         me = threading.get_ident()
         lane = me in self._lanes
+        assert self._holder != me, "it is closed already"
         try:
             with self._changed:
                 if lane:
@@ -93,7 +98,21 @@ class Gate:
                 return
             sandbox.thaw(sandbox.tree(init_pid))  # one between vfork and exec keeps its parent from stopping
             time.sleep(0.001)
+        self._ended.add(init_pid)
         sandbox.kill(init_pid)  # it will not have it; the lane that waits for it will see that it died
+
+    def ended(self, init_pid: int) -> bool:
+        """Whether a worker died because it could not be stopped; to be asked once."""
+        with self._changed:
+            if init_pid not in self._ended:
+                return False
+            self._ended.remove(init_pid)
+            return True
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another thread keeps the gate closed."""
+        return self._holder not in (None, threading.get_ident())
 
     def clock(self) -> float:
         """Seconds that this lane could do something in, from an arbitrary start."""

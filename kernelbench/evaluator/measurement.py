@@ -15,6 +15,7 @@ from kernelbench.records import Verdict
 
 _CHANCE = secrets.SystemRandom()
 _SLOW = 4.0  # times eager
+_LOADING = 0.2  # of the time for timing, that loading new processes may take
 _SERVED_S = 0.25  # that N calls are waited for, where calls come one by one
 _CHECKED_FAMILIES = ("task", "zero_centred", "heavy_tailed")
 
@@ -25,12 +26,11 @@ def measure(
     reloaded: Callable[[], Worker],
     baselines: Mapping[str, Worker],
     effort: Effort,
-    most_processes: int,
 ) -> Timings:
     """Time the candidate side by side with the baselines ("eager" among them), round by round.
 
     The rounds are spread over processes of the candidate and of eager: first `candidate`, which has been
-    verified, then what `reloaded` gives. Half as many again follow while an interval is wider than wanted.
+    verified, then what `reloaded` gives. Loading may take a fifth of the time that timing may.
     Within a round every worker gets the same never-seen inputs: N calls each in one order, then 2N calls
     each in the reverse order. The inputs of a phase come to be when all workers stand still. After each phase
     a part of one output is held against eager's; in some rounds, chosen in secret, one call is held against
@@ -49,8 +49,8 @@ def measure(
     started, done = time.monotonic(), 0
     timings = Timings({name: [] for name in ("candidate", *baselines)}, [], [])
     rounds = effort.rounds
-    processes = max(1, min(effort.processes, most_processes, rounds))
-    most_processes = min(processes + processes // 2, most_processes)
+    most_processes = min(effort.most_processes, 1 + int(_LOADING * effort.timing_s / candidate.load_s))
+    processes = min(effort.processes, most_processes, rounds)
     share = -(-rounds // processes)
     surely = _CHANCE.randrange(min(protocol.min_rounds, rounds))  # verified even when time runs short
     number = 0
@@ -70,7 +70,7 @@ def measure(
                 _round(session, workers, names, calls, check, timings, number)
                 done += 1
                 names.append(names.pop(0))
-                if time.monotonic() - started > protocol.timing_s and done >= protocol.min_rounds:
+                if time.monotonic() - started > effort.timing_s and done >= protocol.min_rounds:
                     return timings
         number += 1
         if number >= processes and timings.half_width <= effort.half_width:

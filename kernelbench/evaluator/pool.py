@@ -96,7 +96,7 @@ class EvaluationPool:
 
     def __init__(self, evaluator: Evaluator, lanes: int | None = None) -> None:
         """`lanes`: evaluations under way at a time; as many as there are CPUs and memory for by default."""
-        self.lanes = lanes or _lanes()
+        self.lanes = lanes or min(len(os.sched_getaffinity(0)), most_lanes())
         self._queue = _Queue()
         self._lock = threading.Lock()
         self._known: dict[Hashable, Future[Evaluation]] = {}  # the oldest first
@@ -175,6 +175,7 @@ def _pass_on(done: Future[Evaluation], answer: Future[Evaluation]) -> None:
         answer.set_result(done.result())
 
 
-def _lanes() -> int:
+def most_lanes() -> int:
+    """How many evaluations this machine has the memory to have under way at a time."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(1, min(len(os.sched_getaffinity(0)), memory // _LANE_BYTES))
+    return max(1, memory // _LANE_BYTES)

@@ -111,6 +111,10 @@ class Worker:
         except ChannelClosed:
             how = self._how_it_ended()
             self.close()
+            if self.gate.ended(self.init_pid):
+                raise InfrastructureError(
+                    "a worker that did not stop while another lane timed was ended", "evaluate once more"
+                ) from None
             raise WorkerDied(how) from None
         except ChannelGarbage as error:
             self.close()
@@ -142,7 +146,7 @@ class Worker:
                 raise ChannelTimeout
             if readable(self._status_fd, 0) and not readable(sock, 0):
                 raise ChannelClosed  # it ended, but something it started holds the socket
-            if len(sandbox.tree(self.init_pid)) > self.limits.processes:
+            if not self.gate.elsewhere and len(sandbox.tree(self.init_pid)) > self.limits.processes:
                 raise _TooMany
         return self.channel.receive(max(deadline - self.gate.clock(), 1.0))[0]
 
@@ -305,7 +309,12 @@ class WorkerPool:
         # -P: modules are not looked up in the folder that the workers' folders lie in
         command = [sys.executable, "-P", "-m", "kernelbench.evaluator.zygote", str(theirs.fileno())]
         self._zygote = subprocess.Popen(
-            command, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, cwd=self._base
+            command,
+            env=environment,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            cwd=self._base,
+            process_group=0,  # Ctrl-C is for the judge alone
         )
         theirs.close()
         self._channel = Channel(ours)
@@ -404,7 +413,8 @@ class WorkerPool:
             wanted = [name for name in modules if name not in self._imported]
             if wanted:
                 self._imported += wanted
-                self._channel.send_json({"import": wanted})
+                with contextlib.suppress(ChannelClosed):  # which shows when it is waited for
+                    self._channel.send_json({"import": wanted})
                 self._await_zygote()
 
     def _await_zygote(self) -> None:
@@ -415,6 +425,10 @@ class WorkerPool:
                 "the fork server did not start", "does `python -c 'import torch'` work in this environment?"
             ) from None
         self._ready = True
+
+    def abort(self) -> None:
+        """End all workers at once, from any thread; who waits for one is told that it died."""
+        self._zygote.kill()
 
     def close(self) -> None:
         for worker in self._workers:

@@ -2,21 +2,27 @@
 
 from typing import Literal
 
-from pydantic import field_validator
+from pydantic import PositiveFloat, PositiveInt, field_validator
 
 from kernelbench.records import Record
 
 
 class Effort(Record):
-    """How much is timed."""
+    """How much is timed: so many rounds in so many processes first, then more while an interval is wide."""
 
-    rounds: int  # at least, of two phases each, unless time runs short; at most half as many again
-    processes: int  # of candidate and eager, one after the other, that these rounds are spread over
-    half_width: float  # of a speedup's interval, as a share of it: wider ones get these further rounds
+    rounds: PositiveInt  # of two phases each
+    processes: PositiveInt  # of candidate and eager, one after the other, that these rounds are spread over
+    most_processes: PositiveInt  # with as many rounds in each further one
+    half_width: float  # of a speedup's interval, as a share of it, that is narrow enough
+    timing_s: float = 20.0  # then no further round begins, but for the fewest that there must be
 
 
-FULL = Effort(rounds=12, processes=4, half_width=0.02)
-QUICK = Effort(rounds=6, processes=2, half_width=0.05)
+EFFORTS = {
+    "quick": Effort(rounds=6, processes=2, most_processes=3, half_width=0.05),
+    "full": Effort(rounds=12, processes=4, most_processes=6, half_width=0.02),
+    "thorough": Effort(rounds=12, processes=4, most_processes=100, half_width=0.01, timing_s=120.0),
+}
+QUICK, FULL = EFFORTS["quick"], EFFORTS["full"]
 
 
 class Protocol(Record):
@@ -27,13 +33,12 @@ class Protocol(Record):
     """
 
     effort: Effort = FULL
-    reload_s: float = 4.0  # fewer processes where loading all but the first would take longer
     block_s: float = 0.05  # what a block of N calls should take at least
     max_calls: int = 64  # N at most
     inputs_bytes: int = 1 << 30  # all input slots together
     outputs_bytes: int = 1 << 30  # outputs a worker keeps until the block ends
     caches: Literal["cold", "hot"] = "cold"
-    arrivals_per_s: float | None = None  # one by one, after pauses of its inverse on average
+    arrivals_per_s: PositiveFloat | None = None  # one by one, after pauses of its inverse on average
     own_kernels: float = 0.0  # the share of a call that must be spent in the candidate's own kernels
     verified_blocks: int = 2  # timed blocks, about, chosen in secret, whose outputs are checked too
     families: tuple[str, ...] = (
@@ -45,8 +50,7 @@ class Protocol(Record):
         "edge",
         "perturbed",
     )
-    timing_s: float = 20.0  # fewer rounds, but never fewer than min_rounds, when a task is slow
-    min_rounds: int = 5
+    min_rounds: int = 5  # however slow a task is
 
     @field_validator("families")
     @classmethod

@@ -14,8 +14,8 @@ from kernelbench.records import Evaluation
 from kernelbench.redteam.catalogue import Exercise, catalogue
 
 # Verdicts are wanted, not digits.
-EFFORT = Effort(rounds=6, processes=2, half_width=0.1)
-PROTOCOL = Protocol(effort=EFFORT, block_s=0.02, timing_s=10, verified_blocks=3)
+EFFORT = Effort(rounds=6, processes=2, most_processes=3, half_width=0.1, timing_s=10)
+PROTOCOL = Protocol(effort=EFFORT, block_s=0.02, verified_blocks=3)
 LIMITS = Limits(load_s=30, call_s=5, memory_bytes=4 << 30)
 
 

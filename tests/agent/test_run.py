@@ -6,11 +6,26 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import agent.run
+from agent.run import Settings
+from kernelbench.errors import StorageError
+from kernelbench.records import Ceilings, Fingerprint, Target, Task
+from results.database import RunDatabase
+
+TARGET = Target(
+    device="cpu",
+    languages=("torch",),
+    ceilings=Ceilings(copy_bytes_s=1e10, cached_copy_bytes_s=1e11, fp32_flops_s=1e11),
+    fingerprint=Fingerprint(chip="", threads=1, memory_bytes=1, last_level_cache_bytes=1, system="", python="",
+                            torch="", compiler=""),
+)  # fmt: skip
 TASK = """
 import torch
 from torch import nn
@@ -28,7 +43,7 @@ def get_init_inputs():
     return []
 """
 
-QUICK = ("--quick", "--baseline", "eager")
+QUICK = ("--effort", "quick", "--baseline", "eager")
 
 
 @pytest.fixture
@@ -56,10 +71,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def attempts(out: Path) -> list[tuple[int, str]] | None:
-    """(id, candidate) of every recorded attempt; None while there is no run yet."""
+    """(id, verdict) of every recorded attempt; None while there is no run yet."""
     try:
         with sqlite3.connect(f"file:{out / 'run.db'}?mode=ro", uri=True, timeout=10) as database:
-            return database.execute("select id, candidate_sha256 from attempts order by id").fetchall()
+            return database.execute("select attempt, verdict from evaluations order by attempt").fetchall()
     except sqlite3.OperationalError:
         return None
 
@@ -71,7 +86,8 @@ def test_a_run_writes_its_results_and_goes_on_after_a_task_that_fails(
     broken = tmp_path / "broken.py"
     broken.write_text(TASK.replace("torch.randn(rows, 1024)", "torch.randn(rows, 'x')"))
     out = tmp_path / "out"
-    done = run(home, "run", broken, task, "--rounds", 1, "--set", "rows=256", *QUICK, "--out", out, "--json")
+    words = ("--rounds", 1, "--lanes", 2, "--set", "rows=256", *QUICK, "--out", out, "--json")
+    done = run(home, "run", broken, task, *words)
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert json.loads((out / "summary.json").read_text()) == summary
@@ -97,30 +113,89 @@ def test_a_run_writes_its_results_and_goes_on_after_a_task_that_fails(
 
 
 @pytest.mark.slow
-def test_a_run_killed_at_any_moment_resumes_and_loses_nothing(task: Path, tmp_path: Path, home: Path) -> None:
+def test_a_run_ended_at_any_moment_resumes_and_loses_nothing(task: Path, tmp_path: Path, home: Path) -> None:
+    """Killed when it has just begun, then interrupted with two lanes at work."""
+    other = tmp_path / "sigmoid.py"
+    other.write_text(TASK.replace("torch.tanh", "torch.sigmoid"))
     out = tmp_path / "out"
-    words, environment = command(home, "run", task, "--rounds", 2, *QUICK, "--out", out)
+    words, environment = command(home, "run", task, other, "--rounds", 1, *QUICK, "--out", out)
     kept: list[tuple[int, str]] = []
-    for enough in (0, 1):
+    for enough, how in ((0, signal.SIGKILL), (1, signal.SIGINT)):
         process = subprocess.Popen(
-            words, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            words,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
         )
         deadline = time.monotonic() + 120
         while (found := attempts(out)) is None or len(found) < enough:
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.02)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        os.killpg(process.pid, how)
+        said = process.communicate(timeout=30)[1]
+        if how == signal.SIGINT:
+            assert process.returncode == 130 and "go on with --resume" in said and "Traceback" not in said
         found = attempts(out)
         assert found is not None and found[: len(kept)] == kept and len(found) >= enough
         kept = found
-        words, environment = command(home, "run", "--resume", out)
+        words, environment = command(home, "run", "--resume", out, "--lanes", 2)
     done = run(home, "run", "--resume", out, "--json")
     assert done.returncode == 0, done.stderr
     found = attempts(out)
     assert found is not None and found[: len(kept)] == kept
-    (summary,) = json.loads(done.stdout)["tasks"]
-    assert summary["verdict"] == "correct" and summary["rounds"] <= 2
+    assert all(verdict == "correct" for _, verdict in found)  # of none that was ended with the run
+    summary = json.loads(done.stdout)
+    assert summary["correct"] == 2 and [each["rounds"] for each in summary["tasks"]] == [1, 1]
+
+
+def test_settings_of_another_version_are_one_line(tmp_path: Path, home: Path) -> None:
+    with RunDatabase.create(tmp_path / "run.db", settings={"speed": "ludicrous"}, target=TARGET):
+        pass
+    done = run(home, "run", "--resume", tmp_path)
+    assert done.returncode == 2
+    assert "are not those of this version" in done.stderr and len(done.stderr.strip().splitlines()) == 1
+
+
+class Lanes:
+    """Stands for an evaluator whose lanes work until they are told to end."""
+
+    def __init__(self) -> None:
+        self.pool = self
+        self.aborted = threading.Event()
+
+    def sibling(self) -> "Lanes":
+        return self
+
+    def __enter__(self) -> "Lanes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def abort(self) -> None:
+        self.aborted.set()
+
+
+def test_what_one_lane_raises_ends_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Task] = []
+
+    def one_task(self: Any, loop: Any, task: Task) -> bool:
+        taken.append(task)
+        if task.id == "file:b":
+            raise StorageError("no space left", "free some")
+        assert evaluator.aborted.wait(30) and self.stopped.is_set()
+        return False
+
+    evaluator: Any = Lanes()
+    monkeypatch.setattr(agent.run._Work, "_one_task", one_task)
+    with RunDatabase.create(tmp_path / "run.db", settings={}, target=TARGET) as database:
+        for name in "abcd":
+            database.add_task(Task(id=f"file:{name}", level=1, source=""))
+        with pytest.raises(StorageError, match="no space"):
+            agent.run.carry_out(database, evaluator, Settings(), lambda: None, print, print, lanes=2)
+    assert {task.id for task in taken} == {"file:a", "file:b"}
 
 
 def test_a_second_run_in_a_folder_in_use_is_refused(task: Path, tmp_path: Path, home: Path) -> None:

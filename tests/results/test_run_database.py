@@ -97,6 +97,18 @@ def test_tasks_keep_their_order_state_and_audit(database: RunDatabase) -> None:
     assert (relu.measures_nothing_why, relu.audit) == ("constant output", "zero for every input")
 
 
+def test_a_run_comes_to_be_with_all_its_tasks_or_not_at_all(tmp_path: Path) -> None:
+    """Else one killed at its start would go on with some of them, and take that for all."""
+    file, tasks = tmp_path / "run.db", [task("a"), task("b")]
+    other = tasks[0].model_copy(update={"source": "# another"})
+    with pytest.raises(UsageError):
+        RunDatabase.create(file, settings={}, target=TARGET, tasks=[*tasks, other])
+    with pytest.raises(NoRunError):
+        RunDatabase.open(file)
+    with RunDatabase.create(file, settings={}, target=TARGET, tasks=tasks) as database:
+        assert [entry.task for entry in database.tasks()] == tasks
+
+
 def test_adding_a_task_again_keeps_what_is_known_of_it(database: RunDatabase) -> None:
     database.add_task(SOFTMAX)
     database.finish_task(SOFTMAX.id, "rounds used up", 1.0)

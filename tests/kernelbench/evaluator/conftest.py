@@ -12,10 +12,9 @@ from kernelbench.records import Evaluation
 @pytest.fixture(scope="session")
 def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
     protocol = Protocol(
-        effort=Effort(rounds=4, processes=1, half_width=1.0),
+        effort=Effort(rounds=4, processes=1, most_processes=1, half_width=1.0, timing_s=10),
         min_rounds=3,
         block_s=0.005,
-        timing_s=10,
         verified_blocks=3,
     )
     limits = Limits(build_s=180, load_s=20, call_s=3, memory_bytes=2 << 30, processes=64)

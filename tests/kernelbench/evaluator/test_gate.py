@@ -1,6 +1,7 @@
 """While one lane times, other lanes and their workers stand still, and their clocks with them."""
 
 import contextlib
+import signal
 import subprocess
 import sys
 import threading
@@ -92,6 +93,29 @@ def test_a_worker_that_is_about_to_be_waited_for_is_stopped_too() -> None:
         assert state(worker.pid) in "RS"
         over.set()
         thread.join()
+
+
+def test_who_does_not_stop_is_ended_and_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that it is no verdict on what it ran."""
+    gate, waiting, over = Gate(), threading.Event(), threading.Event()
+
+    def wait(pid: int) -> None:
+        with gate.lane(), gate.away(pid):
+            waiting.set()
+            over.wait(30)
+
+    with spinning() as worker:
+        thread = threading.Thread(target=wait, args=(worker.pid,))
+        thread.start()
+        waiting.wait(30)
+        with monkeypatch.context() as patch:
+            patch.setattr(sandbox, "freeze", lambda *_, **__: [])
+            with gate.closed():
+                assert not gate.elsewhere
+        assert worker.wait(30) == -signal.SIGKILL
+        over.set()
+        thread.join()
+        assert gate.ended(worker.pid) and not gate.ended(worker.pid)
 
 
 def test_who_fails_to_close_it_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,7 +205,10 @@ EVERY = ("pid_namespace", "network_namespace", "ipc_namespace", "mount_namespace
 )
 def test_the_evaluator_works_without_a_layer_and_says_so(off: tuple[str, ...], evaluator: Evaluator) -> None:
     protocol = Protocol(
-        effort=Effort(rounds=3, processes=1, half_width=1.0), min_rounds=3, block_s=0.005, families=("task",)
+        effort=Effort(rounds=3, processes=1, most_processes=1, half_width=1.0),
+        min_rounds=3,
+        block_s=0.005,
+        families=("task",),
     )
     with Evaluator(cache=evaluator.pool.cache, protocol=protocol, without=off) as less:
         task = task_of(REFERENCE)

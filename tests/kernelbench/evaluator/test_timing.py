@@ -107,13 +107,13 @@ def test_rounds_are_spread_over_processes_of_candidate_and_eager(
         return run(worker, *arguments)
 
     monkeypatch.setattr(session, "run", noted)
-    effort = Effort(rounds=4, processes=2, half_width=0.1)
+    effort = Effort(rounds=2, processes=2, most_processes=3, half_width=0.0)  # which no interval reaches
     evaluation = evaluator.evaluate(
         task_of(REFERENCE), candidate_of(variant("Model", "Model")), ("eager",), effort
     )
     assert evaluation.verdict is Verdict.correct and evaluation.timing is not None
-    assert evaluation.timing.processes >= 2
-    assert 0 <= evaluation.timing.disturbed <= evaluation.timing.rounds  # half of the phases at most
+    assert evaluation.timing.processes == evaluation.timing.rounds == 3
+    assert 0 <= evaluation.timing.disturbed <= 3  # half of the phases at most
     assert len(pids) == 2 * evaluation.timing.processes
 
 
