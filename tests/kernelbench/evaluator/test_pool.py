@@ -190,7 +190,7 @@ def test_several_at_a_time_get_the_verdicts_they_get_alone(
         asked = [
             (made.submit(task_of(reference), candidate_of(source), ("eager",), client=reference), verdict)
             for source, verdict in candidates.items()
-            for reference in (REFERENCE, other)
+            for reference in ((REFERENCE, other) if verdict is Verdict.correct else (REFERENCE,))
         ]
         for found, verdict in asked:
             assert found.result(120).verdict is verdict, found.result().reason
