@@ -1,17 +1,17 @@
 # make run    set up, then optimize a varied selection of tasks and print the report
 # make test   set up, then run the tests
 # make check  lint, format check and types
-# make bench  measure the numbers in results/published/cpu (about three hours on two cores)
+# make bench  measure the numbers in results/published/cpu (hours, on two cores)
 
 PYTHON ?= python3
 # The newest torch that kernelwright is tested with. For a CPU-only build, have pip find one, e.g. through
 # PIP_EXTRA_INDEX_URL, and name it here.
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
-# pip compiles what it installs one file after the other; this takes all CPUs, and leaves out what nobody
-# imports here. Some packages hold files that are no Python of this version.
+# pip compiles what it installs one file after the other; this takes all CPUs, and leaves out tests
+# and pip. Some packages hold files that are no Python of this version.
 INSTALL := $(BIN)/pip install --quiet --no-compile
-COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/(tests?|_internal|pip|setuptools)/' .venv/lib || true
+COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/(tests?|_internal|pip)/' .venv/lib || true
 OUT ?= runs/$(shell date +%Y-%m-%d-%H%M%S)
 
 TASKS := builtin:level1/gelu_tanh builtin:level1/softmax builtin:level1/rms_norm builtin:level1/cross_entropy \
