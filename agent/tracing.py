@@ -6,7 +6,8 @@ from agent.builtin.graph import Graph
 from agent.builtin.untraceable import Untraceable
 from kernelbench.errors import TaskError
 from kernelbench.evaluator.channel import Channel
-from kernelbench.evaluator.process import WorkerDied, WorkerPool, WorkerTimeout
+from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
+from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.records import Task
 
 _TIMEOUT_S = 300.0

@@ -1,6 +1,7 @@
 """The commands of the ground floor: doctor, tasks, evaluate."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,8 +13,8 @@ from rich.table import Table
 from kernelbench import doctor as examination
 from kernelbench import sources
 from kernelbench.candidates import candidate_from_file
-from kernelbench.errors import KernelwrightError, MissingPrerequisite, UsageError
-from kernelbench.evaluator import ALL_BASELINES, BASELINES, EFFORTS, Evaluator, Protocol
+from kernelbench.errors import KernelwrightError, UsageError
+from kernelbench.evaluator import ALL_BASELINES, BASELINES, EFFORTS, Evaluator, Protocol, sanitizer
 from kernelbench.machine import cache_folder
 from kernelbench.records import Evaluation, Interval, Precision, Verdict
 
@@ -32,7 +33,10 @@ Json = Annotated[
 ]
 Baselines = Annotated[
     list[str] | None,
-    typer.Option("--baseline", help="eager, compile, max-autotune; several allowed. Default: the first two."),
+    typer.Option(
+        "--baseline",
+        help="eager, compile, max-autotune, on a GPU cuda-graphs; several allowed. Default: the first two.",
+    ),
 ]
 OwnKernels = Annotated[
     float,
@@ -53,7 +57,7 @@ Server = Annotated[
         help="Time calls one by one, as a server gets them, after random pauses of 1/RATE s on average.",
     ),
 ]
-TargetName = Annotated[str, typer.Option(help="The device: cpu.")]
+TargetName = Annotated[str, typer.Option(help="The device: cpu, or cuda:0, where there is a GPU.")]
 
 
 def doctor(as_json: Json = False) -> None:
@@ -130,12 +134,22 @@ def evaluate(
     hot: Annotated[bool, typer.Option("--hot", help="Leave the caches as the last call left them.")] = False,
     server: Server = None,
     effort: EffortName = "full",
+    sanitize: Annotated[
+        str | None,
+        typer.Option(
+            help="On a GPU, first run it under compute-sanitizer: memcheck, racecheck, initcheck, synccheck."
+        ),
+    ] = None,
     kernelbench_dir: KernelbenchDir = None,
     as_json: Json = False,
 ) -> int:
     """Verify and time one candidate against a task's reference."""
-    check_target(target)
-    wanted, protocol = check_protocol(baselines, own_kernels, effort, "hot" if hot else "cold", server)
+    device = check_target(target)
+    wanted, protocol = check_protocol(
+        baselines, own_kernels, effort, "hot" if hot else "cold", server, device
+    )
+    if sanitize is not None:
+        protocol = protocol.model_copy(update={"sanitize": check_sanitizer(sanitize, device)})
     chosen = sources.resolve(
         [task],
         kernelbench_dir=kernelbench_dir,
@@ -145,7 +159,7 @@ def evaluate(
     if len(chosen) != 1:
         raise UsageError(f"'{task}' names {len(chosen)} tasks", "evaluate takes one; `run` takes many")
     proposed = candidate_from_file(candidate)
-    with Evaluator(cache=cache_folder(), protocol=protocol) as evaluator:
+    with Evaluator(cache=cache_folder(), protocol=protocol, device=device) as evaluator:
         evaluation = evaluator.evaluate(chosen[0], proposed, wanted)
     if as_json:
         print(evaluation.model_dump_json())
@@ -160,11 +174,14 @@ def check_protocol(
     effort: str,
     caches: Literal["cold", "hot"] = "cold",
     arrivals_per_s: float | None = None,
+    device: str = "cpu",
 ) -> tuple[tuple[str, ...], Protocol]:
     """The baselines and the protocol that the options ask for. Raises UsageError."""
     for name in baselines or []:
         if name not in ALL_BASELINES:
             raise UsageError(f"there is no baseline '{name}'", f"choose {', '.join(ALL_BASELINES)}")
+        if name == "cuda-graphs" and device == "cpu":
+            raise UsageError("the baseline cuda-graphs needs a GPU", "give --target cuda:0, or leave it out")
     if not 0 <= own_kernels <= 1:
         raise UsageError(f"--require-own-kernels {own_kernels:g} is no share", "give a number from 0 to 1")
     if effort not in EFFORTS:
@@ -179,14 +196,22 @@ def check_protocol(
     )
 
 
-def check_target(name: str) -> None:
-    if name == "cpu":
-        return
-    if name.startswith("cuda"):
-        raise MissingPrerequisite(
-            "timing on a GPU is not part of this version", "use --target cpu, or follow the project for cuda"
-        )
-    raise UsageError(f"there is no target '{name}'", "use --target cpu")
+def check_sanitizer(tool: str, device: str) -> str:
+    """Raises UsageError, and MissingPrerequisite where compute-sanitizer is not installed."""
+    if tool not in sanitizer.TOOLS:
+        raise UsageError(f"compute-sanitizer has no tool '{tool}'", f"choose {', '.join(sanitizer.TOOLS)}")
+    if device == "cpu":
+        raise UsageError("compute-sanitizer looks at GPU kernels", "give --target cuda:0, or leave it out")
+    sanitizer.require()
+    return tool
+
+
+def check_target(name: str) -> str:
+    """The device that a target's name means: "cuda" is the first GPU. Raises UsageError."""
+    found = re.fullmatch(r"cpu|cuda(:\d+)?", name)
+    if found is None:
+        raise UsageError(f"there is no target '{name}'", "use --target cpu, or cuda:0 for the first GPU")
+    return "cuda:0" if name == "cuda" else name
 
 
 def _show(evaluation: Evaluation) -> None:
@@ -200,9 +225,11 @@ def _show(evaluation: Evaluation) -> None:
         rows += [("candidate", timing.candidate_us, "ms", 1e-3), ("eager", timing.eager_us, "ms", 1e-3)]
         rows += [("torch.compile", timing.compile_us, "ms", 1e-3)]
         rows += [("max-autotune", timing.max_autotune_us, "ms", 1e-3)]
+        rows += [("CUDA graphs", timing.cuda_graphs_us, "ms", 1e-3)]
     if speedup is not None:
         rows += [("vs eager", speedup.eager, "x", 1.0), ("vs torch.compile", speedup.compile, "x", 1.0)]
         rows += [("vs max-autotune", speedup.max_autotune, "x", 1.0)]
+        rows += [("vs CUDA graphs", speedup.cuda_graphs, "x", 1.0)]
         rows += [("vs the fastest", speedup.fastest, "x", 1.0)]
     for name, found, unit, scale in rows:
         if found is not None:

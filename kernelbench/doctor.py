@@ -3,8 +3,11 @@
 import importlib.util
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 from kernelbench.evaluator import Evaluator
+from kernelbench.evaluator.target import describe_gpu
+from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.machine import cache_folder, compiler
 from kernelbench.records import Layer, Record, Target
 
@@ -18,7 +21,8 @@ def examine() -> Findings:
     """Measures the machine's ceilings if that was not done before (seconds)."""
     with Evaluator(cache=cache_folder()) as evaluator:
         target, layers = evaluator.target, evaluator.layers
-    return Findings(target=target, items=(*_languages(), *_profilers(), *_machine(target), *layers))
+        gpu = _gpu(evaluator.pool)
+    return Findings(target=target, items=(*_languages(), gpu, *_profilers(), *_machine(target), *layers))
 
 
 def _languages() -> Iterator[Layer]:
@@ -28,7 +32,23 @@ def _languages() -> Iterator[Layer]:
     triton = importlib.util.find_spec("triton") is not None
     why = "interpreted on the CPU: checked, not timed" if triton else "pip install 'kernelwright[cuda]'"
     yield Layer(name="language triton", on=triton, why=why)
-    yield Layer(name="language cuda", on=False, why="not part of this version")
+    nvcc = shutil.which("nvcc")
+    why = f"through load_inline, by {nvcc}" if nvcc else "install the CUDA toolkit, for nvcc"
+    yield Layer(name="language cuda", on=nvcc is not None, why=why)
+
+
+def _gpu(pool: WorkerPool) -> Layer:
+    """The first one, as a target."""
+    if not any(Path("/dev").glob("nvidia[0-9]*")):
+        return Layer(name="target cuda:0", on=False, why="there is no NVIDIA device")
+    if importlib.util.find_spec("cuda") is None:
+        return Layer(name="target cuda:0", on=False, why="pip install 'kernelwright[cuda]'")
+    found = describe_gpu(pool, "cuda:0")
+    if "error" in found:
+        return Layer(name="target cuda:0", on=False, why=str(found["error"]))
+    return Layer(
+        name="target cuda:0", on=True, why=f"{found['chip']}, {found['capability']}, CUDA {found['cuda']}"
+    )
 
 
 def _profilers() -> Iterator[Layer]:

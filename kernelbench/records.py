@@ -130,17 +130,28 @@ class Correctness(Record):
     worst_input: str  # the input family where `error` occurred
 
 
+class GpuClocks(Record):
+    """What a GPU's clocks did while it timed."""
+
+    sm_mhz_low: int
+    sm_mhz_high: int
+    throttled: tuple[str, ...]  # why it ran below the clock that was asked for: "power cap", "temperature", …
+
+
 class Timing(Record):
     candidate_us: Interval
     eager_us: Interval | None = None
     compile_us: Interval | None = None
     max_autotune_us: Interval | None = None  # torch.compile(mode="max-autotune")
+    cuda_graphs_us: Interval | None = None  # eager, captured once; inputs copied in, outputs out
     calls_per_block: int
     rounds: int
     processes: int = 1  # of the candidate, that the rounds were spread over
     disturbed: int = 0  # phases, two a round, left out: candidate or eager had to wait for a CPU
     compile_s: dict[str, float] = Field(default_factory=dict)  # baseline -> its cost, kept out of the timing
     failed_baselines: dict[str, str] = Field(default_factory=dict)  # name -> why it could not be timed
+    device_us: float | None = None  # of the candidate, by CUDA events in its process: a report
+    clocks: GpuClocks | None = None
 
     @field_validator("compile_s", mode="before")
     @classmethod
@@ -155,6 +166,7 @@ class Speedup(Record):
     eager: Interval | None = None
     compile: Interval | None = None
     max_autotune: Interval | None = None
+    cuda_graphs: Interval | None = None
     fastest: Interval | None = None  # against the fastest of the baselines
 
 

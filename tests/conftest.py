@@ -1,6 +1,7 @@
 """Where tests run in parallel (`make test`), each of the processes keeps to CPUs of its own.
 
-Slow tests come first, so that no process is left alone with one at the end.
+Slow tests come first, so that no process is left alone with one at the end. Tests marked gpu are skipped
+where torch finds none.
 """
 
 import os
@@ -20,3 +21,13 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    for_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if for_gpu and not _has_gpu():
+        for item in for_gpu:
+            item.add_marker(pytest.mark.skip(reason="torch finds no GPU here"))
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()

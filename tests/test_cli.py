@@ -33,9 +33,9 @@ SURFACE = {
     "tasks": {"--suite", "--audit", "--set", "--kernelbench-dir", "--json"},
     "evaluate": {
         "task", "candidate", "--target", "--set", "--precision", "--baseline", "--require-own-kernels",
-        "--hot", "--server", "--effort", "--kernelbench-dir", "--json"
+        "--hot", "--server", "--effort", "--sanitize", "--kernelbench-dir", "--json"
     },
-    "redteam": {"names", "--json"},
+    "redteam": {"names", "--target", "--json"},
     "run": {
         "tasks", "--suite", "--coder", "--judge", "--rounds", "--search", "--target", "--set", "--precision",
         "--baseline", "--require-own-kernels", "--effort", "--max-minutes", "--lanes", "--out", "--resume", "--kernelbench-dir", "--json",
@@ -153,7 +153,22 @@ USAGE = {
     "no_lanes": (["run", "builtin:level1/softmax", "--lanes", "0"], "enough for 1 to"),
     "no_rate": (["evaluate", "builtin:level1/softmax", __file__, "--server", "0"], "calls a second"),
     "unknown_cheat": (["redteam", "bribery"], "clock, not_computing"),
-    "a_gpu_target": (["evaluate", "builtin:level1/softmax", __file__, "--target", "cuda:0"], "--target cpu"),
+    "a_gpu_that_is_not_there": (
+        ["evaluate", "builtin:level1/softmax", __file__, "--target", "cuda:99"],
+        "--target cpu",
+    ),
+    "graphs_of_a_cpu": (
+        ["evaluate", "builtin:level1/softmax", __file__, "--baseline", "cuda-graphs"],
+        "--target cuda:0",
+    ),
+    "no_such_sanitizer": (
+        ["evaluate", "builtin:level1/softmax", __file__, "--target", "cuda:0", "--sanitize", "soap"],
+        "memcheck, racecheck",
+    ),
+    "sanitized_on_a_cpu": (
+        ["evaluate", "builtin:level1/softmax", __file__, "--sanitize", "memcheck"],
+        "--target cuda:0",
+    ),
 }
 
 

@@ -12,7 +12,7 @@ import typer
 from agent.bench.publishing import AA_TASKS, itself, publish, suite_run
 from kernelbench import sources
 from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.process import WorkerPool
+from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.jit import latency
 from kernelbench.machine import cache_folder
 from kernelbench.records import Evaluation, Task

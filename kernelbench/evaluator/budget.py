@@ -128,7 +128,7 @@ def _rows(exact: torch.Tensor, reference: torch.Tensor, disturbed: Sequence[torc
 
 def _fusible(single: torch.Tensor, *doubles: torch.Tensor) -> bool:
     """Whether these are rows as rows.cpp reads them: a float32 tensor beside float64 ones."""
-    if single.dtype is not torch.float32 or not single.dim() or not single.numel():
+    if single.dtype is not torch.float32 or not single.is_cpu or not single.dim() or not single.numel():
         return False
     return single.is_contiguous() and all(d.dtype is torch.float64 and d.is_contiguous() for d in doubles)
 

@@ -7,33 +7,67 @@ import torch
 
 from kernelbench.evaluator.channel import Channel
 
+_CALLS_ON_GPU = 20
 
-def _best_seconds(call: Callable[[], object], repeats: int) -> float:
+
+def _best_seconds(call: Callable[[], object], repeats: int, device: torch.device) -> float:
+    """Of a call, the best of `repeats`; on a GPU of many calls at once, since a launch costs as much."""
+    calls = 1 if device.type == "cpu" else _CALLS_ON_GPU
     call()
     times = []
     for _ in range(repeats):
+        _synchronize(device)
         start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
+        for _ in range(calls):
+            call()
+        _synchronize(device)
+        times.append((time.perf_counter() - start) / calls)
     return min(times)
 
 
-def _copy_bytes_s(total_bytes: int) -> float:
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _copy_bytes_s(total_bytes: int, device: torch.device) -> float:
     """Read plus write bandwidth of a copy whose two sides together take `total_bytes`."""
-    source = torch.rand(total_bytes // 8)
+    source = torch.rand(total_bytes // 8, device=device)
     target = torch.empty_like(source)
-    return 2 * 4 * source.numel() / _best_seconds(lambda: target.copy_(source), 12)
+    return 2 * 4 * source.numel() / _best_seconds(lambda: target.copy_(source), 12, device)
 
 
 def serve(channel: Channel) -> None:
-    message, _ = channel.receive_json()
-    cache = message["last_level_cache_bytes"]
-    size = 1536
-    a, b = torch.rand(size, size), torch.rand(size, size)
-    channel.send_json(
-        {
-            "copy_bytes_s": _copy_bytes_s(8 * cache),
-            "cached_copy_bytes_s": _copy_bytes_s(max(1 << 20, cache // 8)),
-            "fp32_flops_s": 2 * size**3 / _best_seconds(lambda: a @ b, 6),
-        }
-    )
+    """Answers "describe" with what a GPU is, "measure" with the fields of `records.Ceilings`."""
+    while True:
+        message, _ = channel.receive_json()
+        device = torch.device(message["device"])
+        if message["do"] == "describe":
+            channel.send_json(_described(device))
+        else:
+            channel.send_json(_measured(message["last_level_cache_bytes"], device))
+
+
+def _measured(cache: int, device: torch.device) -> dict[str, float]:
+    size = 1536 if device.type == "cpu" else 8192
+    a, b = torch.rand(2, size, size, device=device)
+    return {
+        "copy_bytes_s": _copy_bytes_s(8 * cache, device),
+        "cached_copy_bytes_s": _copy_bytes_s(max(1 << 20, cache // 8), device),
+        "fp32_flops_s": 2 * size**3 / _best_seconds(lambda: a @ b, 6, device),
+    }
+
+
+def _described(device: torch.device) -> dict[str, object]:
+    if not torch.cuda.is_available():
+        return {"error": "torch finds no GPU here"}
+    if (device.index or 0) >= torch.cuda.device_count():
+        return {"error": f"there are only {torch.cuda.device_count()} GPUs"}
+    found = torch.cuda.get_device_properties(device)
+    return {
+        "chip": found.name,
+        "memory_bytes": found.total_memory,
+        "cache_bytes": found.L2_cache_size,
+        "capability": f"sm_{found.major}{found.minor}",
+        "cuda": torch.version.cuda,
+    }

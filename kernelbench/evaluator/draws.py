@@ -12,6 +12,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from kernelbench.evaluator.native import library
+from kernelbench.jit import CppLibrary
+
+CPU = torch.device("cpu")
 
 _LARGE = 1 << 15
 _MOST_BELOW = 1 << 24  # of 2^32: no integer is more likely than another by more than 0.4%
@@ -20,9 +23,10 @@ _MOST_BELOW = 1 << 24  # of 2^32: no integer is more likely than another by more
 class Draws:
     """A stream of random float32 and index tensors that depends on `seed` alone."""
 
-    def __init__(self, seed: int, into: Sequence[torch.Tensor] = ()) -> None:
+    def __init__(self, seed: int, into: Sequence[torch.Tensor] = (), device: torch.device = CPU) -> None:
         """Large results are drawn into the first unused tensor of `into` that has their shape."""
-        self._generator = torch.Generator().manual_seed(seed)
+        self._device = device
+        self._generator = torch.Generator(device).manual_seed(seed)
         self._into = list(into)
 
     def uniform(self, *shape: int) -> torch.Tensor:
@@ -35,9 +39,9 @@ class Draws:
 
     def below(self, limit: int, *shape: int) -> torch.Tensor:
         """Integers (int64) in [0, limit)."""
-        native = library("draws")
+        native = self._library()
         if native is None or prod(shape) < _LARGE or not 0 < limit <= _MOST_BELOW:
-            return torch.randint(limit, shape, generator=self._generator)
+            return torch.randint(limit, shape, generator=self._generator, device=self._device)
         drawn = torch.empty(shape, dtype=torch.int64)
         native.fill_below(drawn, drawn.numel(), limit, self._native_seed())
         return drawn
@@ -53,12 +57,15 @@ class Draws:
         return tensor if done else tensor.normal_(generator=self._generator)
 
     def _native(self, name: str, tensor: torch.Tensor) -> bool:
-        native = library("draws")
+        native = self._library()
         fits = tensor.numel() >= _LARGE and tensor.dtype is torch.float32 and tensor.is_contiguous()
         if native is None or not fits:
             return False
         getattr(native, name)(tensor, tensor.numel(), self._native_seed())
         return True
+
+    def _library(self) -> CppLibrary | None:
+        return library("draws") if self._device.type == "cpu" else None
 
     def _native_seed(self) -> int:
         return int(torch.randint(-(1 << 63), (1 << 63) - 1, (), generator=self._generator))
@@ -68,7 +75,7 @@ class Draws:
             for position, tensor in enumerate(self._into):
                 if tensor.shape == shape and tensor.dtype is torch.float32 and tensor.is_contiguous():
                     return self._into.pop(position)
-        return torch.empty(shape)
+        return torch.empty(shape, device=self._device)
 
 
 class FastDraws(TorchFunctionMode):

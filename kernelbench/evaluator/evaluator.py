@@ -6,22 +6,26 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
+from kernelbench.evaluator.clocks import watched
 from kernelbench.evaluator.measurement import measure
 from kernelbench.evaluator.plausibility import implausible
-from kernelbench.evaluator.process import Worker, WorkerDied, WorkerPool, WorkerTimeout
+from kernelbench.evaluator.process import Worker, WorkerDied, WorkerTimeout
 from kernelbench.evaluator.protocol import Effort, Limits, Protocol
 from kernelbench.evaluator.refusal import BaselineFailed, Refused
+from kernelbench.evaluator.sanitizer import sanitize
 from kernelbench.evaluator.session import TaskSession
 from kernelbench.evaluator.target import detect_target
 from kernelbench.evaluator.timing import Timings
 from kernelbench.evaluator.toolchain import make_wanted_header
 from kernelbench.evaluator.verification import verify
+from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.machine import physical_threads
 from kernelbench.records import (
     Candidate,
     Correctness,
     Environment,
     Evaluation,
+    GpuClocks,
     Interval,
     Speedup,
     Stages,
@@ -34,7 +38,7 @@ from kernelbench.records import (
 
 BASELINES = ("eager", "compile")
 _MOST_HEADERS = 3  # precompiled ones, that one candidate may ask for
-ALL_BASELINES = (*BASELINES, "max-autotune")
+ALL_BASELINES = (*BASELINES, "max-autotune", "cuda-graphs")
 
 
 class Evaluator:
@@ -49,12 +53,20 @@ class Evaluator:
         threads: int | None = None,
         without: Collection[str] = (),
         pool: WorkerPool | None = None,
+        device: str = "cpu",
     ) -> None:
-        """`without`: layers of the fence to leave off; see `WorkerPool`. `pool`: another evaluator's."""
+        """`without`: layers of the fence to leave off; see `WorkerPool`. `pool`: another evaluator's.
+
+        `device`: "cpu" or "cuda:0".
+        """
         self.protocol = protocol or Protocol()
         self.limits = limits or Limits()
         self.pool = pool or WorkerPool(
-            threads=threads or physical_threads(), cache=cache, limits=self.limits, without=without
+            threads=threads or physical_threads(),
+            cache=cache,
+            limits=self.limits,
+            without=without,
+            device=device,
         )
         self._owns_pool = pool is None
         self.layers = self.pool.layers()
@@ -65,13 +77,13 @@ class Evaluator:
     def target(self) -> Target:
         if self._target is None:
             with self.pool.gate.closed():
-                self._target = detect_target(self.pool)
+                self._target = detect_target(self.pool, self.pool.device)
         return self._target
 
     def measure_again(self) -> Target:
         """The target with its ceilings raised to what the machine shows now, if that is more."""
         with self.pool.gate.closed():
-            self._target = detect_target(self.pool, again=True)
+            self._target = detect_target(self.pool, self.pool.device, again=True)
         return self._target
 
     @property
@@ -164,6 +176,7 @@ class _Trial:
         self.share: float | None = None
         self.stages: dict[str, float] = {}
         self.compile_s: dict[str, float] = {}
+        self.clocks: Sequence[GpuClocks] = ()
         self.failed_baselines: dict[str, str] = {}
 
     def evaluation(self) -> Evaluation:
@@ -204,8 +217,11 @@ class _Trial:
         with worker:
             with _Stage(self, "verify_s"):
                 self.correctness = verify(session, worker)
-            if self.candidate.language == "triton":
+            if self.candidate.language == "triton" and session.target.device == "cpu":
                 return Verdict.unmeasured, "right in Triton's interpreter; there is no GPU to time it on"
+            if (tool := self.evaluator.protocol.sanitize) is not None:
+                with _Stage(self, "verify_s"):
+                    sanitize(session, self.candidate, tool)
             wanted = self.evaluator.protocol.own_kernels
             if wanted > 0:
                 self.share = self._own_kernel_share(worker)
@@ -288,7 +304,8 @@ class _Trial:
         baselines = {mode: baseline for mode, baseline in started.items() if baseline is not None}
         self.compile_s = {name: s for name, s in session.compile_s.items() if name in baselines}
         before = session.kernel_s
-        with session.pool.gate.closed(), _Stage(self, "time_s"):
+        device = session.target.device
+        with session.pool.gate.closed(), _Stage(self, "time_s"), watched(device) as self.clocks:
             while self.timings is None:
                 try:
                     self.timings = self._measure(session, worker, baselines)
@@ -317,18 +334,25 @@ class _Trial:
         timings = self.timings
         if timings is None:
             return None
+
+        def of(name: str) -> Interval | None:
+            return timings.time_us(name) if name in timings.blocks else None
+
         first = timings.blocks["candidate"][0]
         return Timing(
             candidate_us=timings.time_us("candidate"),
             eager_us=timings.time_us("eager"),
-            compile_us=timings.time_us("compile") if "compile" in timings.blocks else None,
-            max_autotune_us=timings.time_us("max-autotune") if "max-autotune" in timings.blocks else None,
+            compile_us=of("compile"),
+            max_autotune_us=of("max-autotune"),
+            cuda_graphs_us=of("cuda-graphs"),
             calls_per_block=first.calls // first.messages,
             rounds=len(timings.empty_s),
             processes=len(set(timings.processes)),
             disturbed=len(timings.processes) - len(timings.undisturbed("candidate", "eager")),
             compile_s=self.compile_s,
             failed_baselines=self.failed_baselines,
+            device_us=timings.device_us("candidate"),
+            clocks=next(iter(self.clocks), None),
         )
 
     def _speedup(self) -> Speedup | None:
@@ -343,6 +367,7 @@ class _Trial:
             eager=over("eager"),
             compile=over("compile"),
             max_autotune=over("max-autotune"),
+            cuda_graphs=over("cuda-graphs"),
             fastest=over(timings.fastest_baseline()),
         )
 

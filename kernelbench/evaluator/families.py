@@ -86,10 +86,10 @@ def _fill(tensor: torch.Tensor, family: str, draws: Draws) -> None:
             tensor.zero_().scatter_(-1, draws.below(columns, *rows, 1), 8.0 * scale)
         case "edge":
             draws.fill_normal(tensor).mul_(scale)
-            special = torch.tensor([0.0, -0.0, 1e-38, -1e-38, 1e-6, 20.0 * scale, -20.0 * scale])
+            special = [0.0, -0.0, 1e-38, -1e-38, 1e-6, 20.0 * scale, -20.0 * scale]
             count = -(-tensor.numel() // _EDGE_EVERY)
             where = draws.below(tensor.numel(), count)
-            values = special.to(tensor.dtype).repeat(-(-count // len(special)))[:count]
+            values = tensor.new_tensor(special).repeat(-(-count // len(special)))[:count]
             tensor.put_(where, values)
         case _:
             raise AssertionError(family)

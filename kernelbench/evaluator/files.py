@@ -33,7 +33,7 @@ class Access:
 
 def access(role: str, scratch: Path, cache: Path, headers: Path | None) -> Access:
     """`cache`: the role's build cache, which a candidate only reads; `headers`: None for trusted roles."""
-    devices = tuple(Path("/dev") / name for name in _DEVICES)
+    devices = (*(Path("/dev") / name for name in _DEVICES), *_gpus())
     if headers is None:
         inductor = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR", cache))
         return Access((Path("/"),), (), (scratch, cache, inductor, *devices))
@@ -49,6 +49,11 @@ def access(role: str, scratch: Path, cache: Path, headers: Path | None) -> Acces
         headers,
     )
     return Access(read, tuple(roots), writable)
+
+
+def _gpus() -> Iterator[Path]:
+    """What the CUDA driver opens; nothing where there is no GPU."""
+    yield from Path("/dev").glob("nvidia*")
 
 
 def _without_package(root: Path) -> Iterator[Path]:

@@ -12,9 +12,9 @@ import math
 import mmap
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -36,6 +36,7 @@ _F_SEAL_FUTURE_WRITE = 0x10
 _MADV_POPULATE_READ = 22
 _DESCRIPTOR = struct.Struct(f"<BB6xQ{MAX_DIMS}q{MAX_DIMS}q")
 _COUNT = struct.Struct("<I")
+_SECONDS = struct.Struct("<d")
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,10 @@ class Arena:
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         return cls(fd, size)
 
+    def tensor(self, layout: TensorLayout, offset: int) -> "torch.Tensor":
+        """The tensor of this layout at `offset` bytes, sharing the memory."""
+        return layout.view(self.memory, offset)
+
     def seal(self) -> None:
         """Whoever has not mapped it shared by now can no longer write to it."""
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _F_SEAL_FUTURE_WRITE)
@@ -155,6 +160,12 @@ class Arena:
     def close(self) -> None:
         os.close(self.fd)
         # Tensors may still view the mapping; it goes with the last of them.
+
+
+class Tensors(Protocol):
+    """Memory that tensors can be looked at in: an `Arena`, or a GPU's."""
+
+    def tensor(self, layout: TensorLayout, offset: int) -> "torch.Tensor": ...
 
 
 @dataclass(frozen=True)
@@ -181,11 +192,8 @@ class SlotLayout:
             for number, begin in enumerate(itertools.islice(begins, len(rooms)))
         ]
 
-    def views(self, arena: Arena, slot: int) -> list["torch.Tensor"]:
-        return [
-            tensor.view(arena.memory, offset)
-            for tensor, offset in zip(self.tensors, self.offsets(slot), strict=True)
-        ]
+    def views(self, memory: "Tensors", slot: int) -> list["torch.Tensor"]:
+        return [memory.tensor(t, at) for t, at in zip(self.tensors, self.offsets(slot), strict=True)]
 
 
 def _room(tensor: TensorLayout) -> int:
@@ -194,39 +202,45 @@ def _room(tensor: TensorLayout) -> int:
 
 @dataclass(frozen=True)
 class OutputDescriptor:
-    """Where a worker's output tensor lies in the worker's own memory."""
+    """Where a worker's output tensor lies: its address in the worker's memory, or offset in a GPU's heap."""
 
     layout: TensorLayout
     address: int
 
 
-def pack_outputs(calls: Sequence[Sequence["torch.Tensor"]]) -> bytes:
-    """The outputs of every call of a block as fixed-schema bytes."""
-    import torch
+def pack_outputs(
+    calls: Sequence[Sequence["torch.Tensor"]],
+    address: Callable[["torch.Tensor"], int],
+    device_s: float = math.nan,
+) -> bytes:
+    """The outputs of every call of a block as fixed-schema bytes; `address`: see `OutputDescriptor`.
 
-    parts = [_COUNT.pack(len(calls))]
+    `device_s`: seconds that the block took by the device's own clock.
+    """
+    parts = [_SECONDS.pack(device_s), _COUNT.pack(len(calls))]
     for outputs in calls:
         parts.append(_COUNT.pack(len(outputs)))
         for tensor in outputs:
             shape = tuple(tensor.shape)
             pad = (0,) * (MAX_DIMS - len(shape))
             code = _CODES[str(tensor.dtype).removeprefix("torch.")]
-            address = torch.Tensor.data_ptr(tensor)
-            parts.append(_DESCRIPTOR.pack(code, len(shape), address, *shape, *pad, *tensor.stride(), *pad))
+            where = address(tensor)
+            parts.append(_DESCRIPTOR.pack(code, len(shape), where, *shape, *pad, *tensor.stride(), *pad))
     return b"".join(parts)
 
 
-def unpack_outputs(payload: bytes) -> list[list[OutputDescriptor]]:
-    """The inverse of `pack_outputs`. Raises ValueError on anything but well-formed bytes."""
+def unpack_outputs(payload: bytes) -> tuple[list[list[OutputDescriptor]], float]:
+    """The inverse of `pack_outputs`: outputs and seconds. Raises ValueError on what is not well-formed."""
     position = 0
 
-    def read(record: struct.Struct) -> tuple[int, ...]:
+    def read(record: struct.Struct) -> tuple[Any, ...]:
         nonlocal position
         if position + record.size > len(payload):
             raise ValueError("truncated output descriptors")
         position += record.size
         return record.unpack_from(payload, position - record.size)
 
+    (seconds,) = read(_SECONDS)
     result: list[list[OutputDescriptor]] = []
     for _ in range(*read(_COUNT)):
         outputs = []
@@ -239,4 +253,4 @@ def unpack_outputs(payload: bytes) -> list[list[OutputDescriptor]]:
         result.append(outputs)
     if position != len(payload):
         raise ValueError("output descriptors of the wrong length")
-    return result
+    return result, seconds

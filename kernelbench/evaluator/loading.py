@@ -25,16 +25,26 @@ def import_source(source: str, name: str, folder: Path) -> ModuleType:
     return module
 
 
-def seed_cpu(seed: int) -> None:
-    """torch.manual_seed for the CPU alone; that one spends a millisecond on a traceback for CUDA's sake."""
+def seed_device(seed: int, device: torch.device) -> None:
+    """torch.manual_seed for this device and the CPU alone; that one spends a millisecond on a traceback."""
     torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.default_generators[device.index or 0].manual_seed(seed)
 
 
-def to_lane(value: Any, dtype: torch.dtype) -> Any:
-    """Floating tensors cast to the lane's dtype, everything else as it is."""
-    if isinstance(value, torch.Tensor) and value.is_floating_point():
-        return value.to(dtype)
-    return value
+def to_device(model: nn.Module, lane: str, device: torch.device) -> nn.Module:
+    """The model in the lane's dtype on `device`, where products of fp32 are TF32 in that lane only."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = lane == "tf32"
+    return model.to(device=device, dtype=LANES[lane])
+
+
+def to_lane(value: Any, dtype: torch.dtype, device: torch.device | None = None) -> Any:
+    """Floating tensors cast to the lane's dtype, all tensors moved to `device`; what is none, as it is."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.to(device=device, dtype=dtype if value.is_floating_point() else None)
 
 
 def load_weights(model: nn.Module, state: Mapping[str, torch.Tensor], parameters: Collection[str]) -> str:

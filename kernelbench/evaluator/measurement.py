@@ -46,6 +46,7 @@ def measure(
     protocol, calls = session.protocol, session.calls
     if protocol.arrivals_per_s is not None:
         calls = max(1, min(calls, int(protocol.arrivals_per_s * _SERVED_S)))
+    session.wait_for_rest()
     started, done = time.monotonic(), 0
     timings = Timings({name: [] for name in ("candidate", *baselines)}, [], [])
     rounds = effort.rounds
@@ -106,7 +107,7 @@ def _round(
         mine, slots = slots[: counts[phase]], slots[counts[phase] :]
         timings.processes.append(process)
         for name, block in _phase(session, workers, order, mine, check=phase == checked).items():
-            timed = TimedBlock(len(mine), block.seconds, block.waited_s, block.messages)
+            timed = TimedBlock(len(mine), block.seconds, block.waited_s, block.messages, block.device_s)
             timings.blocks[name].append(timed)
     if rate is not None:
         time.sleep(1 / rate)
@@ -146,6 +147,7 @@ def _phase(
         for name in order:
             with _blamed(session, name):
                 blocks[name] = session.run(workers[name], slots, seeds)
+                session.settle(workers[name])
     else:
         for slot, seed in zip(slots, seeds, strict=True):
             _fill(session, [slot], special)
@@ -153,6 +155,7 @@ def _phase(
                 time.sleep(_CHANCE.expovariate(rate))
                 with _blamed(session, name):
                     block = session.run(workers[name], [slot], [seed])
+                    session.settle(workers[name])
                 blocks[name] = blocks[name].followed_by(block) if name in blocks else block
     candidate, block = workers["candidate"], blocks["candidate"]
     if check:

@@ -6,7 +6,11 @@ from pathlib import Path
 from kernelbench import jit
 from kernelbench.errors import MissingPrerequisite
 
-_FLAGS = {"draws": ("-ffast-math", "-mprefer-vector-width=512"), "rows": ("-mprefer-vector-width=512",)}
+_FLAGS: dict[str, tuple[str, ...]] = {
+    "draws": ("-ffast-math", "-mprefer-vector-width=512"),
+    "rows": ("-mprefer-vector-width=512",),
+    "heap": (),
+}
 
 
 @cache

@@ -11,7 +11,7 @@ import math
 import os
 import pickle
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,12 @@ from torch.utils import _pytree as pytree
 
 from kernelbench.evaluator import families
 from kernelbench.evaluator.audit import audit
-from kernelbench.evaluator.budget import Comparison, Expected, Leeway, compare, expect
+from kernelbench.evaluator.budget import Expected, Leeway, compare, expect
 from kernelbench.evaluator.channel import Channel
+from kernelbench.evaluator.device import Lender
 from kernelbench.evaluator.draws import Draws, FastDraws
-from kernelbench.evaluator.layout import Arena, SlotLayout, TensorLayout
-from kernelbench.evaluator.loading import LANES, import_source, seed_cpu, to_lane
+from kernelbench.evaluator.layout import Arena, SlotLayout, TensorLayout, Tensors
+from kernelbench.evaluator.loading import LANES, import_source, seed_device, to_device, to_lane
 from kernelbench.evaluator.operators import FlopCounter
 
 _TRIAL_CALLS = 5  # to learn how long one takes
@@ -34,15 +35,16 @@ _FEW_OUTPUTS = 64  # elements; below, one disturbance may by chance say little, 
 
 
 class Oracle:
-    def __init__(self, source: str, lane: str, seed: int, vary_weights: bool) -> None:
+    def __init__(self, source: str, lane: str, seed: int, vary_weights: bool, device: str = "cpu") -> None:
         self.dtype = LANES[lane]
+        self.device = torch.device(device)
         self.lane = lane
         self.seed = seed
         self.module = import_source(source, "reference", Path.cwd())
-        seed_cpu(seed)
+        seed_device(seed, self.device)
         self.init = list(self.module.get_init_inputs())
-        seed_cpu(seed)
-        self.model: nn.Module = self.module.Model(*self.init).to(self.dtype)
+        seed_device(seed, self.device)
+        self.model: nn.Module = to_device(self.module.Model(*self.init), lane, self.device)
         if vary_weights:
             _vary_weights(self.model)
         self.exact_model = copy.deepcopy(self.model).double()
@@ -62,29 +64,34 @@ class Oracle:
         self._families: dict[int, str] = {}  # slot -> what lies in it
         self._fan_in: list[float] = []
         self._moved: list[tuple[nn.Module, list[torch.Tensor]]] = []
-        self.readback: Arena | None = None
+        self.memory: Mapping[Any, Tensors] = {}  # where outputs lie that are to be compared
+        self.lender: Lender | None = None  # on a GPU
         self._first = tensors
         self._learn(tensors)
 
     def _draw(self, seed: int, into: Sequence[torch.Tensor] = ()) -> list[Any]:
-        seed_cpu(seed)
-        with FastDraws(seed, into):
+        seed_device(seed, self.device)
+        with FastDraws(seed, into) if self.device.type == "cpu" else self.device:
             inputs = self.module.get_inputs()
-        return list(pytree.tree_map(lambda value: to_lane(value, self.dtype), list(inputs)))
+        return list(pytree.tree_map(lambda value: to_lane(value, self.dtype, self.device), list(inputs)))
 
     def _tensors(self, seed: int, into: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
         return [leaf for leaf in pytree.tree_leaves(self._draw(seed, into)) if isinstance(leaf, torch.Tensor)]
 
     def _learn(self, tensors: list[torch.Tensor]) -> None:
         """Run once: the outputs' layout, the work, and whether forward draws random numbers."""
-        state = torch.get_rng_state()
+        state = self._generator_state()
         with FlopCounter() as counter:
             outputs = self._reference(self.model, tensors, None)
-        self.random = not torch.equal(state, torch.get_rng_state())
+        self.random = not torch.equal(state, self._generator_state())
         self.flops = counter.flops
         self.outputs = [TensorLayout.of(output.contiguous()) for output in outputs]
         self.integers = not all(output.is_floating_point() for output in outputs)
         self.leeway = [Leeway() for _ in self.outputs]  # of calls with inputs of the task's own distribution
+
+    def _generator_state(self) -> torch.Tensor:
+        host = torch.get_rng_state()
+        return host if self.device.type == "cpu" else torch.cat([host, torch.cuda.get_rng_state(self.device)])
 
     def _arguments(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
         rest = iter(tensors)
@@ -97,7 +104,7 @@ class Oracle:
         self, model: nn.Module, tensors: Sequence[torch.Tensor], seed: int | None
     ) -> list[torch.Tensor]:
         if seed is not None:
-            seed_cpu(seed)
+            seed_device(seed, self.device)
         outputs = pytree.tree_leaves(model(*self._arguments(tensors)))
         for output in outputs:
             if not isinstance(output, torch.Tensor):
@@ -121,6 +128,8 @@ class Oracle:
         while len(times) < _TRIAL_CALLS and sum(times) <= 1.0:
             started = time.perf_counter()
             self._reference(self.model, tensors, None)
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
             times.append(time.perf_counter() - started)
         return min(times)
 
@@ -130,7 +139,7 @@ class Oracle:
         pickle.dump(
             {
                 "init": self.init,
-                "state": self.model.state_dict(),
+                "state": {name: value.cpu() for name, value in self.model.state_dict().items()},
                 "parameters": [name for name, _ in self.model.named_parameters()],
                 "leaves": list(zip(self.is_tensor, self.constants, strict=True)),
                 "spec": self.spec,
@@ -144,7 +153,11 @@ class Oracle:
     def attach(self, inputs_fd: int, slots: int, readback_fd: int, readback_bytes: int) -> None:
         arena = Arena(inputs_fd, self.layout.slot_bytes * slots)
         self.slots = [self.layout.views(arena, slot) for slot in range(slots)]
-        self.readback = Arena(readback_fd, readback_bytes)
+        self.memory = {"readback": Arena(readback_fd, readback_bytes)}
+
+    def attach_device(self, slots: int, cache_bytes: int) -> None:
+        self.lender = Lender(self.layout, slots, self.device, cache_bytes)
+        self.slots, self.memory = self.lender.slots, self.lender.held
 
     def fill(self, slots: Sequence[int], seeds: Sequence[int], family: str) -> None:
         """Draw inputs of `family` into the slots; "perturbed" changes a little of what lies there."""
@@ -153,7 +166,7 @@ class Oracle:
             targets = self.slots[slot]
             if family != "perturbed":
                 _place(self._tensors(seed, into=targets), targets)
-            draws = Draws(seed ^ 0x5EED)
+            draws = Draws(seed ^ 0x5EED, device=self.device)
             if family == "perturbed":
                 families.perturb(targets, self.domains, draws)
             elif family != "task":
@@ -222,12 +235,10 @@ class Oracle:
         return self._moved[:count]
 
     def compare(self, outputs: Sequence[Sequence[Any]]) -> dict[str, Any]:
-        """Compare what lies in the readback arena; `outputs` are (offset, layout) pairs, shapes checked."""
-        assert self.readback is not None
-        results: list[Comparison] = []
-        for (offset, layout), wanted in zip(outputs, self.expected, strict=True):
-            actual = TensorLayout.from_json(layout).view(self.readback.memory, offset)
-            results.append(compare(wanted, actual))
+        """Compare outputs, each given as what memory it lies in, offset and layout; shapes are checked."""
+        results = [
+            compare(wanted, self._view(placed)) for placed, wanted in zip(outputs, self.expected, strict=True)
+        ]
         worst = max(range(len(results)), key=lambda i: results[i].error)
         detail = results[worst].detail
         if detail and len(results) > 1:
@@ -235,12 +246,13 @@ class Oracle:
         return {"error": _finite(results[worst].error), "detail": detail}
 
     def resembles(self, position: int, outputs: Sequence[Sequence[Any]]) -> bool:
-        """Whether parts of two outputs agree; both lie in the readback arena. See `budget.Leeway`."""
-        assert self.readback is not None
-        a, b = (
-            TensorLayout.from_json(layout).view(self.readback.memory, offset) for offset, layout in outputs
-        )
+        """Whether parts of two outputs agree. See `budget.Leeway`."""
+        a, b = map(self._view, outputs)
         return self.leeway[position].covers(a, b)
+
+    def _view(self, placed: Sequence[Any]) -> torch.Tensor:
+        memory, offset, layout = placed
+        return self.memory[memory].tensor(TensorLayout.from_json(layout), offset)
 
     def audit(self, seeds: Sequence[int]) -> list[str]:
         """What makes this task measure nothing; see `kernelbench.evaluator.audit`."""
@@ -332,7 +344,7 @@ def serve(channel: Channel) -> None:
         do = message.pop("do")
         try:
             if do == "load":
-                oracle = Oracle(message["source"], message["lane"], message["seed"], message["vary_weights"])
+                oracle = Oracle(**message)
                 with os.fdopen(fds[0], "wb") as file:
                     file.write(oracle.setup())
                 answer: Any = oracle.describe()
@@ -340,7 +352,10 @@ def serve(channel: Channel) -> None:
                 assert oracle is not None
                 if do == "attach":
                     message |= {"inputs_fd": fds[0], "readback_fd": fds[1]}
-                answer = getattr(oracle, do)(**message)
+                answer = getattr(oracle if hasattr(oracle, do) else oracle.lender, do)(**message)
         except Exception as error:  # noqa: BLE001 - task code may raise anything
             answer = {"error_type": type(error).__name__, "error_text": str(error)[:2000]}
-        channel.send_json({"answer": answer})
+        lent = answer.pop("fds", []) if isinstance(answer, dict) else []
+        channel.send_json({"answer": answer}, lent)
+        for fd in lent:
+            os.close(fd)

@@ -1,4 +1,4 @@
-"""The judge's side of the oracle: what it is asked, and the outputs of stopped workers that it compares."""
+"""The judge's side of the oracle: what it is asked, and what outputs of stopped workers it compares."""
 
 import json
 import secrets
@@ -6,20 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from kernelbench.errors import InfrastructureError, TaskError
-from kernelbench.evaluator.layout import Arena, OutputDescriptor, SlotLayout, TensorLayout
-from kernelbench.evaluator.process import Worker, WorkerDied, WorkerPool, WorkerTimeout
+from kernelbench.evaluator.layout import OutputDescriptor, SlotLayout, TensorLayout
+from kernelbench.evaluator.memory import DeviceMemory, HostMemory, Memory, Outputs
+from kernelbench.evaluator.process import Worker, WorkerDied, WorkerTimeout
 from kernelbench.evaluator.protocol import Limits
 from kernelbench.evaluator.refusal import Refused
+from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.records import Task, Verdict
 
-Outputs = Sequence[Sequence[OutputDescriptor]]  # of every call of a block
-
-_ALIGNMENT = 64  # bytes
-_SPREAD = 4  # an output over so many times its size is copied as it lies, else by its runs of elements
-_MOST_RUNS = 1 << 24
 _PART_BYTES = 1 << 18  # of an output that is looked at after every timed block
 
 
@@ -39,10 +34,11 @@ class OracleClient:
     """The oracle of one task. Every method raises TaskError when the task itself does not work."""
 
     def __init__(
-        self, pool: WorkerPool, task: Task, limits: Limits, vary_weights: bool, setup_fd: int
+        self, pool: WorkerPool, task: Task, limits: Limits, vary_weights: bool, setup_fd: int, device: str
     ) -> None:
         """Start the oracle and have it write what workers load into `setup_fd`."""
-        self.task, self.limits = task, limits
+        self.task, self.limits, self.device = task, limits, device
+        self.memory: Memory
         self._worker = pool.start("oracle", "kernelbench.evaluator.oracle:serve")
         try:
             described = self._ask(
@@ -53,6 +49,7 @@ class OracleClient:
                 lane=str(task.precision),
                 seed=secrets.randbits(48),
                 vary_weights=vary_weights,
+                device=device,
             )
         except BaseException:
             self._worker.close()
@@ -64,8 +61,6 @@ class OracleClient:
         self.weight_bytes: int = described["weight_bytes"]
         self.input_bytes = sum(t.element_bytes for t in self.inputs.tensors)
         self.output_bytes = sum(t.element_bytes for t in self.outputs)
-        # Room for all outputs of two calls as they lie.
-        self._readback = Arena.create("readback", 2 * _SPREAD * self.output_bytes + (1 << 20))
         try:
             with pool.gate.closed():
                 self.call_s = float(self._ask("call_s", timeout_s=limits.load_s + 60))
@@ -78,16 +73,28 @@ class OracleClient:
         """Whether the oracle is there; without it nothing can be evaluated any more."""
         return self._worker.alive
 
-    def attach(self, arena: Arena, slots: int) -> None:
-        """Give the oracle the input memory, of `slots` slots, and the memory that outputs are read into."""
-        fds = [arena.fd, self._readback.fd]
-        self._ask("attach", fds, self.limits.load_s, slots=slots, readback_bytes=self._readback.size)
+    def share(self, slots: int, heap_bytes: int, cache_bytes: int) -> None:
+        """Make memory for `slots` calls' inputs, and on a GPU for each worker's tensors, `heap_bytes`.
+
+        `cache_bytes`: what the last-level cache holds.
+        """
+        if self.device == "cpu":
+            host = HostMemory(self.inputs, slots, self.output_bytes, cache_bytes)
+            self.memory = host
+            fds = [host.inputs.fd, host.readback.fd]
+            self._ask("attach", fds, self.limits.load_s, slots=slots, readback_bytes=host.readback.size)
+            host.inputs.seal()
+        else:
+            self._ask("attach_device", slots=slots, cache_bytes=cache_bytes)
+            self.memory = DeviceMemory(self._ask, self.device, heap_bytes, slots)
 
     def close(self) -> None:
         self._worker.close()
-        self._readback.close()
+        if hasattr(self, "memory"):
+            self.memory.close()
 
     def _ask(self, do: str, fds: Sequence[int] = (), timeout_s: float = 300.0, **message: Any) -> Any:
+        """The oracle's answer; descriptors that came with it are its "fds"."""
         try:
             answer = json.loads(self._worker.request({"do": do, **message}, timeout_s, fds))["answer"]
         except (WorkerDied, WorkerTimeout) as error:
@@ -100,12 +107,13 @@ class OracleClient:
                 f"the reference of {self.task.id} fails: {answer['error_type']}: {answer['error_text']}",
                 "run its Model on its get_inputs() by hand and mend the task file",
             )
-        return answer
+        return answer | {"fds": self._worker.fds} if self._worker.fds else answer
 
     def fill(self, slots: Sequence[int], family: str = "task") -> None:
         """Fresh inputs of `family`, from seeds that nobody else will ever know, into the slots."""
         seeds = [secrets.randbits(62) for _ in slots]
         self._ask("fill", slots=list(slots), seeds=seeds, family=family)
+        self.memory.delivered(slots)
 
     def expect(self, slot: int, seed: int | None, rate: bool = False) -> dict[str, Any]:
         """Have the oracle compute what the outputs for a slot must be; see `Oracle.expect`."""
@@ -137,7 +145,7 @@ class OracleClient:
             raise Refused(
                 Verdict.wrong_output, "calls share their output memory; return a fresh tensor from each"
             )
-        return Comparison(**self._ask("compare", outputs=self._read(worker, chosen)))
+        return Comparison(**self._ask("compare", outputs=self.memory.place(worker, chosen)))
 
     def resembles(
         self, worker: Worker, outputs: Outputs, other: Worker, theirs: Outputs, but: int | None = None
@@ -155,9 +163,9 @@ class OracleClient:
         ours, reference = self._checked(outputs, call)[position], theirs[call][position]
         flat = ours.layout.contiguous and reference.layout.contiguous
         where = secrets.randbits(62)
-        placed = self._read(worker, [_part(ours, where, flat)])
+        placed = self.memory.place(worker, [_part(ours, where, flat)])
         try:
-            placed += self._read(other, [_part(reference, where, flat)], after=self._readback.size // 2)
+            placed += self.memory.place(other, [_part(reference, where, flat)], second=True)
         except Refused as failure:  # not the candidate's doing
             raise InfrastructureError(
                 f"a baseline's output: {failure.reason}", "evaluate once more"
@@ -175,35 +183,6 @@ class OracleClient:
                 if a != b:
                     raise Refused(Verdict.wrong_output, f"output {position} has {what} {a}, not {b}")
         return chosen
-
-    def _read(
-        self, worker: Worker, outputs: Sequence[OutputDescriptor], after: int = 0
-    ) -> list[list[object]]:
-        """Copy a stopped worker's outputs to where the oracle can see them: the offset and layout of each.
-
-        Of an output that is a view of much larger memory only its elements are copied.
-        """
-        placed: list[list[object]] = []
-        with memoryview(self._readback.memory) as memory:
-            for output in outputs:
-                layout, length = output.layout, output.layout.span_bytes
-                starts = np.zeros(1, dtype=np.int64)
-                if length > _SPREAD * layout.element_bytes:
-                    try:
-                        starts, elements, layout = layout.runs(_MOST_RUNS)
-                    except ValueError as error:
-                        raise Refused(Verdict.wrong_output, f"an output is {error}") from None
-                    length = elements * layout.itemsize
-                placed.append([after, layout.to_json()])
-                end = after + length * len(starts)
-                try:
-                    if length:
-                        addresses = starts.astype(np.uint64) * np.uint64(layout.itemsize)
-                        worker.read(addresses + np.uint64(output.address), length, memory[after:end])
-                except WorkerDied as error:
-                    raise Refused(Verdict.runtime_error, str(error)) from None
-                after = end + -end % _ALIGNMENT
-        return placed
 
 
 def _part(output: OutputDescriptor, where: int, flat: bool) -> OutputDescriptor:

@@ -1,11 +1,15 @@
-"""How much of a forward call is spent in the candidate's own kernels rather than in torch's operators."""
+"""How much of a forward call is spent in the candidate's own kernels rather than in torch's operators.
+
+Measured in the candidate's process, so it is a report and not evidence.
+"""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
+from kernelbench.evaluator.draws import CPU
 from kernelbench.evaluator.operators import OperatorMode
 
 # Operators that make or reshape tensors without computing anything.
@@ -30,12 +34,16 @@ class _OperatorClock(OperatorMode):
         return result
 
 
-def own_kernel_share(call: Callable[[], object], repeats: int = 3) -> float:
-    """The share, 0 to 1, of `call`'s time outside torch's own operators; the median of `repeats`.
+def own_kernel_share(
+    call: Callable[[], object], device: torch.device = CPU, repeats: int = 3
+) -> float | None:
+    """The share, 0 to 1, of `call`'s time outside torch's own operators; None where that is not known.
 
-    Python overhead counts as the candidate's own unless the call spends (nearly) all its time in
-    operators. Measured in the candidate's process, so it is a report and not evidence.
+    On the CPU the median of `repeats`; Python overhead counts as the candidate's own unless the call spends
+    (nearly) all its time in operators. On a GPU the share of the time of kernels, by torch's profiler.
     """
+    if device.type == "cuda":
+        return _own_gpu_share(call, device)
     shares = []
     with torch.no_grad():
         for _ in range(repeats):
@@ -45,3 +53,29 @@ def own_kernel_share(call: Callable[[], object], repeats: int = 3) -> float:
                 total = time.perf_counter() - start
             shares.append(max(0.0, 1.0 - clock.seconds / total))
     return sorted(shares)[repeats // 2]
+
+
+def _own_gpu_share(call: Callable[[], object], device: torch.device) -> float | None:
+    """What part of the GPU's time is not of kernels that an ATen operator launched."""
+    from torch.profiler import ProfilerActivity, profile
+
+    call()
+    torch.cuda.synchronize(device)
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        call()
+        torch.cuda.synchronize(device)
+    return share_of_events(profiler.events() or ())
+
+
+def share_of_events(events: Iterable[Any]) -> float | None:
+    """The share of the time of all kernels in a profile that is not of those that ATen operators launched.
+
+    `events`: torch.autograd.profiler_util.FunctionEvent, times in microseconds.
+    """
+    total = operators = 0.0
+    for event in events:
+        if event.device_type is torch.autograd.DeviceType.CUDA:
+            total += event.device_time_total
+        elif event.name.startswith("aten::"):
+            operators += event.self_device_time_total
+    return None if total <= 0 else max(0.0, 1.0 - operators / total)

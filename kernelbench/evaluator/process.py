@@ -1,33 +1,25 @@
-"""The judge's hold on its workers: start, talk with deadlines, freeze, read their memory, kill."""
+"""The judge's hold on a worker: talk with deadlines, freeze, read its memory, kill."""
 
 import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
-import sys
-import tempfile
 import threading
-import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from kernelbench.errors import InfrastructureError, MissingPrerequisite
+from kernelbench.errors import InfrastructureError
 from kernelbench.evaluator import cgroups, sandbox
 from kernelbench.evaluator.channel import Channel, ChannelClosed, ChannelGarbage, ChannelTimeout, readable
 from kernelbench.evaluator.gate import Gate
 from kernelbench.evaluator.protocol import Limits
-from kernelbench.records import Layer
 
 _LOOK_EVERY_S = 0.25  # at the number of processes of a tree that is being waited for
 _KEPT_OUTPUT = 8192
-_THREADS = 4  # a worker may start for each that computes, beside its processes
-_GROUPS_LEFT_S = 2.0  # for control groups to be left by killed processes
-_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CXX", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
 
 
 class WorkerDied(Exception):  # noqa: N818 - what happened, for the verdict
@@ -72,6 +64,7 @@ class Worker:
         self.init_pid = int(first.split()[0])
         self._rest = first.partition(b"\n")[2]
         self._pid: int | None = None
+        self.fds: list[int] = []  # that came with the last answer; only a trusted worker can send any
         self.load_s = 0.0  # what it took to load a model, its start not counted
         self._stopped: list[int] = []
         self.closed = False
@@ -148,7 +141,8 @@ class Worker:
                 raise ChannelClosed  # it ended, but something it started holds the socket
             if not self.gate.elsewhere and len(sandbox.tree(self.init_pid)) > self.limits.processes:
                 raise _TooMany
-        return self.channel.receive(max(deadline - self.gate.clock(), 1.0))[0]
+        answer, self.fds = self.channel.receive(max(deadline - self.gate.clock(), 1.0))
+        return answer
 
     def freeze(self) -> None:
         """Stop the whole tree. Raises WorkerDied when that fails; then it is gone."""
@@ -241,14 +235,6 @@ class Worker:
         self.close()
 
 
-def make_folder(folder: Path) -> None:
-    """With its parents, to be entered by workers with user ids of their own, whatever the umask."""
-    for path in (*reversed(folder.parents), folder):
-        if not path.exists():
-            path.mkdir(exist_ok=True)
-            path.chmod(0o755)
-
-
 def remove(folder: Path) -> None:
     """Delete a folder that a candidate filled as it liked: deep, wide, unreadable."""
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -260,196 +246,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-class WorkerPool:
-    """The zygote and the workers forked from it."""
-
-    def __init__(self, *, threads: int, cache: Path, limits: Limits, without: Collection[str] = ()) -> None:
-        """`without`: layers of the fence to leave off, to learn what they cost or how it goes without."""
-        self.limits = limits
-        self.gate = Gate()
-        self._lock = threading.RLock()  # evaluations in several threads share a pool
-        self.cache = cache
-        self.threads = threads
-        self._headers = cache / "trusted" / "headers"
-        for folder in (self._headers, cache / "inductor"):  # Landlock opens only folders that are there
-            make_folder(folder)
-        self._workers: list[Worker] = []
-        self._base = Path(tempfile.mkdtemp(prefix="kernelwright-"))
-        self._base.chmod(0o711)
-        ours, theirs = socket.socketpair()
-        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-        environment |= {
-            "OMP_NUM_THREADS": str(threads),
-            "OMP_PROC_BIND": "close",
-            "OPENBLAS_NUM_THREADS": "1",
-            "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
-            "TMPDIR": str(cache / "inductor"),  # where Inductor, when imported, decides to keep its headers
-            "TORCHINDUCTOR_COMPILE_THREADS": "1",
-            "HOME": str(self._base),
-            "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
-            "PYTHONPATH": str(Path(__file__).parents[2]),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "TRITON_INTERPRET": "1",
-        }
-        self.no_uid = sandbox.why_no_distinct_uid(
-            {"the build cache": cache, "the temporary folder": self._base}
-        )
-        if "distinct_uid" in without:
-            self.no_uid = "left off on request"
-        self._layers = sandbox.layers(self.no_uid, without)
-        self._on = {layer.name for layer in self._layers if layer.on}
-        self._groups: list[cgroups.Group] = []  # of workers that have ended
-        if not sandbox.can_read_memory_of(None):
-            raise MissingPrerequisite(
-                "this machine does not let a process read its child's memory",
-                "set kernel.yama.ptrace_scope to 1 or less, or let the container use process_vm_readv",
-            )
-        # -P: modules are not looked up in the folder that the workers' folders lie in
-        command = [sys.executable, "-P", "-m", "kernelbench.evaluator.zygote", str(theirs.fileno())]
-        self._zygote = subprocess.Popen(
-            command,
-            env=environment,
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            cwd=self._base,
-            process_group=0,  # Ctrl-C is for the judge alone
-        )
-        theirs.close()
-        self._channel = Channel(ours)
-        self._ready = False
-        self._imported: list[str] = []
-
-    def layers(self) -> tuple[Layer, ...]:
-        """The layers of the fence around this pool's workers."""
-        return self._layers
-
-    def _uid(self, role: str) -> int | None:
-        return sandbox.uid_of(role) if self.no_uid is None else None
-
-    def builds_of(self, candidate: str) -> Path:
-        """The folder of a candidate's builds, which its builder alone writes to. `candidate`: its sha256."""
-        folder = self.cache / "build" / candidate[:2] / candidate
-        make_folder(folder)
-        if (owner := self._uid("builder")) is not None:
-            os.chown(folder, owner, owner)
-        return folder
-
-    def start(self, role: str, entry: str, candidate: str = "") -> Worker:
-        """A new worker that runs `entry` ("module:function") behind the fence of its `role`.
-
-        `candidate`: the sha256 of what a builder or candidate will load.
-        """
-        with self._lock:
-            return self._start(role, entry, candidate)
-
-    def _start(self, role: str, entry: str, candidate: str) -> Worker:
-        if not self._ready:
-            self._await_zygote()
-        scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self._base))
-        uid = self._uid(role)
-        if uid is not None:
-            os.chown(scratch, uid, uid)
-        ours, theirs = socket.socketpair()
-        stderr_r, stderr_w = os.pipe()
-        status_r, status_w = os.pipe()
-        trusted = role in sandbox.TRUSTED
-        memory_bytes = self.limits.memory_bytes * (4 if role == "oracle" else 1)
-        group = self._group(memory_bytes)
-        fence = sandbox.Fence(
-            role=role,
-            scratch=str(scratch),
-            uid=uid,
-            # What a candidate's builder wrote is loaded by that candidate only.
-            cache=str(self.cache / "trusted" if trusted else self.builds_of(candidate)),
-            headers=None if trusted else str(self._headers),
-            memory_bytes=memory_bytes,
-            file_bytes=self.limits.file_bytes,
-            processes=self.limits.processes,
-            layers=sandbox.layers_of(role, self._on),
-            entrances=() if group is None else group.entrances,
-        )
-        try:
-            request = {"entry": entry, "fence": fence.to_json()}
-            self._channel.send_json(request, [theirs.fileno(), stderr_w, status_w])
-        except ChannelClosed:
-            raise InfrastructureError("the fork server died", "run `kernelwright doctor`") from None
-        finally:
-            theirs.close()
-            os.close(stderr_w)
-            os.close(status_w)
-        worker = Worker(
-            Channel(ours, takes_fds=False), stderr_r, status_r, scratch, self.limits, self.gate, group
-        )
-        self._workers.append(worker)
-        return worker
-
-    def _group(self, memory_bytes: int) -> cgroups.Group | None:
-        """A control group for one worker, where there are any; removes those of workers that have ended."""
-        self._remove_groups()
-        parents = cgroups.parents()
-        if "control_groups" not in self._on or isinstance(parents, str):
-            return None
-        try:
-            return parents.make(memory_bytes, self.limits.processes + _THREADS * self.threads)
-        except OSError as error:
-            raise InfrastructureError(
-                f"no control group for a worker: {error.strerror}", "run `kernelwright doctor`"
-            ) from None
-
-    def _remove_groups(self) -> None:
-        """Those of closed workers, as soon as their processes are gone."""
-        closed = [worker for worker in self._workers if worker.closed]
-        self._workers = [worker for worker in self._workers if not worker.closed]
-        self._groups += [worker.group for worker in closed if worker.group is not None]
-        self._groups = [group for group in self._groups if not group.remove()]
-
-    def import_first(self, modules: Sequence[str]) -> None:
-        """Have workers started from now on find these modules of torch imported, which may take seconds."""
-        with self._lock:
-            if not self._ready:
-                self._await_zygote()
-            wanted = [name for name in modules if name not in self._imported]
-            if wanted:
-                self._imported += wanted
-                with contextlib.suppress(ChannelClosed):  # which shows when it is waited for
-                    self._channel.send_json({"import": wanted})
-                self._await_zygote()
-
-    def _await_zygote(self) -> None:
-        try:
-            self._channel.receive_json(timeout_s=120)
-        except (ChannelClosed, ChannelTimeout):
-            raise InfrastructureError(
-                "the fork server did not start", "does `python -c 'import torch'` work in this environment?"
-            ) from None
-        self._ready = True
-
-    def abort(self) -> None:
-        """End all workers at once, from any thread; who waits for one is told that it died."""
-        self._zygote.kill()
-
-    def close(self) -> None:
-        for worker in self._workers:
-            worker.close()
-        self._channel.close()
-        if not self._ready:  # nobody needed it
-            self._zygote.kill()
-        try:
-            self._zygote.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self._zygote.kill()
-            self._zygote.wait()
-        remove(self._base)
-        deadline = time.monotonic() + _GROUPS_LEFT_S
-        self._remove_groups()
-        while self._groups and time.monotonic() < deadline:
-            time.sleep(0.002)
-            self._remove_groups()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

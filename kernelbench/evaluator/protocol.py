@@ -22,7 +22,7 @@ EFFORTS = {
     "full": Effort(rounds=12, processes=4, most_processes=6, half_width=0.02),
     "thorough": Effort(rounds=12, processes=4, most_processes=100, half_width=0.01, timing_s=120.0),
 }
-QUICK, FULL = EFFORTS["quick"], EFFORTS["full"]
+QUICK = EFFORTS["quick"]
 
 
 class Protocol(Record):
@@ -32,13 +32,14 @@ class Protocol(Record):
     see `kernelbench.evaluator.timing`.
     """
 
-    effort: Effort = FULL
+    effort: Effort = EFFORTS["full"]
     block_s: float = 0.05  # what a block of N calls should take at least
     max_calls: int = 64  # N at most
     inputs_bytes: int = 1 << 30  # all input slots together
     outputs_bytes: int = 1 << 30  # outputs a worker keeps until the block ends
     caches: Literal["cold", "hot"] = "cold"
     arrivals_per_s: PositiveFloat | None = None  # one by one, after pauses of its inverse on average
+    sanitize: str | None = None  # a tool of compute-sanitizer's that a candidate must withstand before timing
     own_kernels: float = 0.0  # the share of a call that must be spent in the candidate's own kernels
     verified_blocks: int = 2  # timed blocks, about, chosen in secret, whose outputs are checked too
     families: tuple[str, ...] = (

@@ -224,7 +224,7 @@ def apply(fence: Fence) -> None:
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (value, value))
     os.chdir(fence.scratch)
-    os.environ.update(HOME=fence.scratch, TMPDIR=fence.scratch, TRITON_CACHE_DIR=f"{fence.scratch}/triton")
+    os.environ.update(HOME=fence.scratch, TMPDIR=fence.scratch, TRITON_CACHE_DIR=f"{fence.cache}/triton")
     os.environ["KERNELWRIGHT_CACHE"] = fence.cache
     os.environ["KERNELWRIGHT_JUDGED"] = "1"
     if fence.headers is not None:

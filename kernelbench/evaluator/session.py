@@ -1,25 +1,30 @@
 """One task under evaluation: its oracle, its inputs in shared memory, its baselines."""
 
 import fcntl
+import math
 import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
-
 from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator.layout import Arena, OutputDescriptor, unpack_outputs
+from kernelbench.evaluator.layout import unpack_outputs
+from kernelbench.evaluator.memory import Outputs
 from kernelbench.evaluator.oracle_client import OracleClient
-from kernelbench.evaluator.process import Worker, WorkerDied, WorkerPool, WorkerTimeout
+from kernelbench.evaluator.process import Worker, WorkerDied, WorkerTimeout
 from kernelbench.evaluator.protocol import Limits, Protocol
 from kernelbench.evaluator.refusal import CallFailed, Refused
+from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.records import Target, Task, Verdict
 
-_CACHE_LINE_BYTES = 64
 _COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch.utils.cpp_extension")
-_MODES = {"compile": "default", "max-autotune": "max-autotune"}  # of torch.compile
+# Of torch.compile; its own CUDA graphs overwrite the last call's outputs, so they are a baseline apart.
+_MODES = {"compile": "default", "max-autotune": "max-autotune", "cuda-graphs": "cuda-graphs"}
+_MODES_ON_GPU = _MODES | {"max-autotune": "max-autotune-no-cudagraphs"}
+_HEAP_BYTES = 1 << 28  # of a worker on a GPU, beside room for outputs
+_CALLS_ON_GPU = 8  # times as many, which take microseconds each
+_REST_S = 5.0  # for what runs on a GPU to end
 _SPARE_CALLS = 4  # beside those whose outputs a block keeps: what calls need in between
 
 
@@ -33,8 +38,9 @@ class Block:
 
     seconds: float
     waited_s: float
-    outputs: list[list[OutputDescriptor]]
+    outputs: Outputs
     messages: int = 1
+    device_s: float = math.nan  # by the worker's own account
 
     def followed_by(self, other: "Block") -> "Block":
         return Block(
@@ -42,6 +48,7 @@ class Block:
             self.waited_s + other.waited_s,
             other.outputs,
             self.messages + other.messages,
+            self.device_s + other.device_s,
         )
 
 
@@ -65,10 +72,9 @@ class TaskSession:
         self._baselines: dict[str, Worker | None] = {}
         self.failed_baselines: dict[str, str] = {}  # mode -> why
         self._setup_fd = os.memfd_create("setup", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        self._arena: Arena | None = None
         try:
             # The oracle closes its copy of the setup after writing; workers read it through ours.
-            self.oracle = OracleClient(pool, task, limits, vary_weights, self._setup_fd)
+            self.oracle = OracleClient(pool, task, limits, vary_weights, self._setup_fd, target.device)
         except BaseException:
             os.close(self._setup_fd)
             raise
@@ -76,11 +82,9 @@ class TaskSession:
         fcntl.fcntl(self._setup_fd, fcntl.F_ADD_SEALS, seals)  # no worker can change what the next one loads
         self.calls = self._calls_per_block()
         self.slots = 3 * self.calls
-        self._eviction = np.ones(3 * target.fingerprint.last_level_cache_bytes // 2 // 8, dtype=np.int64)
+        heap_bytes = 2 * sum(self._room_bytes()) + _HEAP_BYTES
         try:
-            self._arena = Arena.create("inputs", self.oracle.inputs.slot_bytes * self.slots)
-            self.oracle.attach(self._arena, self.slots)
-            self._arena.seal()
+            self.oracle.share(self.slots, heap_bytes, target.fingerprint.last_level_cache_bytes)
         except BaseException:
             self.close()
             raise
@@ -95,7 +99,8 @@ class TaskSession:
         by_time = -(-protocol.block_s // max(self.oracle.call_s, 1e-6))
         by_inputs = protocol.inputs_bytes // max(1, 3 * self.oracle.inputs.slot_bytes)
         by_outputs = protocol.outputs_bytes // max(1, 2 * self.oracle.output_bytes)
-        return int(max(1, min(by_time, by_inputs, by_outputs, protocol.max_calls)))
+        most = protocol.max_calls * (1 if self.target.device == "cpu" else _CALLS_ON_GPU)
+        return int(max(1, min(by_time, by_inputs, by_outputs, most)))
 
     def _room_bytes(self) -> list[int]:
         """The pieces of memory that a worker has before a block: for its outputs, and some more.
@@ -117,30 +122,35 @@ class TaskSession:
 
         Raises WorkerDied or WorkerTimeout.
         """
-        assert self._arena is not None
         worker = self.pool.start(role, "kernelbench.evaluator.worker:serve", candidate)
         started = self.pool.gate.clock()
-        message = {
-            "do": "load",
-            "source": source,
-            "module": module,
-            "class": cls,
-            "layout": [t.to_json() for t in self.oracle.inputs.tensors],
-            "slots": self.slots,
-            "room_bytes": self._room_bytes(),
-        }
+        fds = [self.open_setup()]
         try:
-            setup = os.open(f"/proc/self/fd/{self._setup_fd}", os.O_RDONLY)
-            try:
-                answer = worker.ask(message, timeout_s, [setup, self._arena.fd])
-            finally:
-                os.close(setup)
-        except (WorkerDied, WorkerTimeout):
+            told, lent = self.oracle.memory.lend(worker)
+            fds += lent
+            message = {
+                "do": "load",
+                "source": source,
+                "module": module,
+                "class": cls,
+                "layout": [t.to_json() for t in self.oracle.inputs.tensors],
+                "room_bytes": self._room_bytes(),
+                **told,
+            }
+            answer = worker.ask(message, timeout_s, fds)
+        except BaseException:
             worker.close()
             raise
+        finally:
+            for fd in fds:
+                os.close(fd)
         worker.freeze()
         worker.load_s = self.pool.gate.clock() - started
         return worker, answer
+
+    def open_setup(self) -> int:
+        """A descriptor, only to read from, of what a process needs to be the same model as the reference."""
+        return os.open(f"/proc/self/fd/{self._setup_fd}", os.O_RDONLY)
 
     def baseline(self, mode: str) -> Worker | None:
         """The reference as a stopped worker, started on first use; None where torch.compile cannot do it.
@@ -173,7 +183,8 @@ class TaskSession:
             if answer.get("ok") and mode != "eager":
                 self.oracle.fill([0])
                 worker.thaw()
-                answer = worker.ask({"do": "compile", "mode": _MODES[mode]}, self.limits.compile_s)
+                modes = _MODES if self.target.device == "cpu" else _MODES_ON_GPU
+                answer = worker.ask({"do": "compile", "mode": modes[mode]}, self.limits.compile_s)
                 self.compile_s[mode] = self.pool.gate.clock() - started
             if not answer.get("ok"):
                 raise WorkerDied(str(answer.get("error")))
@@ -225,7 +236,7 @@ class TaskSession:
         """
         limit = self.call_limit_s * min(max(1, len(slots)), 4)
         if self._must_flush(len(slots)):
-            self._eviction[:: _CACHE_LINE_BYTES // 8].max()
+            self.oracle.memory.flush()
         message = {"do": "run", "slots": list(slots), "seeds": list(seeds)}
         waited_s = -worker.waited_s()
         try:
@@ -247,12 +258,17 @@ class TaskSession:
             verdict = Verdict.wrong_output if answer[1:2] == b"O" else Verdict.runtime_error
             raise CallFailed(verdict, answer[2:].decode(errors="replace"))
         try:
-            outputs = unpack_outputs(answer[1:])
+            outputs, device_s = unpack_outputs(answer[1:])
         except ValueError as error:
             raise CallFailed(Verdict.cheating, f"the worker's answer was tampered with: {error}") from None
         if len(outputs) != len(slots):
             raise CallFailed(Verdict.cheating, f"{len(outputs)} calls answered, not {len(slots)}")
-        return Block(seconds, waited_s, outputs)
+        try:
+            # The device's clock is read by the worker: it only corroborates, and the slower one counts.
+            seconds = max(seconds, device_s) if device_s < limit else seconds
+            return Block(seconds, waited_s, self.oracle.memory.held(worker, outputs), device_s=device_s)
+        except Refused as refusal:
+            raise CallFailed(refusal.verdict, refusal.reason) from None
 
     @property
     def call_limit_s(self) -> float:
@@ -264,10 +280,39 @@ class TaskSession:
         moved = calls * (self.oracle.inputs.slot_bytes + self.oracle.output_bytes)
         return cold and moved < 4 * self.target.fingerprint.last_level_cache_bytes
 
+    def settle(self, worker: Worker) -> None:
+        """After a block: nothing that the worker launched may still run.
+
+        Raises CallFailed with cheating, or InfrastructureError when the device is not ours alone.
+        """
+        if self.oracle.memory.at_rest():
+            return
+        worker.close()
+        if self._comes_to_rest():
+            raise CallFailed(Verdict.cheating, "its kernels were still running after it had answered")
+        raise InfrastructureError(
+            f"something else is running on {self.target.device}", "let kernelwright have the device to itself"
+        )
+
+    def _comes_to_rest(self) -> bool:
+        deadline = time.monotonic() + _REST_S
+        while not self.oracle.memory.at_rest():
+            if time.monotonic() > deadline:
+                return False
+        return True
+
+    def wait_for_rest(self) -> None:
+        """Before timing: what other lanes launched comes to its end. Raises InfrastructureError."""
+        if not self._comes_to_rest():
+            raise InfrastructureError(
+                f"something else is running on {self.target.device}",
+                "let kernelwright have the device to itself",
+            )
+
     def check_inputs(self, worker: Worker) -> None:
         """Raises Refused when the stopped worker has written to its inputs."""
         try:
-            wrote = worker.wrote_to("inputs")
+            wrote = self.oracle.memory.wrote_inputs(worker)
         except WorkerDied as error:
             raise Refused(Verdict.runtime_error, str(error)) from None
         if wrote:
@@ -278,8 +323,6 @@ class TaskSession:
         for worker in self._baselines.values():
             if worker is not None:
                 worker.close()
-        if self._arena is not None:
-            self._arena.close()
         os.close(self._setup_fd)
 
     def __enter__(self) -> Self:

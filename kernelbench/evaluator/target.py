@@ -1,29 +1,31 @@
-"""The CPU as a target: what it is, and what it can do at best."""
+"""A device as a target: what it is, and what it can do at best."""
 
 import hashlib
-import json
 import os
+from typing import Any
 
-from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator.process import WorkerDied, WorkerPool, WorkerTimeout
+from kernelbench.errors import InfrastructureError, MissingPrerequisite
+from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
+from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.machine import fingerprint
 from kernelbench.records import Ceilings, Fingerprint, Language, Target
 
 
-def detect_target(pool: WorkerPool, again: bool = False) -> Target:
-    """The CPU as a target. Its ceilings are measured once and kept beside the build cache.
+def detect_target(pool: WorkerPool, device: str = "cpu", again: bool = False) -> Target:
+    """`device`, "cpu" or "cuda:0", as a target.
 
+    Its ceilings are measured once and kept beside the build cache.
     With `again` they are measured anew, and the higher of old and new is kept: another process may
-    have slowed a measurement, nothing can have sped it up.
+    have slowed a measurement, nothing can have sped it up. Raises MissingPrerequisite without such a GPU.
     """
-    mark = fingerprint(pool.threads)
+    mark = fingerprint(pool.threads) if device == "cpu" else _gpu(pool, device)
     key = hashlib.sha256(mark.model_dump_json().encode()).hexdigest()[:16]
     file = pool.cache / "ceilings" / f"{key}.json"
     known = Ceilings.model_validate_json(file.read_text()) if file.exists() else None
     if known is not None and not again:
         ceilings = known
     else:
-        ceilings = _measure(pool, mark)
+        ceilings = _measure(pool, device, mark)
         if known is not None:
             best = {name: max(value, getattr(ceilings, name)) for name, value in known}
             ceilings = Ceilings(**best)
@@ -31,15 +33,48 @@ def detect_target(pool: WorkerPool, again: bool = False) -> Target:
         temporary = file.with_suffix(f".{os.getpid()}")
         temporary.write_text(ceilings.model_dump_json())
         temporary.rename(file)
-    languages: tuple[Language, ...] = ("torch",) if mark.compiler == "none" else ("cpp", "torch")
-    return Target(device="cpu", languages=languages, ceilings=ceilings, fingerprint=mark)
+    return Target(device=device, languages=_languages(device, mark), ceilings=ceilings, fingerprint=mark)
 
 
-def _measure(pool: WorkerPool, mark: Fingerprint) -> Ceilings:
-    message = {"do": "measure", "last_level_cache_bytes": mark.last_level_cache_bytes}
+def _languages(device: str, mark: Fingerprint) -> tuple[Language, ...]:
+    if device != "cpu":
+        return ("cuda", "triton", "torch")
+    return ("torch",) if mark.compiler == "none" else ("cpp", "torch")
+
+
+def _gpu(pool: WorkerPool, device: str) -> Fingerprint:
+    """What a GPU is, and the host that launches its kernels."""
+    found = describe_gpu(pool, device)
+    if "error" in found:
+        raise MissingPrerequisite(
+            f"no target {device}: {found['error']}", "use --target cpu, or see what `nvidia-smi` says"
+        )
+    host = fingerprint(pool.threads)
+    return host.model_copy(
+        update={
+            "chip": f"{found['chip']} ({found['capability']})",
+            "memory_bytes": found["memory_bytes"],
+            "last_level_cache_bytes": found["cache_bytes"],
+            "system": f"{host.system}, {host.chip}",
+            "compiler": f"CUDA {found['cuda']}",
+        }
+    )
+
+
+def describe_gpu(pool: WorkerPool, device: str) -> dict[str, Any]:
+    """What `ceilings.serve` says of it: "chip", "capability", "memory_bytes", …, or the "error"."""
+    return _ask(pool, {"do": "describe", "device": device})
+
+
+def _measure(pool: WorkerPool, device: str, mark: Fingerprint) -> Ceilings:
+    message = {"do": "measure", "device": device, "last_level_cache_bytes": mark.last_level_cache_bytes}
+    return Ceilings.model_validate(_ask(pool, message))
+
+
+def _ask(pool: WorkerPool, message: dict[str, object]) -> dict[str, Any]:
     with pool.start("baseline", "kernelbench.evaluator.ceilings:serve") as worker:
         try:
-            return Ceilings.model_validate(json.loads(worker.request(message, 120)))
+            return worker.ask(message, 120)
         except (WorkerDied, WorkerTimeout) as error:
             raise InfrastructureError(
                 f"the machine could not be measured: {error}", "free some memory"

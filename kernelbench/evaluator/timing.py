@@ -11,6 +11,7 @@ knows: it counts what a thread waits for a CPU. Blocks in which a worker waited 
 usually does are left out. A worker whose own threads crowd each other usually waits, and gains nothing.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,12 +25,16 @@ _UNUSUAL = 0.01  # of a block's time: what a worker may have waited more or less
 
 @dataclass(frozen=True)
 class TimedBlock:
-    """Seconds that `calls` took a worker, whose threads waited `waited_s` for a CPU, in so many messages."""
+    """Seconds that `calls` took a worker, whose threads waited `waited_s` for a CPU, in so many messages.
+
+    `device_s`: what a GPU's own clock said to the worker; NaN where there is none.
+    """
 
     calls: int
     seconds: float
     waited_s: float = 0.0
     messages: int = 1
+    device_s: float = math.nan
 
     def call_s(self, empty_s: float) -> float:
         """Seconds a call; no more than three quarters are taken off for what messages cost."""
@@ -93,6 +98,11 @@ class Timings:
 
     def time_us(self, worker: str) -> Interval:
         return self._by_process([worker], lambda seconds: 1e6 * seconds)
+
+    def device_us(self, worker: str) -> float | None:
+        """The median time a call by the device's own clock, as the worker read it."""
+        times = [block.device_s / block.calls for block in self.blocks[worker]]
+        return 1e6 * float(np.median(times)) if np.isfinite(times).all() else None
 
     def speedup(self, baseline: str) -> Interval:
         """Of the ratios within phases."""

@@ -7,7 +7,8 @@ import stat
 from pathlib import Path
 
 from kernelbench.evaluator.channel import Channel
-from kernelbench.evaluator.process import WorkerDied, WorkerPool, WorkerTimeout
+from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
+from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.jit.precompiled import TIMEOUT_S, WISH
 
 _LONGEST_WISH = 1 << 16  # bytes

@@ -20,9 +20,10 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from kernelbench.evaluator.channel import Channel
-from kernelbench.evaluator.layout import DTYPES, MAX_DIMS, Arena, SlotLayout, TensorLayout, pack_outputs
-from kernelbench.evaluator.loading import LANES, import_source, load_weights, seed_cpu
+from kernelbench.evaluator.layout import DTYPES, MAX_DIMS, SlotLayout, TensorLayout, pack_outputs
+from kernelbench.evaluator.loading import import_source, load_weights, seed_device, to_device
 from kernelbench.evaluator.ownership import own_kernel_share
+from kernelbench.evaluator.place import NoRoom, Place, place_of
 
 DONE, FAILED = b"D", b"F"
 _CHANCE = random.SystemRandom()
@@ -31,12 +32,38 @@ _POISON_EVERY, _POISONED = 8192, 64  # bytes: what is poisoned of every two page
 
 
 class BadOutput(Exception):  # noqa: N818
-    """`forward` returned something that is not a dense CPU tensor of a known dtype, or tuples of such."""
+    """`forward` returned no dense tensor of a known dtype on the right device, or tuples of such."""
+
+
+class Graphed:
+    """A model whose call was captured as a CUDA graph: inputs are copied in, outputs out."""
+
+    def __init__(self, model: Any, arguments: list[Any]) -> None:
+        leaves, self._spec = pytree.tree_flatten(arguments)
+        self._inputs = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        still = pytree.tree_unflatten(self._inputs, self._spec)
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):  # warm up, as capturing wants it
+            for _ in range(3):
+                model(*still)
+        torch.cuda.current_stream().wait_stream(aside)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._outputs = model(*still)
+
+    def __call__(self, *arguments: Any) -> Any:
+        for mine, given in zip(self._inputs, pytree.tree_leaves(list(arguments)), strict=True):
+            if isinstance(mine, torch.Tensor):
+                mine.copy_(given)
+        self._graph.replay()
+        return pytree.tree_map(lambda leaf: leaf.clone(), self._outputs)
 
 
 class Runner:
     def __init__(self) -> None:
         self.model: Any = None
+        self.place: Place
         self.slots: list[list[Any]] = []
         self.room: list[int] = []  # bytes of each piece of memory that is kept for outputs and temporaries
         self.kept: list[list[torch.Tensor]] = []
@@ -44,7 +71,7 @@ class Runner:
 
     def load(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Import, construct, give weights, map the inputs. Reports the stage that it is in when it fails."""
-        setup_fd, inputs_fd = fds
+        setup_fd, *memory_fds = fds
         with os.fdopen(setup_fd, "rb") as file:
             file.seek(0)
             setup = pickle.load(file)
@@ -58,25 +85,27 @@ class Runner:
             model = constructor(*setup["init"])
             if not isinstance(model, nn.Module):
                 raise TypeError(f"{message['class']} is not an nn.Module")
-            model = model.to(LANES[setup["lane"]])
+            model = to_device(model, setup["lane"], torch.device(message.get("device", "cpu")))
             stage = "weights"
             weights = load_weights(model, setup["state"], setup["parameters"])
         except BaseException as error:  # noqa: BLE001 - SystemExit too: it is the candidate's doing
             return {"ok": False, "stage": stage, "error": _describe(error), "build": _is_build_error(error)}
         self.model = model
         self.room = message["room_bytes"]
-        self.prepare()
         layout = SlotLayout(tuple(TensorLayout.from_json(t) for t in message["layout"]))
-        arena = Arena(inputs_fd, layout.slot_bytes * message["slots"], private=True)
-        arena.close()  # the mapping stays
-        tensors = [layout.views(arena, slot) for slot in range(message["slots"])]
+        self.place = place_of(layout, message, memory_fds)
+        self.prepare()
+        tensors = self.place.slots
         self.slots = [pytree.tree_unflatten(_fill(setup["leaves"], t), setup["spec"]) for t in tensors]
         return {"ok": True, "weights": weights}
 
     def compile(self, mode: str) -> dict[str, Any]:
-        """Replace the model by its torch.compile version and make it compile now."""
+        """Replace the model by its torch.compile version, or its CUDA graph, and make that happen now."""
         try:
-            self.model = torch.compile(self.model, mode=mode)
+            if mode == "cuda-graphs":
+                self.model = Graphed(self.model, self.slots[0])
+            else:
+                self.model = torch.compile(self.model, mode=mode)
             self._call(0, None)
             self._call(0, None)
         except Exception as error:  # noqa: BLE001 - a task that Inductor cannot do has no such baseline
@@ -89,29 +118,34 @@ class Runner:
         The same before every block, so that poison does not tell which outputs will be looked at.
         """
         self.kept, self.ballast = [], []
-        self.ballast = _ballast()
-        _poison(self.room)
+        self.ballast = _ballast(self.place.device)
+        _poison(self.room, self.place.device)
+        self.place.settled([])
         return {"ok": True}
 
     def run(self, message: dict[str, Any]) -> bytes:
         """One block. Outputs stay alive until the next block begins."""
         seeds = message["seeds"]
         try:
+            clock = self.place.clock()
             kept = [self._call(slot, seed) for slot, seed in zip(message["slots"], seeds, strict=True)]
-            self.kept = kept
-            return DONE + pack_outputs(kept)
+            self.kept = self.place.settled(kept)
+            return DONE + pack_outputs(self.kept, self.place.address, clock())
         except BaseException as error:  # noqa: BLE001 - whatever the candidate raises is its verdict
             return FAILED + _kind(error) + _describe(error).encode()[:8192]
 
     def _call(self, slot: int, seed: int | None) -> list[torch.Tensor]:
+        device = self.place.device
         if seed is not None:
-            seed_cpu(seed)
+            seed_device(seed, device)
         outputs = self.model(*self.slots[slot])
-        return [outputs] if type(outputs) is torch.Tensor and _plain(outputs) else _flatten(outputs)
+        plain = type(outputs) is torch.Tensor and _plain(outputs, device)
+        return [outputs] if plain else _flatten(outputs, device)
 
     def trace(self, slot: int) -> dict[str, Any]:
         try:
-            return {"share": own_kernel_share(lambda: self.model(*self.slots[slot]))}
+            call = lambda: self.model(*self.slots[slot])  # noqa: E731
+            return {"share": own_kernel_share(call, self.place.device)}
         except Exception:  # noqa: BLE001 - a model that cannot be traced has no known share
             return {"share": None}
 
@@ -135,7 +169,7 @@ def serve(channel: Channel) -> None:
                 channel.send_json(runner.trace(message["slot"]))
 
 
-def _ballast() -> list[torch.Tensor]:
+def _ballast(device: torch.device) -> list[torch.Tensor]:
     """Pieces of the heap taken at random, to be held during a block.
 
     How the heap is laid out makes a kernel up to 15% faster or slower, and without this it is the same in
@@ -143,17 +177,17 @@ def _ballast() -> list[torch.Tensor]:
     After C. Curtsinger and E. Berger, "Stabilizer: statistically sound performance evaluation" (2013).
     """
     sizes = [int(2 ** _CHANCE.uniform(12, 21)) for _ in range(2 * _BALLAST)]  # 4 KiB to 2 MiB
-    pieces = [torch.empty(size, dtype=torch.uint8) for size in sizes]
+    pieces = [torch.empty(size, dtype=torch.uint8, device=device) for size in sizes]
     return _CHANCE.sample(pieces, _BALLAST)  # the others leave gaps
 
 
-def _poison(sizes: Sequence[int]) -> None:
+def _poison(sizes: Sequence[int], device: torch.device) -> None:
     """Take memory for outputs of these sizes in bytes, touch it, and let it go.
 
     Outputs that were not written show, and no timed call pays for the page faults of its outputs.
     """
     with contextlib.suppress(RuntimeError, MemoryError):
-        pieces = [torch.empty(size, dtype=torch.uint8) for size in sizes]
+        pieces = [torch.empty(size, dtype=torch.uint8, device=device) for size in sizes]
         for piece in pieces:
             piece[:_POISON_EVERY].fill_(0xFF)  # NaN in every floating dtype, -1 in every integer
             pages = piece[: piece.numel() // _POISON_EVERY * _POISON_EVERY].view(-1, _POISON_EVERY)
@@ -166,9 +200,9 @@ def _fill(leaves: list[Any], tensors: list[torch.Tensor]) -> list[Any]:
     return [next(rest) if is_tensor else value for is_tensor, value in leaves]
 
 
-def _plain(tensor: torch.Tensor) -> bool:
+def _plain(tensor: torch.Tensor, device: torch.device) -> bool:
     return (
-        tensor.device.type == "cpu"
+        tensor.device == device
         and tensor.layout is torch.strided
         and not (tensor.is_conj() or tensor.is_neg() or tensor.is_quantized)
         and str(tensor.dtype).removeprefix("torch.") in DTYPES
@@ -176,16 +210,16 @@ def _plain(tensor: torch.Tensor) -> bool:
     )
 
 
-def _flatten(outputs: object) -> list[torch.Tensor]:
+def _flatten(outputs: object, device: torch.device) -> list[torch.Tensor]:
     leaves = pytree.tree_leaves(outputs)
     result = []
     for leaf in leaves:
         if not isinstance(leaf, torch.Tensor):
             raise BadOutput(f"an output is not a tensor but {type(leaf).__name__}")
-        if leaf.device.type != "cpu":
-            raise BadOutput(f"an output is on device {leaf.device}, not cpu")
+        if leaf.device != device:
+            raise BadOutput(f"an output is on device {leaf.device}, not {device}")
         plain = torch.Tensor.resolve_neg(torch.Tensor.resolve_conj(leaf))
-        if not _plain(plain):
+        if not _plain(plain, device):
             raise BadOutput(f"an output is not a dense tensor of a known dtype: {leaf.dtype}, {leaf.layout}")
         result.append(plain)
     if not result:
@@ -194,7 +228,7 @@ def _flatten(outputs: object) -> list[torch.Tensor]:
 
 
 def _kind(error: BaseException) -> bytes:
-    if isinstance(error, BadOutput):
+    if isinstance(error, (BadOutput, NoRoom)):
         return b"O"
     return b"B" if _is_build_error(error) else b"R"
 

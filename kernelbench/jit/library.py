@@ -48,6 +48,11 @@ class CppLibrary:
         return f"CppLibrary({self._path}: {', '.join(sorted(self._functions))})"
 
 
+def path_of(library: CppLibrary) -> Path:
+    """Its shared object."""
+    return library._path
+
+
 def compile_cpp(source: str, flags: Sequence[str] = (), *, timeout_s: float = 120.0) -> CppLibrary:
     """Builds `source` with g++ (or CXX), unless that was done before, and loads it.
 

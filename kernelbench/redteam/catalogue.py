@@ -37,6 +37,12 @@ class Exercise:
         """What it does, in a sentence."""
         return self._said[0]
 
+    def fits(self, device: str) -> bool:
+        """Whether it can run there: some need a GPU, and those that hold C++ of their own a CPU."""
+        if device == "cpu":
+            return self._field("Device") != "cuda"
+        return self.candidate.language == "torch"
+
     @property
     def stopped(self) -> str:
         """What stops it, where it is a cheat."""
@@ -72,12 +78,15 @@ class Exercise:
         return speedup is not None and speedup.eager is not None and speedup.eager.low <= WORTHLESS
 
 
-def catalogue(names: Sequence[str] = ()) -> list[Exercise]:
-    """All exercises, or those named by name or family. Raises UsageError on a name that there is none of."""
+def catalogue(names: Sequence[str] = (), device: str = "cpu") -> list[Exercise]:
+    """All exercises for a device, or those named by name or family.
+
+    Raises UsageError on a name that there is none of.
+    """
     paths = sorted(FOLDER.glob("cheats/*/*.py")) + sorted(FOLDER.glob("honest/*.py"))
     found = [Exercise(path.stem, path.parent.name, path) for path in paths]
     for name in names:
         if not any(name in (exercise.name, exercise.family) for exercise in found):
             families = ", ".join(dict.fromkeys(exercise.family for exercise in found))
             raise UsageError(f"the red team knows no '{name}'", f"name a cheat or one of {families}")
-    return [e for e in found if not names or e.name in names or e.family in names]
+    return [e for e in found if e.fits(device) and (not names or e.name in names or e.family in names)]

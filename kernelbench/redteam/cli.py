@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kernelbench.cli import Json
+from kernelbench.cli import Json, TargetName, check_target
 from kernelbench.evaluator import Effort, Evaluator, Limits, Protocol
 from kernelbench.machine import cache_folder
 from kernelbench.records import Evaluation
@@ -23,13 +23,15 @@ def redteam(
     names: Annotated[
         list[str] | None, typer.Argument(help="Cheats or families of them. Default: all, and the honest.")
     ] = None,
+    target: TargetName = "cpu",
     as_json: Json = False,
 ) -> int:
     """Try to cheat this installation's evaluator, and see that it accepts honest oddities."""
-    exercises = catalogue(names or ())
+    device = check_target(target)
+    exercises = catalogue(names or (), device)
     log = Console(stderr=True, highlight=False)
     found: dict[Exercise, Evaluation] = {}
-    with Evaluator(cache=cache_folder(), protocol=PROTOCOL, limits=LIMITS) as evaluator:
+    with Evaluator(cache=cache_folder(), protocol=PROTOCOL, limits=LIMITS, device=device) as evaluator:
         for exercise in sorted(exercises, key=lambda e: e.task.id):  # one session a reference
             found[exercise] = evaluator.evaluate(exercise.task, exercise.candidate, ("eager",))
             held = "" if exercise.withstood(found[exercise]) else "NOT WITHSTOOD: "

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from anywhere import TARGET
+
 from agent.loop import Loop, deadline
 from agent.protocols import Attempt
 from agent.search import Refine
@@ -10,10 +12,8 @@ from kernelbench.evaluator import Effort
 from kernelbench.records import (
     Advice,
     Candidate,
-    Ceilings,
     Environment,
     Evaluation,
-    Fingerprint,
     Interval,
     Speedup,
     Stages,
@@ -24,13 +24,6 @@ from kernelbench.records import (
 )
 
 TASK = Task(id="file:t", level=1, source="")
-TARGET = Target(
-    device="cpu",
-    languages=("torch",),
-    ceilings=Ceilings(copy_bytes_s=1e10, cached_copy_bytes_s=1e11, fp32_flops_s=1e11),
-    fingerprint=Fingerprint(chip="", threads=1, memory_bytes=1, last_level_cache_bytes=1, system="", python="",
-                            torch="", compiler=""),
-)  # fmt: skip
 
 
 def evaluation_of(candidate: Candidate, verdict: Verdict, speedup: float) -> Evaluation:

@@ -12,20 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from anywhere import TARGET
 
 import agent.run
 from agent.run import Settings
 from kernelbench.errors import StorageError
-from kernelbench.records import Ceilings, Fingerprint, Target, Task
+from kernelbench.records import Task
 from results.database import RunDatabase
 
-TARGET = Target(
-    device="cpu",
-    languages=("torch",),
-    ceilings=Ceilings(copy_bytes_s=1e10, cached_copy_bytes_s=1e11, fp32_flops_s=1e11),
-    fingerprint=Fingerprint(chip="", threads=1, memory_bytes=1, last_level_cache_bytes=1, system="", python="",
-                            torch="", compiler=""),
-)  # fmt: skip
 TASK = """
 import torch
 from torch import nn

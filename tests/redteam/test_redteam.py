@@ -15,6 +15,7 @@ from kernelbench.redteam.catalogue import WORTHLESS, Exercise, catalogue
 from kernelbench.redteam.cli import LIMITS, PROTOCOL
 
 EXERCISES = sorted(catalogue(), key=lambda exercise: exercise.task.id)
+ON_GPU = sorted(catalogue(device="cuda:0"), key=lambda exercise: exercise.task.id)
 CHEATS = [exercise for exercise in EXERCISES if not exercise.honest]
 # These compute what they should, and pass for kernels of their own.
 PASSED_OFF = ("decoy_kernel", "ghost_branch", "try_except_fallback", "torch_passthrough", "inherit_ref")
@@ -75,6 +76,13 @@ def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def gpu_evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
+    cache = tmp_path_factory.mktemp("cache")
+    with Evaluator(cache=cache, protocol=PROTOCOL, limits=LIMITS, device="cuda:0") as made:
+        yield made
+
+
 @names(CHEATS)
 def test_a_naive_checker_is_fooled(exercise: Exercise, check: Check) -> None:
     forges = exercise.family == "clock" or exercise.name in FORGED
@@ -104,7 +112,16 @@ def test_the_evaluator_is_not_fooled_and_turns_no_honest_candidate_away(
         assert evaluation.own_kernel_share < 0.5
 
 
+@pytest.mark.gpu
+@names(ON_GPU)
+def test_on_a_gpu_it_is_not_fooled_and_turns_no_honest_candidate_away(
+    exercise: Exercise, gpu_evaluator: Evaluator
+) -> None:
+    evaluation = gpu_evaluator.evaluate(exercise.task, exercise.candidate, ("eager",))
+    assert exercise.withstood(evaluation), (evaluation.verdict, evaluation.reason, evaluation.speedup)
+
+
 def test_every_exercise_says_what_it_does_and_every_cheat_what_stops_it() -> None:
-    for exercise in EXERCISES:
+    for exercise in {*EXERCISES, *ON_GPU}:
         assert exercise.what.endswith("."), exercise.name
         assert bool(exercise.stopped) is not exercise.honest, exercise.name

@@ -31,23 +31,32 @@ def spinning() -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def test_a_worker_that_another_lane_waits_for_is_stopped_meanwhile() -> None:
-    gate, waiting, over = Gate(), threading.Event(), threading.Event()
+@contextlib.contextmanager
+def a_lane_waiting_for(gate: Gate, pid: int) -> Iterator[None]:
+    waiting, over = threading.Event(), threading.Event()
 
-    def wait(pid: int) -> None:
+    def wait() -> None:
         with gate.lane(), gate.away(pid):
             waiting.set()
             over.wait(30)
 
-    with spinning() as worker:
-        thread = threading.Thread(target=wait, args=(worker.pid,))
-        thread.start()
-        waiting.wait(30)
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert waiting.wait(30)
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def test_a_worker_that_another_lane_waits_for_is_stopped_meanwhile() -> None:
+    gate = Gate()
+    with spinning() as worker, a_lane_waiting_for(gate, worker.pid):
         with gate.closed():
             assert state(worker.pid) == "T"
         assert state(worker.pid) in "RS"
-        over.set()
-        thread.join()
 
 
 def test_an_answer_that_came_while_it_was_closed_is_taken_when_it_opens() -> None:
@@ -97,48 +106,26 @@ def test_a_worker_that_is_about_to_be_waited_for_is_stopped_too() -> None:
 
 def test_who_does_not_stop_is_ended_and_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that it is no verdict on what it ran."""
-    gate, waiting, over = Gate(), threading.Event(), threading.Event()
-
-    def wait(pid: int) -> None:
-        with gate.lane(), gate.away(pid):
-            waiting.set()
-            over.wait(30)
-
+    gate = Gate()
     with spinning() as worker:
-        thread = threading.Thread(target=wait, args=(worker.pid,))
-        thread.start()
-        waiting.wait(30)
-        with monkeypatch.context() as patch:
-            patch.setattr(sandbox, "freeze", lambda *_, **__: [])
-            with gate.closed():
-                assert not gate.elsewhere
-        assert worker.wait(30) == -signal.SIGKILL
-        over.set()
-        thread.join()
+        with a_lane_waiting_for(gate, worker.pid):
+            with monkeypatch.context() as patch:
+                patch.setattr(sandbox, "freeze", lambda *_, **__: [])
+                with gate.closed():
+                    assert not gate.elsewhere
+            assert worker.wait(30) == -signal.SIGKILL
         assert gate.ended(worker.pid) and not gate.ended(worker.pid)
 
 
 def test_who_fails_to_close_it_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    gate, waiting, over = Gate(), threading.Event(), threading.Event()
-
-    def wait() -> None:
-        with gate.lane(), gate.away(NOBODY):
-            waiting.set()
-            over.wait(30)
-
     def fail(*_: object) -> list[int]:
         raise OSError("too many open files")
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-    waiting.wait(30)
-    with monkeypatch.context() as patch:
+    gate = Gate()
+    with a_lane_waiting_for(gate, NOBODY), monkeypatch.context() as patch:
         patch.setattr(sandbox, "freeze", fail)
         with pytest.raises(OSError, match="too many"), gate.closed():
             pass
-    over.set()
-    thread.join(30)
-    assert not thread.is_alive()
     with gate.closed():
         pass
 

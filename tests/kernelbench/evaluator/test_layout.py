@@ -12,7 +12,9 @@ from kernelbench.evaluator.layout import DTYPES, Arena, SlotLayout, TensorLayout
 
 def test_descriptors_survive_the_wire() -> None:
     calls = [[torch.randn(3, 4).T, torch.arange(5)], [torch.randn(4, 3)], [], [torch.zeros(2, 0)]]
-    for sent, received in zip(calls, unpack_outputs(pack_outputs(calls)), strict=True):
+    found, seconds = unpack_outputs(pack_outputs(calls, torch.Tensor.data_ptr, 0.25))
+    assert seconds == 0.25
+    for sent, received in zip(calls, found, strict=True):
         assert [d.layout for d in received] == [TensorLayout.of(t) for t in sent]
         assert [d.address for d in received] == [t.data_ptr() for t in sent]
 
@@ -20,7 +22,7 @@ def test_descriptors_survive_the_wire() -> None:
 @given(st.binary(max_size=600))
 def test_any_other_bytes_are_refused_or_harmless(payload: bytes) -> None:
     try:
-        calls = unpack_outputs(payload)
+        calls, _ = unpack_outputs(payload)
     except ValueError:
         return
     for outputs in calls:
@@ -31,7 +33,7 @@ def test_any_other_bytes_are_refused_or_harmless(payload: bytes) -> None:
 
 @given(st.integers(0, 600))
 def test_truncated_bytes_are_refused(cut: int) -> None:
-    whole = pack_outputs([[torch.zeros(2, 2)], [torch.zeros(2, 2)]])
+    whole = pack_outputs([[torch.zeros(2, 2)], [torch.zeros(2, 2)]], torch.Tensor.data_ptr)
     if cut < len(whole):
         with pytest.raises(ValueError):
             unpack_outputs(whole[:cut])

@@ -1,0 +1,79 @@
+"""What a GPU's clocks did while something was timed, from NVIDIA's management library."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from types import ModuleType
+
+from kernelbench.records import GpuClocks
+
+_EVERY_S = 0.05
+# Reasons of nvml.h for running below the clock that was asked for, that make timings say less.
+_REASONS = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "temperature", 0x40: "hardware temperature",
+            0x80: "power brake"}  # fmt: skip
+
+
+def nvml() -> ModuleType | None:
+    """pynvml, initialized; None where it or the driver is not there."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # noqa: BLE001 - an NVMLError that only exists when the import succeeded
+        return None
+    return pynvml
+
+
+class Watch:
+    """Looks at the clocks every 50 ms, in a thread of the judge."""
+
+    def __init__(self, library: ModuleType, index: int) -> None:
+        self._library = library
+        self._handle = library.nvmlDeviceGetHandleByIndex(index)
+        self._mhz: list[int] = []
+        self._reasons = 0
+        self._over = threading.Event()
+
+    def _look(self) -> None:
+        library = self._library
+        self._mhz.append(library.nvmlDeviceGetClockInfo(self._handle, library.NVML_CLOCK_SM))
+        self._reasons |= library.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle)
+
+    def _watch(self) -> None:
+        while not self._over.wait(_EVERY_S):
+            with contextlib.suppress(self._library.NVMLError):
+                self._look()
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> GpuClocks | None:
+        """What was seen; None where nothing could be."""
+        self._over.set()
+        self._thread.join()
+        if not self._mhz:
+            return None
+        return GpuClocks(
+            sm_mhz_low=min(self._mhz),
+            sm_mhz_high=max(self._mhz),
+            throttled=tuple(why for bit, why in _REASONS.items() if self._reasons & bit),
+        )
+
+
+@contextlib.contextmanager
+def watched(device: str) -> Iterator[list[GpuClocks]]:
+    """Around timing: afterwards the list holds what a GPU's clocks did, if that can be known."""
+    seen: list[GpuClocks] = []
+    library = nvml() if device.startswith("cuda") else None
+    if library is None:
+        yield seen
+        return
+    watch = Watch(library, int(device.partition(":")[2] or 0))
+    watch.start()
+    try:
+        yield seen
+    finally:
+        found = watch.stop()
+        if found is not None:
+            seen.append(found)

@@ -1,0 +1,100 @@
+"""compute-sanitizer over a candidate: what a GPU does not say of its memory accesses.
+
+The tool runs behind the candidate's fence, over a program that calls the candidate (`sanitized`). It slows
+kernels down by ten to a hundred times, so it is for small shapes.
+https://docs.nvidia.com/compute-sanitizer/ComputeSanitizer/index.html
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from kernelbench.errors import MissingPrerequisite
+from kernelbench.evaluator.channel import Channel
+from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
+from kernelbench.evaluator.refusal import Refused
+from kernelbench.evaluator.session import TaskSession
+from kernelbench.records import Candidate, Verdict
+
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+_COMMAND = "compute-sanitizer"
+_FOUND = 86  # exit status of the tool when it found something
+_KEPT = 4000  # characters of what it says
+_FAULT = re.compile(r"Invalid|Error:|Warning:|Uninitialized|Barrier|Potential|Program hit")
+
+
+def require() -> None:
+    """Raises MissingPrerequisite where the tool is not installed."""
+    if shutil.which(_COMMAND) is None:
+        raise MissingPrerequisite(
+            f"{_COMMAND} is not there", "it comes with the CUDA toolkit: add its bin folder to PATH"
+        )
+
+
+def sanitize(session: TaskSession, candidate: Candidate, tool: str) -> None:
+    """Raises Refused with runtime_error when `tool`, of TOOLS, finds fault with the candidate."""
+    require()
+    entry = "kernelbench.evaluator.sanitizer:serve"
+    with session.pool.start("candidate", entry, candidate.sha256) as worker:
+        message = {
+            "source": candidate.source,
+            "tool": tool,
+            "device": session.target.device,
+            "layout": [t.to_json() for t in session.oracle.inputs.tensors],
+            "limit_s": session.limits.build_s,
+            "program": Path(__file__).with_name("sanitized.py").read_text(),
+        }
+        setup = session.open_setup()
+        try:
+            answer = worker.ask({"do": "sanitize", **message}, session.limits.build_s + 10, [setup])
+        except WorkerDied as error:
+            raise Refused(Verdict.runtime_error, f"under {_COMMAND}: {error}") from None
+        except WorkerTimeout:
+            limit = session.limits.build_s
+            raise Refused(
+                Verdict.timeout, f"{_COMMAND} took more than {limit:g} s; give smaller sizes"
+            ) from None
+        finally:
+            os.close(setup)
+    said = str(answer.get("said"))
+    if answer.get("status") == _FOUND:
+        raise Refused(Verdict.runtime_error, f"{_COMMAND} --tool {tool}: {first_fault(said)}")
+    if answer.get("status") != 0:
+        last = next((line for line in reversed(said.splitlines()) if line.strip()), "no word")
+        raise Refused(Verdict.runtime_error, f"under {_COMMAND} --tool {tool} it failed: {last}")
+
+
+def first_fault(said: str) -> str:
+    """The first fault in the tool's report, in one line, with where it happened."""
+    lines = [re.sub(r"^=+\s?", "", line) for line in said.splitlines() if line.startswith("=====")]
+    start = next(
+        (i for i, line in enumerate(lines) if re.match(r"(Invalid|Error|Warning|Uninit|Barrier)", line)), 0
+    )
+    parts = [line.strip() for line in lines[start : start + 4] if line.strip()]
+    return "; ".join(parts)[:600] or "it reports faults"
+
+
+def serve(channel: Channel) -> None:
+    """Of the fenced process: run the tool and say what it said."""
+    message, (setup,) = channel.receive_json()
+    path = Path.cwd() / "candidate.py"
+    path.write_text(message["source"])
+    told = {"setup": setup, "path": str(path), "device": message["device"], "layout": message["layout"]}
+    os.set_inheritable(setup, True)
+    command = [_COMMAND, "--tool", message["tool"], "--error-exitcode", str(_FOUND), "--print-limit", "3"]
+    command += [sys.executable, "-c", message["program"], json.dumps(told)]
+    done = subprocess.run(
+        command,
+        pass_fds=[setup],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=message["limit_s"],
+        check=False,
+    )
+    channel.send_json({"status": done.returncode, "said": done.stdout[-_KEPT:]})

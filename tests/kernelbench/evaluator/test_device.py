@@ -1,0 +1,331 @@
+"""What there is of a GPU's path that needs no GPU: a host's memory stands for the device's."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trial import REFERENCE, candidate_of, task_of, variant
+
+from kernelbench.errors import InfrastructureError
+from kernelbench.evaluator import Evaluator, clocks, device
+from kernelbench.evaluator.device import DeviceBytes, Lender
+from kernelbench.evaluator.layout import OutputDescriptor, SlotLayout, TensorLayout
+from kernelbench.evaluator.memory import DeviceMemory
+from kernelbench.evaluator.native import library
+from kernelbench.evaluator.oracle import Oracle
+from kernelbench.evaluator.ownership import share_of_events
+from kernelbench.evaluator.refusal import CallFailed, Refused
+from kernelbench.evaluator.session import TaskSession
+from kernelbench.records import Verdict
+
+CPU = torch.device("cpu")
+LAYOUT = SlotLayout((TensorLayout("float32", (3, 5), (5, 1)), TensorLayout("int64", (7,), (1,))))
+ADDRESS, SIZE = 1 << 40, 1 << 20
+
+
+class Arena(DeviceBytes):
+    """Stands for device.DeviceArena."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(torch.zeros(size, dtype=torch.uint8))
+        self.size = size
+
+    @classmethod
+    def create(cls, size: int, device: torch.device) -> "Arena":
+        return cls(size)
+
+    def export(self) -> int:
+        return os.open(os.devnull, os.O_RDONLY)
+
+    def close(self) -> None:
+        self.bytes = torch.empty(0)
+
+
+@pytest.fixture
+def on_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "DeviceArena", Arena)
+    monkeypatch.setattr(Lender, "_synchronize", lambda self: None)
+
+
+@pytest.fixture
+def lender(on_host: None) -> Lender:
+    return Lender(LAYOUT, 4, CPU, 1 << 20)
+
+
+def test_every_worker_gets_its_own_copy_of_what_is_filled(lender: Lender) -> None:
+    close(lender.lend(0, SIZE))
+    close(lender.lend(1, SIZE))
+    lender.slots[2][0].copy_(torch.arange(15.0).view(3, 5))
+    lender.deliver([2])
+    for loan in lender._loans.values():
+        assert torch.equal(LAYOUT.views(loan.inputs, 2)[0], lender.slots[2][0])
+    LAYOUT.views(lender._loans[0].inputs, 2)[1][3] = 1
+    assert not lender.unchanged(0) and lender.unchanged(1)
+
+
+def test_a_worker_that_comes_later_finds_what_was_filled_before(lender: Lender) -> None:
+    lender.slots[1][1].fill_(9)
+    close(lender.lend(0, SIZE))
+    assert lender.unchanged(0)
+
+
+def test_what_is_held_does_not_change_any_more(lender: Lender) -> None:
+    close(lender.lend(5, SIZE))
+    heap = lender._loans[5].heap.bytes
+    heap[1024:1034] = torch.arange(10, dtype=torch.uint8)
+    lender.hold(5, [[1024, 10, 64]], 128)
+    heap.zero_()
+    seen = lender.held[5].tensor(TensorLayout("uint8", (10,), (1,)), 64)
+    assert torch.equal(seen, torch.arange(10, dtype=torch.uint8))
+    lender.take_back(5)
+    assert 5 not in lender.held
+
+
+def close(told: dict[str, Any]) -> None:
+    for fd in told["fds"]:
+        os.close(fd)
+
+
+class Asked:
+    """The oracle, asked in this process."""
+
+    def __init__(self, lender: Lender) -> None:
+        self.lender = lender
+
+    def __call__(self, do: str, **message: Any) -> Any:
+        return getattr(self.lender, do)(**message)
+
+
+def worker() -> Any:
+    return SimpleNamespace(closed=False)
+
+
+class Workers:
+    """Stand for processes; hashable as those are."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+
+def output(address: int, *shape: int) -> OutputDescriptor:
+    strides = tuple(torch.empty(shape).stride())
+    return OutputDescriptor(TensorLayout("float32", shape, strides), address)
+
+
+@pytest.fixture
+def memory(lender: Lender) -> DeviceMemory:
+    return DeviceMemory(Asked(lender), "cuda:0", SIZE, 4)
+
+
+def lend(memory: DeviceMemory) -> Any:
+    made = Workers()
+    _, fds = memory.lend(made)  # type: ignore[arg-type]
+    for fd in fds:
+        os.close(fd)
+    return made
+
+
+def test_outputs_are_found_where_they_are_held(lender: Lender, memory: DeviceMemory) -> None:
+    made = lend(memory)
+    heap = lender._loans[0].heap
+    values = torch.rand(2, 8, 4)
+    outputs = [[output(4096 * (i + 1), 8, 4)] for i in range(2)]
+    for value, (one,) in zip(values, outputs, strict=True):
+        heap.tensor(one.layout, one.address).copy_(value)
+    assert memory.held(made, outputs) == outputs
+    heap.bytes.zero_()
+    for value, call in zip(values, outputs, strict=True):
+        ((number, offset, layout),) = memory.place(made, call)
+        seen = lender.held[number].tensor(TensorLayout.from_json(layout), offset)  # type: ignore[index, arg-type]
+        assert torch.equal(seen, value)
+    part = output(outputs[1][0].address + 2 * 4 * 4, 3, 4)  # rows 2 to 4
+    ((number, offset, layout),) = memory.place(made, [part])
+    seen = lender.held[number].tensor(TensorLayout.from_json(layout), offset)  # type: ignore[index, arg-type]
+    assert torch.equal(seen, values[1, 2:5])
+
+
+def test_an_output_outside_of_the_heap_is_a_forged_one(memory: DeviceMemory) -> None:
+    made = lend(memory)
+    with pytest.raises(Refused) as refused:
+        memory.held(made, [[output(memory._heap_bytes - 8, 4)]])
+    assert refused.value.verdict is Verdict.cheating
+
+
+def test_the_memory_of_workers_that_ended_is_taken_back(lender: Lender, memory: DeviceMemory) -> None:
+    first = lend(memory)
+    first.closed = True
+    lend(memory)
+    assert list(lender._loans) == [1]
+
+
+def test_an_oracle_compares_outputs_that_lie_in_device_memory(
+    on_host: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with torch.no_grad():
+        oracle = Oracle(REFERENCE.replace("512", "16"), "fp32", 7, True)
+        oracle.attach_device(slots=3, cache_bytes=1 << 20)
+        assert oracle.lender is not None
+        memory = DeviceMemory(Asked(oracle.lender), "cuda:0", 1 << 20, 3)
+        made = lend(memory)
+        oracle.fill([1], [3], "task")
+        memory.delivered([1])
+        assert oracle.expect(1, None, True)["usable"]
+        loan = oracle.lender._loans[0]
+        right = oracle.model(*oracle.layout.views(loan.inputs, 1))
+        told = output(512, *right.shape)
+        loan.heap.tensor(told.layout, 512).copy_(right)
+        memory.held(made, [[told]])
+        assert oracle.compare(memory.place(made, [told]))["error"] <= 1.0
+        loan.heap.tensor(told.layout, 512).mul_(1.01)
+        memory.held(made, [[told]])
+        assert oracle.compare(memory.place(made, [told]))["error"] > 1.0
+
+
+class Restless:
+    """Device memory on which something still runs, for the first so many times that it is looked at."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def at_rest(self) -> bool:
+        self.times -= 1
+        return self.times < 0
+
+
+def settle(times: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the worker lives on."""
+    session = object.__new__(TaskSession)
+    session.oracle = SimpleNamespace(memory=Restless(times))  # type: ignore[assignment]
+    session.target = SimpleNamespace(device="cuda:0")  # type: ignore[assignment]
+    monkeypatch.setattr("kernelbench.evaluator.session._REST_S", 0.0)
+    ended: list[None] = []
+    made = SimpleNamespace(close=lambda: ended.append(None))
+    try:
+        session.settle(made)  # type: ignore[arg-type]
+    finally:
+        assert bool(ended) is (times > 0)
+    return not ended
+
+
+def test_what_still_runs_after_an_answer_is_cheating_where_it_ends_with_the_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert settle(0, monkeypatch)
+    with pytest.raises(CallFailed) as failed:
+        settle(1, monkeypatch)
+    assert failed.value.verdict is Verdict.cheating
+    with pytest.raises(InfrastructureError, match="to itself"):
+        settle(1000, monkeypatch)
+
+
+@settings(deadline=None)  # the first one builds it
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, SIZE // 4)), max_size=40))
+def test_the_heap_never_gives_the_same_bytes_twice(steps: list[tuple[bool, int]]) -> None:
+    heap = library("heap")
+    assert heap is not None
+    heap.heap_open(ADDRESS, SIZE)
+    taken: dict[int, int] = {}
+    for take, size in steps:
+        if take:
+            address = heap.heap_allocate(size, 0, 0)
+            if address == 0:  # full, and there is no driver to ask for more
+                continue
+            assert address >= ADDRESS and address + size <= ADDRESS + SIZE and address % 512 == 0
+            assert all(address + size <= other or other + n <= address for other, n in taken.items())
+            taken[address] = size
+        elif taken:
+            address, size = taken.popitem()
+            heap.heap_release(address, size, 0, 0)
+    for address, size in taken.items():
+        heap.heap_release(address, size, 0, 0)
+    assert heap.heap_free_bytes() == SIZE
+    assert heap.heap_allocate(SIZE, 0, 0) == ADDRESS  # in one piece
+
+
+def test_the_share_of_own_kernels_is_what_no_operator_launched() -> None:
+    kind = torch.autograd.DeviceType
+    events = [
+        SimpleNamespace(device_type=kind.CPU, name="aten::linear", self_device_time_total=0.0),
+        SimpleNamespace(device_type=kind.CPU, name="aten::addmm", self_device_time_total=30.0),
+        SimpleNamespace(device_type=kind.CPU, name="cudaLaunchKernel", self_device_time_total=0.0),
+        SimpleNamespace(device_type=kind.CUDA, name="gemm", device_time_total=30.0),
+        SimpleNamespace(device_type=kind.CUDA, name="fused_kernel", device_time_total=90.0),
+    ]
+    assert share_of_events(events) == pytest.approx(0.75)
+    assert share_of_events(events[:3]) is None
+
+
+class Library:
+    """Stands for pynvml."""
+
+    NVML_CLOCK_SM = 1
+    NVMLError = RuntimeError
+
+    def __init__(self) -> None:
+        self.mhz: Iterator[int] = iter([1980, 1410, 1980])
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        return index
+
+    def nvmlDeviceGetClockInfo(self, handle: int, kind: int) -> int:  # noqa: N802
+        return next(self.mhz)
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:  # noqa: N802
+        return 0x4 | 0x1
+
+
+def test_clocks_are_given_as_their_range_and_why_they_were_low() -> None:
+    watch = clocks.Watch(Library(), 0)  # type: ignore[arg-type]
+    for _ in range(3):
+        watch._look()
+    watch.start()
+    found = watch.stop()
+    assert found is not None
+    assert (found.sm_mhz_low, found.sm_mhz_high, found.throttled) == (1410, 1980, ("power cap",))
+
+
+def test_what_is_called_of_the_driver_is_there() -> None:
+    driver = pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
+    for name in ("cuMemAddressReserve", "cuMemMap", "cuMemSetAccess", "cuMemCreate", "cuMemRelease",
+                 "cuMemImportFromShareableHandle", "cuMemExportToShareableHandle", "cuMemUnmap",
+                 "cuMemAddressFree", "cuCtxResetPersistingL2Cache"):  # fmt: skip
+        assert callable(getattr(driver, name))
+    assert int(device._posix()) == 1
+
+
+@pytest.fixture(scope="module")
+def gpu_evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
+    with Evaluator(cache=tmp_path_factory.mktemp("cache"), device="cuda:0") as made:
+        yield made
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("baselines", [("eager", "compile"), ("cuda-graphs",)])
+def test_on_a_gpu_the_reference_is_as_fast_as_itself(
+    gpu_evaluator: Evaluator, baselines: tuple[str, ...]
+) -> None:
+    source = REFERENCE.replace("512, 1024", "8192, 1024")
+    candidate = candidate_of(source.replace("class Model(", "class ModelNew("))
+    evaluation = gpu_evaluator.evaluate(task_of(source), candidate, baselines)
+    assert evaluation.verdict is Verdict.correct, evaluation.reason
+    assert evaluation.speedup is not None and evaluation.speedup.eager is not None
+    assert 0.95 < evaluation.speedup.eager.median < 1.05
+    assert evaluation.timing is not None and not evaluation.timing.failed_baselines
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_wrong_candidates_are_refused(gpu_evaluator: Evaluator) -> None:
+    wrong = {
+        variant("self.norm(x)", "self.norm(x) * 1.001"): Verdict.wrong_output,
+        variant("self.norm(x)", "self.norm(x).cpu()"): Verdict.wrong_output,
+        variant("self.norm(x)", "self.norm(x.add_(1.0))"): Verdict.wrong_output,
+    }
+    for source, verdict in wrong.items():
+        assert gpu_evaluator.evaluate(task_of(REFERENCE), candidate_of(source), ()).verdict is verdict
