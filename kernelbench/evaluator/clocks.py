@@ -1,9 +1,11 @@
 """What a GPU's clocks did while something was timed, from NVIDIA's management library."""
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
 from kernelbench.records import GpuClocks
 
@@ -24,12 +26,22 @@ def nvml() -> ModuleType | None:
     return pynvml
 
 
+def _handle(library: ModuleType, device: str) -> Any:
+    """NVML's for "cuda:N"; unlike CUDA it sees all GPUs, whatever CUDA_VISIBLE_DEVICES says."""
+    index = int(device.partition(":")[2] or 0)
+    visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    name = visible[index] if index < len(visible) else str(index)
+    if name.isdigit():
+        return library.nvmlDeviceGetHandleByIndex(int(name))
+    return library.nvmlDeviceGetHandleByUUID(name)
+
+
 class Watch:
     """Looks at the clocks every 50 ms, in a thread of the judge."""
 
-    def __init__(self, library: ModuleType, index: int) -> None:
+    def __init__(self, library: ModuleType, device: str) -> None:
         self._library = library
-        self._handle = library.nvmlDeviceGetHandleByIndex(index)
+        self._handle = _handle(library, device)
         self._mhz: list[int] = []
         self._reasons = 0
         self._over = threading.Event()
@@ -66,10 +78,13 @@ def watched(device: str) -> Iterator[list[GpuClocks]]:
     """Around timing: afterwards the list holds what a GPU's clocks did, if that can be known."""
     seen: list[GpuClocks] = []
     library = nvml() if device.startswith("cuda") else None
-    if library is None:
+    watch = None
+    if library is not None:
+        with contextlib.suppress(library.NVMLError):
+            watch = Watch(library, device)
+    if watch is None:
         yield seen
         return
-    watch = Watch(library, int(device.partition(":")[2] or 0))
     watch.start()
     try:
         yield seen

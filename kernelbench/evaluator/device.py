@@ -5,6 +5,7 @@ memory management does neither: who holds an imported handle keeps the memory, a
 wrote to it was killed. https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VA.html
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -144,7 +145,7 @@ class Lender:
     """The oracle's: one master copy of the inputs, and for every worker a copy and a heap.
 
     A process that stands still may have kernels that run on. So no worker's memory is another's, and the
-    outputs of a block are copied to where it cannot write as soon as it has answered.
+    outputs of a block are copied to where it cannot write.
     """
 
     def __init__(self, layout: SlotLayout, slots: int, device: torch.device, cache_bytes: int) -> None:
@@ -160,7 +161,12 @@ class Lender:
 
     def lend(self, number: int, heap_bytes: int) -> dict[str, Any]:
         """The "fds" of the inputs and the heap of a new worker; whoever sends them closes them."""
-        loan = _Loan(DeviceArena.create(self.size, self.device), DeviceArena.create(heap_bytes, self.device))
+        inputs = DeviceArena.create(self.size, self.device)
+        try:
+            loan = _Loan(inputs, DeviceArena.create(heap_bytes, self.device))
+        except DeviceError:
+            inputs.close()
+            raise
         loan.inputs.bytes.copy_(self.master.bytes)
         self._loans[number] = loan
         self._synchronize()
@@ -174,14 +180,20 @@ class Lender:
         loan.inputs.close()
         loan.heap.close()
 
-    def deliver(self, slots: Sequence[int]) -> None:
-        """Give every worker what the master has in these slots."""
-        size = self.layout.slot_bytes
+    def deliver(self, number: int, slots: Sequence[int], flush: bool) -> float:
+        """Give a worker what the master has in these slots; what a probe took right after that (`probe_s`).
+
+        A process that stands still may have kernels waiting for inputs to appear. So they do just before its
+        block begins, and what then runs shows.
+        """
+        size, inputs = self.layout.slot_bytes, self._loans[number].inputs.bytes
         for slot in slots:
             part = slice(slot * size, (slot + 1) * size)
-            for loan in self._loans.values():
-                loan.inputs.bytes[part].copy_(self.master.bytes[part])
+            inputs[part].copy_(self.master.bytes[part])
+        if flush:
+            self.flush()
         self._synchronize()
+        return self.probe_s()
 
     def hold(self, number: int, pieces: Sequence[Sequence[int]], size: int) -> None:
         """Copy (from, length, to) pieces of a worker's heap to `size` bytes that it cannot reach."""
@@ -202,7 +214,10 @@ class Lender:
         """Put everything else out of the L2 cache, what was asked to stay there too."""
         from cuda.bindings import driver
 
-        _call(driver.cuCtxResetPersistingL2Cache)
+        with contextlib.suppress(
+            DeviceError
+        ):  # not on GPUs before Ampere, where nothing can be asked to stay
+            _call(driver.cuCtxResetPersistingL2Cache)
         self._eviction.add_(1)
         self._synchronize()
 

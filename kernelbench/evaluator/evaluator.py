@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
+from kernelbench.errors import InfrastructureError
 from kernelbench.evaluator.clocks import watched
 from kernelbench.evaluator.measurement import measure
 from kernelbench.evaluator.plausibility import implausible
@@ -397,6 +398,8 @@ def _check_syntax(source: str) -> None:
 
 def _failed_load(answer: dict[str, object]) -> Refused:
     stage, text = str(answer.get("stage")), str(answer.get("error"))
+    if stage == "memory":
+        raise InfrastructureError(f"no memory for a worker: {text}", "reduce the sizes, or free some memory")
     if stage == "class":
         return Refused(Verdict.build_error, "the file defines no class ModelNew")
     if stage == "import" or answer.get("build"):

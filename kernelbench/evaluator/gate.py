@@ -110,6 +110,11 @@ class Gate:
             return True
 
     @property
+    def closed_here(self) -> bool:
+        """Whether this thread keeps the gate closed."""
+        return self._holder == threading.get_ident()
+
+    @property
     def elsewhere(self) -> bool:
         """Whether another thread keeps the gate closed."""
         return self._holder not in (None, threading.get_ident())

@@ -29,6 +29,7 @@ def seed_device(seed: int, device: torch.device) -> None:
     """torch.manual_seed for this device and the CPU alone; that one spends a millisecond on a traceback."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
+        torch.cuda.init()  # before it there are no generators
         torch.cuda.default_generators[device.index or 0].manual_seed(seed)
 
 

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from kernelbench.evaluator.process import Worker
 from kernelbench.evaluator.protocol import Effort
 from kernelbench.evaluator.refusal import BaselineFailed, CallFailed, Refused
-from kernelbench.evaluator.session import Block, TaskSession
+from kernelbench.evaluator.session import Block, Hasty, TaskSession
 from kernelbench.evaluator.timing import TimedBlock, Timings
 from kernelbench.evaluator.verification import describe
 from kernelbench.records import Verdict
 
 _CHANCE = secrets.SystemRandom()
+_HASTY = 3  # times that a phase is begun
 _SLOW = 4.0  # times eager
 _LOADING = 0.2  # of the time for timing, that loading new processes may take
 _SERVED_S = 0.25  # that N calls are waited for, where calls come one by one
@@ -106,7 +107,7 @@ def _round(
     for phase, order in enumerate((names, names[::-1])):
         mine, slots = slots[: counts[phase]], slots[counts[phase] :]
         timings.processes.append(process)
-        for name, block in _phase(session, workers, order, mine, check=phase == checked).items():
+        for name, block in _repeated(session, workers, order, mine, check=phase == checked).items():
             timed = TimedBlock(len(mine), block.seconds, block.waited_s, block.messages, block.device_s)
             timings.blocks[name].append(timed)
     if rate is not None:
@@ -125,6 +126,30 @@ def _warm_up(session: TaskSession, workers: Mapping[str, Worker], calls: int) ->
     return seconds["candidate"] / seconds["eager"]
 
 
+def _repeated(
+    session: TaskSession,
+    workers: Mapping[str, Worker],
+    order: Sequence[str],
+    slots: Sequence[int],
+    check: bool,
+) -> dict[str, Block]:
+    """A phase, with new inputs where something ran on the device before it was asked for.
+
+    That happens when other processes use the device, or by a hiccup. Where it does again and again for the
+    candidate alone, its kernels lie in wait for the inputs: then raises Refused.
+    """
+    hasty: list[Worker] = []
+    while len(hasty) < _HASTY:
+        try:
+            return _phase(session, workers, order, slots, check)
+        except Hasty as haste:
+            hasty.append(haste.worker)
+            session.wait_for_rest()
+    if all(worker is workers["candidate"] for worker in hasty):
+        raise Refused(Verdict.cheating, "its kernels run before it is asked, as soon as it has inputs")
+    raise session.not_alone()
+
+
 def _phase(
     session: TaskSession,
     workers: Mapping[str, Worker],
@@ -132,7 +157,10 @@ def _phase(
     slots: Sequence[int],
     check: bool,
 ) -> dict[str, Block]:
-    """Every worker's block on the same fresh inputs; with `check`, one call is verified against float64."""
+    """Every worker's block on the same fresh inputs; with `check`, one call is verified against float64.
+
+    Raises Hasty, as `TaskSession.run` does.
+    """
     for name in order:
         with _blamed(session, name):
             session.prepare(workers[name])
@@ -146,16 +174,14 @@ def _phase(
         _fill(session, slots, special)
         for name in order:
             with _blamed(session, name):
-                blocks[name] = session.run(workers[name], slots, seeds)
-                session.settle(workers[name])
+                blocks[name] = session.run(workers[name], slots, seeds, strict=True)
     else:
         for slot, seed in zip(slots, seeds, strict=True):
             _fill(session, [slot], special)
             for name in order:
                 time.sleep(_CHANCE.expovariate(rate))
                 with _blamed(session, name):
-                    block = session.run(workers[name], [slot], [seed])
-                    session.settle(workers[name])
+                    block = session.run(workers[name], [slot], [seed], strict=True)
                 blocks[name] = blocks[name].followed_by(block) if name in blocks else block
     candidate, block = workers["candidate"], blocks["candidate"]
     if check:

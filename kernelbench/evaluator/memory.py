@@ -19,6 +19,7 @@ _ALIGNMENT = 64  # bytes
 _SPREAD = 4  # an output over so many times its size is copied as it lies, else by its runs of elements
 _MOST_RUNS = 1 << 24
 _GRANULE = 2 << 20  # bytes; of device memory
+_GAP, _MOST_PIECES = 1 << 16, 16
 _USUAL_PROBES = 20
 _BUSY, _BUSY_S = 3.0, 5e-5  # a probe that takes so many times what is usual, and so much more, is disturbed
 
@@ -29,11 +30,11 @@ class Memory(Protocol):
     def lend(self, worker: Worker) -> tuple[dict[str, Any], list[int]]:
         """What a new worker is told of its memory, and the descriptors that it gets, to be closed here."""
 
-    def delivered(self, slots: Sequence[int]) -> None:
-        """The oracle has filled these slots."""
+    def reveal(self, worker: Worker, slots: Sequence[int], flush: bool) -> bool:
+        """Just before a block: show the worker its inputs and, with `flush`, put them out of the caches.
 
-    def flush(self) -> None:
-        """Put the inputs out of the caches."""
+        False where kernels ran right then, though none was asked for.
+        """
 
     def held(self, worker: Worker, outputs: Outputs) -> Outputs:
         """The outputs of the block that `worker` has just ended, where nothing can change them.
@@ -70,11 +71,10 @@ class HostMemory:
     def lend(self, worker: Worker) -> tuple[dict[str, Any], list[int]]:
         return {"slots": self.slots}, [os.dup(self.inputs.fd)]
 
-    def delivered(self, slots: Sequence[int]) -> None:
-        pass
-
-    def flush(self) -> None:
-        self._eviction[:: _ALIGNMENT // 8].max()
+    def reveal(self, worker: Worker, slots: Sequence[int], flush: bool) -> bool:
+        if flush:
+            self._eviction[:: _ALIGNMENT // 8].max()
+        return True
 
     def held(self, worker: Worker, outputs: Outputs) -> Outputs:
         return outputs
@@ -118,49 +118,55 @@ class HostMemory:
 class DeviceMemory:
     """A GPU's, which the oracle holds: see `device.Lender`.
 
-    The kernels of a process that stands still run on. So workers share nothing, the oracle copies the outputs
-    of a block as soon as it has ended, and what still runs then shows (`at_rest`).
+    The kernels of a process that stands still run on. So workers share nothing, a block has ended when the
+    device is at rest, and then the oracle copies its outputs.
     """
 
-    def __init__(self, ask: Callable[..., Any], device: str, heap_bytes: int, slots: int) -> None:
-        """`ask`: sends the oracle a message and gives its answer; `heap_bytes`: for a worker's tensors."""
+    def __init__(
+        self, ask: Callable[..., Any], device: str, heap_bytes: int, aside_bytes: int, slots: int
+    ) -> None:
+        """`ask`: sends the oracle a message and gives its answer. `heap_bytes`: for a worker's tensors;
+        `aside_bytes`: for outputs that a worker has allocated elsewhere, behind that.
+        """
         self._ask, self._slots, self._device = ask, slots, device
-        self._heap_bytes = -(-heap_bytes // _GRANULE) * _GRANULE
+        self._aside_bytes = -(-aside_bytes // _GRANULE) * _GRANULE
+        self._heap_bytes = -(-heap_bytes // _GRANULE) * _GRANULE + self._aside_bytes
         self._workers: dict[Worker, int] = {}
         self._pieces: dict[Worker, list[tuple[int, int, int]]] = {}  # begin in the heap, length, where held
         self._numbers = itertools.count()
         self._usual_s = float(np.median([ask("probe_s") for _ in range(_USUAL_PROBES)]))
 
     def lend(self, worker: Worker) -> tuple[dict[str, Any], list[int]]:
+        self._take_back()
+        number = next(self._numbers)
+        told = self._ask("lend", number=number, heap_bytes=self._heap_bytes)
+        self._workers[worker] = number
+        fds = told.pop("fds")
+        sizes = {"heap_bytes": self._heap_bytes, "aside_bytes": self._aside_bytes}
+        return {"slots": self._slots, "device": self._device, **sizes, **told}, fds
+
+    def _take_back(self) -> None:
+        """The memory of workers that have ended."""
         for other in [w for w in self._workers if w.closed]:
             self._ask("take_back", number=self._workers.pop(other))
             self._pieces.pop(other, None)
-        number = self._workers[worker] = next(self._numbers)
-        told = self._ask("lend", number=number, heap_bytes=self._heap_bytes)
-        fds = told.pop("fds")
-        return {"slots": self._slots, "device": self._device, "heap_bytes": self._heap_bytes, **told}, fds
 
-    def delivered(self, slots: Sequence[int]) -> None:
-        self._ask("deliver", slots=list(slots))
-
-    def flush(self) -> None:
-        self._ask("flush")
+    def reveal(self, worker: Worker, slots: Sequence[int], flush: bool) -> bool:
+        number = self._workers[worker]
+        return self._usual(self._ask("deliver", number=number, slots=list(slots), flush=flush))
 
     def held(self, worker: Worker, outputs: Outputs) -> Outputs:
-        pieces: dict[tuple[int, int], int] = {}
-        end = 0
+        spans = []
         for output in (o for call in outputs for o in call):
             begin, length = output.address, output.layout.span_bytes
             if begin + length > self._heap_bytes and length:
                 raise Refused(Verdict.cheating, "an output is said to lie outside of the worker's memory")
-            if length and (begin, length) not in pieces:
-                pieces[begin, length] = end
-                end += length + -length % _ALIGNMENT
-        if end > _SPREAD * self._heap_bytes:
-            raise Refused(Verdict.wrong_output, "outputs are views of much more memory than they need")
-        found = [(begin, length, to) for (begin, length), to in pieces.items()]
-        self._ask("hold", number=self._workers[worker], pieces=found, size=end)
-        self._pieces[worker] = found
+            if length:
+                spans.append((begin, length))
+        pieces, size = _merged(spans)
+        self._ask("hold", number=self._workers[worker], pieces=pieces, size=size)
+        self._pieces[worker] = pieces
+        self._take_back()
         return outputs
 
     def place(self, worker: Worker, outputs: Sequence[OutputDescriptor], second: bool = False) -> Placed:
@@ -181,10 +187,37 @@ class DeviceMemory:
         )
 
     def at_rest(self) -> bool:
-        return float(self._ask("probe_s")) < _BUSY * self._usual_s + _BUSY_S
+        return self._usual(self._ask("probe_s"))
+
+    def _usual(self, probe_s: float) -> bool:
+        return probe_s < _BUSY * self._usual_s + _BUSY_S
 
     def wrote_inputs(self, worker: Worker) -> bool:
         return not self._ask("unchanged", number=self._workers[worker])
 
     def close(self) -> None:
         """The memory goes with the oracle."""
+
+
+def _merged(spans: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int, int]], int]:
+    """How to copy (begin, length) spans in few pieces: begin, length and where to, and the bytes of all.
+
+    What lies between spans is copied too, where that is little or there would be too many pieces.
+    """
+    gap = _GAP
+    while True:
+        pieces: list[tuple[int, int]] = []
+        for begin, length in sorted(spans):
+            if pieces and begin <= sum(pieces[-1]) + gap:
+                first, known = pieces[-1]
+                pieces[-1] = first, max(known, begin + length - first)
+            else:
+                pieces.append((begin, length))
+        if len(pieces) <= _MOST_PIECES:
+            break
+        gap *= 4
+    placed, end = [], 0
+    for begin, length in pieces:
+        placed.append((begin, length, end))
+        end += -(-length // _GAP) * _GAP
+    return placed, end

@@ -9,7 +9,6 @@ from kernelbench.errors import MissingPrerequisite
 _FLAGS: dict[str, tuple[str, ...]] = {
     "draws": ("-ffast-math", "-mprefer-vector-width=512"),
     "rows": ("-mprefer-vector-width=512",),
-    "heap": (),
 }
 
 

@@ -15,6 +15,7 @@ from kernelbench.evaluator.refusal import Refused
 from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.records import Task, Verdict
 
+_NO_MEMORY = ("DeviceError", "OutOfMemoryError")  # of a GPU
 _PART_BYTES = 1 << 18  # of an output that is looked at after every timed block
 
 
@@ -73,8 +74,8 @@ class OracleClient:
         """Whether the oracle is there; without it nothing can be evaluated any more."""
         return self._worker.alive
 
-    def share(self, slots: int, heap_bytes: int, cache_bytes: int) -> None:
-        """Make memory for `slots` calls' inputs, and on a GPU for each worker's tensors, `heap_bytes`.
+    def share(self, slots: int, heap_bytes: int, aside_bytes: int, cache_bytes: int) -> None:
+        """Make memory for `slots` calls' inputs, and on a GPU for each worker's tensors: see `DeviceMemory`.
 
         `cache_bytes`: what the last-level cache holds.
         """
@@ -86,7 +87,7 @@ class OracleClient:
             host.inputs.seal()
         else:
             self._ask("attach_device", slots=slots, cache_bytes=cache_bytes)
-            self.memory = DeviceMemory(self._ask, self.device, heap_bytes, slots)
+            self.memory = DeviceMemory(self._ask, self.device, heap_bytes, aside_bytes, slots)
 
     def close(self) -> None:
         self._worker.close()
@@ -102,6 +103,10 @@ class OracleClient:
                 f"the reference of {self.task.id} did not survive '{do}': {error}",
                 "run its Model on its get_inputs() by hand, or reduce its sizes with --set",
             ) from None
+        if isinstance(answer, dict) and answer.get("error_type") in _NO_MEMORY:
+            raise InfrastructureError(
+                f"no memory on {self.device}: {answer['error_text']}", "reduce the sizes with --set"
+            )
         if isinstance(answer, dict) and "error_type" in answer:
             raise TaskError(
                 f"the reference of {self.task.id} fails: {answer['error_type']}: {answer['error_text']}",
@@ -113,7 +118,6 @@ class OracleClient:
         """Fresh inputs of `family`, from seeds that nobody else will ever know, into the slots."""
         seeds = [secrets.randbits(62) for _ in slots]
         self._ask("fill", slots=list(slots), seeds=seeds, family=family)
-        self.memory.delivered(slots)
 
     def expect(self, slot: int, seed: int | None, rate: bool = False) -> dict[str, Any]:
         """Have the oracle compute what the outputs for a slot must be; see `Oracle.expect`."""

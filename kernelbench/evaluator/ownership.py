@@ -70,12 +70,15 @@ def _own_gpu_share(call: Callable[[], object], device: torch.device) -> float | 
 def share_of_events(events: Iterable[Any]) -> float | None:
     """The share of the time of all kernels in a profile that is not of those that ATen operators launched.
 
+    None where there are no kernels, or a CUDA graph launched some, which says not what is in it.
     `events`: torch.autograd.profiler_util.FunctionEvent, times in microseconds.
     """
     total = operators = 0.0
     for event in events:
-        if event.device_type is torch.autograd.DeviceType.CUDA:
+        if event.name.startswith("cudaGraphLaunch"):
+            return None
+        if event.device_type is torch.autograd.DeviceType.CUDA and not event.is_user_annotation:
             total += event.device_time_total
-        elif event.name.startswith("aten::"):
+        elif event.name.startswith("aten::"):  # an operator's own kernels, without those of what it calls
             operators += event.self_device_time_total
     return None if total <= 0 else max(0.0, 1.0 - operators / total)

@@ -2,11 +2,17 @@
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
-from kernelbench.evaluator.layout import Arena, SlotLayout
+from kernelbench import jit
+from kernelbench.evaluator.layout import Arena, SlotLayout, TensorLayout
+from kernelbench.jit.library import path_of
+
+_HEAP = Path(__file__).with_name("heap.cpp").read_text()  # here, for a candidate may not read the evaluator
+_ALIGNMENT = 512  # bytes
 
 
 class NoRoom(Exception):  # noqa: N818
@@ -25,6 +31,9 @@ class Place(Protocol):
 
     def settled(self, calls: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
         """The outputs of calls, once all that was launched has ended, where the judge can find them."""
+
+    def tidied(self) -> None:
+        """Between blocks, once outputs have been let go."""
 
     def address(self, tensor: torch.Tensor) -> int:
         """What the judge finds the tensor's first byte by."""
@@ -47,75 +56,108 @@ class Host:
     def settled(self, calls: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
         return calls
 
+    def tidied(self) -> None:
+        pass
+
     def address(self, tensor: torch.Tensor) -> int:
         return torch.Tensor.data_ptr(tensor)
 
 
 class Gpu:
-    """Inputs are the worker's own copy; torch's tensors come from a heap that the oracle has mapped too."""
+    """Inputs are the worker's own copy; torch's tensors come from a heap that the oracle has mapped too.
+
+    Behind the heap lies room for outputs that did not come from it: CuPy's, say, or those of a CUDA graph.
+    """
 
     def __init__(self, layout: SlotLayout, told: dict[str, Any], fds: Sequence[int]) -> None:
         from kernelbench.evaluator.device import DeviceArena
-        from kernelbench.evaluator.native import library
-        from kernelbench.jit.library import path_of
 
         inputs_fd, heap_fd = fds
         self.device = torch.device(told["device"])
         torch.zeros(1, device=self.device)  # the context
         inputs = DeviceArena.attach(inputs_fd, told["inputs_bytes"], self.device)
         self.slots = [layout.views(inputs, slot) for slot in range(told["slots"])]
-        self.heap = DeviceArena.attach(heap_fd, told["heap_bytes"], self.device)
-        native = library("heap")
-        assert native is not None, "a GPU worker needs a C++ compiler"
-        native.heap_open(int(self.heap.address), self.heap.size)
-        path = str(path_of(native))
-        allocator = torch.cuda.memory.CUDAPluggableAllocator(path, "heap_allocate", "heap_release")
-        self._pool = torch.cuda.MemPool(allocator.allocator())
-        self._end = torch.cuda.Event(enable_timing=True)
+        self._memory = DeviceArena.attach(heap_fd, told["heap_bytes"], self.device)
+        self._begin, self._end = int(self._memory.address), int(self._memory.address) + self._memory.size
+        self._aside = self._memory.size - told["aside_bytes"]
+        self._used = self._aside
+        native = jit.compile_cpp(_HEAP)
+        native.heap_open(self._begin, self._aside)
+        # Kept: in some releases the pool holds no reference.
+        self._allocator = torch.cuda.memory.CUDAPluggableAllocator(
+            str(path_of(native)), "heap_allocate", "heap_release"
+        )
+        self._pool = torch.cuda.MemPool(self._allocator.allocator())
+        self._stop = torch.cuda.Event(enable_timing=True)
         self._scope: Any = None
         self._enter()
         self._leave_while_capturing()
 
     def clock(self) -> Callable[[], float]:
         start = torch.cuda.Event(enable_timing=True)
-        self._end = torch.cuda.Event(enable_timing=True)
         start.record()
-        return lambda: start.elapsed_time(self._end) / 1000
+        return lambda: start.elapsed_time(self._stop) / 1000
 
     def settled(self, calls: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
-        self._end.record()
+        self._stop.record()
         torch.cuda.synchronize(self.device)
+        self._used = self._aside
         moved = [[self._inside(output) for output in outputs] for outputs in calls]
         torch.cuda.synchronize(self.device)
         return moved
 
+    def tidied(self) -> None:
+        """Between blocks: memory that waits for events of other streams comes free.
+
+        torch's allocator puts that off for as long as allocations go to a pool.
+        """
+        torch.cuda.synchronize(self.device)
+        self._leave()
+        for _ in range(2):  # the first one records the events, the second sees that they have passed
+            torch.empty(1, device=self.device)
+            torch.cuda.synchronize(self.device)
+        self._enter()
+
     def address(self, tensor: torch.Tensor) -> int:
-        return torch.Tensor.data_ptr(tensor) - int(self.heap.address)
+        return torch.Tensor.data_ptr(tensor) - self._begin if tensor.numel() else 0
 
     def _inside(self, output: torch.Tensor) -> torch.Tensor:
-        """The output, or a copy where it is not in the heap: of CuPy's, say, or of a CUDA graph."""
-        if 0 <= self.address(output) < self.heap.size:
+        """The output, or a copy where nobody else could see it."""
+        if self._begin <= torch.Tensor.data_ptr(output) < self._end or not output.numel():
             return output
-        copy = output.clone(memory_format=torch.contiguous_format)
-        if output.numel() and not 0 <= self.address(copy) < self.heap.size:
+        dense = TensorLayout.of(output.contiguous())
+        after = self._used + -(-dense.span_bytes // _ALIGNMENT) * _ALIGNMENT
+        if after > self._memory.size:
             raise NoRoom("there is no room left for outputs on the GPU")
+        copy = self._memory.tensor(dense, self._used)
+        copy.copy_(output)
+        self._used = after
         return copy
 
     def _enter(self) -> None:
         self._scope = torch.cuda.use_mem_pool(self._pool, self.device)
         self._scope.__enter__()
 
+    def _leave(self) -> None:
+        self._scope.__exit__(None, None, None)
+
     def _leave_while_capturing(self) -> None:
         """What a CUDA graph allocates must stay its own: the pool would give it to others again."""
         begin, end = torch.cuda.CUDAGraph.capture_begin, torch.cuda.CUDAGraph.capture_end
 
         def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> None:
-            self._scope.__exit__(None, None, None)
-            begin(graph, *args, **kwargs)
+            self._leave()
+            try:
+                begin(graph, *args, **kwargs)
+            except BaseException:
+                self._enter()
+                raise
 
         def capture_end(graph: Any) -> None:
-            end(graph)
-            self._enter()
+            try:
+                end(graph)
+            finally:
+                self._enter()
 
         torch.cuda.CUDAGraph.capture_begin = capture_begin
         torch.cuda.CUDAGraph.capture_end = capture_end

@@ -16,6 +16,7 @@ from kernelbench.evaluator.protocol import Effort
 from kernelbench.records import Candidate, Evaluation, Task
 
 _LANE_BYTES = 6 << 30  # of memory, that a lane's oracle, workers and their inputs and outputs may take
+_LANES_ON_GPU = 4  # at most: every lane has an oracle, baselines and inputs on it
 _PATIENCE = 8  # jobs on a lane's own task that may go before a waiting one
 _REMEMBERED = 10_000  # evaluations
 
@@ -96,7 +97,8 @@ class EvaluationPool:
 
     def __init__(self, evaluator: Evaluator, lanes: int | None = None) -> None:
         """`lanes`: evaluations under way at a time; as many as there are CPUs and memory for by default."""
-        self.lanes = lanes or min(len(os.sched_getaffinity(0)), most_lanes())
+        most = most_lanes() if evaluator.pool.device == "cpu" else min(most_lanes(), _LANES_ON_GPU)
+        self.lanes = lanes or min(len(os.sched_getaffinity(0)), most)
         self._queue = _Queue()
         self._lock = threading.Lock()
         self._known: dict[Hashable, Future[Evaluation]] = {}  # the oldest first

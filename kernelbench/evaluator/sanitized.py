@@ -22,7 +22,7 @@ def random_tensor(dtype: str, shape: list[int], device: str) -> torch.Tensor:
 
 
 def main(told: dict[str, Any]) -> None:
-    """`told`: "setup" (descriptor of what the oracle wrote for workers), "path", "device", "layout"."""
+    """`told`: "path", "device", "dtype", "layout", and "setup": a descriptor of what the oracle wrote."""
     with os.fdopen(told["setup"], "rb") as file:
         file.seek(0)
         setup = pickle.load(file)
@@ -32,7 +32,9 @@ def main(told: dict[str, Any]) -> None:
     spec.loader.exec_module(module)
     torch.manual_seed(setup["seed"])
     torch.set_grad_enabled(False)
-    model = module.ModelNew(*setup["init"]).to(told["device"])
+    dtype = getattr(torch, told["dtype"])
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = setup["lane"] == "tf32"
+    model = module.ModelNew(*setup["init"]).to(device=told["device"], dtype=dtype)
     tensors = iter([random_tensor(dtype, shape, told["device"]) for dtype, shape, _ in told["layout"]])
     leaves = [next(tensors) if is_tensor else value for is_tensor, value in setup["leaves"]]
     inputs = pytree.tree_unflatten(leaves, setup["spec"])

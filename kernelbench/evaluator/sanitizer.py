@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kernelbench.errors import MissingPrerequisite
+from kernelbench.errors import InfrastructureError, MissingPrerequisite
 from kernelbench.evaluator.channel import Channel
 from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
 from kernelbench.evaluator.refusal import Refused
@@ -23,6 +23,8 @@ from kernelbench.records import Candidate, Verdict
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 _COMMAND = "compute-sanitizer"
 _FOUND = 86  # exit status of the tool when it found something
+_UNABLE, _TOO_LONG = 1000, 1001  # beside exit statuses: it works for nobody here; it did not end
+_DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _KEPT = 4000  # characters of what it says
 _FAULT = re.compile(r"Invalid|Error:|Warning:|Uninitialized|Barrier|Potential|Program hit")
 
@@ -44,28 +46,34 @@ def sanitize(session: TaskSession, candidate: Candidate, tool: str) -> None:
             "source": candidate.source,
             "tool": tool,
             "device": session.target.device,
+            "dtype": _DTYPES[session.task.precision],
             "layout": [t.to_json() for t in session.oracle.inputs.tensors],
             "limit_s": session.limits.build_s,
             "program": Path(__file__).with_name("sanitized.py").read_text(),
         }
         setup = session.open_setup()
         try:
-            answer = worker.ask({"do": "sanitize", **message}, session.limits.build_s + 10, [setup])
+            answer = worker.ask({"do": "sanitize", **message}, 2 * session.limits.build_s + 10, [setup])
         except WorkerDied as error:
             raise Refused(Verdict.runtime_error, f"under {_COMMAND}: {error}") from None
         except WorkerTimeout:
-            limit = session.limits.build_s
-            raise Refused(
-                Verdict.timeout, f"{_COMMAND} took more than {limit:g} s; give smaller sizes"
-            ) from None
+            raise Refused(Verdict.timeout, f"{_COMMAND} could not be ended") from None
         finally:
             os.close(setup)
     said = str(answer.get("said"))
+    if answer.get("status") == _UNABLE:
+        raise InfrastructureError(f"{_COMMAND} does not work here: {_last(said)}", "try it by hand")
+    if answer.get("status") == _TOO_LONG:
+        reason = f"{_COMMAND} took more than {session.limits.build_s:g} s; give smaller sizes"
+        raise Refused(Verdict.timeout, reason)
     if answer.get("status") == _FOUND:
         raise Refused(Verdict.runtime_error, f"{_COMMAND} --tool {tool}: {first_fault(said)}")
     if answer.get("status") != 0:
-        last = next((line for line in reversed(said.splitlines()) if line.strip()), "no word")
-        raise Refused(Verdict.runtime_error, f"under {_COMMAND} --tool {tool} it failed: {last}")
+        raise Refused(Verdict.runtime_error, f"under {_COMMAND} --tool {tool} it failed: {_last(said)}")
+
+
+def _last(said: str) -> str:
+    return next((line for line in reversed(said.splitlines()) if line.strip()), "it says nothing")
 
 
 def first_fault(said: str) -> str:
@@ -83,18 +91,34 @@ def serve(channel: Channel) -> None:
     message, (setup,) = channel.receive_json()
     path = Path.cwd() / "candidate.py"
     path.write_text(message["source"])
-    told = {"setup": setup, "path": str(path), "device": message["device"], "layout": message["layout"]}
+    told = {"setup": setup, "path": str(path), **{key: message[key] for key in ("device", "dtype", "layout")}}
     os.set_inheritable(setup, True)
-    command = [_COMMAND, "--tool", message["tool"], "--error-exitcode", str(_FOUND), "--print-limit", "3"]
-    command += [sys.executable, "-c", message["program"], json.dumps(told)]
-    done = subprocess.run(
-        command,
-        pass_fds=[setup],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        timeout=message["limit_s"],
-        check=False,
-    )
-    channel.send_json({"status": done.returncode, "said": done.stdout[-_KEPT:]})
+    tool = [_COMMAND, "--tool", message["tool"], "--error-exitcode", str(_FOUND), "--print-limit", "3"]
+    nothing = f"import torch; torch.zeros(1, device='{message['device']}')"
+    status, said = _run([*tool, sys.executable, "-c", nothing], setup, message["limit_s"])
+    if status != 0:  # no doing of the candidate's
+        channel.send_json({"status": _UNABLE, "said": said})
+        return
+    command = [*tool, sys.executable, "-c", message["program"], json.dumps(told)]
+    status, said = _run(command, setup, message["limit_s"])
+    channel.send_json({"status": status, "said": said})
+
+
+def _run(command: list[str], setup: int, limit_s: float) -> tuple[int, str]:
+    """Exit status and the end of the output. torch's allocator would hide accesses outside of tensors."""
+    environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    try:
+        done = subprocess.run(
+            command,
+            pass_fds=[setup],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=limit_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return _TOO_LONG, ""
+    return done.returncode, done.stdout[-_KEPT:]

@@ -24,7 +24,9 @@ _MODES = {"compile": "default", "max-autotune": "max-autotune", "cuda-graphs": "
 _MODES_ON_GPU = _MODES | {"max-autotune": "max-autotune-no-cudagraphs"}
 _HEAP_BYTES = 1 << 28  # of a worker on a GPU, beside room for outputs
 _CALLS_ON_GPU = 8  # times as many, which take microseconds each
-_REST_S = 5.0  # for what runs on a GPU to end
+_REST_S = 2.0  # for what runs on a GPU to end
+_SHARE_OF_GPU = 40  # of its memory, for the inputs, or outputs, of one worker
+_ALIGNMENT = 512  # bytes, of outputs that a worker on a GPU copies
 _SPARE_CALLS = 4  # beside those whose outputs a block keeps: what calls need in between
 
 
@@ -50,6 +52,14 @@ class Block:
             self.messages + other.messages,
             self.device_s + other.device_s,
         )
+
+
+class Hasty(Exception):  # noqa: N818 - what happened
+    """Something ran on a GPU between the coming of a worker's inputs and its being asked."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__()
+        self.worker = worker
 
 
 class TaskSession:
@@ -82,9 +92,11 @@ class TaskSession:
         fcntl.fcntl(self._setup_fd, fcntl.F_ADD_SEALS, seals)  # no worker can change what the next one loads
         self.calls = self._calls_per_block()
         self.slots = 3 * self.calls
-        heap_bytes = 2 * sum(self._room_bytes()) + _HEAP_BYTES
+        room = self._room_bytes()
+        aside = 2 * self.calls * sum(t.element_bytes + _ALIGNMENT for t in self.oracle.outputs)
+        cache_bytes = target.fingerprint.last_level_cache_bytes
         try:
-            self.oracle.share(self.slots, heap_bytes, target.fingerprint.last_level_cache_bytes)
+            self.oracle.share(self.slots, 2 * sum(room) + _HEAP_BYTES, aside, cache_bytes)
         except BaseException:
             self.close()
             raise
@@ -97,10 +109,18 @@ class TaskSession:
     def _calls_per_block(self) -> int:
         protocol = self.protocol
         by_time = -(-protocol.block_s // max(self.oracle.call_s, 1e-6))
-        by_inputs = protocol.inputs_bytes // max(1, 3 * self.oracle.inputs.slot_bytes)
-        by_outputs = protocol.outputs_bytes // max(1, 2 * self.oracle.output_bytes)
-        most = protocol.max_calls * (1 if self.target.device == "cpu" else _CALLS_ON_GPU)
+        by_inputs = self._budget(protocol.inputs_bytes) // max(1, 3 * self.oracle.inputs.slot_bytes)
+        by_outputs = self._budget(protocol.outputs_bytes) // max(1, 2 * self.oracle.output_bytes)
+        most = protocol.max_calls * (_CALLS_ON_GPU if self._on_gpu else 1)
         return int(max(1, min(by_time, by_inputs, by_outputs, most)))
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self.target.device != "cpu"
+
+    def _budget(self, nbytes: int) -> int:
+        """Of memory for inputs or outputs; on a GPU by its size, for calls are short there."""
+        return max(nbytes, self.target.fingerprint.memory_bytes // _SHARE_OF_GPU) if self._on_gpu else nbytes
 
     def _room_bytes(self) -> list[int]:
         """The pieces of memory that a worker has before a block: for its outputs, and some more.
@@ -108,11 +128,12 @@ class TaskSession:
         A small output that is kept splits the piece that a large temporary was in, so that the next call's
         takes new memory: there is a piece as large as the largest tensor for every call, as far as they go.
         """
-        outputs, protocol = [t.element_bytes for t in self.oracle.outputs], self.protocol
-        most = protocol.outputs_bytes // max(1, self.oracle.output_bytes)
+        outputs = [t.element_bytes for t in self.oracle.outputs]
+        budget = self._budget(self.protocol.outputs_bytes)
+        most = budget // max(1, self.oracle.output_bytes)
         calls = max(2 * self.calls, min(2 * self.calls + _SPARE_CALLS, most))
         largest = max([*outputs, *(t.element_bytes for t in self.oracle.inputs.tensors)])
-        left = max(0, protocol.outputs_bytes // 2 - calls * self.oracle.output_bytes)
+        left = max(0, budget // 2 - calls * self.oracle.output_bytes)
         return calls * outputs + min(2 * self.calls, left // largest) * [largest]
 
     def load(
@@ -183,7 +204,7 @@ class TaskSession:
             if answer.get("ok") and mode != "eager":
                 self.oracle.fill([0])
                 worker.thaw()
-                modes = _MODES if self.target.device == "cpu" else _MODES_ON_GPU
+                modes = _MODES_ON_GPU if self._on_gpu else _MODES
                 answer = worker.ask({"do": "compile", "mode": modes[mode]}, self.limits.compile_s)
                 self.compile_s[mode] = self.pool.gate.clock() - started
             if not answer.get("ok"):
@@ -229,14 +250,20 @@ class TaskSession:
         except (WorkerDied, WorkerTimeout) as error:
             raise CallFailed(Verdict.runtime_error, str(error)) from None
 
-    def run(self, worker: Worker, slots: Sequence[int], seeds: Sequence[int | None]) -> Block:
+    def run(
+        self, worker: Worker, slots: Sequence[int], seeds: Sequence[int | None], strict: bool = False
+    ) -> Block:
         """One block of calls on the judge's clock; the worker stands still before and after.
 
-        Raises CallFailed with runtime_error, timeout, wrong_output or cheating.
+        While it is timed, on a GPU a block ends when the device has come to rest.
+
+        Raises CallFailed with runtime_error, timeout, wrong_output or cheating, and if it is `strict` Hasty
+        where something ran on a GPU before the worker was asked.
         """
         limit = self.call_limit_s * min(max(1, len(slots)), 4)
-        if self._must_flush(len(slots)):
-            self.oracle.memory.flush()
+        memory, timed = self.oracle.memory, self.pool.gate.closed_here
+        if not memory.reveal(worker, slots, self._must_flush(len(slots))) and strict:
+            raise Hasty(worker)
         message = {"do": "run", "slots": list(slots), "seeds": list(seeds)}
         waited_s = -worker.waited_s()
         try:
@@ -245,7 +272,10 @@ class TaskSession:
             answer = worker.request(message, limit)
             seconds = time.perf_counter() - start
             worker.freeze()
-            if self.protocol.arrivals_per_s is not None:  # work after the answer would add up, call by call
+            if timed and self._on_gpu:
+                self._come_to_rest(worker)
+                seconds = time.perf_counter() - start
+            elif self.protocol.arrivals_per_s is not None:  # work after the answer would add up, call by call
                 seconds = time.perf_counter() - start
         except WorkerDied as error:
             raise CallFailed(Verdict.runtime_error, str(error)) from None
@@ -266,7 +296,7 @@ class TaskSession:
         try:
             # The device's clock is read by the worker: it only corroborates, and the slower one counts.
             seconds = max(seconds, device_s) if device_s < limit else seconds
-            return Block(seconds, waited_s, self.oracle.memory.held(worker, outputs), device_s=device_s)
+            return Block(seconds, waited_s, memory.held(worker, outputs), device_s=device_s)
         except Refused as refusal:
             raise CallFailed(refusal.verdict, refusal.reason) from None
 
@@ -280,21 +310,19 @@ class TaskSession:
         moved = calls * (self.oracle.inputs.slot_bytes + self.oracle.output_bytes)
         return cold and moved < 4 * self.target.fingerprint.last_level_cache_bytes
 
-    def settle(self, worker: Worker) -> None:
-        """After a block: nothing that the worker launched may still run.
+    def _come_to_rest(self, worker: Worker) -> None:
+        """Wait for what the stopped worker has launched.
 
-        Raises CallFailed with cheating, or InfrastructureError when the device is not ours alone.
+        Raises CallFailed with cheating where killing it ends that, InfrastructureError where nothing does.
         """
-        if self.oracle.memory.at_rest():
+        if self._rests():
             return
         worker.close()
-        if self._comes_to_rest():
-            raise CallFailed(Verdict.cheating, "its kernels were still running after it had answered")
-        raise InfrastructureError(
-            f"something else is running on {self.target.device}", "let kernelwright have the device to itself"
-        )
+        if self._rests():
+            raise CallFailed(Verdict.cheating, "its kernels run on and on after it has answered")
+        raise self.not_alone()
 
-    def _comes_to_rest(self) -> bool:
+    def _rests(self) -> bool:
         deadline = time.monotonic() + _REST_S
         while not self.oracle.memory.at_rest():
             if time.monotonic() > deadline:
@@ -303,11 +331,13 @@ class TaskSession:
 
     def wait_for_rest(self) -> None:
         """Before timing: what other lanes launched comes to its end. Raises InfrastructureError."""
-        if not self._comes_to_rest():
-            raise InfrastructureError(
-                f"something else is running on {self.target.device}",
-                "let kernelwright have the device to itself",
-            )
+        if not self._rests():
+            raise self.not_alone()
+
+    def not_alone(self) -> InfrastructureError:
+        return InfrastructureError(
+            f"something else is running on {self.target.device}", "let kernelwright have the device to itself"
+        )
 
     def check_inputs(self, worker: Worker) -> None:
         """Raises Refused when the stopped worker has written to its inputs."""

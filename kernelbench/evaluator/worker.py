@@ -93,8 +93,11 @@ class Runner:
         self.model = model
         self.room = message["room_bytes"]
         layout = SlotLayout(tuple(TensorLayout.from_json(t) for t in message["layout"]))
-        self.place = place_of(layout, message, memory_fds)
-        self.prepare()
+        try:
+            self.place = place_of(layout, message, memory_fds)
+            self.prepare()
+        except Exception as error:  # noqa: BLE001 - no doing of the candidate's
+            return {"ok": False, "stage": "memory", "error": _describe(error)}
         tensors = self.place.slots
         self.slots = [pytree.tree_unflatten(_fill(setup["leaves"], t), setup["spec"]) for t in tensors]
         return {"ok": True, "weights": weights}
@@ -120,7 +123,7 @@ class Runner:
         self.kept, self.ballast = [], []
         self.ballast = _ballast(self.place.device)
         _poison(self.room, self.place.device)
-        self.place.settled([])
+        self.place.tidied()
         return {"ok": True}
 
     def run(self, message: dict[str, Any]) -> bytes:

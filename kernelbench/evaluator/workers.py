@@ -68,6 +68,8 @@ class WorkerPool:
             "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
             "PYTHONPATH": str(Path(__file__).parents[2]),
             "PYTHONDONTWRITEBYTECODE": "1",
+            # torch must not initialize CUDA to learn whether there is a GPU: that does not survive a fork.
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
         }
         if device == "cpu":
             environment["TRITON_INTERPRET"] = "1"

@@ -1,8 +1,8 @@
 """Gives candidates that call torch's `load_inline` our build cache, without a change to them.
 
 `install()` replaces `torch.utils.cpp_extension.load_inline`. C++ sources are then built by one compiler
-run with a precompiled torch/extension.h, and found again by content; CUDA and SYCL sources go to
-torch's own function. As there, no optimization flag is set unless the caller does so.
+run with a precompiled torch/extension.h, and found again by content; CUDA and SYCL sources are built by
+torch's own function, and found again too. As there, no optimization flag is set unless the caller does so.
 """
 
 import functools
@@ -11,9 +11,10 @@ import importlib.machinery
 import importlib.util
 import inspect
 import json
+import os
 import sys
 import sysconfig
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,6 +26,7 @@ from kernelbench.jit.errors import BuildError
 TIMEOUT_S = 300.0
 _LIBRARY = "module.so"
 _HEADERS_LIMIT = 1000
+_OF_CUDA = ("CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "CXX")  # of the environment, what a CUDA build depends on
 
 
 def install() -> None:
@@ -42,7 +44,7 @@ def install() -> None:
         bound.apply_defaults()
         given = bound.arguments
         if any(given.get(name) for name in ("cuda_sources", "sycl_sources", "with_cuda", "with_sycl")):
-            return original(*positional, **named)
+            return built_by_torch(original, given, BuildCache())
         path = build(given, BuildCache())
         return load(given["name"], path, given["is_python_module"])
 
@@ -99,6 +101,34 @@ def build(given: Mapping[str, Any], cache: BuildCache) -> Path:
             header = precompiled.words(words, base, chosen, torch.__version__, cache)
         entry = cache.get_or_build(key, make, wait_s=TIMEOUT_S + 10)
     return entry / _LIBRARY
+
+
+def built_by_torch(
+    original: Callable[..., Any], given: Mapping[str, Any], cache: BuildCache
+) -> ModuleType | str:
+    """What `original`, torch's load_inline, makes of these arguments (all), from the cache if it is there.
+
+    Raises BuildError.
+    """
+    import torch
+
+    name = str(given["name"])
+    environment = [os.environ.get(variable, "") for variable in _OF_CUDA]
+    key = content_key(
+        "load_inline by torch",
+        json.dumps({word: value for word, value in given.items() if word != "verbose"}, default=str),
+        f"torch {torch.__version__} python {sys.version} {environment}",
+    )
+    made: list[Any] = []
+
+    def make(workspace: Path) -> None:
+        try:
+            made.append(original(**{**given, "build_directory": str(workspace)}))
+        except (RuntimeError, OSError) as error:
+            raise BuildError(f"load_inline: {error}") from error
+
+    entry = cache.get_or_build(key, make, wait_s=TIMEOUT_S + 10)
+    return made[0] if made else load(name, entry / f"{name}.so", given["is_python_module"])
 
 
 def make_header(extra_cflags: Sequence[str], cache: BuildCache) -> None:

@@ -91,6 +91,7 @@ def test_a_run_writes_its_results_and_goes_on_after_a_task_that_fails(
         "eager",
         "compile",
         "max_autotune",
+        "cuda_graphs",
         "fastest",
     }
     assert summary["correct"] == 1 and summary["usd"] == 0.0

@@ -1,5 +1,6 @@
 """What there is of a GPU's path that needs no GPU: a host's memory stands for the device's."""
 
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,16 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trial import REFERENCE, candidate_of, task_of, variant
 
+from kernelbench import jit
 from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator import Evaluator, clocks, device
+from kernelbench.evaluator import Evaluator, clocks, device, measurement
 from kernelbench.evaluator.device import DeviceBytes, Lender
 from kernelbench.evaluator.layout import OutputDescriptor, SlotLayout, TensorLayout
-from kernelbench.evaluator.memory import DeviceMemory
-from kernelbench.evaluator.native import library
+from kernelbench.evaluator.memory import DeviceMemory, _merged
 from kernelbench.evaluator.oracle import Oracle
 from kernelbench.evaluator.ownership import share_of_events
+from kernelbench.evaluator.place import _HEAP
 from kernelbench.evaluator.refusal import CallFailed, Refused
-from kernelbench.evaluator.session import TaskSession
+from kernelbench.evaluator.session import Hasty, TaskSession
 from kernelbench.records import Verdict
 
 CPU = torch.device("cpu")
@@ -62,7 +64,8 @@ def test_every_worker_gets_its_own_copy_of_what_is_filled(lender: Lender) -> Non
     close(lender.lend(0, SIZE))
     close(lender.lend(1, SIZE))
     lender.slots[2][0].copy_(torch.arange(15.0).view(3, 5))
-    lender.deliver([2])
+    for number in range(2):
+        assert lender.deliver(number, [2], False) > 0
     for loan in lender._loans.values():
         assert torch.equal(LAYOUT.views(loan.inputs, 2)[0], lender.slots[2][0])
     LAYOUT.views(lender._loans[0].inputs, 2)[1][3] = 1
@@ -102,10 +105,6 @@ class Asked:
         return getattr(self.lender, do)(**message)
 
 
-def worker() -> Any:
-    return SimpleNamespace(closed=False)
-
-
 class Workers:
     """Stand for processes; hashable as those are."""
 
@@ -120,7 +119,7 @@ def output(address: int, *shape: int) -> OutputDescriptor:
 
 @pytest.fixture
 def memory(lender: Lender) -> DeviceMemory:
-    return DeviceMemory(Asked(lender), "cuda:0", SIZE, 4)
+    return DeviceMemory(Asked(lender), "cuda:0", SIZE, SIZE, 4)
 
 
 def lend(memory: DeviceMemory) -> Any:
@@ -172,10 +171,10 @@ def test_an_oracle_compares_outputs_that_lie_in_device_memory(
         oracle = Oracle(REFERENCE.replace("512", "16"), "fp32", 7, True)
         oracle.attach_device(slots=3, cache_bytes=1 << 20)
         assert oracle.lender is not None
-        memory = DeviceMemory(Asked(oracle.lender), "cuda:0", 1 << 20, 3)
+        memory = DeviceMemory(Asked(oracle.lender), "cuda:0", 1 << 20, 1 << 20, 3)
         made = lend(memory)
         oracle.fill([1], [3], "task")
-        memory.delivered([1])
+        assert memory.reveal(made, [1], False) in (True, False)
         assert oracle.expect(1, None, True)["usable"]
         loan = oracle.lender._loans[0]
         right = oracle.model(*oracle.layout.views(loan.inputs, 1))
@@ -199,8 +198,8 @@ class Restless:
         return self.times < 0
 
 
-def settle(times: int, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether the worker lives on."""
+def come_to_rest(times: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the worker lives on; nobody waits longer than until the first look."""
     session = object.__new__(TaskSession)
     session.oracle = SimpleNamespace(memory=Restless(times))  # type: ignore[assignment]
     session.target = SimpleNamespace(device="cuda:0")  # type: ignore[assignment]
@@ -208,28 +207,64 @@ def settle(times: int, monkeypatch: pytest.MonkeyPatch) -> bool:
     ended: list[None] = []
     made = SimpleNamespace(close=lambda: ended.append(None))
     try:
-        session.settle(made)  # type: ignore[arg-type]
+        session._come_to_rest(made)  # type: ignore[arg-type]
     finally:
         assert bool(ended) is (times > 0)
     return not ended
 
 
-def test_what_still_runs_after_an_answer_is_cheating_where_it_ends_with_the_worker(
+def test_what_runs_on_after_an_answer_is_cheating_where_it_ends_with_the_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert settle(0, monkeypatch)
+    assert come_to_rest(0, monkeypatch)
     with pytest.raises(CallFailed) as failed:
-        settle(1, monkeypatch)
+        come_to_rest(1, monkeypatch)
     assert failed.value.verdict is Verdict.cheating
     with pytest.raises(InfrastructureError, match="to itself"):
-        settle(1000, monkeypatch)
+        come_to_rest(1000, monkeypatch)
+
+
+def repeated(hasty: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A phase in which the named workers are hasty, one after the other, and then nobody is."""
+    workers = {"candidate": Workers(), "eager": Workers()}
+    left = iter(hasty)
+
+    def phase(*_: object) -> dict[str, Any]:
+        for name in left:
+            raise Hasty(workers[name])  # type: ignore[arg-type]
+        return {"done": True}
+
+    monkeypatch.setattr(measurement, "_phase", phase)
+    session = object.__new__(TaskSession)
+    session.oracle = SimpleNamespace(memory=Restless(0))  # type: ignore[assignment]
+    session.target = SimpleNamespace(device="cuda:0")  # type: ignore[assignment]
+    return measurement._repeated(session, workers, ["candidate", "eager"], [0], False)  # type: ignore[arg-type]
+
+
+def test_who_always_runs_before_it_is_asked_cheats(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert repeated([], monkeypatch)["done"]
+    assert repeated(["candidate", "eager"], monkeypatch)["done"]
+    with pytest.raises(Refused) as refused:
+        repeated(["candidate"] * 3, monkeypatch)
+    assert refused.value.verdict is Verdict.cheating
+    with pytest.raises(InfrastructureError, match="to itself"):
+        repeated(["candidate", "eager", "candidate"], monkeypatch)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 40), st.integers(1, 1 << 24)), min_size=1, max_size=200))
+def test_spans_are_copied_in_few_pieces_that_hold_them_all(spans: list[tuple[int, int]]) -> None:
+    pieces, size = _merged(spans)
+    assert len(pieces) <= 16
+    for begin, length in spans:
+        assert sum(b <= begin and begin + length <= b + n for b, n, _ in pieces) == 1
+    for (_, length, to), (_, _, after) in itertools.pairwise([*pieces, (0, 0, size)]):
+        assert to + length <= after
 
 
 @settings(deadline=None)  # the first one builds it
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, SIZE // 4)), max_size=40))
 def test_the_heap_never_gives_the_same_bytes_twice(steps: list[tuple[bool, int]]) -> None:
-    heap = library("heap")
-    assert heap is not None
+    heap = jit.compile_cpp(_HEAP)
     heap.heap_open(ADDRESS, SIZE)
     taken: dict[int, int] = {}
     for take, size in steps:
@@ -257,9 +292,14 @@ def test_the_share_of_own_kernels_is_what_no_operator_launched() -> None:
         SimpleNamespace(device_type=kind.CPU, name="cudaLaunchKernel", self_device_time_total=0.0),
         SimpleNamespace(device_type=kind.CUDA, name="gemm", device_time_total=30.0),
         SimpleNamespace(device_type=kind.CUDA, name="fused_kernel", device_time_total=90.0),
+        SimpleNamespace(device_type=kind.CUDA, name="mine", device_time_total=1e6, is_user_annotation=True),
     ]
+    for event in events:
+        event.__dict__.setdefault("is_user_annotation", False)
     assert share_of_events(events) == pytest.approx(0.75)
     assert share_of_events(events[:3]) is None
+    graph = SimpleNamespace(device_type=kind.CPU, name="cudaGraphLaunch", self_device_time_total=0.0)
+    assert share_of_events([*events, graph]) is None
 
 
 class Library:
@@ -274,6 +314,9 @@ class Library:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
         return index
 
+    def nvmlDeviceGetHandleByUUID(self, name: str) -> str:  # noqa: N802
+        return name
+
     def nvmlDeviceGetClockInfo(self, handle: int, kind: int) -> int:  # noqa: N802
         return next(self.mhz)
 
@@ -282,13 +325,21 @@ class Library:
 
 
 def test_clocks_are_given_as_their_range_and_why_they_were_low() -> None:
-    watch = clocks.Watch(Library(), 0)  # type: ignore[arg-type]
+    watch = clocks.Watch(Library(), "cuda:0")  # type: ignore[arg-type]
     for _ in range(3):
         watch._look()
     watch.start()
     found = watch.stop()
     assert found is not None
     assert (found.sm_mhz_low, found.sm_mhz_high, found.throttled) == (1410, 1980, ("power cap",))
+
+
+@pytest.mark.parametrize(("visible", "handle"), [("", 1), ("3,5", 5), ("GPU-a,GPU-b", "GPU-b"), ("7", 1)])
+def test_the_clocks_are_those_of_the_gpu_that_cuda_means(
+    visible: str, handle: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert clocks._handle(Library(), "cuda:1") == handle  # type: ignore[arg-type]
 
 
 def test_what_is_called_of_the_driver_is_there() -> None:

@@ -21,7 +21,7 @@ class Scripted:
 
     def __init__(self) -> None:
         self.pool = self
-        self.gate = Gate()
+        self.gate, self.device = Gate(), "cpu"
         self.asked: list[tuple[str, str]] = []
         self.go_on = threading.Event()
 

@@ -93,18 +93,30 @@ def test_errors_point_to_the_callers_lines(load_inline: Callable[..., Any]):
     assert caught.value.lines == (2,)
 
 
-def test_cuda_sources_go_to_torch(monkeypatch: pytest.MonkeyPatch):
+def test_cuda_sources_are_built_by_torch_and_only_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """A candidate process finds what its builder has built, and only reads."""
     seen: list[dict[str, Any]] = []
 
-    def original(name: str, cpp_sources: Any, cuda_sources: Any = None, with_cuda: Any = None) -> str:
+    def original(name: str, cpp_sources: Any, cuda_sources: Any = None, with_cuda: Any = None,
+                 build_directory: Any = None, is_python_module: bool = True, verbose: bool = False) -> str:  # fmt: skip
         seen.append({"name": name, "cuda_sources": cuda_sources})
+        if cuda_sources == "wrong":
+            raise RuntimeError("Error building extension 'x'")
+        (Path(build_directory) / f"{name}.so").touch()
         return "torch's"
 
+    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path))
     monkeypatch.setattr(cpp_extension, "load_inline", original)
+    monkeypatch.setattr(inline, "load", lambda name, path, is_python_module: path)
     inline.install()
-    assert cpp_extension.load_inline("x", "", cuda_sources="__global__ void k() {}") == "torch's"
-    assert cpp_extension.load_inline("x", "", with_cuda=True) == "torch's"
-    assert [call["name"] for call in seen] == ["x", "x"]
+    load_inline = cpp_extension.load_inline
+    assert load_inline("x", "", cuda_sources="__global__ void k() {}") == "torch's"
+    found = load_inline("x", "", cuda_sources="__global__ void k() {}", verbose=True)
+    assert isinstance(found, Path) and found.name == "x.so" and found.exists()
+    assert load_inline("x", "", with_cuda=True) == "torch's"
+    assert len(seen) == 2
+    with pytest.raises(jit.BuildError, match="Error building"):
+        load_inline("x", "", cuda_sources="wrong")
 
 
 def test_one_precompiled_header_serves_all_sources_of_the_same_flags(
