@@ -23,6 +23,16 @@ from kernelbench.records import Candidate, Verdict
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 _COMMAND = "compute-sanitizer"
 _FOUND = 86  # exit status of the tool when it found something
+# Initializes CUDA and allocates, whoever the candidate is.
+_NOTHING = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+context, memory = ctypes.c_void_p(), ctypes.c_void_p()
+assert cuda.cuInit(0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(memory), 1024) == 0
+"""
 _UNABLE, _TOO_LONG = 1000, 1001  # beside exit statuses: it works for nobody here; it did not end
 _DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _KEPT = 4000  # characters of what it says
@@ -49,6 +59,7 @@ def sanitize(session: TaskSession, candidate: Candidate, tool: str) -> None:
             "dtype": _DTYPES[session.task.precision],
             "layout": [t.to_json() for t in session.oracle.inputs.tensors],
             "limit_s": session.limits.build_s,
+            "nothing": _NOTHING if session.target.device != "cpu" else "pass",
             "program": Path(__file__).with_name("sanitized.py").read_text(),
         }
         setup = session.open_setup()
@@ -94,8 +105,7 @@ def serve(channel: Channel) -> None:
     told = {"setup": setup, "path": str(path), **{key: message[key] for key in ("device", "dtype", "layout")}}
     os.set_inheritable(setup, True)
     tool = [_COMMAND, "--tool", message["tool"], "--error-exitcode", str(_FOUND), "--print-limit", "3"]
-    nothing = f"import torch; torch.zeros(1, device='{message['device']}')"
-    status, said = _run([*tool, sys.executable, "-c", nothing], setup, message["limit_s"])
+    status, said = _run([*tool, sys.executable, "-c", message["nothing"]], setup, message["limit_s"])
     if status != 0:  # no doing of the candidate's
         channel.send_json({"status": _UNABLE, "said": said})
         return

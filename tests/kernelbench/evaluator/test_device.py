@@ -2,6 +2,8 @@
 
 import itertools
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -349,6 +351,34 @@ def test_what_is_called_of_the_driver_is_there() -> None:
                  "cuMemAddressFree", "cuCtxResetPersistingL2Cache"):  # fmt: skip
         assert callable(getattr(driver, name))
     assert int(device._posix()) == 1
+
+
+OTHER = """
+import sys
+import torch
+from kernelbench.evaluator.device import DeviceArena
+device = torch.device("cuda:0")
+torch.zeros(1, device=device)
+arena = DeviceArena.attach(int(sys.argv[1]), int(sys.argv[2]), device)
+assert arena.bytes[:4].tolist() == [1, 2, 3, 4]
+arena.bytes[:4] = 7
+torch.cuda.synchronize()
+"""
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_memory_is_shared_and_outlives_who_wrote_to_it() -> None:
+    on = torch.device("cuda:0")
+    torch.zeros(1, device=on)
+    arena = device.DeviceArena.create(1000, on)
+    arena.bytes[:4] = torch.tensor([1, 2, 3, 4], dtype=torch.uint8)
+    torch.cuda.synchronize()
+    fd = arena.export()
+    command = [sys.executable, "-c", OTHER, str(fd), str(arena.size)]
+    subprocess.run(command, pass_fds=[fd], check=True, timeout=120)
+    os.close(fd)
+    assert arena.bytes[:4].tolist() == [7, 7, 7, 7]
+    arena.close()
 
 
 @pytest.fixture(scope="module")
