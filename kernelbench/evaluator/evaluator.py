@@ -269,7 +269,7 @@ class _Trial:
         with worker:
             if not answer.get("ok"):
                 return _failed_load(answer)
-            session.oracle.fill([0])
+            session.give_input(worker)
             worker.thaw()
             message = {"do": "run", "slots": [0], "seeds": session.oracle.call_seeds(1)}
             try:

@@ -90,7 +90,6 @@ class Gpu:
         self._pool = torch.cuda.MemPool(self._allocator.allocator())
         self._stop = torch.cuda.Event(enable_timing=True)
         self._scope: Any = None
-        self._enter()
         self._leave_while_capturing()
 
     def clock(self) -> Callable[[], float]:
@@ -109,7 +108,8 @@ class Gpu:
     def tidied(self) -> None:
         """Between blocks: memory that waits for events of other streams comes free.
 
-        torch's allocator puts that off for as long as allocations go to a pool.
+        torch's allocator puts that off for as long as allocations go to a pool. From the first time on they
+        do; before, a model has taken what it keeps.
         """
         torch.cuda.synchronize(self.device)
         self._leave()
@@ -138,25 +138,35 @@ class Gpu:
         self._scope = torch.cuda.use_mem_pool(self._pool, self.device)
         self._scope.__enter__()
 
-    def _leave(self) -> None:
-        self._scope.__exit__(None, None, None)
+    def _leave(self) -> bool:
+        """Whether the scope was entered."""
+        scope, self._scope = self._scope, None
+        if scope is not None:
+            scope.__exit__(None, None, None)
+        return scope is not None
 
     def _leave_while_capturing(self) -> None:
         """What a CUDA graph allocates must stay its own: the pool would give it to others again."""
         begin, end = torch.cuda.CUDAGraph.capture_begin, torch.cuda.CUDAGraph.capture_end
+        inside = False
 
         def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> None:
-            self._leave()
+            nonlocal inside
+            inside = self._leave()
             try:
                 begin(graph, *args, **kwargs)
             except BaseException:
-                self._enter()
+                restore()
                 raise
 
         def capture_end(graph: Any) -> None:
             try:
                 end(graph)
             finally:
+                restore()
+
+        def restore() -> None:
+            if inside and self._scope is None:
                 self._enter()
 
         torch.cuda.CUDAGraph.capture_begin = capture_begin

@@ -22,12 +22,24 @@ _REMEMBERED = 10_000  # evaluations
 
 
 @dataclass
+class _Outcome:
+    """What comes of a job, and of whom it is awaited."""
+
+    result: Future[Evaluation] = field(default_factory=Future)  # no asker's own: see `_pass_on`
+    answers: list[Future[Evaluation]] = field(default_factory=list)
+
+    @property
+    def given_up(self) -> bool:
+        return all(answer.cancelled() for answer in self.answers)
+
+
+@dataclass
 class _Job:
     task: Task
     candidate: Candidate
     baselines: tuple[str, ...]
     effort: Effort | None
-    result: Future[Evaluation] = field(default_factory=Future)  # no asker's own: see `_pass_on`
+    outcome: _Outcome = field(default_factory=_Outcome)
 
     @property
     def key(self) -> Hashable:
@@ -89,7 +101,7 @@ class _Queue:
                 self._clients.clear()
             self._changed.notify_all()
         for job in discarded:
-            job.result.cancel()
+            job.outcome.result.cancel()
 
 
 class EvaluationPool:
@@ -101,7 +113,7 @@ class EvaluationPool:
         self.lanes = lanes or min(len(os.sched_getaffinity(0)), most)
         self._queue = _Queue()
         self._lock = threading.Lock()
-        self._known: dict[Hashable, Future[Evaluation]] = {}  # the oldest first
+        self._known: dict[Hashable, _Outcome] = {}  # the oldest first
         self._threads = [
             threading.Thread(
                 target=self._work, args=(evaluator.sibling(),), name=f"lane-{number}", daemon=True
@@ -122,34 +134,45 @@ class EvaluationPool:
         """The evaluation to come, as of `Evaluator.evaluate`; clients take turns.
 
         The same question asked twice is one evaluation. What ended with an error may be asked again.
-        Cancelling gives up the answer; an evaluation that somebody else may wait for goes on. Raises
+        Cancelling gives up the answer; what everybody gave up before it began is not evaluated. Raises
         RuntimeError once the pool is closed.
         """
+        answer: Future[Evaluation] = Future()
         job = _Job(task, candidate, tuple(baselines), effort)
         with self._lock:
-            shared = self._known.get(job.key)
-            if shared is None:
+            known = self._known.get(job.key)
+            if known is None:
                 self._queue.put(client, job)
-                shared = self._known[job.key] = job.result
-                while len(self._known) > _REMEMBERED and next(iter(self._known.values())).done():
+                known = self._known[job.key] = job.outcome
+                while len(self._known) > _REMEMBERED and next(iter(self._known.values())).result.done():
                     del self._known[next(iter(self._known))]
-        answer: Future[Evaluation] = Future()
-        shared.add_done_callback(lambda done: _pass_on(done, answer))
+            known.answers.append(answer)
+        known.result.add_done_callback(lambda done: _pass_on(done, answer))
         return answer
+
+    def _given_up(self, job: _Job) -> bool:
+        """Whether nobody waits for it any more; then the next who asks begins anew."""
+        with self._lock:
+            if not job.outcome.given_up:
+                return False
+            del self._known[job.key]
+        return job.outcome.result.cancel()
 
     def _work(self, evaluator: Evaluator) -> None:
         at_hand = None
         with evaluator:
             while (job := self._queue.take(at_hand)) is not None:
+                if self._given_up(job):
+                    continue
                 at_hand = job.task
                 try:
                     found = evaluator.evaluate(job.task, job.candidate, job.baselines, job.effort)
                 except BaseException as error:  # noqa: BLE001 - it is whoever asked who must know
                     with self._lock:
                         self._known.pop(job.key, None)
-                    job.result.set_exception(error)
+                    job.outcome.result.set_exception(error)
                 else:
-                    job.result.set_result(found)
+                    job.outcome.result.set_result(found)
 
     def close(self, discard: bool = False) -> None:
         """Wait for what was submitted; with `discard`, only for what is under way."""

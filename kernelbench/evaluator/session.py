@@ -202,7 +202,7 @@ class TaskSession:
         worker, answer = self.load("baseline", self.task.source, "reference", "Model", self.limits.load_s)
         try:
             if answer.get("ok") and mode != "eager":
-                self.oracle.fill([0])
+                self.give_input(worker)
                 worker.thaw()
                 modes = _MODES_ON_GPU if self._on_gpu else _MODES
                 answer = worker.ask({"do": "compile", "mode": modes[mode]}, self.limits.compile_s)
@@ -338,6 +338,11 @@ class TaskSession:
         return InfrastructureError(
             f"something else is running on {self.target.device}", "let kernelwright have the device to itself"
         )
+
+    def give_input(self, worker: Worker) -> None:
+        """Fill slot 0 with a fresh input, for a call that nobody judges."""
+        self.oracle.fill([0])
+        self.oracle.memory.reveal(worker, [0], False)
 
     def check_inputs(self, worker: Worker) -> None:
         """Raises Refused when the stopped worker has written to its inputs."""

@@ -70,13 +70,16 @@ class Runner:
         self.ballast: list[torch.Tensor] = []
 
     def load(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Import, construct, give weights, map the inputs. Reports the stage that it is in when it fails."""
+        """Map the inputs, import, construct, give weights. Reports the stage that it is in when it fails."""
         setup_fd, *memory_fds = fds
         with os.fdopen(setup_fd, "rb") as file:
             file.seek(0)
             setup = pickle.load(file)
-        stage = "import"
+        layout = SlotLayout(tuple(TensorLayout.from_json(t) for t in message["layout"]))
+        stage = "memory"
         try:
+            self.place = place_of(layout, message, memory_fds)
+            stage = "import"
             module = import_source(message["source"], message["module"], Path.cwd())
             stage = "class"
             constructor = getattr(module, message["class"])
@@ -85,19 +88,14 @@ class Runner:
             model = constructor(*setup["init"])
             if not isinstance(model, nn.Module):
                 raise TypeError(f"{message['class']} is not an nn.Module")
-            model = to_device(model, setup["lane"], torch.device(message.get("device", "cpu")))
+            model = to_device(model, setup["lane"], self.place.device)
             stage = "weights"
             weights = load_weights(model, setup["state"], setup["parameters"])
         except BaseException as error:  # noqa: BLE001 - SystemExit too: it is the candidate's doing
             return {"ok": False, "stage": stage, "error": _describe(error), "build": _is_build_error(error)}
         self.model = model
         self.room = message["room_bytes"]
-        layout = SlotLayout(tuple(TensorLayout.from_json(t) for t in message["layout"]))
-        try:
-            self.place = place_of(layout, message, memory_fds)
-            self.prepare()
-        except Exception as error:  # noqa: BLE001 - no doing of the candidate's
-            return {"ok": False, "stage": "memory", "error": _describe(error)}
+        self.prepare()
         tensors = self.place.slots
         self.slots = [pytree.tree_unflatten(_fill(setup["leaves"], t), setup["spec"]) for t in tensors]
         return {"ok": True, "weights": weights}

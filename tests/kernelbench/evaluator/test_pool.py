@@ -107,6 +107,19 @@ def test_who_gives_up_takes_nothing_from_who_asked_the_same(made: Made) -> None:
     assert two.result(30) == "A x"
 
 
+def test_what_everybody_gave_up_is_not_evaluated_but_may_be_asked_again(made: Made) -> None:
+    evaluator, pool = made
+    pool.submit(A, candidate("first"))
+    evaluator.is_under_way()
+    one, two = pool.submit(A, candidate("x")), pool.submit(A, candidate("x"))
+    last = pool.submit(A, candidate("last"))
+    assert one.cancel() and two.cancel()
+    evaluator.go_on.set()
+    last.result(30)
+    assert [source for _, source in evaluator.asked] == ["first", "last"]
+    assert pool.submit(A, candidate("x")).result(30) == "A x"
+
+
 def test_what_is_remembered_is_bounded(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluator, running = made
     evaluator.go_on.set()
