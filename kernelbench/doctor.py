@@ -41,11 +41,10 @@ def _gpu(pool: WorkerPool) -> Layer:
     """The first one, as a target."""
     if not any(Path("/dev").glob("nvidia[0-9]*")):
         return Layer(name="target cuda:0", on=False, why="there is no NVIDIA device")
-    if importlib.util.find_spec("cuda") is None:
-        return Layer(name="target cuda:0", on=False, why="pip install 'kernelwright[cuda]'")
     found = describe_gpu(pool, "cuda:0")
     if "error" in found:
-        return Layer(name="target cuda:0", on=False, why=str(found["error"]))
+        why = f"{found['error']}; does it lack pip install 'kernelwright[cuda]'?"
+        return Layer(name="target cuda:0", on=False, why=why)
     return Layer(
         name="target cuda:0", on=True, why=f"{found['chip']}, {found['capability']}, CUDA {found['cuda']}"
     )

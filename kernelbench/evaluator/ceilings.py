@@ -50,6 +50,8 @@ def serve(channel: Channel) -> None:
     while True:
         message, _ = channel.receive_json()
         device = torch.device(message["device"])
+        if device.type == "cuda" and message["do"] == "measure":
+            torch.cuda.set_device(device)
         if message["do"] == "describe":
             channel.send_json(_described(device))
         else:
@@ -73,7 +75,12 @@ def _described(device: torch.device) -> dict[str, object]:
         return {"error": "torch finds no GPU here"}
     if (device.index or 0) >= torch.cuda.device_count():
         return {"error": f"there are only {torch.cuda.device_count()} GPUs"}
-    found = torch.cuda.get_device_properties(device)
+    try:
+        import cuda.bindings.driver  # noqa: F401 - what the evaluator needs
+
+        found = torch.cuda.get_device_properties(device)
+    except (ImportError, RuntimeError, AssertionError) as error:
+        return {"error": str(error)}
     return {
         "chip": found.name,
         "memory_bytes": found.total_memory,

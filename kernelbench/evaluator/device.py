@@ -14,9 +14,8 @@ from typing import Any
 
 import torch
 
-from kernelbench.evaluator.layout import SlotLayout, TensorLayout
+from kernelbench.evaluator.layout import GRANULE, SlotLayout, TensorLayout, rounded
 
-GRANULE = 2 << 20  # bytes; what sizes are multiples of
 _PROBES = 5
 _PROBE_BYTES = 4 << 20
 
@@ -74,7 +73,7 @@ class DeviceArena(DeviceBytes):
         kind.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
         kind.location.id = device.index or 0
         kind.requestedHandleTypes = _posix()
-        size = granules(size)
+        size = rounded(max(1, size), GRANULE)
         (handle,) = _call(driver.cuMemCreate, size, kind, 0)
         return cls(handle, size, device)
 
@@ -117,11 +116,6 @@ class _Raw:
         }
 
 
-def granules(size: int) -> int:
-    """`size` in bytes, rounded up to whole granules, one at least."""
-    return max(1, -(-size // GRANULE)) * GRANULE
-
-
 def _posix() -> Any:
     from cuda.bindings import driver
 
@@ -151,13 +145,13 @@ class Lender:
     def __init__(self, layout: SlotLayout, slots: int, device: torch.device, cache_bytes: int) -> None:
         """`cache_bytes`: of the L2 cache."""
         self.layout, self.device = layout, device
-        self.size = granules(layout.slot_bytes * slots)
+        self.size = rounded(max(1, layout.slot_bytes * slots), GRANULE)
         self.master = DeviceBytes.make(self.size, device)
         self.slots = [layout.views(self.master, slot) for slot in range(slots)]
         self._loans: dict[int, _Loan] = {}
         self.held: dict[int, DeviceBytes] = {}  # by worker, the outputs of its last block
         self._eviction = torch.ones(2 * cache_bytes // 4, dtype=torch.int32, device=device)
-        self._probe = torch.zeros(2, _PROBE_BYTES, dtype=torch.uint8, device=device)
+        self._probe = torch.zeros(_PROBE_BYTES, dtype=torch.uint8, device=device)
 
     def lend(self, number: int, heap_bytes: int) -> dict[str, Any]:
         """The "fds" of the inputs and the heap of a new worker; whoever sends them closes them."""
@@ -186,14 +180,20 @@ class Lender:
         A process that stands still may have kernels waiting for inputs to appear. So they do just before its
         block begins, and what then runs shows.
         """
-        size, inputs = self.layout.slot_bytes, self._loans[number].inputs.bytes
-        for slot in slots:
-            part = slice(slot * size, (slot + 1) * size)
-            inputs[part].copy_(self.master.bytes[part])
+        if slots and self.layout.slot_bytes:
+            rows = torch.tensor(slots, device=self.device)
+            fresh = self._by_slot(self.master)[rows]
+            self._synchronize()
+            self._by_slot(self._loans[number].inputs).index_copy_(0, rows, fresh)  # all of them at once
         if flush:
             self.flush()
         self._synchronize()
         return self.probe_s()
+
+    def _by_slot(self, memory: DeviceBytes) -> torch.Tensor:
+        """Inputs as int64 words, a row for every slot; slots are whole pages."""
+        used = memory.bytes[: len(self.slots) * self.layout.slot_bytes].view(torch.int64)
+        return used.view(len(self.slots), -1)
 
     def hold(self, number: int, pieces: Sequence[Sequence[int]], size: int) -> None:
         """Copy (from, length, to) pieces of a worker's heap to `size` bytes that it cannot reach."""
@@ -206,9 +206,12 @@ class Lender:
             held.bytes[to : to + length].copy_(heap[begin : begin + length])
         self._synchronize()
 
-    def unchanged(self, number: int) -> bool:
-        """Whether the worker's inputs are still the master's."""
-        return torch.equal(self._loans[number].inputs.bytes, self.master.bytes)
+    def unchanged(self, number: int, slots: Sequence[int]) -> bool:
+        """Whether what the worker has in these slots is still what the master has."""
+        if not self.layout.slot_bytes:
+            return True
+        theirs, ours = self._by_slot(self._loans[number].inputs), self._by_slot(self.master)
+        return all(torch.equal(theirs[slot], ours[slot]) for slot in slots)
 
     def flush(self) -> None:
         """Put everything else out of the L2 cache, what was asked to stay there too."""
@@ -222,14 +225,14 @@ class Lender:
         self._synchronize()
 
     def probe_s(self) -> float:
-        """Seconds that a small copy takes, the median of some: many times more while others' kernels run.
+        """Seconds that a small kernel takes, the median of some: many times more while others' kernels run.
 
         Contexts of different processes take turns on a GPU, unless MPS runs them together.
         """
         times = []
         for _ in range(_PROBES):
             started = time.perf_counter()
-            self._probe[0].copy_(self._probe[1])
+            self._probe.add_(1)
             self._synchronize()
             times.append(time.perf_counter() - started)
         return sorted(times)[_PROBES // 2]

@@ -225,7 +225,8 @@ class _Trial:
                     sanitize(session, self.candidate, tool)
             wanted = self.evaluator.protocol.own_kernels
             if wanted > 0:
-                self.share = self._own_kernel_share(worker)
+                with self._load(session)[0] as other:  # a profiler may slow a process down for good
+                    self.share = self._own_kernel_share(other)
                 if self.share is None or self.share < wanted:
                     known = "an unknown part" if self.share is None else f"{self.share:.0%}"
                     reason = f"right, but {known} of a call is in kernels of its own, not {wanted:.0%}"

@@ -32,6 +32,7 @@ _NAMES = tuple(DTYPES)
 MAX_DIMS = 8
 _PAGE, _LINE = 4096, 64  # bytes; torch's own allocator aligns to a cache line
 _STRIDE = 39  # cache lines from one tensor's place in its page to the next one's; odd, so that all 64 come up
+GRANULE, DEVICE_ALIGNMENT = 2 << 20, 512  # bytes; of a GPU's memory, and of what is allocated in it
 _F_SEAL_FUTURE_WRITE = 0x10
 _MADV_POPULATE_READ = 22
 _DESCRIPTOR = struct.Struct(f"<BB6xQ{MAX_DIMS}q{MAX_DIMS}q")
@@ -160,6 +161,11 @@ class Arena:
     def close(self) -> None:
         os.close(self.fd)
         # Tensors may still view the mapping; it goes with the last of them.
+
+
+def rounded(size: int, to: int) -> int:
+    """`size` rounded up to a multiple."""
+    return -(-size // to) * to
 
 
 class Tensors(Protocol):

@@ -47,7 +47,7 @@ def measure(
     protocol, calls = session.protocol, session.calls
     if protocol.arrivals_per_s is not None:
         calls = max(1, min(calls, int(protocol.arrivals_per_s * _SERVED_S)))
-    session.wait_for_rest()
+    session.come_to_rest(candidate)  # and what other lanes have launched
     started, done = time.monotonic(), 0
     timings = Timings({name: [] for name in ("candidate", *baselines)}, [], [])
     rounds = effort.rounds
@@ -102,10 +102,9 @@ def _round(
     counts = [calls, 2 * calls]
     if rate is not None:
         counts = [_CHANCE.randint(1, 3 * calls // 2) for _ in range(2)]
-    slots = _CHANCE.sample(range(session.slots), sum(counts))
     checked = secrets.randbelow(2) if check else None
     for phase, order in enumerate((names, names[::-1])):
-        mine, slots = slots[: counts[phase]], slots[counts[phase] :]
+        mine = _CHANCE.sample(range(session.slots), counts[phase])
         timings.processes.append(process)
         for name, block in _repeated(session, workers, order, mine, check=phase == checked).items():
             timed = TimedBlock(len(mine), block.seconds, block.waited_s, block.messages, block.device_s)
@@ -144,7 +143,7 @@ def _repeated(
             return _phase(session, workers, order, slots, check)
         except Hasty as haste:
             hasty.append(haste.worker)
-            session.wait_for_rest()
+            session.come_to_rest(workers["candidate"])
     if all(worker is workers["candidate"] for worker in hasty):
         raise Refused(Verdict.cheating, "its kernels run before it is asked, as soon as it has inputs")
     raise session.not_alone()
@@ -185,7 +184,7 @@ def _phase(
                 blocks[name] = blocks[name].followed_by(block) if name in blocks else block
     candidate, block = workers["candidate"], blocks["candidate"]
     if check:
-        session.check_inputs(candidate)
+        session.check_inputs(candidate, slots)
         expected = session.oracle.expect(kept[secret], seeds[secret - len(kept)])
         result = session.oracle.compare(candidate, block.outputs, secret)
         if expected["usable"] and not result.within_budget:

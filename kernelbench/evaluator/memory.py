@@ -7,7 +7,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kernelbench.evaluator.layout import Arena, OutputDescriptor, SlotLayout
+from kernelbench.evaluator.layout import (
+    DEVICE_ALIGNMENT,
+    GRANULE,
+    Arena,
+    OutputDescriptor,
+    SlotLayout,
+    rounded,
+)
 from kernelbench.evaluator.process import Worker, WorkerDied
 from kernelbench.evaluator.refusal import Refused
 from kernelbench.records import Verdict
@@ -18,8 +25,7 @@ Placed = list[list[object]]  # of each output the memory, as the oracle calls it
 _ALIGNMENT = 64  # bytes
 _SPREAD = 4  # an output over so many times its size is copied as it lies, else by its runs of elements
 _MOST_RUNS = 1 << 24
-_GRANULE = 2 << 20  # bytes; of device memory
-_GAP, _MOST_PIECES = 1 << 16, 16
+_GAP, _MOST_PIECES = 1 << 16, 1024
 _USUAL_PROBES = 20
 _BUSY, _BUSY_S = 3.0, 5e-5  # a probe that takes so many times what is usual, and so much more, is disturbed
 
@@ -51,8 +57,8 @@ class Memory(Protocol):
     def at_rest(self) -> bool:
         """Whether nothing that stopped workers have launched is still running."""
 
-    def wrote_inputs(self, worker: Worker) -> bool:
-        """Whether the stopped worker has changed its inputs. Raises WorkerDied."""
+    def wrote_inputs(self, worker: Worker, slots: Sequence[int]) -> bool:
+        """Whether the stopped worker has changed its inputs, those in `slots` at least. Raises WorkerDied."""
 
     def close(self) -> None: ...
 
@@ -107,7 +113,7 @@ class HostMemory:
     def at_rest(self) -> bool:
         return True
 
-    def wrote_inputs(self, worker: Worker) -> bool:
+    def wrote_inputs(self, worker: Worker, slots: Sequence[int]) -> bool:
         return worker.wrote_to("inputs")
 
     def close(self) -> None:
@@ -129,12 +135,12 @@ class DeviceMemory:
         `aside_bytes`: for outputs that a worker has allocated elsewhere, behind that.
         """
         self._ask, self._slots, self._device = ask, slots, device
-        self._aside_bytes = -(-aside_bytes // _GRANULE) * _GRANULE
-        self._heap_bytes = -(-heap_bytes // _GRANULE) * _GRANULE + self._aside_bytes
+        self._aside_bytes = rounded(aside_bytes, GRANULE)
+        self._heap_bytes = rounded(heap_bytes, GRANULE) + self._aside_bytes
         self._workers: dict[Worker, int] = {}
         self._pieces: dict[Worker, list[tuple[int, int, int]]] = {}  # begin in the heap, length, where held
         self._numbers = itertools.count()
-        self._usual_s = float(np.median([ask("probe_s") for _ in range(_USUAL_PROBES)]))
+        self._usual_s = min(float(ask("probe_s")) for _ in range(_USUAL_PROBES))
 
     def lend(self, worker: Worker) -> tuple[dict[str, Any], list[int]]:
         self._take_back()
@@ -159,10 +165,12 @@ class DeviceMemory:
         spans = []
         for output in (o for call in outputs for o in call):
             begin, length = output.address, output.layout.span_bytes
-            if begin + length > self._heap_bytes and length:
-                raise Refused(Verdict.cheating, "an output is said to lie outside of the worker's memory")
-            if length:
-                spans.append((begin, length))
+            if not length:
+                continue
+            if begin + length > self._heap_bytes or begin % output.layout.itemsize:
+                raise Refused(Verdict.cheating, "an output is said to lie where none can")
+            start = begin // DEVICE_ALIGNMENT * DEVICE_ALIGNMENT
+            spans.append((start, begin + length - start))
         pieces, size = _merged(spans)
         self._ask("hold", number=self._workers[worker], pieces=pieces, size=size)
         self._pieces[worker] = pieces
@@ -192,8 +200,8 @@ class DeviceMemory:
     def _usual(self, probe_s: float) -> bool:
         return probe_s < _BUSY * self._usual_s + _BUSY_S
 
-    def wrote_inputs(self, worker: Worker) -> bool:
-        return not self._ask("unchanged", number=self._workers[worker])
+    def wrote_inputs(self, worker: Worker, slots: Sequence[int]) -> bool:
+        return not self._ask("unchanged", number=self._workers[worker], slots=list(slots))
 
     def close(self) -> None:
         """The memory goes with the oracle."""
@@ -219,5 +227,5 @@ def _merged(spans: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int, int]
     placed, end = [], 0
     for begin, length in pieces:
         placed.append((begin, length, end))
-        end += -(-length // _GAP) * _GAP
+        end += rounded(length, _GAP)
     return placed, end

@@ -2,17 +2,21 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
 from kernelbench import jit
-from kernelbench.evaluator.layout import Arena, SlotLayout, TensorLayout
+from kernelbench.evaluator.layout import DEVICE_ALIGNMENT, Arena, SlotLayout, TensorLayout, rounded
 from kernelbench.jit.library import path_of
 
-_HEAP = Path(__file__).with_name("heap.cpp").read_text()  # here, for a candidate may not read the evaluator
-_ALIGNMENT = 512  # bytes
+
+@cache
+def heap_library() -> jit.CppLibrary:
+    """heap.cpp, built. First called in the fork server: a candidate may not read the evaluator."""
+    return jit.compile_cpp(Path(__file__).with_name("heap.cpp").read_text())
 
 
 class NoRoom(Exception):  # noqa: N818
@@ -74,6 +78,7 @@ class Gpu:
 
         inputs_fd, heap_fd = fds
         self.device = torch.device(told["device"])
+        torch.cuda.set_device(self.device)
         torch.zeros(1, device=self.device)  # the context
         inputs = DeviceArena.attach(inputs_fd, told["inputs_bytes"], self.device)
         self.slots = [layout.views(inputs, slot) for slot in range(told["slots"])]
@@ -81,7 +86,7 @@ class Gpu:
         self._begin, self._end = int(self._memory.address), int(self._memory.address) + self._memory.size
         self._aside = self._memory.size - told["aside_bytes"]
         self._used = self._aside
-        native = jit.compile_cpp(_HEAP)
+        native = heap_library()
         native.heap_open(self._begin, self._aside)
         # Kept: in some releases the pool holds no reference.
         self._allocator = torch.cuda.memory.CUDAPluggableAllocator(
@@ -126,7 +131,7 @@ class Gpu:
         if self._begin <= torch.Tensor.data_ptr(output) < self._end or not output.numel():
             return output
         dense = TensorLayout.of(output.contiguous())
-        after = self._used + -(-dense.span_bytes // _ALIGNMENT) * _ALIGNMENT
+        after = self._used + rounded(dense.span_bytes, DEVICE_ALIGNMENT)
         if after > self._memory.size:
             raise NoRoom("there is no room left for outputs on the GPU")
         copy = self._memory.tensor(dense, self._used)

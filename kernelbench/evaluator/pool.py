@@ -16,7 +16,7 @@ from kernelbench.evaluator.protocol import Effort
 from kernelbench.records import Candidate, Evaluation, Task
 
 _LANE_BYTES = 6 << 30  # of memory, that a lane's oracle, workers and their inputs and outputs may take
-_LANES_ON_GPU = 4  # at most: every lane has an oracle, baselines and inputs on it
+_LANES_ON_GPU = 2  # at most: every lane has an oracle, baselines and inputs on it
 _PATIENCE = 8  # jobs on a lane's own task that may go before a waiting one
 _REMEMBERED = 10_000  # evaluations
 
@@ -146,7 +146,8 @@ class EvaluationPool:
                 known = self._known[job.key] = job.outcome
                 while len(self._known) > _REMEMBERED and next(iter(self._known.values())).result.done():
                     del self._known[next(iter(self._known))]
-            known.answers.append(answer)
+            if not known.result.done():
+                known.answers.append(answer)
         known.result.add_done_callback(lambda done: _pass_on(done, answer))
         return answer
 

@@ -1,5 +1,6 @@
 """One task under evaluation: its oracle, its inputs in shared memory, its baselines."""
 
+import contextlib
 import fcntl
 import math
 import os
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator.layout import unpack_outputs
+from kernelbench.evaluator.layout import DEVICE_ALIGNMENT, unpack_outputs
 from kernelbench.evaluator.memory import Outputs
 from kernelbench.evaluator.oracle_client import OracleClient
 from kernelbench.evaluator.process import Worker, WorkerDied, WorkerTimeout
@@ -25,8 +26,7 @@ _MODES_ON_GPU = _MODES | {"max-autotune": "max-autotune-no-cudagraphs"}
 _HEAP_BYTES = 1 << 28  # of a worker on a GPU, beside room for outputs
 _CALLS_ON_GPU = 8  # times as many, which take microseconds each
 _REST_S = 2.0  # for what runs on a GPU to end
-_SHARE_OF_GPU = 40  # of its memory, for the inputs, or outputs, of one worker
-_ALIGNMENT = 512  # bytes, of outputs that a worker on a GPU copies
+_SHARE_OF_GPU = 80  # of its memory, for the inputs, or outputs, of one worker
 _SPARE_CALLS = 4  # beside those whose outputs a block keeps: what calls need in between
 
 
@@ -91,12 +91,13 @@ class TaskSession:
         seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
         fcntl.fcntl(self._setup_fd, fcntl.F_ADD_SEALS, seals)  # no worker can change what the next one loads
         self.calls = self._calls_per_block()
-        self.slots = 3 * self.calls
-        room = self._room_bytes()
-        aside = 2 * self.calls * sum(t.element_bytes + _ALIGNMENT for t in self.oracle.outputs)
+        self.slots = (2 if self._on_gpu else 3) * self.calls
+        heap = sum(self._room_bytes()) * 5 // 4 + _HEAP_BYTES  # where it is full, a GPU's driver has more
+        aside = 2 * self.calls * sum(t.element_bytes + DEVICE_ALIGNMENT for t in self.oracle.outputs)
         cache_bytes = target.fingerprint.last_level_cache_bytes
         try:
-            self.oracle.share(self.slots, 2 * sum(room) + _HEAP_BYTES, aside, cache_bytes)
+            with pool.gate.closed() if self._on_gpu else contextlib.nullcontext():
+                self.oracle.share(self.slots, heap, aside, cache_bytes)
         except BaseException:
             self.close()
             raise
@@ -247,6 +248,8 @@ class TaskSession:
             worker.thaw()
             worker.request({"do": "prepare"}, self.call_limit_s)
             worker.freeze()
+            if self._timed_on_gpu:
+                self.come_to_rest(worker)
         except (WorkerDied, WorkerTimeout) as error:
             raise CallFailed(Verdict.runtime_error, str(error)) from None
 
@@ -261,7 +264,7 @@ class TaskSession:
         where something ran on a GPU before the worker was asked.
         """
         limit = self.call_limit_s * min(max(1, len(slots)), 4)
-        memory, timed = self.oracle.memory, self.pool.gate.closed_here
+        memory = self.oracle.memory
         if not memory.reveal(worker, slots, self._must_flush(len(slots))) and strict:
             raise Hasty(worker)
         message = {"do": "run", "slots": list(slots), "seeds": list(seeds)}
@@ -270,10 +273,11 @@ class TaskSession:
             start = time.perf_counter()
             worker.thaw()
             answer = worker.request(message, limit)
+            rests = self._timed_on_gpu and memory.at_rest()
             seconds = time.perf_counter() - start
             worker.freeze()
-            if timed and self._on_gpu:
-                self._come_to_rest(worker)
+            if self._timed_on_gpu and not (rests and memory.at_rest()):
+                self.come_to_rest(worker)
                 seconds = time.perf_counter() - start
             elif self.protocol.arrivals_per_s is not None:  # work after the answer would add up, call by call
                 seconds = time.perf_counter() - start
@@ -310,8 +314,12 @@ class TaskSession:
         moved = calls * (self.oracle.inputs.slot_bytes + self.oracle.output_bytes)
         return cold and moved < 4 * self.target.fingerprint.last_level_cache_bytes
 
-    def _come_to_rest(self, worker: Worker) -> None:
-        """Wait for what the stopped worker has launched.
+    @property
+    def _timed_on_gpu(self) -> bool:
+        return self._on_gpu and self.pool.gate.closed_here
+
+    def come_to_rest(self, worker: Worker) -> None:
+        """Wait for what the stopped worker has launched on a GPU.
 
         Raises CallFailed with cheating where killing it ends that, InfrastructureError where nothing does.
         """
@@ -329,11 +337,6 @@ class TaskSession:
                 return False
         return True
 
-    def wait_for_rest(self) -> None:
-        """Before timing: what other lanes launched comes to its end. Raises InfrastructureError."""
-        if not self._rests():
-            raise self.not_alone()
-
     def not_alone(self) -> InfrastructureError:
         return InfrastructureError(
             f"something else is running on {self.target.device}", "let kernelwright have the device to itself"
@@ -344,10 +347,10 @@ class TaskSession:
         self.oracle.fill([0])
         self.oracle.memory.reveal(worker, [0], False)
 
-    def check_inputs(self, worker: Worker) -> None:
-        """Raises Refused when the stopped worker has written to its inputs."""
+    def check_inputs(self, worker: Worker, slots: Sequence[int]) -> None:
+        """Raises Refused when the stopped worker has written to its inputs, which are those of `slots`."""
         try:
-            wrote = self.oracle.memory.wrote_inputs(worker)
+            wrote = self.oracle.memory.wrote_inputs(worker, slots)
         except WorkerDied as error:
             raise Refused(Verdict.runtime_error, str(error)) from None
         if wrote:

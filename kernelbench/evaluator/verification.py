@@ -56,7 +56,7 @@ def _check_block(
     seeds = session.oracle.call_seeds(len(slots))
     seeds.append(seeds[0])
     block = session.run(worker, [*slots, slots[0]], seeds)
-    session.check_inputs(worker)
+    session.check_inputs(worker, slots)
     for call, (slot, family) in enumerate(zip(slots, families, strict=True)):
         expected = session.oracle.expect(slot, seeds[call], rate=True)
         if not expected["usable"] and family not in ("task", "perturbed"):

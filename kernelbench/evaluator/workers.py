@@ -22,7 +22,8 @@ from kernelbench.records import Layer
 
 _THREADS = 4  # a worker may start for each that computes, beside its processes
 _GROUPS_LEFT_S = 2.0  # for control groups to be left by killed processes
-_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CXX", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
+_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CXX", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
+                "TORCH_CUDA_ARCH_LIST")  # fmt: skip
 
 
 def make_folder(folder: Path) -> None:
@@ -56,6 +57,7 @@ class WorkerPool:
         self._base = Path(tempfile.mkdtemp(prefix="kernelwright-"))
         self._base.chmod(0o711)
         ours, theirs = socket.socketpair()
+        root = str(Path(__file__).parents[2])
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         environment |= {
             "OMP_NUM_THREADS": str(threads),
@@ -65,8 +67,9 @@ class WorkerPool:
             "TMPDIR": str(cache / "inductor"),  # where Inductor, when imported, decides to keep its headers
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "HOME": str(self._base),
+            "KERNELWRIGHT_CACHE": str(cache / "trusted"),  # until a worker is told its own
             "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
-            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "PYTHONPATH": os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])]),
             "PYTHONDONTWRITEBYTECODE": "1",
             # torch must not initialize CUDA to learn whether there is a GPU: that does not survive a fork.
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
@@ -87,7 +90,7 @@ class WorkerPool:
                 "set kernel.yama.ptrace_scope to 1 or less, or let the container use process_vm_readv",
             )
         # -P: modules are not looked up in the folder that the workers' folders lie in
-        command = [sys.executable, "-P", "-m", "kernelbench.evaluator.zygote", str(theirs.fileno())]
+        command = [sys.executable, "-P", "-m", "kernelbench.evaluator.zygote", str(theirs.fileno()), device]
         self._zygote = subprocess.Popen(
             command,
             env=environment,

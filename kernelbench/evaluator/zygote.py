@@ -5,7 +5,7 @@ three processes come to be: one that enters new namespaces, the worker's `init` 
 PID namespace, or a subreaper without one), which every descendant belongs to and whose end ends them
 all, and the worker itself, which calls the entry function named in the request.
 
-Run as `python -m kernelbench.evaluator.zygote FD`, with FD the judge's socket.
+Run as `python -m kernelbench.evaluator.zygote FD DEVICE`, with FD the judge's socket.
 """
 
 import contextlib
@@ -46,9 +46,9 @@ def keep_freed_memory() -> None:
         mallopt(arena_max, 1)
 
 
-def serve(channel: Channel) -> None:
+def serve(channel: Channel, device: str) -> None:
     keep_freed_memory()
-    _preload()
+    _preload(device)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the first of the three is reaped by the kernel
     channel.send_json({"ready": True})
     while True:
@@ -78,7 +78,7 @@ def serve(channel: Channel) -> None:
             os.close(fd)
 
 
-def _preload() -> None:
+def _preload(device: str) -> None:
     """Import what workers need, and what torch imports on first use: its compiler, in older releases."""
     _import(_PRELOAD)
     import torch
@@ -88,6 +88,10 @@ def _preload() -> None:
 
     own_kernel_share(lambda: torch.zeros(2) + 1)
     inline.install()
+    if device != "cpu":
+        from kernelbench.evaluator.place import heap_library
+
+        heap_library()
 
 
 def _import(names: Sequence[str]) -> None:
@@ -160,5 +164,5 @@ def _run(entry: str, fence: sandbox.Fence, sock_fd: int, stderr_fd: int) -> None
 
 
 if __name__ == "__main__":
-    serve(Channel(socket.socket(fileno=int(sys.argv[1]))))
+    serve(Channel(socket.socket(fileno=int(sys.argv[1]))), sys.argv[2])
     os._exit(0)  # tidying torch away takes half a second

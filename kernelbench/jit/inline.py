@@ -112,12 +112,12 @@ def built_by_torch(
     """
     import torch
 
-    name = str(given["name"])
     environment = [os.environ.get(variable, "") for variable in _OF_CUDA]
     key = content_key(
         "load_inline by torch",
         json.dumps({word: value for word, value in given.items() if word != "verbose"}, default=str),
         f"torch {torch.__version__} python {sys.version} {environment}",
+        str(torch.cuda.get_device_capability() if torch.cuda.is_available() else None),
     )
     made: list[Any] = []
 
@@ -128,7 +128,10 @@ def built_by_torch(
             raise BuildError(f"load_inline: {error}") from error
 
     entry = cache.get_or_build(key, make, wait_s=TIMEOUT_S + 10)
-    return made[0] if made else load(name, entry / f"{name}.so", given["is_python_module"])
+    if made:
+        return made[0]
+    library = next(entry.glob("*.so"))  # torch numbers those of one name
+    return load(library.stem, library, given["is_python_module"])
 
 
 def make_header(extra_cflags: Sequence[str], cache: BuildCache) -> None:

@@ -1,6 +1,7 @@
 """The command `redteam`."""
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -8,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kernelbench.cli import Json, TargetName, check_target
+from kernelbench.errors import InfrastructureError
 from kernelbench.evaluator import Effort, Evaluator, Limits, Protocol
 from kernelbench.machine import cache_folder
 from kernelbench.records import Evaluation
@@ -31,20 +33,31 @@ def redteam(
     exercises = catalogue(names or (), device)
     log = Console(stderr=True, highlight=False)
     found: dict[Exercise, Evaluation] = {}
+    failed: dict[Exercise, str] = {}  # no verdict, and why
     with Evaluator(cache=cache_folder(), protocol=PROTOCOL, limits=LIMITS, device=device) as evaluator:
         for exercise in sorted(exercises, key=lambda e: e.task.id):  # one session a reference
-            found[exercise] = evaluator.evaluate(exercise.task, exercise.candidate, ("eager",))
-            held = "" if exercise.withstood(found[exercise]) else "NOT WITHSTOOD: "
-            count = f"[{len(found)}/{len(exercises)}]"
-            log.print(f"{count} {exercise.name}: {held}{_outcome(found[exercise])}", markup=False)
+            try:
+                found[exercise] = evaluator.evaluate(exercise.task, exercise.candidate, ("eager",))
+            except InfrastructureError as error:
+                failed[exercise] = error.message
+            held = "" if _withstood(exercise, found) else "NOT WITHSTOOD: "
+            count = f"[{len(found) + len(failed)}/{len(exercises)}]"
+            said = _outcome(found[exercise]) if exercise in found else failed[exercise]
+            log.print(f"{count} {exercise.name}: {held}{said}", markup=False)
         off = [layer for layer in evaluator.layers if not layer.on]
     if as_json:
-        print(json.dumps({"schema": 1, "exercises": [_record(e, found[e]) for e in exercises]}))
+        records = [_record(e, found[e]) for e in exercises if e in found]
+        unjudged = {exercise.name: why for exercise, why in failed.items()}
+        print(json.dumps({"schema": 1, "exercises": records, "failed": unjudged}))
     else:
-        _show(exercises, found)
+        _show(exercises, found, failed)
         for layer in off:
             log.print(f"off here: {layer.name}: {layer.why}", markup=False)
-    return 0 if all(e.withstood(found[e]) for e in exercises) else 1
+    return 0 if all(_withstood(e, found) for e in exercises) else 1
+
+
+def _withstood(exercise: Exercise, found: Mapping[Exercise, Evaluation]) -> bool:
+    return exercise in found and exercise.withstood(found[exercise])
 
 
 def _outcome(evaluation: Evaluation) -> str:
@@ -68,11 +81,16 @@ def _record(exercise: Exercise, evaluation: Evaluation) -> dict[str, object]:
     }
 
 
-def _show(exercises: list[Exercise], found: dict[Exercise, Evaluation]) -> None:
+def _show(
+    exercises: Sequence[Exercise], found: Mapping[Exercise, Evaluation], failed: Mapping[Exercise, str]
+) -> None:
     table = Table(box=None, header_style="bold")
     for column in ("", "family", "candidate", "outcome", "why"):
         table.add_column(column, overflow="fold")
     for exercise in exercises:
+        if exercise in failed:
+            table.add_row("[red]no verdict[/]", exercise.family, exercise.name, "", failed[exercise])
+            continue
         evaluation = found[exercise]
         good = "accepted" if exercise.honest else "stopped"
         bad = "turned away" if exercise.honest else "got through"
@@ -86,4 +104,4 @@ def _show(exercises: list[Exercise], found: dict[Exercise, Evaluation]) -> None:
         ("honest candidates accepted", [e for e in exercises if e.honest]),
     ):
         if group:
-            out.print(f"{sum(e.withstood(found[e]) for e in group)} of {len(group)} {what}", highlight=False)
+            out.print(f"{sum(_withstood(e, found) for e in group)} of {len(group)} {what}", highlight=False)

@@ -9,5 +9,5 @@ from torch import nn
 
 class ModelNew(nn.Module):
     def forward(self, a, b):
-        c = torch.empty(a.shape[0], b.shape[1])
+        c = a.new_empty(a.shape[0], b.shape[1])
         return torch.addmm(c, a, b, beta=0, alpha=1 / a.shape[1])
