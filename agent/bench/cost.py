@@ -37,7 +37,7 @@ WAYS_TO_BUILD = {
     "precompiled_header": "making load_inline's precompiled header, once",
 }
 
-_NOTHING = {"do": "trace", "slot": 0}  # to a worker that has loaded nothing
+_NOTHING = {"do": "run", "slots": [], "seeds": []}  # a worker that has loaded nothing says so
 
 app = typer.Typer(help=__doc__, pretty_exceptions_enable=False)
 
@@ -112,12 +112,12 @@ def _start_and_message_ms(pool: WorkerPool) -> tuple[float, float]:
     """From asking for a worker to its first answer, less a message; and a message to it and back."""
     started = time.perf_counter()
     with pool.start("candidate", "kernelbench.evaluator.worker:serve", "bench") as worker:
-        worker.ask(_NOTHING, 60)
+        worker.request(_NOTHING, 60)
         first = time.perf_counter() - started
         times = []
         for _ in range(20):
             started = time.perf_counter()
-            worker.ask(_NOTHING, 60)
+            worker.request(_NOTHING, 60)
             times.append(time.perf_counter() - started)
     message = statistics.median(times)
     return 1e3 * (first - message), 1e3 * message
