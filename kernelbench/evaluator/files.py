@@ -40,7 +40,7 @@ def access(role: str, scratch: Path, cache: Path, headers: Path | None) -> Acces
     writable = (scratch, cache, *devices) if role == "builder" else (scratch, *devices)
     # Landlock can only add: where our package lies beneath a folder, what else is in it is named instead.
     roots = [path.resolve() for path in map(Path, (*_SYSTEM, sys.prefix, sys.base_prefix))]
-    roots += _toolchains()
+    roots += [*installed(), *_toolchains()]
     read = (
         *(path for root in roots for path in _without_package(root)),
         *(Path("/etc") / name for name in _ETC),
@@ -49,6 +49,14 @@ def access(role: str, scratch: Path, cache: Path, headers: Path | None) -> Acces
         headers,
     )
     return Access(read, tuple(roots), writable)
+
+
+def installed() -> Iterator[Path]:
+    """The folders on Python's path, outside the environment's, that packages were installed to."""
+    for name in dict.fromkeys(sys.path):
+        path = Path(name).resolve()
+        if not path.is_relative_to(Path(sys.prefix).resolve()) and any(path.glob("*.dist-info")):
+            yield path
 
 
 def _gpus() -> Iterator[Path]:

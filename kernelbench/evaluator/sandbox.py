@@ -135,6 +135,7 @@ def why_no_distinct_uid(folders: Mapping[str, Path]) -> str | None:
         "the environment": Path(sys.prefix),
         "the Python installation": Path(sys.base_prefix),
         "kernelwright": Path(__file__).parent,
+        **{f"what is installed in {folder}": folder for folder in files.installed()},
         **folders,
     }
     for what, start in needed.items():

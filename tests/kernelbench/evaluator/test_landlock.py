@@ -93,3 +93,14 @@ def test_no_role_of_a_candidate_may_read_a_folder_that_the_tasks_lie_in(
     allowed = files.access(role, tmp_path / "scratch", tmp_path / "cache", tmp_path / "headers")
     assert not any(tasks.is_relative_to(path.resolve()) for path in (*allowed.read, *allowed.write))
     assert root / "lib" / "libc.so" in allowed.read
+
+
+def test_packages_on_pythons_path_are_open_and_other_folders_on_it_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages, tasks = tmp_path / "site", tmp_path / "tasks"
+    (packages / "torch-2.11.0.dist-info").mkdir(parents=True)
+    tasks.mkdir()
+    monkeypatch.setattr(sys, "path", [*sys.path, str(packages), str(tasks)])
+    allowed = files.access("candidate", tmp_path / "scratch", tmp_path / "cache", tmp_path / "headers")
+    assert packages in allowed.read and tasks not in allowed.read
