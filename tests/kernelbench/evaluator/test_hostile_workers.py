@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
@@ -125,10 +125,10 @@ def test_outputs_of_another_kind_once_it_is_timed_are_a_verdict(output: str, eva
 def dies_when_run(session: TaskSession, victim: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     run = session.run
 
-    def kill_first(worker: Worker, slots: Sequence[int], seeds: Sequence[int | None]) -> Block:
+    def kill_first(worker: Worker, *arguments: Any, **options: Any) -> Block:
         if worker is victim and not victim.closed:
             os.kill(victim.init_pid, 9)
-        return run(worker, slots, seeds)
+        return run(worker, *arguments, **options)
 
     monkeypatch.setattr(session, "run", kill_first)
 
