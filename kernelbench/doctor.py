@@ -33,7 +33,7 @@ def _languages() -> Iterator[Layer]:
     why = "interpreted on the CPU: checked, not timed" if triton else "pip install 'kernelwright[cuda]'"
     yield Layer(name="language triton", on=triton, why=why)
     nvcc = shutil.which("nvcc")
-    why = f"through load_inline, by {nvcc}" if nvcc else "install the CUDA toolkit, for nvcc"
+    why = f"load_inline, by {nvcc}; a GPU runs it" if nvcc else "install the CUDA toolkit, for nvcc"
     yield Layer(name="language cuda", on=nvcc is not None, why=why)
 
 
