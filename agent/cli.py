@@ -30,7 +30,6 @@ from kernelbench.cli import (
     KernelbenchDir,
     Overrides,
     OwnKernels,
-    TargetName,
     check_protocol,
 )
 from kernelbench.errors import StorageError, UsageError
@@ -57,7 +56,7 @@ def run(
     judge: Annotated[str, typer.Option(help="Who says what to change: rules.")] = "rules",
     rounds: Annotated[int, typer.Option(help="Candidates a task at most.")] = 4,
     search: Annotated[str, typer.Option(help="How candidates follow from each other: refine.")] = "refine",
-    target: TargetName = "cpu",
+    target: Annotated[str, typer.Option(help="The device: cpu.")] = "cpu",
     overrides: Overrides = None,
     precision: Annotated[
         Precision, typer.Option(help="What floating inputs and weights are cast to.")

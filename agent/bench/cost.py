@@ -81,7 +81,7 @@ def verification() -> None:
     publish("verification", "What verifying a candidate takes", header, rows, mark)
 
 
-def layers(repeats: Annotated[int, typer.Option(help="Workers started a layer.")] = 30) -> None:
+def layers(repeats: Annotated[int, typer.Option(help="Workers started a layer.")] = 100) -> None:
     """What each layer of the sandbox adds to the start of a worker and to one message there and back."""
     with ExitStack() as stack:
         everything = stack.enter_context(Evaluator(cache=cache_folder()))

@@ -5,7 +5,6 @@ memory management does neither: who holds an imported handle keeps the memory, a
 wrote to it was killed. https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VA.html
 """
 
-import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -217,10 +216,11 @@ class Lender:
         """Put everything else out of the L2 cache, what was asked to stay there too."""
         from cuda.bindings import driver
 
-        with contextlib.suppress(
-            DeviceError
-        ):  # not on GPUs before Ampere, where nothing can be asked to stay
+        try:
             _call(driver.cuCtxResetPersistingL2Cache)
+        except DeviceError as error:
+            if "NOT_SUPPORTED" not in str(error):  # before Ampere, where nothing can be asked to stay
+                raise
         self._eviction.add_(1)
         self._synchronize()
 

@@ -4,6 +4,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from kernelbench.evaluator.process import Worker
 from kernelbench.evaluator.protocol import Effort
@@ -47,7 +48,7 @@ def measure(
     protocol, calls = session.protocol, session.calls
     if protocol.arrivals_per_s is not None:
         calls = max(1, min(calls, int(protocol.arrivals_per_s * _SERVED_S)))
-    session.come_to_rest(candidate)  # and what other lanes have launched
+    session.come_to_rest(candidate, session.call_limit_s)  # and what other lanes have launched
     started, done = time.monotonic(), 0
     timings = Timings({name: [] for name in ("candidate", *baselines)}, [], [])
     rounds = effort.rounds
@@ -106,7 +107,8 @@ def _round(
     for phase, order in enumerate((names, names[::-1])):
         mine = _CHANCE.sample(range(session.slots), counts[phase])
         timings.processes.append(process)
-        for name, block in _repeated(session, workers, order, mine, check=phase == checked).items():
+        once = partial(_phase, session, workers, order, mine, check=phase == checked)
+        for name, block in _repeated(session, workers["candidate"], once).items():
             timed = TimedBlock(len(mine), block.seconds, block.waited_s, block.messages, block.device_s)
             timings.blocks[name].append(timed)
     if rate is not None:
@@ -126,13 +128,9 @@ def _warm_up(session: TaskSession, workers: Mapping[str, Worker], calls: int) ->
 
 
 def _repeated(
-    session: TaskSession,
-    workers: Mapping[str, Worker],
-    order: Sequence[str],
-    slots: Sequence[int],
-    check: bool,
+    session: TaskSession, candidate: Worker, phase: Callable[[], dict[str, Block]]
 ) -> dict[str, Block]:
-    """A phase, with new inputs where something ran on the device before it was asked for.
+    """What a phase gives; begun anew, with new inputs, where something ran before it was asked for.
 
     That happens when other processes use the device, or by a hiccup. Where it does again and again for the
     candidate alone, its kernels lie in wait for the inputs: then raises Refused.
@@ -140,11 +138,11 @@ def _repeated(
     hasty: list[Worker] = []
     while len(hasty) < _HASTY:
         try:
-            return _phase(session, workers, order, slots, check)
+            return phase()
         except Hasty as haste:
             hasty.append(haste.worker)
-            session.come_to_rest(workers["candidate"])
-    if all(worker is workers["candidate"] for worker in hasty):
+            session.come_to_rest(candidate)
+    if all(worker is candidate for worker in hasty):
         raise Refused(Verdict.cheating, "its kernels run before it is asked, as soon as it has inputs")
     raise session.not_alone()
 

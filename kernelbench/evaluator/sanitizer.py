@@ -34,7 +34,6 @@ assert cuda.cuCtxSetCurrent(context) == 0
 assert cuda.cuMemAlloc_v2(ctypes.byref(memory), 1024) == 0
 """
 _UNABLE, _TOO_LONG = 1000, 1001  # beside exit statuses: it works for nobody here; it did not end
-_DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _KEPT = 4000  # characters of what it says
 _FAULT = re.compile(r"Invalid|Error:|Warning:|Uninitialized|Barrier|Potential|Program hit")
 
@@ -56,7 +55,7 @@ def sanitize(session: TaskSession, candidate: Candidate, tool: str) -> None:
             "source": candidate.source,
             "tool": tool,
             "device": session.target.device,
-            "dtype": _DTYPES[session.task.precision],
+            "lane": session.task.precision,
             "layout": [t.to_json() for t in session.oracle.inputs.tensors],
             "limit_s": session.limits.build_s,
             "nothing": _NOTHING if session.target.device != "cpu" else "pass",
@@ -90,20 +89,25 @@ def _last(said: str) -> str:
 def first_fault(said: str) -> str:
     """The first fault in the tool's report, in one line, with where it happened."""
     lines = [re.sub(r"^=+\s?", "", line) for line in said.splitlines() if line.startswith("=====")]
-    start = next(
-        (i for i, line in enumerate(lines) if re.match(r"(Invalid|Error|Warning|Uninit|Barrier)", line)), 0
-    )
+    start = next((number for number, line in enumerate(lines) if _FAULT.match(line)), 0)
     parts = [line.strip() for line in lines[start : start + 4] if line.strip()]
     return "; ".join(parts)[:600] or "it reports faults"
 
 
 def serve(channel: Channel) -> None:
     """Of the fenced process: run the tool and say what it said."""
+    from kernelbench.evaluator.loading import LANES  # and torch, which the judge does not import
+
     message, (setup,) = channel.receive_json()
     path = Path.cwd() / "candidate.py"
     path.write_text(message["source"])
-    told = {"setup": setup, "path": str(path), **{key: message[key] for key in ("device", "dtype", "layout")}}
-    os.set_inheritable(setup, True)
+    told = {
+        "setup": setup,
+        "path": str(path),
+        "device": message["device"],
+        "dtype": str(LANES[message["lane"]]).removeprefix("torch."),
+        "layout": message["layout"],
+    }
     tool = [_COMMAND, "--tool", message["tool"], "--error-exitcode", str(_FOUND), "--print-limit", "3"]
     status, said = _run([*tool, sys.executable, "-c", message["nothing"]], setup, message["limit_s"])
     if status != 0:  # no doing of the candidate's

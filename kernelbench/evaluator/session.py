@@ -318,20 +318,20 @@ class TaskSession:
     def _timed_on_gpu(self) -> bool:
         return self._on_gpu and self.pool.gate.closed_here
 
-    def come_to_rest(self, worker: Worker) -> None:
+    def come_to_rest(self, worker: Worker, within_s: float = _REST_S) -> None:
         """Wait for what the stopped worker has launched on a GPU.
 
         Raises CallFailed with cheating where killing it ends that, InfrastructureError where nothing does.
         """
-        if self._rests():
+        if self._rests(within_s):
             return
         worker.close()
-        if self._rests():
+        if self._rests(_REST_S):
             raise CallFailed(Verdict.cheating, "its kernels run on and on after it has answered")
         raise self.not_alone()
 
-    def _rests(self) -> bool:
-        deadline = time.monotonic() + _REST_S
+    def _rests(self, within_s: float) -> bool:
+        deadline = time.monotonic() + within_s
         while not self.oracle.memory.at_rest():
             if time.monotonic() > deadline:
                 return False

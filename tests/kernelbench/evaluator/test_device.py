@@ -177,7 +177,7 @@ def test_an_oracle_compares_outputs_that_lie_in_device_memory(
         memory = DeviceMemory(Asked(oracle.lender), "cuda:0", 1 << 20, 1 << 20, 3)
         made = lend(memory)
         oracle.fill([1], [3], "task")
-        assert memory.reveal(made, [1], False) in (True, False)
+        memory.reveal(made, [1], False)
         assert oracle.expect(1, None, True)["usable"]
         loan = oracle.lender._loans[0]
         right = oracle.model(*oracle.layout.views(loan.inputs, 1))
@@ -210,7 +210,7 @@ def come_to_rest(times: int, monkeypatch: pytest.MonkeyPatch) -> bool:
     ended: list[None] = []
     made = SimpleNamespace(close=lambda: ended.append(None))
     try:
-        session.come_to_rest(made)  # type: ignore[arg-type]
+        session.come_to_rest(made, 0.0)  # type: ignore[arg-type]
     finally:
         assert bool(ended) is (times > 0)
     return not ended
@@ -227,31 +227,30 @@ def test_what_runs_on_after_an_answer_is_cheating_where_it_ends_with_the_worker(
         come_to_rest(1000, monkeypatch)
 
 
-def repeated(hasty: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def repeated(hasty: list[str]) -> dict[str, Any]:
     """A phase in which the named workers are hasty, one after the other, and then nobody is."""
     workers = {"candidate": Workers(), "eager": Workers()}
     left = iter(hasty)
 
-    def phase(*_: object) -> dict[str, Any]:
+    def phase() -> dict[str, Any]:
         for name in left:
             raise Hasty(workers[name])  # type: ignore[arg-type]
         return {"done": True}
 
-    monkeypatch.setattr(measurement, "_phase", phase)
     session = object.__new__(TaskSession)
     session.oracle = SimpleNamespace(memory=Restless(0))  # type: ignore[assignment]
     session.target = SimpleNamespace(device="cuda:0")  # type: ignore[assignment]
-    return measurement._repeated(session, workers, ["candidate", "eager"], [0], False)  # type: ignore[arg-type]
+    return measurement._repeated(session, workers["candidate"], phase)  # type: ignore[arg-type]
 
 
-def test_who_always_runs_before_it_is_asked_cheats(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert repeated([], monkeypatch)["done"]
-    assert repeated(["candidate", "eager"], monkeypatch)["done"]
+def test_who_always_runs_before_it_is_asked_cheats() -> None:
+    assert repeated([])["done"]
+    assert repeated(["candidate", "eager"])["done"]
     with pytest.raises(Refused) as refused:
-        repeated(["candidate"] * 3, monkeypatch)
+        repeated(["candidate"] * 3)
     assert refused.value.verdict is Verdict.cheating
     with pytest.raises(InfrastructureError, match="to itself"):
-        repeated(["candidate", "eager", "candidate"], monkeypatch)
+        repeated(["candidate", "eager", "candidate"])
 
 
 @given(st.lists(st.tuples(st.integers(0, 1 << 40), st.integers(1, 1 << 24)), min_size=1, max_size=200))
