@@ -15,6 +15,7 @@ from kernelbench import sources
 from kernelbench.candidates import candidate_from_file
 from kernelbench.errors import KernelwrightError, UsageError
 from kernelbench.evaluator import ALL_BASELINES, BASELINES, EFFORTS, Evaluator, Protocol, sanitizer
+from kernelbench.evaluator.oracle_client import Shortcuts
 from kernelbench.machine import cache_folder
 from kernelbench.records import Evaluation, Interval, Precision, Verdict
 
@@ -49,6 +50,7 @@ OwnKernels = Annotated[
 EffortName = Annotated[
     str, typer.Option("--effort", help="How long to time for how narrow an interval: quick, full, thorough.")
 ]
+Hot = Annotated[bool, typer.Option("--hot", help="Leave the caches as the last call left them.")]
 Server = Annotated[
     float | None,
     typer.Option(
@@ -81,13 +83,21 @@ def tasks(
     audit: Annotated[
         bool, typer.Option("--audit", help="Find tasks that measure nothing, by running them.")
     ] = False,
+    shortcuts: Annotated[
+        bool,
+        typer.Option(
+            "--shortcuts", help="Find what a kernel could leave out of a task and be called correct."
+        ),
+    ] = False,
     overrides: Overrides = None,
     kernelbench_dir: KernelbenchDir = None,
     as_json: Json = False,
 ) -> None:
-    """List tasks; with --audit, find those whose speedups would say nothing."""
-    if audit:
-        return _audit(suite or "builtin", overrides, kernelbench_dir, as_json)
+    """List tasks; with --audit or --shortcuts, find those whose speedups would say nothing, or too much."""
+    if audit and shortcuts:
+        raise UsageError("--audit and --shortcuts are two questions", "ask one after the other")
+    if audit or shortcuts:
+        return _examine(suite or "builtin", overrides, kernelbench_dir, as_json, shortcuts)
     listings = sources.catalogue(suite, kernelbench_dir=kernelbench_dir)
     if as_json:
         print(json.dumps({"schema": 1, "tasks": [listing.model_dump() for listing in listings]}))
@@ -102,23 +112,39 @@ def tasks(
     return None
 
 
-def _audit(suite: str, overrides: list[str] | None, kernelbench_dir: Path | None, as_json: bool) -> None:
+def _examine(
+    suite: str, overrides: list[str] | None, kernelbench_dir: Path | None, as_json: bool, shortcuts: bool
+) -> None:
     chosen = sources.resolve(
         [], suite=suite, kernelbench_dir=kernelbench_dir, overrides=sources.from_words(overrides or [])
     )
-    found: dict[str, list[str]] = {}
+    found: dict[str, object] = {}
     with Evaluator(cache=cache_folder()) as evaluator:
         for number, task in enumerate(chosen, 1):
             try:
-                found[task.id] = evaluator.session(task).oracle.audit()
+                oracle = evaluator.session(task).oracle
+                if shortcuts:
+                    result = oracle.shortcuts(evaluator.protocol.families)
+                    found[task.id], said = result.model_dump(), _unnoticed(result)
+                else:
+                    findings = oracle.audit()
+                    found[task.id], said = findings, "; ".join(findings) or "measures what it says"
             except KernelwrightError as error:
-                found[task.id] = [f"cannot be run: {error.message}"]
-            said = "; ".join(found[task.id]) or "measures what it says"
+                said = f"cannot be run: {error.message}"
+                found[task.id] = {"error": error.message} if shortcuts else [said]
             (log if as_json else Console(highlight=False)).print(
                 f"[{number}/{len(chosen)}] {task.id}: {said}", markup=False
             )
     if as_json:
-        print(json.dumps({"schema": 1, "audit": found}))
+        print(json.dumps({"schema": 1, "shortcuts" if shortcuts else "audit": found}))
+
+
+def _unnoticed(shortcuts: Shortcuts) -> str:
+    """Which shortcuts would not be noticed, a line each."""
+    changing = sum(shortcut.changes for shortcut in shortcuts.tried)
+    unnoticed = shortcuts.unnoticed
+    first = f"{changing - len(unnoticed)} of {changing} shortcuts would be noticed"
+    return "\n  ".join([first, *map(str, unnoticed)])
 
 
 def evaluate(
@@ -131,7 +157,7 @@ def evaluate(
     ] = Precision.fp32,
     baselines: Baselines = None,
     own_kernels: OwnKernels = 0.0,
-    hot: Annotated[bool, typer.Option("--hot", help="Leave the caches as the last call left them.")] = False,
+    hot: Hot = False,
     server: Server = None,
     effort: EffortName = "full",
     sanitize: Annotated[

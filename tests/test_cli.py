@@ -30,12 +30,12 @@ def get_init_inputs():
 
 SURFACE = {
     "doctor": {"--json"},
-    "tasks": {"--suite", "--audit", "--set", "--kernelbench-dir", "--json"},
+    "tasks": {"--suite", "--audit", "--shortcuts", "--set", "--kernelbench-dir", "--json"},
     "evaluate": {
         "task", "candidate", "--target", "--set", "--precision", "--baseline", "--require-own-kernels",
         "--hot", "--server", "--effort", "--sanitize", "--kernelbench-dir", "--json"
     },
-    "redteam": {"names", "--target", "--json"},
+    "redteam": {"names", "--target", "--hot", "--server", "--json"},
     "run": {
         "tasks", "--suite", "--coder", "--judge", "--rounds", "--search", "--target", "--set", "--precision",
         "--baseline", "--require-own-kernels", "--effort", "--max-minutes", "--lanes", "--out", "--resume", "--kernelbench-dir", "--json",

@@ -10,19 +10,22 @@ from typing import Annotated
 import typer
 
 from agent.bench.cost import layers, turnaround, verification
+from agent.bench.guards import guards
 from agent.bench.pools import disturbance, throughput
 from agent.bench.suites import suite, upstream
-from agent.bench.trust import aa, efforts, naive, rejections
+from agent.bench.trust import aa, efforts, naive, rejections, shortcuts
 
 app = typer.Typer(help=__doc__, pretty_exceptions_enable=False)
 for part in (
     aa,
     efforts,
+    guards,
     turnaround,
     layers,
     disturbance,
     throughput,
     rejections,
+    shortcuts,
     suite,
     verification,
     upstream,
@@ -38,11 +41,13 @@ def everything(
     """All of it; the upstream problems only where there is a checkout."""
     aa()
     efforts()
+    guards()
     turnaround()
     layers()
     disturbance()
     throughput()
     rejections()
+    shortcuts()
     suite()
     verification()
     if kernelbench_dir is not None:

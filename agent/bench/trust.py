@@ -13,7 +13,9 @@ import typer
 from agent.bench.publishing import AA_TASKS, itself, log, publish
 from agent.tracing import trace
 from kernelbench import sources
+from kernelbench.errors import TaskError
 from kernelbench.evaluator import EFFORTS, Effort, Evaluator
+from kernelbench.evaluator.oracle_client import Shortcut
 from kernelbench.machine import cache_folder, physical_threads
 from kernelbench.records import Interval, Task, Verdict
 from kernelbench.redteam.catalogue import catalogue
@@ -164,3 +166,51 @@ def rejections(
         publish(
             "rejections", "Correct kernels turned away", header, rows + away, evaluator.target.fingerprint
         )
+
+
+def shortcuts(
+    names: Annotated[list[str] | None, typer.Argument(help="Tasks; the whole suite by default.")] = None,
+) -> None:
+    """Ways to compute less that would go unnoticed: operators of each task's reference read less than all.
+
+    Beside it what torch.allclose takes on one draw of the task's own inputs, with the tolerances of
+    KernelBench's checker in its first version, 1e-2, and now, 1e-4.
+    """
+    found: list[tuple[str, Shortcut]] = []
+    failed = []
+    with Evaluator(cache=cache_folder()) as evaluator:
+        tasks = sources.resolve(names) if names else sources.resolve([], suite="builtin")
+        for number, task in enumerate(tasks, 1):
+            try:
+                result = evaluator.session(task).oracle.shortcuts(evaluator.protocol.families)
+            except TaskError as error:
+                failed.append((task.id, error.message))
+                log(f"[{number}/{len(tasks)}] {task.id}: {error.message}")
+                continue
+            found += [(task.id, shortcut) for shortcut in result.tried if shortcut.changes]
+            log(f"[{number}/{len(tasks)}] {task.id}: {len(result.unnoticed)} of {len(result.tried)}")
+        kinds = dict.fromkeys(shortcut.reads for _, shortcut in found)
+        rows = [(kind, *_unnoticed([s for _, s in found if s.reads == kind])) for kind in kinds]
+        rows.append(("all", *_unnoticed([s for _, s in found])))
+        rows += [(f"{task}: {s}", "", "", "", "", "") for task, s in found if s.noticed_by is None]
+        rows += [(f"{task}: {why}", "", "", "", "", "") for task, why in failed]
+        header = (
+            "an operator reads of an operand",
+            "tried",
+            "allclose 1e-2",
+            "allclose 1e-4",
+            "our budgets, own inputs",
+            "our budgets, all families",
+        )
+        title = "Ways to compute less that go unnoticed"
+        publish("shortcuts", title, header, rows, evaluator.target.fingerprint)
+
+
+def _unnoticed(shortcuts: Sequence[Shortcut]) -> tuple[str, ...]:
+    """How many were tried, and how many of them each checker lets pass."""
+    return (
+        str(len(shortcuts)),
+        *(str(sum(s.close[tolerance] for s in shortcuts)) for tolerance in (1e-2, 1e-4)),
+        str(sum(s.noticed_by != "task" for s in shortcuts)),
+        str(sum(s.noticed_by is None for s in shortcuts)),
+    )

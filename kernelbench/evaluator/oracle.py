@@ -28,6 +28,7 @@ from kernelbench.evaluator.draws import Draws, FastDraws
 from kernelbench.evaluator.layout import Arena, SlotLayout, TensorLayout, Tensors
 from kernelbench.evaluator.loading import LANES, import_source, seed_device, to_device, to_lane
 from kernelbench.evaluator.operators import FlopCounter
+from kernelbench.evaluator.shortcuts import Shortcuts
 
 _TRIAL_CALLS = 5  # to learn how long one takes
 _FAN_IN_PROBES = 3
@@ -66,6 +67,7 @@ class Oracle:
         self._moved: list[tuple[nn.Module, list[torch.Tensor]]] = []
         self.memory: Mapping[Any, Tensors] = {}  # where outputs lie that are to be compared
         self.lender: Lender | None = None  # on a GPU
+        self._shortcuts: Shortcuts | None = None
         self._first = tensors
         self._learn(tensors)
 
@@ -86,8 +88,14 @@ class Oracle:
         self.random = not torch.equal(state, self._generator_state())
         self.flops = counter.flops
         self.outputs = [TensorLayout.of(output.contiguous()) for output in outputs]
+        self.views = [self._is_view(output, tensors) for output in outputs]
         self.integers = not all(output.is_floating_point() for output in outputs)
         self.leeway = [Leeway() for _ in self.outputs]  # of calls with inputs of the task's own distribution
+
+    def _is_view(self, output: torch.Tensor, inputs: Sequence[torch.Tensor]) -> bool:
+        """Whether an output of the reference's is no memory of its own, but an input's or a weight's."""
+        held = [*inputs, *self.model.parameters(), *self.model.buffers()]
+        return any(output.untyped_storage().data_ptr() == t.untyped_storage().data_ptr() for t in held)
 
     def _generator_state(self) -> torch.Tensor:
         host = torch.get_rng_state()
@@ -115,6 +123,7 @@ class Oracle:
         return {
             "inputs": [t.to_json() for t in self.layout.tensors],
             "outputs": [t.to_json() for t in self.outputs],
+            "views": self.views,
             "weight_bytes": sum(t.numel() * t.element_size() for t in self.model.state_dict().values()),
             "domains": self.domains,
             "random": self.random,
@@ -260,6 +269,21 @@ class Oracle:
         for seed in seeds:
             draws.append([tensor.clone() for tensor in self._tensors(seed)])
         return audit(self.model, draws, lambda inputs: self._reference(self.model, inputs, 0))
+
+    def shortcuts(self, slot: int, seed: int | None) -> dict[str, Any]:
+        """What could be left out, unnoticed on what lies in this slot and on all before; see `Shortcuts`.
+
+        `expect` has just been asked for this slot.
+        """
+
+        def run() -> list[torch.Tensor]:
+            return self._reference(self.model, self.slots[slot], seed)
+
+        if self._shortcuts is None:
+            self._shortcuts = Shortcuts(run, self.lane)
+        self._shortcuts.attempt(run, self.expected, self._families[slot])
+        tried = [shortcut.outcome() for shortcut in self._shortcuts.tried]
+        return {"possible": self._shortcuts.possible, "tried": tried}
 
     def needed_share(self, slot: int, probes: int) -> float:
         """The share of the input bytes that outputs depend on, by disturbing `probes` parts of each input.

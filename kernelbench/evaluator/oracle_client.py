@@ -13,9 +13,10 @@ from kernelbench.evaluator.process import Worker, WorkerDied, WorkerTimeout
 from kernelbench.evaluator.protocol import Limits
 from kernelbench.evaluator.refusal import Refused
 from kernelbench.evaluator.workers import WorkerPool
-from kernelbench.records import Task, Verdict
+from kernelbench.records import Record, Task, Verdict
 
 _NO_MEMORY = ("DeviceError", "OutOfMemoryError")  # of a GPU
+_SHORTCUTS_S = 900.0  # for trying all on one input
 _PART_BYTES = 1 << 18  # of an output that is looked at after every timed block
 
 
@@ -29,6 +30,37 @@ class Comparison:
     @property
     def within_budget(self) -> bool:
         return self.error is not None and self.error <= 1.0
+
+
+class Shortcut(Record):
+    """A way to compute less, and how far it was noticed; see `kernelbench.evaluator.shortcuts`."""
+
+    operator: int
+    name: str
+    operand: int
+    reads: str
+    dim: int | None
+    error: float | None  # in budgets; None where outputs could not be compared
+    changes: bool
+    noticed_by: str | None
+    close: dict[float, bool]
+
+    def __str__(self) -> str:
+        where = "" if self.dim is None else f" along dimension {self.dim}"
+        what = f"{self.name} (operator {self.operator}) reads {self.reads} of operand {self.operand}{where}"
+        return what if self.error is None else f"{what}: {self.error:.2g} of the error budget"
+
+
+class Shortcuts(Record):
+    """What was tried on a task, of all that is `possible`."""
+
+    possible: int
+    tried: list[Shortcut]
+
+    @property
+    def unnoticed(self) -> list[Shortcut]:
+        """Those that change outputs, and could be taken by a kernel that is called correct."""
+        return [shortcut for shortcut in self.tried if shortcut.changes and shortcut.noticed_by is None]
 
 
 class OracleClient:
@@ -57,6 +89,7 @@ class OracleClient:
             raise
         self.inputs = SlotLayout(tuple(TensorLayout.from_json(t) for t in described["inputs"]))
         self.outputs = tuple(TensorLayout.from_json(t) for t in described["outputs"])
+        self.views: list[bool] = described["views"]  # outputs that are an input's or a weight's memory
         self.random: bool = described["random"]
         self.flops: int = described["flops"]
         self.weight_bytes: int = described["weight_bytes"]
@@ -134,6 +167,19 @@ class OracleClient:
         assert isinstance(answer, list)
         return [str(finding) for finding in answer]
 
+    def shortcuts(self, families: Sequence[str]) -> Shortcuts:
+        """What a kernel could leave out, and whether it would be noticed on inputs of these families.
+
+        The oracle of a task can be asked once.
+        """
+        for family in sorted(families, key="perturbed".__eq__):  # which changes what lies there
+            self.fill([0], family)
+            seed = self.call_seeds(1)[0]
+            usable = self.expect(0, seed)["usable"]
+            if usable or family in ("task", "perturbed"):
+                answer = self._ask("shortcuts", slot=0, seed=seed, timeout_s=_SHORTCUTS_S)
+        return Shortcuts(**answer)
+
     def call_seeds(self, count: int) -> list[int | None]:
         """Seeds for the calls of a block: none unless the reference draws random numbers itself."""
         return [secrets.randbits(31) if self.random else None for _ in range(count)]
@@ -145,7 +191,8 @@ class OracleClient:
         """
         chosen = self._checked(outputs, call)
         others = {o.address for other, each in enumerate(outputs) if other != call for o in each}
-        if any(o.address in others for o in chosen if o.layout.span_bytes):
+        own = [o for o, view in zip(chosen, self.views, strict=True) if o.layout.span_bytes and not view]
+        if any(o.address in others for o in own):
             raise Refused(
                 Verdict.wrong_output, "calls share their output memory; return a fresh tensor from each"
             )

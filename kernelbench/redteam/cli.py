@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kernelbench.cli import Json, TargetName, check_target
+from kernelbench.cli import Hot, Json, Server, TargetName, check_protocol, check_target
 from kernelbench.errors import InfrastructureError
 from kernelbench.evaluator import Effort, Evaluator, Limits, Protocol
 from kernelbench.machine import cache_folder
@@ -26,15 +26,19 @@ def redteam(
         list[str] | None, typer.Argument(help="Cheats or families of them. Default: all, and the honest.")
     ] = None,
     target: TargetName = "cpu",
+    hot: Hot = False,
+    server: Server = None,
     as_json: Json = False,
 ) -> int:
     """Try to cheat this installation's evaluator, and see that it accepts honest oddities."""
     device = check_target(target)
+    _, asked = check_protocol(None, 0.0, "quick", "hot" if hot else "cold", server, device)
+    protocol = PROTOCOL.model_copy(update={"caches": asked.caches, "arrivals_per_s": asked.arrivals_per_s})
     exercises = catalogue(names or (), device)
     log = Console(stderr=True, highlight=False)
     found: dict[Exercise, Evaluation] = {}
     failed: dict[Exercise, str] = {}  # no verdict, and why
-    with Evaluator(cache=cache_folder(), protocol=PROTOCOL, limits=LIMITS, device=device) as evaluator:
+    with Evaluator(cache=cache_folder(), protocol=protocol, limits=LIMITS, device=device) as evaluator:
         for exercise in sorted(exercises, key=lambda e: e.task.id):  # one session a reference
             try:
                 found[exercise] = evaluator.evaluate(exercise.task, exercise.candidate, ("eager",))

@@ -1,0 +1,92 @@
+"""Kernels that would read less than they should are noticed; where a task hides it, the user is told."""
+
+import pytest
+import torch
+from trial import task_of
+
+from kernelbench.evaluator import Evaluator
+from kernelbench.evaluator.shortcuts import MOST, Shortcuts, _rank_one, _rounded, _sampled, _truncated
+
+TEMPLATE = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(96, 64)
+        self.conv = nn.Conv2d(4, 8, 3)
+        self.norm = nn.LayerNorm(96)
+
+    def forward(self, x):
+        return {body}
+
+def get_inputs():
+    return [{inputs}]
+
+def get_init_inputs():
+    return []
+"""
+FAMILIES = {
+    "product": "self.linear(x)",
+    "product_and_pointwise": "torch.nn.functional.gelu(self.linear(x)) * 2",
+    "softmax": "torch.softmax(x, -1)",
+    "mean": "x.mean(1)",
+    "variance": "x.var(0)",
+    "largest": "x.amax(1)",
+    "scan": "x.cumsum(1)",
+    "norm": "self.norm(x)",
+    "convolution": "self.conv(x.view(8, 4, 12, 16))",
+    "pool": "torch.nn.functional.avg_pool2d(x.view(8, 4, 12, 16), 2)",
+    "loss": "torch.nn.functional.smooth_l1_loss(x, x.flip(0), reduction='none').mean(1)",
+    "attention": "torch.nn.functional.scaled_dot_product_attention(x[None], x[None], x[None])",
+    "index": "x.argmax(1)",
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_reading_less_is_noticed(name: str, evaluator: Evaluator) -> None:
+    source = TEMPLATE.replace("{body}", FAMILIES[name]).replace("{inputs}", "torch.rand(64, 96)")
+    shortcuts = evaluator.session(task_of(source, name)).oracle.shortcuts(evaluator.protocol.families)
+    assert any(shortcut.changes for shortcut in shortcuts.tried)
+    assert not shortcuts.unnoticed, [str(shortcut) for shortcut in shortcuts.unnoticed]
+
+
+def test_what_could_be_left_out_is_named(evaluator: Evaluator) -> None:
+    body = "100 + 1e-5 * torch.sigmoid(self.linear(x))"
+    source = TEMPLATE.replace("{body}", body).replace("{inputs}", "torch.rand(64, 96)")
+    unnoticed = evaluator.session(task_of(source)).oracle.shortcuts(evaluator.protocol.families).unnoticed
+    assert {shortcut.name for shortcut in unnoticed} >= {"addmm", "sigmoid"}
+    assert any("reads the mean of operand 1" in str(shortcut) for shortcut in unnoticed)
+
+
+def test_a_sum_of_many_that_reads_a_sample_passes_allclose_and_not_the_budgets(evaluator: Evaluator) -> None:
+    source = TEMPLATE.replace("{body}", "x.mean(1)").replace("{inputs}", "torch.rand(8, 1000000)")
+    tried = evaluator.session(task_of(source)).oracle.shortcuts(evaluator.protocol.families).tried
+    sample = next(s for s in tried if s.reads == "a sample" and s.dim == 1)
+    assert sample.close[1e-2] and sample.noticed_by is not None
+
+
+def test_no_more_are_tried_than_there_is_time_for() -> None:
+    x = torch.rand(32, 32)
+
+    def run() -> list[torch.Tensor]:
+        y = x
+        for _ in range(200):
+            y = y @ x
+        return [y]
+
+    shortcuts = Shortcuts(run, "fp32")
+    assert shortcuts.possible > MOST >= len(shortcuts.tried) > MOST // 2
+    assert len({shortcut.operator for shortcut in shortcuts.tried}) > 100
+
+
+def test_what_is_read() -> None:
+    x = torch.arange(128.0)
+    assert _sampled(x, 0).unique().tolist() == list(range(0, 128, 16))
+    assert _sampled(x[:3], 0).tolist() == [0, 0, 2]
+    assert _truncated(x, 0).tolist() == [*range(120), *range(112, 120)]
+    y = torch.rand(64, 64) + 0.5
+    assert torch.equal(_rounded(y), _rounded(y).half().float())
+    assert ((_rounded(y) - y).abs() <= y.abs() * 2**-11).all()
+    assert torch.linalg.matrix_rank(_rank_one(y)) == 1
