@@ -14,14 +14,18 @@ import torch
 from torch import nn
 
 class Model(nn.Module):
-    def forward(self, x):
+    def __init__(self, columns):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(columns))
+
+    def forward(self, x, y, indices):
         return {body}
 
 def get_inputs():
-    return [{draw}]
+    return [{draw}, torch.randn({columns}), torch.randint(0, {columns}, (5,))]
 
 def get_init_inputs():
-    return []
+    return [{columns}]
 """
 # What the reference computes along dimension {d}, and the same written another way.
 OPERATORS = {
@@ -33,6 +37,10 @@ OPERATORS = {
     "scan": ("x.cumsum({d})", "torch.stack([x.narrow({d}, 0, i + 1).sum({d}) for i in range(x.shape[{d}])], {d})"),
     "index": ("x.argmax({d})", "x.max({d}).indices"),
     "several": ("(x.amax({d}), x.mean(), x.transpose(0, {d}))", "(x.max({d})[0], x.sum() / x.numel(), x.transpose({d}, 0))"),
+    "broadcasting": ("x * y + self.weight", "torch.addcmul(self.weight, y, x)"),
+    "gather": ("x.index_select(-1, indices)", "x[..., indices]"),
+    "comparison": ("x > y", "(y < x).clone()"),
+    "views": ("(x.flatten(), self.weight)", "(x.reshape(-1), self.weight.view(-1))"),
     "scalar": ("x.square().mean()", "(x * x).flatten().sum() / x.numel()"),
 }  # fmt: skip
 BRIEF = Effort(rounds=1, processes=1, most_processes=1, half_width=1.0)
@@ -44,7 +52,8 @@ def spoiled(y):
     first, *rest = y if isinstance(y, tuple) else (y,)
     first = first.contiguous().clone()
     flat = first.view(-1)
-    flat[int({where} * len(flat))] += (flat.abs().max() / 4 + 1).to(flat.dtype)
+    one = int({where} * len(flat))
+    flat[one] = ~flat[one] if flat.dtype is torch.bool else flat[one] + (flat.abs().max() / 4 + 1).to(flat.dtype)
     return (first, *rest) if rest else first
 """
 
@@ -63,7 +72,7 @@ def tasks(draw: st.DrawFn) -> tuple[Task, str, str]:
     inputs = inputs.replace("{s}", ", ".join(map(str, shape))).replace("{d}", str(dim))
     if "transpose" in inputs:  # back to the shape that was drawn, and other strides
         inputs += f".contiguous().transpose(0, {dim})"
-    source = REFERENCE.format(body=body, draw=inputs)
+    source = REFERENCE.format(body=body, draw=inputs, columns=shape[-1])
     return Task(id="file:shapes", level=1, source=source, precision=precision), body, other
 
 

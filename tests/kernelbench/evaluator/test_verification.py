@@ -122,6 +122,32 @@ def test_integer_and_boolean_outputs_are_exact(evaluate: Evaluate) -> None:
     assert evaluate(wrong, INTEGERS).verdict is Verdict.wrong_output
 
 
+VIEWS = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(100))
+    def forward(self, x):
+        return x.T, self.weight, x + 1
+def get_inputs():
+    return [torch.randn(256, 100)]
+def get_init_inputs():
+    return []
+"""
+
+
+def test_what_the_reference_gives_as_a_view_may_be_one(evaluate: Evaluate) -> None:
+    right = VIEWS.replace("Model(", "ModelNew(")
+    evaluation = evaluate(right, VIEWS)
+    assert evaluation.verdict is Verdict.correct, evaluation.reason
+    kept = right.replace("self.weight =", "self.buffer = torch.empty(256, 100); self.weight =")
+    kept = kept.replace("x + 1", "torch.add(x, 1, out=self.buffer)")
+    evaluation = evaluate(kept, VIEWS)
+    assert evaluation.verdict is Verdict.wrong_output and "share" in evaluation.reason
+
+
 DROPOUT = """
 import torch
 from torch import nn
