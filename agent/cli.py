@@ -1,5 +1,6 @@
 """The command `run`."""
 
+import contextlib
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +21,10 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from agent.llm.budget import Allowance
+from agent.llm.model import Endpoint, Sampling
+from agent.llm.prices import SHIPPED
+from agent.llm.session import LANGUAGES, ModelSession, Roles, Terms
 from agent.loop import deadline
 from agent.run import Settings, carry_out
 from kernelbench import sources
@@ -52,8 +57,20 @@ def run(
     suite: Annotated[
         str | None, typer.Option(help="Many tasks: builtin, builtin:level1, kernelbench:1, a list file.")
     ] = None,
-    coder: Annotated[str, typer.Option(help="Who writes the kernels: builtin.")] = "builtin",
-    judge: Annotated[str, typer.Option(help="Who says what to change: rules.")] = "rules",
+    coder: Annotated[str, typer.Option(help="Who writes the kernels: builtin, llm.")] = "builtin",
+    judge: Annotated[str | None, typer.Option(help="Who says what to change: rules, llm.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The language model that coder and judge are, at OPENAI_BASE_URL.")
+    ] = None,
+    judge_model: Annotated[str | None, typer.Option(help="Another one for the judge.")] = None,
+    language: Annotated[str, typer.Option(help="Of the kernels that a model writes: cpp, triton.")] = "cpp",
+    temperature: Annotated[float | None, typer.Option(help="Of the coder's model.")] = None,
+    judge_temperature: Annotated[float | None, typer.Option(help="Of the judge's model.")] = None,
+    reasoning_effort: Annotated[
+        str | None, typer.Option(help="Of the coder's model: low, medium, high.")
+    ] = None,
+    judge_reasoning_effort: Annotated[str | None, typer.Option(help="Of the judge's model.")] = None,
+    reply_tokens: Annotated[int, typer.Option(help="A reply's most tokens, reasoning included.")] = 16384,
     rounds: Annotated[int, typer.Option(help="Candidates a task at most.")] = 4,
     search: Annotated[str, typer.Option(help="How candidates follow from each other: refine.")] = "refine",
     target: Annotated[str, typer.Option(help="The device: cpu.")] = "cpu",
@@ -67,6 +84,15 @@ def run(
     max_minutes: Annotated[
         float | None, typer.Option(help="Begin no further round after so many minutes.")
     ] = None,
+    max_usd: Annotated[float | None, typer.Option(help="What language models may cost the run.")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Tokens that language models may take in the run, prompts included.")
+    ] = None,
+    max_usd_per_task: Annotated[float | None, typer.Option(help="The same for each task.")] = None,
+    max_tokens_per_task: Annotated[int | None, typer.Option(help="The same for each task.")] = None,
+    prices: Annotated[Path, typer.Option(help="A table of what tokens cost, as TOML.")] = SHIPPED,
+    requests_a_minute: Annotated[float | None, typer.Option(help="That the endpoint allows.")] = None,
+    tokens_a_minute: Annotated[float | None, typer.Option(help="That the endpoint allows.")] = None,
     lanes: Annotated[int, typer.Option(help="Tasks worked on at a time; one times at a time.")] = 1,
     out: Annotated[Path | None, typer.Option(help="A new folder for the run. Default: runs/DATE.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
@@ -85,23 +111,41 @@ def run(
         raise UsageError(
             "--resume takes its tasks and folder from the run", "leave out TASK, --suite and --out"
         )
+    terms = Terms(
+        endpoint=Endpoint(requests_a_minute=requests_a_minute, tokens_a_minute=tokens_a_minute),
+        prices=prices,
+        run=Allowance(max_usd, max_tokens),
+        task=Allowance(max_usd_per_task, max_tokens_per_task),
+    )
     if resume is not None:
         with RunFolder.resume(resume) as folder, RunDatabase.open(folder.database) as database:
             settings = _settings_of(database).checked()
             _, protocol = check_protocol(settings.baselines, settings.own_kernels, settings.effort)
             with Evaluator(cache=cache_folder(), protocol=protocol) as evaluator:
-                return _carry_out(folder, database, evaluator, settings, max_minutes, lanes, as_json)
+                return _carry_out(folder, database, evaluator, settings, terms, max_minutes, lanes, as_json)
     against, protocol = check_protocol(baselines, own_kernels, effort)
+    roles = None
+    if model is not None:
+        if language not in LANGUAGES:
+            raise UsageError(f"models write no {language} kernels here", f"choose {', '.join(LANGUAGES)}")
+        roles = Roles(
+            coder=_sampling(model, temperature, reasoning_effort, reply_tokens),
+            judge=_sampling(judge_model or model, judge_temperature, judge_reasoning_effort, reply_tokens),
+            language=language,
+        )
     settings = Settings(
         coder=coder,
-        judge=judge,
+        judge=judge or ("llm" if coder == "llm" else "rules"),
         search=search,
         rounds=rounds,
         target=target,
         baselines=against,
         own_kernels=own_kernels,
         effort=effort,
+        roles=roles,
     ).checked()
+    if roles is not None:
+        terms.budget_for(roles)  # what cannot work is said before anything is begun
     chosen = sources.resolve(
         tasks or [],
         suite=suite,
@@ -122,7 +166,16 @@ def run(
             tasks=chosen,
         ) as database,
     ):
-        return _carry_out(folder, database, evaluator, settings, max_minutes, lanes, as_json)
+        return _carry_out(folder, database, evaluator, settings, terms, max_minutes, lanes, as_json)
+
+
+def _sampling(model: str, temperature: float | None, effort: str | None, reply_tokens: int) -> Sampling:
+    """Raises UsageError."""
+    if temperature is not None and not 0 <= temperature <= 2:
+        raise UsageError(f"{temperature:g} is no temperature", "give 0 to 2")
+    if reply_tokens < 1:
+        raise UsageError(f"--reply-tokens {reply_tokens} leaves room for no reply", "give some thousands")
+    return Sampling(model=model, temperature=temperature, reasoning_effort=effort, max_tokens=reply_tokens)
 
 
 def _settings_of(database: RunDatabase) -> Settings:
@@ -142,13 +195,20 @@ def _carry_out(
     database: RunDatabase,
     evaluator: Evaluator,
     settings: Settings,
+    terms: Terms,
     max_minutes: float | None,
     lanes: int,
     as_json: bool,
 ) -> int:
+    check = deadline(max_minutes)
     try:
-        with _progress(len(database.tasks())) as (say, advance):
-            complete = carry_out(database, evaluator, settings, deadline(max_minutes), say, advance, lanes)
+        with (
+            contextlib.nullcontext()
+            if settings.roles is None
+            else ModelSession(settings.roles, terms, database) as models,
+            _progress(len(database.tasks())) as (say, advance),
+        ):
+            complete = carry_out(database, evaluator, settings, check, say, advance, lanes, models)
     finally:
         summary = write_outputs(folder, database)
     if as_json:
@@ -157,9 +217,11 @@ def _carry_out(
         sys.stdout.write(render(Report.read(database), Format.table))
     if not complete:
         log.print(
-            f"Not all tasks are done; go on with: kernelwright run --resume {folder.path}", markup=False
+            f"Not all tasks are done; go on with: kernelwright run --resume {folder.path}",
+            markup=False,
+            soft_wrap=True,  # it is there to be copied
         )
-    log.print(f"Report: {folder.report}", markup=False)
+    log.print(f"Report: {folder.report}", markup=False, soft_wrap=True)
     return 0
 
 

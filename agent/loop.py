@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from agent.protocols import Attempt, Coder
+from agent.llm.model import BudgetSpent
+from agent.protocols import Attempt, Coder, NoCandidate
 from agent.search import Refine, Request, Stop, best_of
 from kernelbench.evaluator import QUICK, Evaluator
 from kernelbench.records import Advice, Evaluation, Task, Verdict
@@ -35,22 +36,32 @@ class Loop:
     def optimize(self, task: Task, history: Sequence[Attempt]) -> str:
         """Run the rounds that are left after `history` and confirm the winner; returns why it stopped.
 
-        Raises TaskError when the task itself does not work.
+        Raises TaskError when the task itself does not work, a ModelError when a model does not.
         """
         tried = list(history)
         while True:
             reason = self.out_of_budget()
-            step = Stop(reason) if reason and tried else self.search.step(task, tried)
-            if isinstance(step, Stop):
+            try:
+                step = Stop(reason) if reason and tried else self.search.step(task, tried)
+                if isinstance(step, Stop):
+                    break
+                tried.append(self._round(task, tried, step))
+            except BudgetSpent as spent:
+                if not tried:
+                    raise
+                step = Stop(str(spent))
                 break
-            tried.append(self._round(task, tried, step))
         self._confirm(task, tried)
         return step.reason
 
     def _round(self, task: Task, tried: Sequence[Attempt], request: Request) -> Attempt:
-        candidate = self.coder.propose(task, tried, request.advice)
-        evaluation = self.evaluator.evaluate(task, candidate, ("eager",), QUICK)
-        attempt = Attempt(candidate, evaluation, self._profile(task, evaluation))
+        try:
+            candidate = self.coder.propose(task, tried, request.advice)
+            evaluation = self.evaluator.evaluate(task, candidate, ("eager",), QUICK)
+        except NoCandidate as none:
+            candidate = none.candidate
+            evaluation = self.evaluator.turned_away(task, candidate, none.reason)
+        attempt = Attempt(candidate, evaluation, self._profile(task, evaluation), request.advice)
         self.recorder.attempt(task, len(tried), attempt, request.advice, confirms=False)
         return attempt
 

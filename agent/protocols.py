@@ -10,18 +10,30 @@ from profiling.records import Profile
 
 @dataclass(frozen=True)
 class Attempt:
-    """A candidate with what was found out about it. `profile` is None where none was taken."""
+    """A candidate with what was found out about it. `profile` is None where none was taken.
+
+    `advice` is what the candidate was asked for with.
+    """
 
     candidate: Candidate
     evaluation: Evaluation
     profile: Profile | None
+    advice: Advice | None = None
+
+
+class NoCandidate(Exception):  # noqa: N818 - what happened
+    """What a coder came up with is no candidate: the `reason`, and all the same as one, to be recorded."""
+
+    def __init__(self, candidate: Candidate, reason: str) -> None:
+        super().__init__(reason)
+        self.candidate, self.reason = candidate, reason
 
 
 class Coder(Protocol):
     """Writes candidates."""
 
     def propose(self, task: Task, history: Sequence[Attempt], advice: Advice | None) -> Candidate:
-        """The next candidate; the first one has an empty history and no advice."""
+        """The next candidate; the first one has an empty history and no advice. Raises NoCandidate."""
         ...
 
 

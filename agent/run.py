@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from agent.llm.model import ModelError
+from agent.llm.session import ModelSession, Roles
 from agent.loop import Loop
-from agent.protocols import Attempt, Coder
+from agent.protocols import Attempt, Coder, Judge
 from agent.rules import RulesJudge
 from agent.search import Refine
 from agent.tracing import trace
@@ -38,19 +40,32 @@ class Settings(Record):
     baselines: tuple[str, ...] = BASELINES
     own_kernels: float = 0.0
     effort: str = "full"
+    roles: Roles | None = None  # of language models, where coder and judge are such
 
     def checked(self) -> "Settings":
         """These settings. Raises UsageError or MissingPrerequisite when they cannot be followed."""
-        known = {"coder": ("builtin",), "judge": ("rules",), "search": ("refine",), "target": ("cpu",)}
+        known = {
+            "coder": ("builtin", "llm"),
+            "judge": ("rules", "llm"),
+            "search": ("refine",),
+            "target": ("cpu",),
+        }
         for name, values in known.items():
             given = getattr(self, name)
             if given not in values:
                 raise UsageError(f"--{name} {given} is not in this version", f"choose {' or '.join(values)}")
+        if (self.coder == "llm") != (self.judge == "llm"):
+            raise UsageError(
+                "the rules judge reads schedules that only the builtin coder writes, an llm judge code",
+                "give --coder llm --judge llm, or neither",
+            )
+        if (self.coder == "llm") != (self.roles is not None):
+            raise UsageError("--coder llm and --model belong together", "give both, or neither")
         if self.rounds < 1:
             raise UsageError(f"--rounds {self.rounds} leaves nothing to do", "give at least 1")
         if compiler() is None:
             raise MissingPrerequisite(
-                "the builtin coder needs a C++ compiler",
+                "C++ kernels need a C++ compiler",
                 "install g++ (Debian, Ubuntu: apt-get install g++) or set CXX",
             )
         return self
@@ -112,6 +127,7 @@ def carry_out(
     say: Say,
     advance: Callable[[str], None],
     lanes: int = 1,
+    models: ModelSession | None = None,
 ) -> bool:
     """Work through the pending tasks of the run; False when some are left (budget, infrastructure).
 
@@ -119,7 +135,11 @@ def carry_out(
     how many are worked on at a time. Where one lane fails, the others are ended; what they had under way is
     not recorded.
     """
-    work = _Work(database, settings, out_of_budget, say, advance)
+
+    def spent() -> str | None:
+        return out_of_budget() or (models.budget.spent_by(None) if models is not None else None)
+
+    work = _Work(database, settings, spent, say, advance, models)
     lanes = min(lanes, len(work.pending))
     if lanes <= 1:
         return work.lane(evaluator)
@@ -150,8 +170,10 @@ class _Work:
         out_of_budget: Callable[[], str | None],
         say: Say,
         advance: Callable[[str], None],
+        models: ModelSession | None,
     ) -> None:
         self.database, self.settings, self.out_of_budget = database, settings, out_of_budget
+        self.models = models
         self.say, self.advance = say, advance
         self.stopped = threading.Event()
         self._lock = threading.Lock()
@@ -164,11 +186,10 @@ class _Work:
 
     def lane(self, evaluator: Evaluator) -> bool:
         """Take tasks until there are none; whether all of them could be done."""
-        from agent.builtin.coder import BuiltinCoder  # imports torch, which other commands do without
-
+        coder, judge = self._roles(evaluator)
         loop = Loop(
-            coder=_Computing(BuiltinCoder(lambda task: trace(evaluator.pool, task)), evaluator),
-            search=Refine(RulesJudge(), self.settings.rounds),
+            coder=coder,
+            search=Refine(judge, self.settings.rounds),
             evaluator=evaluator,
             baselines=self.settings.baselines,
             recorder=DatabaseRecorder(self.database, evaluator, self.say, self.stopped),
@@ -186,6 +207,13 @@ class _Work:
             self.advance("")
         return complete
 
+    def _roles(self, evaluator: Evaluator) -> tuple[Coder, Judge]:
+        if self.models is not None:
+            return self.models.coder(evaluator), self.models.judge(evaluator)
+        from agent.builtin.coder import BuiltinCoder  # imports torch, which other commands do without
+
+        return _Computing(BuiltinCoder(lambda task: trace(evaluator.pool, task)), evaluator), RulesJudge()
+
     def _next(self) -> Task | None:
         with self._lock:
             return self.pending.pop(0) if self.pending and not self.stopped.is_set() else None
@@ -193,7 +221,7 @@ class _Work:
     def _one_task(self, loop: Loop, task: Task) -> bool:
         started = time.monotonic()
         history = [
-            Attempt(attempt.candidate, attempt.evaluation, attempt.profile)
+            Attempt(attempt.candidate, attempt.evaluation, attempt.profile, attempt.advice)
             for attempt in self.database.attempts(task.id)
             if not attempt.confirms
         ]
@@ -211,7 +239,7 @@ class _Work:
                 return False
             reason = f"the task fails: {error}"
             self.say(f"{task.id}: {reason}")
-        except InfrastructureError as error:
+        except (InfrastructureError, ModelError) as error:
             if not self.stopped.is_set():
                 self.say(f"{task.id}: left for --resume: {error}")
             return False

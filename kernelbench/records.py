@@ -203,6 +203,7 @@ class Advice(Record):
     evidence: dict[str, float] = Field(default_factory=dict)  # metric name -> value
     predicted_gain: float  # candidate time before / after; 1.0 is no change
     schedule: dict[str, str] = Field(default_factory=dict)  # schedule knobs to change, for a templated kernel
+    about: str = ""  # sha256 of the candidate that it is on, where that is one
 
 
 class Evaluation(Record):

@@ -37,7 +37,10 @@ SURFACE = {
     },
     "redteam": {"names", "--target", "--hot", "--server", "--json"},
     "run": {
-        "tasks", "--suite", "--coder", "--judge", "--rounds", "--search", "--target", "--set", "--precision",
+        "tasks", "--suite", "--coder", "--judge", "--model", "--judge-model", "--language", "--temperature",
+        "--judge-temperature", "--reasoning-effort", "--judge-reasoning-effort", "--reply-tokens", "--max-usd",
+        "--max-tokens", "--max-usd-per-task", "--max-tokens-per-task", "--prices", "--requests-a-minute",
+        "--tokens-a-minute", "--rounds", "--search", "--target", "--set", "--precision",
         "--baseline", "--require-own-kernels", "--effort", "--max-minutes", "--lanes", "--out", "--resume", "--kernelbench-dir", "--json",
     },
     "report": {"run", "--format", "--output"},

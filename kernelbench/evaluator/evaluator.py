@@ -135,6 +135,18 @@ class Evaluator:
             trial = _Trial(self, task, candidate, wanted, effort or self.protocol.effort)
             return trial.evaluation()
 
+    def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
+        """A build error for what is no candidate at all, without trying it."""
+        return Evaluation(
+            task=task.id,
+            candidate=candidate.sha256,
+            target=self.target,
+            verdict=Verdict.build_error,
+            reason=reason,
+            stages=Stages(),
+            environment=self.environment,
+        )
+
     def work(self, task: Task) -> Work:
         """What a call of the task's reference has to move and compute. Raises TaskError."""
         oracle = self.session(task).oracle

@@ -1,0 +1,117 @@
+"""What a run, and each task of it, may spend on language models; held before a call is made, not after.
+
+A call is begun when what it can cost at most fits into what is left, counting the calls under way. Where it
+does not fit it waits for those; when none is under way and anything is left, it is begun all the same. So
+a limit is overshot by one call at most.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from agent.llm.model import BudgetSpent, Call, Usage, estimated_tokens
+from agent.llm.prices import Prices
+from kernelbench.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """None is no limit."""
+
+    usd: float | None = None
+    tokens: int | None = None
+
+    def reached(self, spent: "Spent") -> str | None:
+        """Which limit `spent` has come to; None while something is left."""
+        if self.tokens is not None and spent.tokens >= self.tokens:
+            return f"{self.tokens} tokens"
+        return f"${self.usd:g}" if self.usd is not None and spent.usd >= self.usd else None
+
+    def covers(self, spent: "Spent") -> bool:
+        tokens, usd = self.tokens, self.usd
+        return (tokens is None or spent.tokens <= tokens) and (usd is None or spent.usd <= usd)
+
+
+@dataclass(frozen=True)
+class Spent:
+    usd: float = 0.0
+    tokens: int = 0
+
+    def __add__(self, other: "Spent") -> "Spent":
+        return Spent(self.usd + other.usd, self.tokens + other.tokens)
+
+
+class Budget:
+    """Of one run. Not for several threads: calls are made in one event loop."""
+
+    def __init__(self, prices: Prices, run: Allowance, task: Allowance) -> None:
+        self.prices = prices
+        self._allowances = {"run": run, "task": task}
+        self._spent: dict[str | None, Spent] = {}  # None: the run
+        self._reserved: dict[str | None, Spent] = {}
+        self._under_way: Counter[str | None] = Counter()
+        self._changed = asyncio.Condition()
+
+    def require_price(self, model: str) -> None:
+        """Raises UsageError where dollars are limited and nobody knows what the model costs."""
+        limited = any(allowance.usd is not None for allowance in self._allowances.values())
+        if limited and self.prices.of(model) is None:
+            raise UsageError(
+                f"--max-usd cannot be held: the price of {model} is not known",
+                "put it into a table of prices and name that with --prices",
+            )
+
+    def count(self, task: str | None, usd: float | None, tokens: int) -> None:
+        """Add what a call has cost; None dollars where nobody knows."""
+        for account in {None, task}:
+            self._spent[account] = self._spent.get(account, Spent()) + Spent(usd or 0.0, tokens)
+
+    def spent_by(self, task: str | None) -> str | None:
+        """Which limit a task, or the run, has reached; None while something is left."""
+        for account in dict.fromkeys([None, task]):
+            limit = self._allowance(account).reached(self._spent.get(account, Spent()))
+            if limit is not None:
+                return f"{limit} are spent" + (" on this task" if account is not None else "")
+        return None
+
+    @asynccontextmanager
+    async def reserved(self, call: Call) -> AsyncIterator[None]:
+        """Around a call and its `count`. Raises BudgetSpent when it must not be made."""
+        most = self._most(call)
+        accounts = {None, call.task}
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._may_begin(call, accounts, most))
+            for account in accounts:
+                self._reserved[account] = self._reserved.get(account, Spent()) + most
+                self._under_way[account] += 1
+        try:
+            yield
+        finally:
+            async with self._changed:
+                for account in accounts:
+                    self._reserved[account] += Spent(-most.usd, -most.tokens)
+                    self._under_way[account] -= 1
+                self._changed.notify_all()
+
+    def _may_begin(self, call: Call, accounts: set[str | None], most: Spent) -> bool:
+        """Whether a call may be begun now; False while it must wait. Raises BudgetSpent."""
+        reached = self.spent_by(call.task)
+        if reached is not None:
+            raise BudgetSpent(reached)
+        for account in accounts:
+            used = self._spent.get(account, Spent()) + self._reserved.get(account, Spent())
+            if self._under_way[account] and not self._allowance(account).covers(used + most):
+                return False
+        return True
+
+    def _most(self, call: Call) -> Spent:
+        """What a call can cost."""
+        prompt = sum(estimated_tokens(message.content) for message in call.messages)
+        usage = Usage(prompt_tokens=prompt, completion_tokens=call.sampling.max_tokens)
+        price = self.prices.of(call.sampling.model)
+        return Spent(price.usd(usage) if price is not None else 0.0, prompt + call.sampling.max_tokens)
+
+    def _allowance(self, account: str | None) -> Allowance:
+        return self._allowances["run" if account is None else "task"]

@@ -1,0 +1,254 @@
+"""A model behind an OpenAI-compatible endpoint: streamed, retried with patience, within its rates.
+
+Retried are refused connections, timeouts, 408, 409, 429, 5xx and streams that break off, after the pause
+that the endpoint asks for (`retry-after-ms`, `Retry-After`) or an exponential one with jitter, until
+`patience_s` have gone since the first attempt. Everything else is ModelRefused at once, or ModelAbsent where
+the endpoint does not know us.
+"""
+
+import asyncio
+import math
+import re
+import time
+from typing import Any
+
+import openai
+from aiolimiter import AsyncLimiter
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception,
+    stop_after_delay,
+    wait_random_exponential,
+)
+
+from agent.llm.model import (
+    NO_TOKENS,
+    Call,
+    Completion,
+    Endpoint,
+    ModelAbsent,
+    ModelRefused,
+    Usage,
+    estimated_tokens,
+)
+
+_BURST_S = 10.0  # of a rate, that may be used at once
+_LONGEST_PAUSE_S = 300.0  # that an endpoint may ask for
+_BACKOFF = wait_random_exponential(multiplier=1.0, max=60.0)
+_THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
+
+
+class OpenAIModel:
+    """A ChatModel. To be used in one event loop, and closed in it."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        """Raises MissingPrerequisite, as `Endpoint.require` does."""
+        endpoint.require()
+        self.endpoint = endpoint
+        timeout = openai.Timeout(endpoint.call_s, read=endpoint.silence_s, connect=30.0)
+        # Servers of one's own want no key; the client wants some text. It is not to retry by itself.
+        self._client = openai.AsyncOpenAI(
+            api_key=endpoint.key or "none", base_url=endpoint.url, timeout=timeout, max_retries=0
+        )
+        self._requests = _limiter(endpoint.requests_a_minute)
+        self._tokens = _limiter(endpoint.tokens_a_minute)
+        host = self._client.base_url.host
+        self._is_openai = host.endswith(("openai.com", "openai.azure.com"))
+        self._knows_schemas = True
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def complete(self, call: Call) -> Completion:
+        """Raises ModelRefused or ModelAbsent."""
+        started, attempts, wasted = time.monotonic(), 0, NO_TOKENS
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(_is_passing),
+            stop=stop_after_delay(self.endpoint.patience_s),
+            wait=_pause_s,
+            reraise=True,
+        )
+        try:
+            async for attempt in retrying:
+                with attempt:
+                    attempts += 1
+                    try:
+                        completion = await self._attempt(call)
+                    except _BrokenOffError as error:
+                        wasted += error.usage
+                        raise
+        except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+            raise ModelAbsent(f"the endpoint does not let us in: {_said(error)}", wasted) from None
+        except openai.APIStatusError as error:
+            if _may_pass(error.status_code):
+                raise ModelAbsent(f"no answer in {attempts} attempts: {_said(error)}", wasted) from None
+            raise ModelRefused(_said(error), wasted) from None
+        except (openai.APIError, _BrokenOffError, TimeoutError) as error:
+            raise ModelAbsent(f"no answer in {attempts} attempts: {_said(error)}", wasted) from None
+        seconds, usage = time.monotonic() - started, completion.usage + wasted
+        return completion.model_copy(update={"seconds": seconds, "attempts": attempts, "usage": usage})
+
+    async def _attempt(self, call: Call) -> Completion:
+        prompt = sum(estimated_tokens(message.content) for message in call.messages)
+        if self._requests is not None:
+            await self._requests.acquire()
+        if (
+            self._tokens is not None
+        ):  # what a completion takes is not known before, so not more than a minute's
+            wanted = prompt + call.sampling.max_tokens
+            await self._tokens.acquire(min(wanted, self._tokens.max_rate))
+        try:
+            return await self._streamed(call, prompt)
+        except openai.BadRequestError as error:
+            if not (self._knows_schemas and call.reply_schema and "response_format" in _said(error)):
+                raise
+            self._knows_schemas = False  # the prompt asks for JSON, too, and the reply is validated
+            return await self._streamed(call, prompt)
+
+    async def _streamed(self, call: Call, prompt_tokens: int) -> Completion:
+        answer = _Answer(prompt_tokens)
+        stream = await self._client.chat.completions.create(**self._request(call))
+        try:
+            async with asyncio.timeout(self.endpoint.call_s), stream:
+                async for chunk in stream:
+                    answer.add(chunk)
+        except (openai.APIError, TimeoutError) as error:
+            raise _BrokenOffError(f"the stream broke off: {_said(error)}", answer.usage) from None
+        except (ValueError, AttributeError, TypeError) as error:
+            raise _BrokenOffError(f"the stream holds what is no answer: {error}", answer.usage) from None
+        except Exception as error:  # the HTTP library's own, which depends on the release of openai's package
+            if not type(error).__module__.startswith("http"):
+                raise
+            what = f"the stream broke off: {type(error).__name__} {error}"
+            raise _BrokenOffError(what, answer.usage) from None
+        return answer.completion()
+
+    def _request(self, call: Call) -> dict[str, Any]:
+        sampling = call.sampling
+        request: dict[str, Any] = {
+            "model": sampling.model,
+            "messages": [message.model_dump() for message in call.messages],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            # OpenAI's newer models take only the one, servers of one's own often only the other.
+            "max_completion_tokens" if self._is_openai else "max_tokens": sampling.max_tokens,
+        }
+        if sampling.temperature is not None:
+            request["temperature"] = sampling.temperature
+        if sampling.reasoning_effort is not None:
+            request["reasoning_effort"] = sampling.reasoning_effort
+        if call.reply_schema is not None and self._knows_schemas:
+            schema = {"name": "reply", "schema": call.reply_schema, "strict": True}
+            request["response_format"] = {"type": "json_schema", "json_schema": schema}
+        return request
+
+
+class _BrokenOffError(Exception):
+    """A stream that ended too early, or held what is no answer; `usage` is what it has cost."""
+
+    def __init__(self, message: str, usage: Usage) -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
+class _Answer:
+    """What has been streamed so far."""
+
+    def __init__(self, prompt_tokens: int) -> None:
+        self._prompt_tokens = prompt_tokens  # estimated
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._finish: str | None = None
+        self._told: Usage | None = None
+
+    def add(self, chunk: Any) -> None:
+        if chunk.usage is not None:
+            details = chunk.usage.prompt_tokens_details
+            self._told = Usage(
+                prompt_tokens=chunk.usage.prompt_tokens,
+                completion_tokens=chunk.usage.completion_tokens,
+                cached_tokens=(details.cached_tokens or 0) if details is not None else 0,
+            )
+        for choice in chunk.choices[:1]:
+            self._text.append(choice.delta.content or "")
+            extra = choice.delta.model_extra or {}
+            self._reasoning.append(extra.get("reasoning_content") or extra.get("reasoning") or "")
+            self._finish = choice.finish_reason or self._finish
+
+    @property
+    def usage(self) -> Usage:
+        if self._told is not None:
+            return self._told
+        tokens = estimated_tokens("".join(self._text + self._reasoning))
+        return Usage(prompt_tokens=self._prompt_tokens, completion_tokens=tokens, estimated=True)
+
+    def completion(self) -> Completion:
+        """Raises _BrokenOffError when it does not end."""
+        if self._finish is None:
+            raise _BrokenOffError("the stream ended in the middle of the answer", self.usage)
+        text, thought = _without_thought("".join(self._text))
+        return Completion(
+            text=text,
+            reasoning="".join(self._reasoning) or thought,
+            finish=self._finish,
+            usage=self.usage,
+            seconds=0.0,
+        )
+
+
+def _limiter(a_minute: float | None) -> AsyncLimiter | None:
+    if a_minute is None:
+        return None
+    at_once = max(1.0, a_minute * _BURST_S / 60)
+    return AsyncLimiter(at_once, 60 * at_once / a_minute)
+
+
+def _without_thought(text: str) -> tuple[str, str]:
+    """What a model says, and what it thinks first, which some servers leave in its answer."""
+    found = _THOUGHT.match(text)
+    return (text[found.end() :], found.group(1).strip()) if found else (text, "")
+
+
+def _is_passing(error: BaseException) -> bool:
+    """Whether the same request may be answered later."""
+    if isinstance(error, openai.APIStatusError):
+        asked = _asked_pause_s(error)
+        if _is_quota(error) or (asked is not None and asked > _LONGEST_PAUSE_S):
+            return False
+        return _may_pass(error.status_code)
+    return isinstance(error, (openai.APIConnectionError, _BrokenOffError, TimeoutError))
+
+
+def _may_pass(status: int) -> bool:
+    return status in (408, 409, 429) or status >= 500
+
+
+def _is_quota(error: openai.APIStatusError) -> bool:
+    """Whether nothing is left to pay with: that is a 429, too, and does not pass."""
+    return error.status_code == 429 and error.code == "insufficient_quota"
+
+
+def _pause_s(state: RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome is not None else None
+    asked = _asked_pause_s(error) if isinstance(error, openai.APIStatusError) else None
+    return asked if asked is not None else _BACKOFF(state)
+
+
+def _asked_pause_s(error: openai.APIStatusError) -> float | None:
+    """Seconds that the endpoint asks us to wait. Dates are not understood: few endpoints give any."""
+    headers = error.response.headers
+    for name, unit_s in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        try:
+            asked = float(headers[name]) * unit_s
+        except (KeyError, ValueError):
+            continue
+        if math.isfinite(asked) and asked >= 0:
+            return asked
+    return None
+
+
+def _said(error: Exception) -> str:
+    """On one line."""
+    text = error.message if isinstance(error, openai.APIError) else str(error)
+    return " ".join((text or type(error).__name__).split())[:500]

@@ -1,0 +1,110 @@
+"""The coder that is a language model."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from agent.llm.model import Call, ChatModel, Message, ReplyUnusable, Sampling
+from agent.llm.prompting import NAMES, Situation, Subject, coder_messages
+from agent.llm.replies import candidate_source
+from agent.llm.runtime import Runtime
+from agent.protocols import Attempt, NoCandidate
+from agent.search import best_of
+from kernelbench.candidates import language_of
+from kernelbench.records import Advice, Candidate, Language, Task
+
+_TURNS = 2  # of which the later ones say why a reply cannot be used
+_SHOWN = 20_000  # characters of such a reply that the model is shown again
+
+
+@dataclass(frozen=True)
+class LlmCoder:
+    """Asks for one file a round: a first one, or one made from the attempt that the advice is on."""
+
+    model: ChatModel
+    sampling: Sampling
+    runtime: Runtime
+    situation: Callable[[Task], Situation]
+
+    @property
+    def author(self) -> str:
+        return f"llm:{self.sampling.model}"
+
+    def propose(self, task: Task, history: Sequence[Attempt], advice: Advice | None) -> Candidate:
+        """Raises NoCandidate where the model's replies hold none, a ModelError where there are no replies."""
+        return self.runtime.wait(self._propose(self.situation(task), history, advice))
+
+    async def _propose(
+        self, situation: Situation, history: Sequence[Attempt], advice: Advice | None
+    ) -> Candidate:
+        shown = start_of(history, advice)
+        failed = _failed_since(history, shown)
+        call = Call(
+            role="coder",
+            task=situation.task.id,
+            messages=coder_messages(situation, shown, failed, advice),
+            sampling=self.sampling,
+            sample=len(history),
+        )
+        parent = shown.attempt.candidate if shown is not None else None
+        source, fault = "", ""
+        for _ in range(_TURNS):
+            completion = await self.model.complete(call)
+            reply, cut = completion.text, completion.finish == "length"
+            try:
+                source = candidate_source(reply, parent.source if parent is not None else None)
+                fault = _objection(source, situation.language, history)
+            except ReplyUnusable as error:
+                source, fault = reply, str(error)
+            if not fault:
+                return self._candidate(source, parent, advice, situation.language)
+            if cut:
+                fault += f"; it was cut off after {completion.usage.completion_tokens} tokens: be brief"
+            turns = (
+                Message(role="assistant", content=reply[:_SHOWN] or "(nothing)"),
+                Message(role="user", content=f"That cannot be used: {fault}. Give the whole file again."),
+            )
+            call = call.model_copy(update={"messages": (*call.messages, *turns)})
+        raise NoCandidate(self._candidate(source, parent, advice, situation.language), fault)
+
+    def _candidate(
+        self, source: str, parent: Candidate | None, advice: Advice | None, language: Language
+    ) -> Candidate:
+        return Candidate(
+            source=source,
+            language=language,
+            author=self.author,
+            parents=(parent.sha256,) if parent is not None else (),
+            advice="" if advice is None else f"{advice.method}: {advice.plan}",
+        )
+
+
+def start_of(history: Sequence[Attempt], advice: Advice | None) -> Subject | None:
+    """The attempt to go on from: the one that the advice is on, else the best, else the last."""
+    if not history:
+        return None
+    if advice is not None and advice.about:
+        for number, attempt in reversed(list(enumerate(history))):
+            if attempt.candidate.sha256 == advice.about:
+                return Subject(attempt, number)
+    attempt = best_of(history) or history[-1]
+    return Subject(attempt, next(i for i, other in enumerate(history) if other is attempt))
+
+
+def _failed_since(history: Sequence[Attempt], shown: Subject | None) -> Subject | None:
+    """The last attempt, where that failed and is not the one shown."""
+    if not history or shown is None or history[-1] is shown.attempt:
+        return None
+    last = Subject(history[-1], len(history) - 1)
+    return None if last.correct else last
+
+
+def _objection(source: str, language: Language, history: Sequence[Attempt]) -> str:
+    """Why a file is not worth an evaluation; "" where it is."""
+    found = language_of(source)
+    if found != language:
+        what = "no kernels of its own" if found == "torch" else f"{NAMES[found]} kernels"
+        return f"the file has {what}, where {NAMES[language]} is asked for"
+    for number, attempt in enumerate(history):
+        if attempt.candidate.source == source:
+            return f"it is the very file of round {number} again ({attempt.evaluation.verdict})"
+    return ""

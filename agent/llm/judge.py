@@ -1,0 +1,150 @@
+"""The judge that is a language model: finds the fault of what failed, the bottleneck of what is correct.
+
+After CudaForge (arXiv:2511.01884): one critical issue, or one bottleneck with one method, at a time. What the
+judge claims of metrics is checked against the profile before anybody acts on it.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pydantic import PositiveFloat
+
+from agent.llm.coder import start_of
+from agent.llm.model import Call, ChatModel, ModelRefused, ReplyUnusable, Sampling
+from agent.llm.prompting import Situation, Subject, judge_messages, metrics_of
+from agent.llm.runtime import Runtime
+from agent.llm.structured import ask
+from agent.protocols import Attempt
+from kernelbench.records import Advice, Record, Task
+from profiling.records import Metric
+
+_CORRECTIONS = 2  # in a row, then the best file is gone on from
+_CLOSE = 0.02  # a claimed value may be off by: it is shown rounded
+_LARGEST_GAIN = 100.0
+
+
+class Claim(Record):
+    metric: str
+    value: float
+
+
+class Optimization(Record):
+    """One bottleneck, one method, one plan."""
+
+    bottleneck: str
+    method: str
+    plan: str
+    evidence: tuple[Claim, ...]
+    predicted_gain: PositiveFloat
+
+
+class Correction(Record):
+    critical_issue: str
+    why: str
+    minimal_fix: str
+
+
+@dataclass(frozen=True)
+class LlmJudge:
+    model: ChatModel
+    sampling: Sampling
+    runtime: Runtime
+    situation: Callable[[Task], Situation]
+
+    def advise(self, task: Task, history: Sequence[Attempt]) -> Advice:
+        """Advice on the attempt to go on from. Where the model's answers cannot be used it says so, no more.
+
+        Raises ModelAbsent or BudgetSpent.
+        """
+        return self.runtime.wait(self._advise(self.situation(task), history))
+
+    async def _advise(self, situation: Situation, history: Sequence[Attempt]) -> Advice:
+        shown = _subject(history)
+        metrics = metrics_of(shown.attempt) if shown.correct else ()
+        call = Call(
+            role="judge",
+            task=situation.task.id,
+            messages=judge_messages(situation, shown, metrics, predictions(history)),
+            sampling=self.sampling,
+            sample=len(history),
+        )
+        about = shown.attempt.candidate.sha256
+        try:
+            if not shown.correct:
+                found = await ask(self.model, call, Correction)
+                return Advice(
+                    bottleneck=found.critical_issue,
+                    method=found.why,
+                    plan=found.minimal_fix,
+                    predicted_gain=1.0,
+                    about=about,
+                )
+            plan = await ask(self.model, call, Optimization, lambda reply: _objection(reply, metrics))
+        except (ReplyUnusable, ModelRefused) as error:
+            return Advice(
+                bottleneck="not known",
+                method=f"the judge gave no answer that could be used ({error})",
+                plan="change what you think costs most",
+                predicted_gain=1.0,
+                about=about,
+            )
+        return Advice(
+            bottleneck=plan.bottleneck,
+            method=plan.method,
+            plan=plan.plan,
+            evidence={claim.metric: claim.value for claim in plan.evidence},
+            predicted_gain=plan.predicted_gain,
+            about=about,
+        )
+
+
+def _subject(history: Sequence[Attempt]) -> Subject:
+    """What to advise on: the last attempt while it is worth mending, else the best."""
+    last = Subject(history[-1], len(history) - 1)
+    if last.correct:
+        best = start_of(history, None)
+        assert best is not None
+        return best
+    failures = 0
+    for attempt in reversed(history):
+        if Subject(attempt, 0).correct:
+            break
+        failures += 1
+    best = start_of(history, None)
+    assert best is not None
+    return best if best.correct and failures > _CORRECTIONS else last
+
+
+def _objection(reply: Optimization, metrics: Sequence[Metric]) -> str | None:
+    """What is claimed and not so."""
+    known = {metric.name: metric.value for metric in metrics}
+    for claim in reply.evidence:
+        if claim.metric not in known:
+            names = ", ".join(known) or "none"
+            return f"there is no metric '{claim.metric}'; there are: {names}"
+        value = known[claim.metric]
+        if not math.isclose(claim.value, value, rel_tol=_CLOSE):
+            return f"{claim.metric} is {value:.6g}, not {claim.value:.6g}"
+    if not reply.predicted_gain <= _LARGEST_GAIN:
+        return f"a gain of {reply.predicted_gain:g} is no prediction; it is time before / time after"
+    return None
+
+
+def predictions(history: Sequence[Attempt]) -> list[str]:
+    """What the gains that were predicted on correct files came to, a line each."""
+    correct = {a.candidate.sha256: a for a in history if Subject(a, 0).correct}
+    lines = []
+    for number, attempt in enumerate(history):
+        advice = attempt.advice
+        before = correct.get(advice.about) if advice is not None else None
+        if advice is None or before is None or before is attempt:
+            continue
+        predicted = f"round {number}, {advice.method}: predicted {advice.predicted_gain:.2f}"
+        then, now = before.evaluation.timing, attempt.evaluation.timing
+        if Subject(attempt, number).correct and then is not None and now is not None:
+            came = then.candidate_us.median / now.candidate_us.median
+            lines.append(f"{predicted}, came to {came:.2f}")
+        else:
+            lines.append(f"{predicted}, the file failed ({attempt.evaluation.verdict})")
+    return lines

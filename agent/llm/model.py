@@ -1,0 +1,150 @@
+"""What a language model is to the coder and the judge: a call, its completion, and how it can fail."""
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from pydantic import JsonValue, PositiveInt
+
+from kernelbench.errors import MissingPrerequisite
+from kernelbench.records import Record
+
+
+class Message(Record):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class Sampling(Record):
+    """How a role asks its model. None leaves a setting to the endpoint."""
+
+    model: str
+    temperature: float | None = None
+    reasoning_effort: str | None = None
+    max_tokens: PositiveInt = 16384  # of the completion, reasoning included
+
+
+class Call(Record):
+    """One request. Calls of equal `sha256` have the same answer, once there is one."""
+
+    role: str  # "coder", "judge"
+    task: str | None  # that it serves; None: the run
+    messages: tuple[Message, ...]
+    sampling: Sampling
+    reply_schema: dict[str, JsonValue] | None = None  # JSON schema of the answer; None: free text
+    sample: int = 0  # counts calls that are alike and whose answers should differ
+
+    @property
+    def sha256(self) -> str:
+        """Of all that the answer depends on."""
+        text = json.dumps(self.model_dump(mode="json", exclude={"role", "task"}), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where models are, and how they may be asked.
+
+    `patience_s`: how long a call is tried; `call_s`: how long one attempt may take; `silence_s`: how long
+    nothing may come. `requests_a_minute` and `tokens_a_minute` (of prompts and completions together): None
+    is no limit.
+    """
+
+    base_url: str | None = None  # None: OPENAI_BASE_URL, else OpenAI's
+    api_key: str | None = None  # None: OPENAI_API_KEY
+    patience_s: float = 900.0
+    call_s: float = 1200.0
+    silence_s: float = 300.0
+    requests_a_minute: float | None = None
+    tokens_a_minute: float | None = None
+
+    @property
+    def url(self) -> str | None:
+        return self.base_url or os.environ.get("OPENAI_BASE_URL")
+
+    @property
+    def key(self) -> str | None:
+        return self.api_key or os.environ.get("OPENAI_API_KEY")
+
+    def require(self) -> None:
+        """Raises MissingPrerequisite where OpenAI's own endpoint is to be used without a key."""
+        if not self.key and not self.url:
+            raise MissingPrerequisite(
+                "no language model can be reached",
+                "set OPENAI_API_KEY, or OPENAI_BASE_URL to an OpenAI-compatible server such as vLLM's",
+            )
+
+
+class Usage(Record):
+    """Tokens, as the endpoint counts them; `estimated` from lengths where it does not."""
+
+    prompt_tokens: int
+    completion_tokens: int  # reasoning included
+    cached_tokens: int = 0  # of the prompt, that are charged as such
+    estimated: bool = False
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            estimated=self.estimated or other.estimated,
+        )
+
+
+NO_TOKENS = Usage(prompt_tokens=0, completion_tokens=0)
+
+
+class Completion(Record):
+    """An answer. `reasoning` is what the model said to itself, where the endpoint tells."""
+
+    text: str
+    reasoning: str = ""
+    finish: str  # "stop"; "length" where it was cut at max_tokens; "content_filter"
+    usage: Usage  # of all attempts
+    seconds: float  # waiting for a turn, and attempts that failed, included
+    attempts: int = 1
+
+
+class ChatModel(Protocol):
+    async def complete(self, call: Call) -> Completion:
+        """Raises a ModelError."""
+        ...
+
+
+class ModelError(Exception):
+    """No answer to a call, for which `usage` may have to be paid all the same.
+
+    ModelError
+    ├── ModelRefused   the endpoint will not answer this request, now or later
+    ├── ModelAbsent    the endpoint cannot be reached, does not know us, or has been busy for too long
+    ├── BudgetSpent    the run may not pay for another call
+    └── ReplyUnusable  the answer is not what was asked for, and asking again did not help
+    """
+
+    def __init__(self, message: str, usage: Usage = NO_TOKENS) -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
+class ModelRefused(ModelError):  # noqa: N818 - what happened
+    pass
+
+
+class ModelAbsent(ModelError):  # noqa: N818
+    pass
+
+
+class BudgetSpent(ModelError):  # noqa: N818
+    pass
+
+
+class ReplyUnusable(ModelError):  # noqa: N818
+    pass
+
+
+def estimated_tokens(text: str) -> int:
+    """From above, mostly: a token is three or four characters of English or code."""
+    return len(text.encode()) // 3 + 1

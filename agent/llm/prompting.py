@@ -1,0 +1,178 @@
+"""What the models are shown: the templates of prompts/, filled in.
+
+A `Subject` is one attempt with its round. Code, outcome, metrics and advice in a prompt all come from it, so
+that they cannot be of different candidates.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+
+from agent.llm.model import Message
+from agent.protocols import Attempt
+from kernelbench.jit import flags
+from kernelbench.records import Advice, Interval, Language, Target, Task, Verdict, Work
+from profiling.records import Metric
+
+FOLDER = Path(__file__).parent / "prompts"
+NAMES = {"cpp": "C++", "triton": "Triton", "cuda": "CUDA"}
+_MOST_ERROR = 3000  # characters of a failure
+_CONTEXT = 3  # lines after one that names an error
+
+Mode = Literal["correction", "optimization"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An attempt and the number of its round."""
+
+    attempt: Attempt
+    number: int
+
+    @property
+    def correct(self) -> bool:
+        return self.attempt.evaluation.verdict is Verdict.correct
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a task, its machine and its work are to both roles."""
+
+    task: Task
+    target: Target
+    work: Work
+    language: Language
+
+    def facts(self) -> str:
+        """What the machine can do, measured, and what the task needs at least."""
+        work, ceilings, mark = self.work, self.target.ceilings, self.target.fingerprint
+        moved = work.input_bytes + work.weight_bytes + work.output_bytes
+        memory_us = 1e6 * moved / ceilings.copy_bytes_s
+        compute_us = 1e6 * work.flops / ceilings.fp32_flops_s
+        cache_mib, cached = mark.last_level_cache_bytes >> 20, ceilings.cached_copy_bytes_s / 1e9
+        products = (
+            f" and do {work.flops / 1e9:.3g} GFLOP in products ({compute_us:.4g} us)" if work.flops else ""
+        )
+        return (
+            f"{mark.chip}, {mark.threads} threads, a last-level cache of {cache_mib} MiB, {mark.compiler}, "
+            f"torch {mark.torch}. Measured: memory is copied at {ceilings.copy_bytes_s / 1e9:.3g} GB/s, "
+            f"what lies in the cache at {cached:.3g} GB/s; a large fp32 product runs at "
+            f"{ceilings.fp32_flops_s / 1e9:.4g} GFLOP/s.\n"
+            f"A call must read and write {moved / 1e6:.3g} MB at least ({memory_us:.4g} us){products}."
+        )
+
+
+def coder_messages(
+    situation: Situation, shown: Subject | None, failed: Subject | None, advice: Advice | None
+) -> tuple[Message, ...]:
+    """`shown` is what to start from; `failed` a later attempt that failed. `advice` is on `shown`."""
+    assert advice is None or shown is None or advice.about in ("", shown.attempt.candidate.sha256)
+    language = situation.language
+    mark = situation.target.fingerprint
+    guide = _template(f"guide_{language}.md").render(
+        threads=mark.threads, cache_mib=mark.last_level_cache_bytes >> 20, flags=" ".join(flags.DEFAULT)
+    )
+    system = _template("coder_system.md").render(
+        language=language,
+        names=NAMES,
+        precision=situation.task.precision,
+        guide=guide,
+        example=(FOLDER / "examples" / f"{language}.py").read_text(),
+    )
+    user = _template("coder.md").render(
+        task=situation.task,
+        facts=situation.facts(),
+        shown=shown and shown.attempt,
+        shown_round=shown and shown.number,
+        shown_is_best=shown is not None and shown.correct,
+        shown_correct=shown is not None and shown.correct,
+        failed=failed and failed.attempt,
+        failed_round=failed and failed.number,
+        advice=advice,
+        outcome=outcome,
+    )
+    return Message(role="system", content=system), Message(role="user", content=user)
+
+
+def judge_messages(
+    situation: Situation, shown: Subject, metrics: Sequence[Metric], record: Sequence[str]
+) -> tuple[Message, ...]:
+    """`record`: what earlier predictions came to, a line each."""
+    mode: Mode = "optimization" if shown.correct else "correction"
+    names = {"mode": mode, "language": situation.language, "names": NAMES}
+    user = _template("judge.md").render(
+        **names,
+        task=situation.task,
+        facts=situation.facts(),
+        shown=shown.attempt,
+        shown_round=shown.number,
+        metrics=metrics,
+        record=record,
+        outcome=outcome,
+    )
+    system = _template("judge_system.md").render(**names)
+    return Message(role="system", content=system), Message(role="user", content=user)
+
+
+def outcome(attempt: Attempt) -> str:
+    """What became of a candidate, as far as it helps to write the next one."""
+    evaluation = attempt.evaluation
+    if evaluation.verdict is not Verdict.correct:
+        return f"Result: {evaluation.verdict}.\n```\n{essence(evaluation.reason)}\n```"
+    timing, speedup = evaluation.timing, evaluation.speedup
+    if timing is None or speedup is None or speedup.eager is None:
+        return f"Result: correct, {evaluation.reason}."
+    lines = [
+        f"Result: correct, {_of(timing.candidate_us)} us a call, {_of(speedup.eager)} times as fast as eager."
+    ]
+    if attempt.profile is not None and attempt.profile.speed_of_light is not None:
+        share = 100 * attempt.profile.speed_of_light
+        lines.append(
+            f"That is {share:.0f}% of what the roofline allows; bound by {attempt.profile.bottleneck}."
+        )
+    return "\n".join(lines)
+
+
+def essence(reason: str) -> str:
+    """A failure cut to what matters: of a compiler's output the errors with their source lines."""
+    lines = reason.splitlines()
+    if len(reason) <= _MOST_ERROR:
+        return reason
+    kept: list[int] = []
+    for number, line in enumerate(lines):
+        if re.search(r"\b(error|Error)\b", line):
+            kept += [i for i in range(number, min(number + 1 + _CONTEXT, len(lines))) if i not in kept]
+    chosen = "\n".join(lines[i] for i in kept) if kept else reason
+    if len(chosen) > _MOST_ERROR:
+        half = _MOST_ERROR // 2
+        chosen = f"{chosen[:half]}\n[…]\n{chosen[-half:]}"
+    return chosen
+
+
+def metrics_of(attempt: Attempt) -> tuple[Metric, ...]:
+    """What a judge may rest its advice on."""
+    return attempt.profile.metrics if attempt.profile is not None else ()
+
+
+def _of(interval: Interval) -> str:
+    return f"{interval.median:.4g} [{interval.low:.4g}, {interval.high:.4g}]"
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(FOLDER),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # the output is Markdown, not HTML
+    )
+
+
+def _template(name: str) -> Template:
+    return _environment().get_template(f"{name}.j2")

@@ -1,0 +1,139 @@
+"""From a model's reply to a candidate's source. Nothing of it is executed here.
+
+Models fence their code, or do not; show drafts before the final file, or the file in pieces; talk before and
+after; or give back only the kernel whose host code they were shown.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from agent.llm.model import ReplyUnusable
+
+MOST_CHARACTERS = 200_000  # of a candidate
+_FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})\s*([\w+#.-]*)")
+_PYTHON = ("", "python", "py", "python3")
+_BEGINS = re.compile(r"(import|from|class|def|@|\"\"\"|#)")
+_IMPORT = re.compile(r"^(import|from) ", re.MULTILINE)
+_KERNEL = re.compile(r'extern\s+"C"|__global__|#include')
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str  # as the fence has it, in lower case
+    text: str
+
+
+def candidate_source(reply: str, parent: str | None = None) -> str:
+    """The file that a reply gives, defining ModelNew.
+
+    The last block that does, and imports what it needs, wins; else all Python blocks together; else what is
+    not fenced. A reply that has kernels only is put into `parent`, the file that the model was shown.
+    Raises ReplyUnusable, with words for the model.
+    """
+    reply = reply.encode(errors="replace").decode().replace("\r\n", "\n")
+    blocks = list(_blocks(reply))
+    python = [block.text for block in blocks if block.language in _PYTHON]
+    whole = [text for text in reversed(python) if "ModelNew" in text]
+    importing = [text for text in whole if _IMPORT.search(text)]
+    errors = []
+    for text in [*importing, "\n\n".join(python), *whole, *_unfenced(reply, blocks)]:
+        error = _what_is_wrong(text)
+        if error is None:
+            return _limited(text)
+        errors.append(error)
+    kernels = [block.text for block in blocks if _KERNEL.search(block.text) and "ModelNew" not in block.text]
+    if not blocks and _KERNEL.search(reply):
+        kernels = [reply]
+    if kernels and not whole:
+        return _limited(_spliced(kernels, parent))
+    if not reply.strip():
+        raise ReplyUnusable("the reply is empty")
+    raise ReplyUnusable(next((error for error in errors if "line" in error), errors[0]))
+
+
+def _blocks(text: str) -> Iterator[Block]:
+    """The fenced blocks. One that is never closed goes to the end."""
+    opened, language = "", ""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        fence = _FENCE.match(line)
+        if not opened and fence is not None:
+            opened, language, lines = fence.group(1), fence.group(2).lower(), []
+        elif opened and fence is not None and fence.group(1).startswith(opened) and not fence.group(2):
+            yield Block(language, "\n".join(lines))
+            opened = ""
+        elif opened:
+            lines.append(line)
+    if opened:
+        yield Block(language, "\n".join(lines))
+
+
+def _unfenced(text: str, blocks: Sequence[Block]) -> Iterator[str]:
+    """The text from where a file could begin, while there are no blocks; prose behind it is left off."""
+    if blocks or "class ModelNew" not in text:
+        return
+    lines = text.split("\n")
+    starts = [i for i, line in enumerate(lines) if _BEGINS.match(line)][:20]
+    for start in starts:
+        rest = lines[start:]
+        yield "\n".join(rest)
+        indented = [i for i, line in enumerate(rest) if line.startswith((" ", "\t"))]
+        if indented:
+            yield "\n".join(rest[: indented[-1] + 1])
+
+
+def _what_is_wrong(text: str) -> str | None:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        where = f" in line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        return f"the reply's code is not valid Python: {error}{where}"
+    if not any(isinstance(node, ast.ClassDef) and node.name == "ModelNew" for node in tree.body):
+        return "the reply has no Python file that defines class ModelNew"
+    return None
+
+
+def _spliced(kernels: Sequence[str], parent: str | None) -> str:
+    """The parent with its kernel sources, the longest strings that hold any, replaced in their order."""
+    if parent is None:
+        raise ReplyUnusable("the reply has kernels only: give the whole Python file that defines ModelNew")
+    strings = [
+        node
+        for node in ast.walk(ast.parse(parent))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _KERNEL.search(node.value)
+    ]
+    if len(strings) != len(kernels):
+        raise ReplyUnusable(
+            f"the reply has {len(kernels)} kernel sources and the file {len(strings)}: give the whole file"
+        )
+    strings.sort(key=lambda node: (node.lineno, node.col_offset))
+    lines = parent.encode().split(b"\n")
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line) + 1)
+    source = parent.encode()
+    for node, kernel in reversed(list(zip(strings, kernels, strict=True))):
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        begin = starts[node.lineno - 1] + node.col_offset
+        end = starts[node.end_lineno - 1] + node.end_col_offset
+        source = source[:begin] + _literal(kernel).encode() + source[end:]
+    return source.decode()
+
+
+def _literal(text: str) -> str:
+    """A Python literal of the text, readable where that is possible."""
+    raw = f'r"""\n{text}\n"""'
+    try:
+        if ast.literal_eval(raw).strip("\n") == text.strip("\n"):
+            return raw
+    except (SyntaxError, ValueError):
+        pass
+    return repr(text)
+
+
+def _limited(source: str) -> str:
+    if len(source) > MOST_CHARACTERS:
+        raise ReplyUnusable(f"the file has {len(source)} characters; {MOST_CHARACTERS} are allowed")
+    return source.strip("\n") + "\n"

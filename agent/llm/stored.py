@@ -1,0 +1,108 @@
+"""Calls that are paid for once: every answer is kept in the run database, and given again from there.
+
+What is not there yet is asked for, within the budget, and stored before anybody sees it. Calls that failed
+are stored too, and asked again when a run goes on. `ReplayedModel` asks nobody: it gives, in their order, the
+answers and the failures that a run has had.
+"""
+
+import asyncio
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterable
+
+from pydantic import JsonValue
+
+from agent.llm import model as models
+from agent.llm.budget import Budget
+from agent.llm.model import Call, ChatModel, Completion, ModelError, ModelRefused, Usage
+from results.database import RunDatabase
+from results.records import LlmCall
+
+
+class StoredModel:
+    """A ChatModel. Calls that are alike and made at the same time are one."""
+
+    def __init__(self, model: ChatModel, database: RunDatabase, budget: Budget) -> None:
+        """What `database` holds has been spent already."""
+        self._model, self._database, self._budget = model, database, budget
+        self._answers: dict[str, Completion] = {}
+        self._under_way: dict[str, asyncio.Task[Completion]] = {}
+        for call in database.llm_calls():
+            budget.count(call.task, call.usd, call.prompt_tokens + call.completion_tokens)
+            answer = _answer(call)
+            if isinstance(answer, Completion):
+                self._answers[call.request_sha256] = answer
+
+    async def complete(self, call: Call) -> Completion:
+        """Raises a ModelError, and StorageError when the answer cannot be kept."""
+        known = self._answers.get(call.sha256)
+        if known is not None:
+            return known
+        asked = self._under_way.get(call.sha256)
+        if asked is None:
+            asked = asyncio.create_task(self._ask(call))
+            self._under_way[call.sha256] = asked
+            asked.add_done_callback(lambda _: self._under_way.pop(call.sha256))
+        return await asyncio.shield(asked)  # whoever gives up waiting has paid for it all the same
+
+    async def _ask(self, call: Call) -> Completion:
+        async with self._budget.reserved(call):
+            started = time.monotonic()
+            try:
+                completion = await self._model.complete(call)
+            except ModelError as error:
+                failure: JsonValue = {"error": type(error).__name__, "message": str(error)}
+                await self._keep(call, failure, error.usage, time.monotonic() - started)
+                raise
+            told = completion.model_dump(mode="json")
+            await self._keep(call, told, completion.usage, completion.seconds)
+        self._answers[call.sha256] = completion
+        return completion
+
+    async def _keep(self, call: Call, response: JsonValue, usage: Usage, seconds: float) -> None:
+        price = self._budget.prices.of(call.sampling.model)
+        tokens = usage.prompt_tokens + usage.completion_tokens
+        # What failed before it cost anything has no unknown price.
+        usd = price.usd(usage) if price is not None else None if tokens else 0.0
+        self._budget.count(call.task, usd, tokens)
+        record = LlmCall(
+            task=call.task,
+            role=call.role,
+            model=call.sampling.model,
+            request_sha256=call.sha256,
+            request=call.model_dump(mode="json"),
+            response=response,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            usd=usd,
+            seconds=seconds,
+        )
+        await asyncio.to_thread(self._database.record_llm_call, record)
+
+
+class ReplayedModel:
+    """A ChatModel that has only what a run was told."""
+
+    def __init__(self, calls: Iterable[LlmCall]) -> None:
+        self._answers: dict[str, deque[Completion | ModelError]] = defaultdict(deque)
+        for call in calls:
+            self._answers[call.request_sha256].append(_answer(call))
+
+    async def complete(self, call: Call) -> Completion:
+        """Raises the ModelError that the run was given, and ModelRefused where it never made such a call."""
+        answers = self._answers.get(call.sha256)
+        if not answers:
+            raise ModelRefused(f"the run that is replayed made no such call of the {call.role}")
+        answer = answers.popleft() if len(answers) > 1 else answers[0]
+        if isinstance(answer, ModelError):
+            raise answer
+        return answer
+
+
+def _answer(call: LlmCall) -> Completion | ModelError:
+    response = call.response
+    if isinstance(response, dict) and "error" in response:
+        kind = getattr(models, str(response["error"]))
+        assert issubclass(kind, ModelError)
+        return kind(str(response["message"]))
+    return Completion.model_validate(response)

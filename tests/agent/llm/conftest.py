@@ -1,0 +1,3 @@
+from endpoint import endpoint
+
+__all__ = ["endpoint"]

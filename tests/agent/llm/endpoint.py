@@ -1,0 +1,160 @@
+"""An OpenAI-compatible server on a port of its own, that says what a script tells it to.
+
+It speaks real HTTP: streams server-sent events, breaks connections off, is busy, or stays silent.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Says:
+    """A completion. `breaks_after`: the connection ends after so many pieces; `pause_s`: before each piece."""
+
+    text: str
+    reasoning: str = ""
+    finish: str | None = "stop"
+    usage: dict[str, Any] | None = field(
+        default_factory=lambda: {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150}
+    )
+    pieces: int = 5
+    pause_s: float = 0.0
+    latency_s: float = 0.0
+    breaks_after: int | None = None
+
+
+@dataclass(frozen=True)
+class Fails:
+    """An error."""
+
+    status: int
+    message: str = "no"
+    code: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """A stream that is none."""
+
+    body: bytes
+
+
+Script = Callable[[dict[str, Any], int], Says | Fails | Garbage]
+
+
+class Endpoint:
+    """`requests` are the bodies that came, `at` the seconds when they did."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.at: list[float] = []
+        self.script: Script = lambda body, number: Says("ok")
+        self.under_way = self.most_under_way = 0
+        self._lock = threading.Lock()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                assert self.path == "/v1/chat/completions", self.path
+                with outer._lock:
+                    number = len(outer.requests)
+                    outer.requests.append(body)
+                    outer.at.append(time.monotonic())
+                    outer.under_way += 1
+                    outer.most_under_way = max(outer.most_under_way, outer.under_way)
+                try:
+                    self._answer(outer.script(body, number))
+                except (BrokenPipeError, ConnectionResetError):
+                    pass
+                finally:
+                    with outer._lock:
+                        outer.under_way -= 1
+
+            def _answer(self, answer: Says | Fails | Garbage) -> None:
+                self.close_connection = True
+                if isinstance(answer, Fails):
+                    error = {"message": answer.message, "code": answer.code, "type": "error"}
+                    self._headers(answer.status, "application/json", answer.headers)
+                    self.wfile.write(json.dumps({"error": error}).encode())
+                    return
+                if isinstance(answer, Garbage):
+                    self._headers(200, "text/event-stream")
+                    self.wfile.write(answer.body)
+                    return
+                time.sleep(answer.latency_s)
+                self._headers(200, "text/event-stream")
+                for number, chunk in enumerate(_chunks(answer)):
+                    if number == answer.breaks_after:
+                        return
+                    time.sleep(answer.pause_s)
+                    self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+                    self.wfile.flush()
+                self.wfile.write(b"data: [DONE]\n\n")
+
+            def _headers(self, status: int, kind: str, more: dict[str, str] | None = None) -> None:
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Connection", "close")
+                for name, value in (more or {}).items():
+                    self.send_header(name, value)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.base_url = f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def say(self, *answers: Says | Fails | Garbage | str) -> None:
+        """One answer after the other; the last one for ever."""
+        made = [Says(answer) if isinstance(answer, str) else answer for answer in answers]
+        self.script = lambda body, number: made[min(number, len(made) - 1)]
+
+    @contextmanager
+    def serving(self) -> Iterator["Endpoint"]:
+        thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._server.shutdown()
+            self._server.server_close()
+
+
+def _chunks(answer: Says) -> Iterator[dict[str, Any]]:
+    def chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish}
+        return {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "m", "choices": [choice]}
+
+    yield chunk({"role": "assistant", "content": ""})
+    if answer.reasoning:
+        yield chunk({"reasoning_content": answer.reasoning})
+    for piece in _cut(answer.text, answer.pieces):
+        yield chunk({"content": piece})
+    if answer.finish is not None:
+        yield chunk({}, answer.finish)
+    if answer.usage is not None:
+        yield chunk({}) | {"choices": [], "usage": answer.usage}
+
+
+def _cut(text: str, pieces: int) -> Sequence[str]:
+    size = max(1, -(-len(text) // pieces))
+    return [text[i : i + size] for i in range(0, len(text), size)]
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with Endpoint().serving() as made:
+        yield made

@@ -1,0 +1,210 @@
+"""Completions come through storms, breaks and silence, or fail in a way that says whether to try again."""
+
+import asyncio
+import time
+
+import pytest
+from endpoint import Endpoint as Server
+from endpoint import Fails, Garbage, Says
+
+from agent.llm.client import OpenAIModel
+from agent.llm.model import Call, Completion, Endpoint, Message, ModelAbsent, ModelRefused, Sampling
+from kernelbench.errors import MissingPrerequisite
+
+
+def call(text: str = "hello", **changes: object) -> Call:
+    sampling = Sampling(model="m", max_tokens=1000)
+    messages = (Message(role="system", content="You write kernels."), Message(role="user", content=text))
+    return Call(role="coder", task="t", messages=messages, sampling=sampling).model_copy(update=changes)
+
+
+def completed(server: Server, asked: Call | None = None, **limits: float) -> Completion:
+    return many(server, [asked or call()], **limits)[0]
+
+
+def many(server: Server, calls: list[Call], **limits: float) -> list[Completion]:
+    async def ask() -> list[Completion]:
+        model = OpenAIModel(Endpoint(base_url=server.base_url, **limits))  # type: ignore[arg-type]
+        try:
+            return await asyncio.gather(*(model.complete(each) for each in calls))
+        finally:
+            await model.close()
+
+    return asyncio.run(ask())
+
+
+def test_a_streamed_answer_is_put_together(endpoint: Server) -> None:
+    endpoint.say(Says("Grüße, 世界 " * 20, reasoning="hm", pieces=40))
+    completion = completed(endpoint)
+    assert completion.text == "Grüße, 世界 " * 20
+    assert completion.reasoning == "hm" and completion.finish == "stop" and completion.attempts == 1
+    assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (100, 50)
+    assert not completion.usage.estimated
+
+
+def test_the_request_has_what_the_role_was_given(endpoint: Server) -> None:
+    sampling = Sampling(model="m", temperature=0.3, reasoning_effort="high", max_tokens=77)
+    completed(endpoint, call(sampling=sampling, reply_schema={"type": "object"}))
+    request = endpoint.requests[0]
+    assert request["temperature"] == 0.3 and request["reasoning_effort"] == "high"
+    assert request["max_tokens"] == 77 and request["stream"] and request["messages"][1]["content"] == "hello"
+    assert request["response_format"]["json_schema"]["schema"] == {"type": "object"}
+    completed(endpoint)
+    assert not {"temperature", "reasoning_effort", "response_format"} & set(endpoint.requests[1])
+
+
+def test_thoughts_in_the_answer_are_kept_apart(endpoint: Server) -> None:
+    endpoint.say("<think>\nfirst\n</think>\n\nthe answer")
+    completion = completed(endpoint)
+    assert completion.text == "the answer" and completion.reasoning == "first"
+
+
+def test_cached_tokens_are_counted_and_missing_usage_is_estimated(endpoint: Server) -> None:
+    usage = {
+        "prompt_tokens": 90,
+        "completion_tokens": 9,
+        "total_tokens": 99,
+        "prompt_tokens_details": {"cached_tokens": 64},
+    }
+    endpoint.say(Says("ok", usage=usage), Says("x" * 300, usage=None))
+    assert completed(endpoint).usage.cached_tokens == 64
+    usage_estimated = completed(endpoint).usage
+    assert usage_estimated.estimated and 75 <= usage_estimated.completion_tokens <= 300
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fails(429, headers={"retry-after-ms": "20"}),
+        Fails(500, headers={"retry-after": "0.02"}),
+        Fails(503, headers={"retry-after-ms": "20"}),
+        Fails(408, headers={"retry-after-ms": "20"}),
+    ],
+    ids=lambda fault: str(fault.status),
+)
+def test_faults_that_pass_are_waited_out(endpoint: Server, fault: Fails) -> None:
+    endpoint.say(*[fault] * 8, "at last")
+    completion = completed(endpoint)
+    assert completion.text == "at last" and completion.attempts == 9
+
+
+def test_the_endpoint_says_how_long_to_wait(endpoint: Server) -> None:
+    endpoint.say(Fails(429, headers={"retry-after": "1.2"}), "ok")
+    completion = completed(endpoint)
+    assert endpoint.at[1] - endpoint.at[0] >= 1.2
+    assert completion.seconds >= 1.2
+
+
+def test_without_a_word_the_pauses_grow_and_differ(endpoint: Server) -> None:
+    endpoint.say(*[Fails(500)] * 2, "ok")
+    completed(endpoint)
+    first = [b - a for a, b in zip(endpoint.at, endpoint.at[1:], strict=False)]
+    endpoint.requests.clear()
+    endpoint.at.clear()
+    completed(endpoint)
+    second = [b - a for a, b in zip(endpoint.at, endpoint.at[1:], strict=False)]
+    assert first != second and all(pause < 5 for pause in first + second)
+
+
+@pytest.mark.parametrize("breaks_after", [0, 1, 3])
+def test_a_broken_stream_is_asked_for_again_and_paid_for(endpoint: Server, breaks_after: int) -> None:
+    endpoint.say(Says("y" * 3000, breaks_after=breaks_after), Says("whole"))
+    completion = completed(endpoint)
+    assert completion.text == "whole" and completion.attempts == 2
+    assert completion.usage.prompt_tokens > 100  # both prompts
+    assert completion.usage.estimated and (completion.usage.completion_tokens > 250) == (breaks_after == 3)
+
+
+def test_a_stream_without_an_end_is_a_broken_one(endpoint: Server) -> None:
+    endpoint.say(Says("half an answ", finish=None), "whole")
+    assert completed(endpoint).text == "whole"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"data: {not json}\n\n", b"data: {}\n\n", b'data: "text"\n\n', b"\xff\xfe\x00" * 100,
+     b'data: {"choices": [{"delta": null}]}\n\n', b'data: {"error": {"message": "out of memory"}}\n\n'],
+)  # fmt: skip
+def test_garbage_is_no_answer(endpoint: Server, body: bytes) -> None:
+    endpoint.say(Garbage(body), "whole")
+    assert completed(endpoint).text == "whole"
+
+
+def test_silence_is_given_up(endpoint: Server) -> None:
+    endpoint.say(Says("late", latency_s=3), "in time")
+    started = time.monotonic()
+    assert completed(endpoint, silence_s=0.3).text == "in time"
+    assert time.monotonic() - started < 3.5
+
+
+def test_an_attempt_that_trickles_on_is_given_up(endpoint: Server) -> None:
+    endpoint.say(Says("x" * 100, pieces=100, pause_s=0.1), "in time")
+    completion = completed(endpoint, call_s=1.0)
+    assert completion.text == "in time" and completion.usage.estimated
+
+
+def test_patience_ends(endpoint: Server) -> None:
+    endpoint.say(Fails(429, "slow down", headers={"retry-after-ms": "50"}))
+    with pytest.raises(ModelAbsent, match=r"no answer in \d+ attempts: .*slow down"):
+        completed(endpoint, patience_s=0.5)
+    assert 5 < len(endpoint.requests) < 15
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Fails(400, "the context is too long"), ModelRefused),
+        (Fails(404, "no such model"), ModelRefused),
+        (Fails(422, "no"), ModelRefused),
+        (Fails(401, "wrong key"), ModelAbsent),
+        (Fails(403, "not for you"), ModelAbsent),
+        (Fails(429, "no credit", "insufficient_quota"), ModelAbsent),
+        (Fails(429, "tomorrow", headers={"retry-after": "86400"}), ModelAbsent),
+    ],
+    ids=lambda value: str(getattr(value, "status", value.__name__ if isinstance(value, type) else "")),
+)
+def test_what_will_not_pass_is_not_tried_again(endpoint: Server, fault: Fails, error: type) -> None:
+    endpoint.say(fault)
+    with pytest.raises(error, match=fault.message):
+        completed(endpoint)
+    assert len(endpoint.requests) == 1
+
+
+def test_nobody_there() -> None:
+    server = Server()
+    server._server.server_close()
+    with pytest.raises(ModelAbsent, match="no answer"):
+        completed(server, patience_s=0.5)
+
+
+def test_an_endpoint_without_schemas_is_asked_without(endpoint: Server) -> None:
+    endpoint.script = lambda body, number: (
+        Fails(400, "'response_format' of type json_schema is not supported")
+        if "response_format" in body
+        else Says("{}")
+    )
+    asked = call(reply_schema={"type": "object"})
+    texts = [completion.text for completion in many(endpoint, [asked])]
+    assert texts == ["{}"] and len(endpoint.requests) == 2
+
+
+def test_requests_keep_to_their_rate(endpoint: Server) -> None:
+    many(
+        endpoint, [call(str(i)) for i in range(6)], requests_a_minute=30
+    )  # of ten seconds at once, then one in two
+    assert endpoint.at[4] - endpoint.at[0] < 1.5 < endpoint.at[5] - endpoint.at[0]
+
+
+def test_tokens_keep_to_their_rate(endpoint: Server) -> None:
+    # A call may take some 1010; 5000 are there at once, and 500 come a second.
+    many(endpoint, [call(str(i)) for i in range(6)], tokens_a_minute=30_000)
+    assert endpoint.at[3] - endpoint.at[0] < 1.5 < endpoint.at[5] - endpoint.at[0]
+
+
+def test_a_key_is_wanted_for_openai_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with pytest.raises(MissingPrerequisite, match="OPENAI_API_KEY"):
+        OpenAIModel(Endpoint())
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1")
+    OpenAIModel(Endpoint())

@@ -1,0 +1,202 @@
+"""What the models are shown: complete, of one candidate, and no longer than it helps."""
+
+from pathlib import Path
+
+import pytest
+
+from agent.llm.coder import start_of
+from agent.llm.judge import predictions
+from agent.llm.prompting import (
+    FOLDER,
+    NAMES,
+    Situation,
+    Subject,
+    coder_messages,
+    essence,
+    judge_messages,
+    outcome,
+)
+from agent.protocols import Attempt
+from kernelbench.evaluator import Effort, Evaluator
+from kernelbench.records import (
+    Advice,
+    Candidate,
+    Ceilings,
+    Environment,
+    Evaluation,
+    Fingerprint,
+    Interval,
+    Speedup,
+    Stages,
+    Target,
+    Task,
+    Timing,
+    Verdict,
+    Work,
+)
+from profiling.records import Metric, Profile
+
+TARGET = Target(
+    device="cpu",
+    languages=("cpp",),
+    ceilings=Ceilings(copy_bytes_s=2e10, cached_copy_bytes_s=1e11, fp32_flops_s=3e11),
+    fingerprint=Fingerprint(
+        chip="Testium 9000", threads=8, memory_bytes=1 << 30, last_level_cache_bytes=32 << 20,
+        system="Linux", python="3.11", torch="2.13", compiler="g++ 12",
+    ),
+)  # fmt: skip
+TASK = Task(id="file:relu", level=1, source="class Model: pass  # the reference\n")
+WORK = Work(input_bytes=6_000_000, weight_bytes=0, output_bytes=4_000_000, flops=0)
+METRIC = Metric(name="bandwidth_share", value=0.4321, unit="1", provenance="roofline")
+
+
+def attempt(
+    name: str, verdict: Verdict, time_us: float = 0.0, reason: str = "because", advice: Advice | None = None
+) -> Attempt:
+    candidate = Candidate(source=f"# {name}\nclass ModelNew: pass\n", language="cpp", author="llm:m")
+    correct = verdict is Verdict.correct
+    found = Interval(median=time_us, low=time_us * 0.98, high=time_us * 1.02)
+    ratio = Interval(median=1000 / time_us, low=990 / time_us, high=1010 / time_us) if correct else None
+    evaluation = Evaluation(
+        task=TASK.id,
+        candidate=candidate.sha256,
+        target=TARGET,
+        verdict=verdict,
+        reason=reason,
+        timing=Timing(candidate_us=found, calls_per_block=1, rounds=6) if correct else None,
+        speedup=Speedup(eager=ratio) if correct else None,
+        stages=Stages(),
+        environment=Environment(sandbox=()),
+    )
+    profile = Profile(metrics=(METRIC,), bottleneck="memory", speed_of_light=0.4) if correct else None
+    return Attempt(candidate, evaluation, profile, advice)
+
+
+def advice_on(attempt: Attempt, gain: float = 1.5) -> Advice:
+    return Advice(
+        bottleneck="THE-BOTTLENECK",
+        method="THE-METHOD",
+        plan="THE-PLAN",
+        predicted_gain=gain,
+        about=attempt.candidate.sha256,
+    )
+
+
+SITUATION = Situation(TASK, TARGET, WORK, "cpp")
+
+
+def test_the_first_prompt_has_the_task_the_machine_and_a_guide() -> None:
+    system, user = coder_messages(SITUATION, None, None, None)
+    assert "compile_cpp" in system.content and "rms_norm_silu" in system.content and "fp32" in system.content
+    assert TASK.source.strip() in user.content and TASK.id in user.content
+    assert "Testium 9000, 8 threads" in user.content and "32 MiB" in user.content
+    assert "20 GB/s" in user.content and "10 MB at least (500 us)" in user.content
+
+
+def test_a_later_prompt_has_the_best_the_failure_since_and_the_advice() -> None:
+    best, failed = (
+        attempt("best", Verdict.correct, 500),
+        attempt("failed", Verdict.wrong_output, reason="row 3"),
+    )
+    _, user = coder_messages(SITUATION, Subject(best, 1), Subject(failed, 2), advice_on(best))
+    text = user.content
+    assert (
+        text.index("# best") < text.index("500 [490, 510] us") < text.index("# failed") < text.index("row 3")
+    )
+    assert text.index("row 3") < text.index("THE-BOTTLENECK") < text.index("THE-PLAN")
+    assert "2 [1.98, 2.02] times as fast" in text and "40% of what the roofline allows" in text
+
+
+def test_advice_code_and_metrics_are_of_one_candidate() -> None:
+    first, second = attempt("first", Verdict.correct, 500), attempt("second", Verdict.correct, 400)
+    with pytest.raises(AssertionError):
+        coder_messages(SITUATION, Subject(second, 1), None, advice_on(first))
+    shown = start_of([first, second], advice_on(first))
+    assert shown == Subject(first, 0)
+    assert start_of([first, second], None) == Subject(second, 1)
+
+
+def test_the_judge_corrects_what_failed_and_optimizes_what_is_correct() -> None:
+    failed = attempt("failed", Verdict.build_error, reason="k.cpp:3: error: no")
+    system, user = judge_messages(SITUATION, Subject(failed, 2), (), ())
+    assert "critical_issue" in system.content and "k.cpp:3" in user.content and "Metrics" not in user.content
+    correct = attempt("correct", Verdict.correct, 500)
+    system, user = judge_messages(
+        SITUATION, Subject(correct, 2), (METRIC,), ["round 1, x: predicted 2, came to 1"]
+    )
+    assert "predicted_gain" in system.content and "bandwidth_share = 0.4321" in user.content
+    assert "came to 1" in user.content
+
+
+def test_a_long_failure_is_cut_to_its_errors() -> None:
+    noise = "\n".join(f"note: candidate template {i}" for i in range(2000))
+    reason = f"{noise}\nk.cpp:7:9: error: 'q' was not declared\n    7 |   q = 1;\n      |   ^\n{noise}"
+    kept = essence(reason)
+    assert "'q' was not declared" in kept and "q = 1;" in kept and len(kept) < 500
+    assert len(essence("x" * 100_000)) < 3200
+    assert essence("short\ntext") == "short\ntext"
+
+
+def test_what_predictions_came_to() -> None:
+    first = attempt("first", Verdict.correct, 600)
+    second = attempt("second", Verdict.correct, 500, advice=advice_on(first, 2.0))
+    third = attempt("third", Verdict.wrong_output, advice=advice_on(second, 1.3))
+    assert predictions([first, second, third]) == [
+        "round 1, THE-METHOD: predicted 2.00, came to 1.20",
+        "round 2, THE-METHOD: predicted 1.30, the file failed (wrong_output)",
+    ]
+
+
+def test_unmeasured_candidates_have_an_outcome_too() -> None:
+    assert "unmeasured" in outcome(attempt("triton", Verdict.unmeasured, reason="no GPU"))
+
+
+@pytest.mark.parametrize("language", NAMES)
+def test_every_language_has_a_guide_and_an_example(language: str) -> None:
+    situation = Situation(TASK, TARGET, WORK, language)  # type: ignore[arg-type]
+    system, _ = coder_messages(situation, None, None, None)
+    assert NAMES[language] in system.content
+    assert (FOLDER / "examples" / f"{language}.py").read_text() in system.content
+
+
+RMS_NORM_SILU = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(columns))
+
+    def forward(self, x):
+        y = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * self.weight
+        return torch.nn.functional.silu(y)
+
+def get_inputs():
+    return [torch.randn(64, 1000)]
+
+def get_init_inputs():
+    return [1000]
+"""
+
+
+@pytest.mark.parametrize(("language", "verdict"), [("cpp", Verdict.correct), ("triton", Verdict.unmeasured)])
+def test_the_examples_pass_the_evaluator(language: str, verdict: Verdict, tmp_path: Path) -> None:
+    source = (FOLDER / "examples" / f"{language}.py").read_text()
+    candidate = Candidate(source=source, language=language, author="test")  # type: ignore[arg-type]
+    brief = Effort(rounds=1, processes=1, most_processes=1, half_width=1.0)
+    with Evaluator(cache=tmp_path) as evaluator:
+        task = Task(id="file:example", level=1, source=RMS_NORM_SILU)
+        evaluation = evaluator.evaluate(task, candidate, ("eager",), brief)
+    assert evaluation.verdict is verdict, evaluation.reason
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("language", ["triton", "cuda"])
+def test_the_examples_pass_on_a_gpu(language: str, tmp_path: Path) -> None:
+    source = (FOLDER / "examples" / f"{language}.py").read_text()
+    candidate = Candidate(source=source, language=language, author="test")  # type: ignore[arg-type]
+    with Evaluator(cache=tmp_path, device="cuda:0") as evaluator:
+        task = Task(id="file:example", level=1, source=RMS_NORM_SILU)
+        evaluation = evaluator.evaluate(task, candidate, ("eager",))
+    assert evaluation.verdict is Verdict.correct, evaluation.reason

@@ -1,0 +1,258 @@
+"""A run with a language model: real HTTP, kernels really compiled and timed, nothing that a model says ends it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from endpoint import Endpoint, Fails, Says
+
+from results.database import RunDatabase
+from results.records import Attempt
+
+TASK = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.sigmoid(x) * x + torch.tanh(x) * torch.exp(-x * x)
+
+def get_inputs():
+    return [torch.randn(1024, 1024)]
+
+def get_init_inputs():
+    return []
+"""
+PLAIN = '''import torch
+from torch import nn
+from kernelbench import jit
+
+lib = jit.compile_cpp(r"""
+#include <cmath>
+extern "C" void f(const float* x, float* y, long n) {
+    for (long i = 0; i < n; ++i) y[i] = x[i] / (1 + std::exp(-x[i])) + std::tanh(x[i]) * std::exp(-x[i] * x[i]);
+}
+""")
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        lib.f(x, y, x.numel())
+        return y
+'''
+PARALLEL = PLAIN.replace("    for (long", "    #pragma omp parallel for\n    for (long")
+WRONG = PLAIN.replace("std::tanh(x[i])", "x[i]")
+BROKEN = PLAIN.replace("lib.f(x, y", "lib.g(x, y")
+UNCOMPILED = PLAIN.replace("std::tanh", "std::tangh")
+CHEAT = PLAIN.replace("lib.f(x, y, x.numel())", "y = self.kept = getattr(self, 'kept', x)")
+CORRECTION = {"critical_issue": "tanh is missing", "why": "x is not tanh(x)", "minimal_fix": "use std::tanh"}
+
+
+def optimization(metric: str, value: float) -> str:
+    evidence = [{"metric": metric, "value": value}]
+    return json.dumps(
+        {"bottleneck": "one thread", "method": "parallelize", "plan": "OpenMP over elements",
+         "evidence": evidence, "predicted_gain": 1.8}
+    )  # fmt: skip
+
+
+def shown_metric(body: dict[str, Any], name: str) -> float:
+    """As the judge was shown it."""
+    lines = body["messages"][1]["content"].splitlines()
+    line = next(line for line in lines if line.startswith(f"- {name} = "))
+    return float(line.split()[3])
+
+
+def is_coder(body: dict[str, Any]) -> bool:
+    return "`ModelNew`, which" in body["messages"][0]["content"]
+
+
+def coding(endpoint: Endpoint, *replies: str | Fails | Says) -> None:
+    """The coder says one reply after the other; the judge what it should."""
+    said = 0
+
+    def script(body: dict[str, Any], number: int) -> Says | Fails:
+        nonlocal said
+        if is_coder(body):
+            reply = replies[min(said, len(replies) - 1)]
+            said += 1
+            return Says(f"Here:\n```python\n{reply}```\n") if isinstance(reply, str) else reply
+        if "critical_issue" in body["messages"][0]["content"]:
+            return Says(json.dumps(CORRECTION))
+        return Says(optimization("bandwidth_share", shown_metric(body, "bandwidth_share")))
+
+    endpoint.script = script
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Path:
+    path = tmp_path / "task.py"
+    path.write_text(TASK)
+    return path
+
+
+def command(home: Path, endpoint: Endpoint, *words: object) -> tuple[list[str], dict[str, str]]:
+    environment = {**os.environ, "KERNELWRIGHT_HOME": str(home), "OPENAI_BASE_URL": endpoint.base_url}
+    environment.pop("OPENAI_API_KEY", None)
+    return [sys.executable, "-m", "kernelwright", "run", *map(str, words)], environment
+
+
+def run(home: Path, endpoint: Endpoint, *words: object) -> subprocess.CompletedProcess[str]:
+    arguments, environment = command(home, endpoint, *words)
+    return subprocess.run(arguments, capture_output=True, text=True, env=environment, timeout=280)
+
+
+MODEL = ("--coder", "llm", "--model", "gpt-4.1", "--effort", "quick", "--baseline", "eager")
+
+
+@pytest.fixture
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.getbasetemp() / "home"
+
+
+def attempts(out: Path) -> list[Attempt]:
+    with RunDatabase.open(out, read_only=True) as database:
+        [task] = database.tasks()
+        return database.attempts(task.task.id)
+
+
+@pytest.mark.slow
+def test_a_kernel_is_mended_and_then_made_faster(
+    endpoint: Endpoint, task: Path, tmp_path: Path, home: Path
+) -> None:
+    coding(endpoint, WRONG, PLAIN, PARALLEL)
+    out = tmp_path / "out"
+    done = run(home, endpoint, task, *MODEL, "--rounds", 3, "--out", out, "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    tried = attempts(out)
+    assert [str(a.evaluation.verdict) for a in tried] == ["wrong_output", "correct", "correct", "correct"]
+    assert tried[-1].confirms and "omp parallel" in tried[-1].candidate.source
+    assert summary["llm_calls"] == 5 and summary["correct"] == 1
+    assert summary["usd"] == pytest.approx(5 * (100 * 2.0 + 50 * 8.0) / 1e6)
+    assert tried[1].advice is not None and tried[1].advice.bottleneck == "tanh is missing"
+    assert tried[1].candidate.parents == (tried[0].candidate.sha256,)
+    assert tried[2].advice is not None and tried[2].advice.predicted_gain == 1.8
+    assert tried[2].advice.about == tried[1].candidate.sha256
+    last = [body for body in endpoint.requests if is_coder(body)][-1]["messages"][1]["content"]
+    assert "parallelize" in last and "std::tanh" in last and "times as fast as eager" in last
+
+
+@pytest.mark.slow
+def test_whatever_the_model_does_the_run_goes_on(
+    endpoint: Endpoint, task: Path, tmp_path: Path, home: Path
+) -> None:
+    says_nothing = Says("", pieces=1)
+    coding(
+        endpoint,
+        says_nothing, says_nothing,  # round 0: asked twice
+        UNCOMPILED,
+        BROKEN,
+        Says("x" * 200_000), Says("Ελληνικά 🙂 no code"),
+        CHEAT,
+        "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x * x.sigmoid()\n", PLAIN,
+        PLAIN, PLAIN,  # the same again, twice
+    )  # fmt: skip
+    out = tmp_path / "out"
+    done = run(home, endpoint, task, *MODEL, "--rounds", 7, "--out", out, "--json")
+    assert done.returncode == 0, done.stderr
+    tried = [a for a in attempts(out) if not a.confirms]
+    verdicts = [str(a.evaluation.verdict) for a in tried]
+    assert verdicts[:4] == ["build_error", "build_error", "runtime_error", "build_error"]
+    assert verdicts[4] in ("wrong_output", "cheating") and verdicts[5] == "correct"
+    assert verdicts[6] == "build_error" and "very file of round 5" in tried[6].evaluation.reason
+    assert tried[0].evaluation.reason == "the reply is empty"
+    asked = [body["messages"] for body in endpoint.requests if is_coder(body)]
+    assert any("no kernels of its own" in messages[-1]["content"] for messages in asked)
+    assert json.loads(done.stdout)["correct"] == 1
+
+
+@pytest.mark.slow
+def test_a_judge_that_invents_metrics_is_sent_back_once(
+    endpoint: Endpoint, task: Path, tmp_path: Path, home: Path
+) -> None:
+    coding(endpoint, PLAIN, PARALLEL)
+    honest = endpoint.script
+
+    def inventing(body: dict[str, Any], number: int) -> Any:
+        if is_coder(body) or len(body["messages"]) > 2:
+            return honest(body, number)
+        return Says(optimization("l2_hit_rate", 0.1))
+
+    endpoint.script = inventing
+    out = tmp_path / "out"
+    done = run(home, endpoint, task, *MODEL, "--rounds", 2, "--out", out)
+    assert done.returncode == 0, done.stderr
+    second = attempts(out)[1]
+    assert second.advice is not None and set(second.advice.evidence) == {"bandwidth_share"}
+    [told] = [body for body in endpoint.requests if len(body["messages"]) > 2]
+    assert "there is no metric 'l2_hit_rate'" in told["messages"][-1]["content"]
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_pays_for_no_answer_twice(
+    endpoint: Endpoint, task: Path, tmp_path: Path, home: Path
+) -> None:
+    coding(endpoint, WRONG, PLAIN, PARALLEL)
+    out = tmp_path / "out"
+    words, environment = command(home, endpoint, task, *MODEL, "--rounds", 3, "--out", out)
+    process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while sum(map(is_coder, endpoint.requests)) < 2:
+        assert process.poll() is None
+        time.sleep(0.01)
+    time.sleep(1.0)  # its answer is there, and is being evaluated
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = run(home, endpoint, "--resume", out, "--json")
+    assert done.returncode == 0, done.stderr
+    assert [str(a.evaluation.verdict) for a in attempts(out)] == ["wrong_output", *["correct"] * 3]
+    assert len(endpoint.requests) == json.loads(done.stdout)["llm_calls"] == 5
+
+
+@pytest.mark.slow
+def test_money_ends_a_run_that_can_go_on_with_more(
+    endpoint: Endpoint, task: Path, tmp_path: Path, home: Path
+) -> None:
+    coding(endpoint, WRONG, PLAIN, PARALLEL)
+    out = tmp_path / "out"
+    one_call = (100 * 2.0 + 50 * 8.0) / 1e6
+    words = (*MODEL, "--rounds", 9, "--out", out, "--json", "--max-usd", 2.5 * one_call)
+    summary = json.loads(run(home, endpoint, task, *words).stdout)
+    assert summary["usd"] == pytest.approx(3 * one_call)  # the call that reached it, and none after
+    assert "are spent" in summary["tasks"][0]["stop_reason"] and summary["correct"] == 1
+
+
+@pytest.mark.slow
+def test_an_endpoint_that_is_gone_leaves_the_task_for_later(
+    endpoint: Endpoint, task: Path, tmp_path: Path, home: Path
+) -> None:
+    endpoint.say(Fails(401, "wrong key"))
+    out = tmp_path / "out"
+    done = run(home, endpoint, task, *MODEL, "--rounds", 2, "--out", out)
+    assert done.returncode == 0 and "left for --resume" in done.stderr and "wrong key" in done.stderr
+    assert f"--resume {out}" in done.stderr
+    coding(endpoint, PLAIN, PARALLEL)
+    done = run(home, endpoint, "--resume", out)
+    assert [str(a.evaluation.verdict) for a in attempts(out)] == ["correct"] * 3, done.stderr
+
+
+def test_what_cannot_work_is_said_at_once(endpoint: Endpoint, task: Path, tmp_path: Path, home: Path) -> None:
+    for words, said in (
+        (("--coder", "llm"), "--model"),
+        (("--model", "m"), "--coder llm"),
+        (("--coder", "llm", "--judge", "rules", "--model", "m"), "--judge llm"),
+        (("--coder", "llm", "--model", "m", "--language", "cuda"), "cpp, triton"),
+        (("--coder", "llm", "--model", "nobody-knows", "--max-usd", "1"), "--prices"),
+        (("--coder", "llm", "--model", "m", "--temperature", "7"), "temperature"),
+    ):
+        done = run(home, endpoint, task, *words, "--out", tmp_path / "x")
+        assert done.returncode == 2 and said in done.stderr, done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+        assert not (tmp_path / "x").exists()

@@ -1,0 +1,159 @@
+"""An answer is paid for once: kept before anybody sees it, given again after a crash, replayed without a model."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.llm.budget import Allowance, Budget
+from agent.llm.model import (
+    BudgetSpent,
+    Call,
+    Completion,
+    Message,
+    ModelAbsent,
+    ModelError,
+    ModelRefused,
+    Sampling,
+    Usage,
+)
+from agent.llm.prices import Price, Prices
+from agent.llm.stored import ReplayedModel, StoredModel
+from kernelbench.records import Ceilings, Fingerprint, Target
+from results.database import RunDatabase
+
+TARGET = Target(
+    device="cpu",
+    languages=("cpp",),
+    ceilings=Ceilings(copy_bytes_s=1e10, cached_copy_bytes_s=1e11, fp32_flops_s=1e11),
+    fingerprint=Fingerprint(
+        chip="any", threads=2, memory_bytes=1 << 30, last_level_cache_bytes=1 << 20,
+        system="Linux", python="3.11", torch="2.13", compiler="g++",
+    ),
+)  # fmt: skip
+PRICES = Prices({"m": Price(prompt=1.0, completion=10.0)})
+
+
+class Scripted:
+    """Says what it is given, one after the other, and counts how often it is asked."""
+
+    def __init__(self, *answers: str | ModelError) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+
+    async def complete(self, call: Call) -> Completion:
+        answer = self.answers[min(self.asked, len(self.answers) - 1)]
+        self.asked += 1
+        await asyncio.sleep(0.001)
+        if isinstance(answer, ModelError):
+            raise answer
+        usage = Usage(prompt_tokens=1000, completion_tokens=100)
+        return Completion(text=answer, finish="stop", usage=usage, seconds=0.5)
+
+
+def call(text: str = "write", model: str = "m", sample: int = 0) -> Call:
+    messages = (Message(role="user", content=text),)
+    sampling = Sampling(model=model, max_tokens=100)
+    return Call(role="coder", task="t", messages=messages, sampling=sampling, sample=sample)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[RunDatabase]:
+    with RunDatabase.create(tmp_path / "run.db", settings={}, target=TARGET) as made:
+        yield made
+
+
+def budget(usd: float | None = None) -> Budget:
+    return Budget(PRICES, Allowance(usd=usd), Allowance())
+
+
+def ask(stored: StoredModel | ReplayedModel, *calls: Call) -> list[str]:
+    async def all_of_them() -> list[str]:
+        return [completion.text for completion in await asyncio.gather(*map(stored.complete, calls))]
+
+    return asyncio.run(all_of_them())
+
+
+def test_calls_that_are_alike_are_one(database: RunDatabase) -> None:
+    model = Scripted("first", "second")
+    stored = StoredModel(model, database, budget())
+    assert ask(stored, call(), call(), call()) == ["first"] * 3
+    assert ask(stored, call()) == ["first"]
+    assert model.asked == 1
+    assert ask(stored, call(sample=1)) == ["second"]
+
+
+def test_every_call_is_recorded_with_what_it_cost(database: RunDatabase) -> None:
+    ask(StoredModel(Scripted("text"), database, budget()), call())
+    [kept] = database.llm_calls()
+    assert kept.usd == pytest.approx((1000 * 1 + 100 * 10) / 1e6)
+    assert (kept.task, kept.role, kept.model, kept.prompt_tokens) == ("t", "coder", "m", 1000)
+    assert kept.request["messages"][0]["content"] == "write"  # type: ignore[call-overload,index]
+    assert kept.response["text"] == "text"  # type: ignore[call-overload,index]
+
+
+def test_the_cost_of_an_unknown_model_is_unknown(database: RunDatabase) -> None:
+    ask(StoredModel(Scripted("text"), database, budget()), call(model="other"))
+    assert database.llm_calls()[0].usd is None
+
+
+def test_after_a_crash_the_answer_is_there(database: RunDatabase, tmp_path: Path) -> None:
+    ask(StoredModel(Scripted("paid"), database, budget()), call())
+    with RunDatabase.open(tmp_path / "run.db") as again:
+        model = Scripted("never")
+        assert ask(StoredModel(model, again, budget()), call()) == ["paid"]
+        assert model.asked == 0
+
+
+def test_what_was_spent_before_a_crash_counts(database: RunDatabase) -> None:
+    ask(StoredModel(Scripted("paid"), database, budget()), call())
+    stored = StoredModel(Scripted("more"), database, budget(usd=0.002))
+    assert ask(stored, call()) == ["paid"]  # costs nothing any more
+    with pytest.raises(BudgetSpent, match=r"\$0.002"):
+        ask(stored, call("something else"))
+
+
+def test_a_call_that_failed_is_recorded_and_asked_again(database: RunDatabase) -> None:
+    wasted = Usage(prompt_tokens=1000, completion_tokens=50, estimated=True)
+    model = Scripted(ModelAbsent("the stream broke off", wasted), "ok")
+    stored = StoredModel(model, database, budget())
+    with pytest.raises(ModelAbsent):
+        ask(stored, call())
+    assert ask(stored, call()) == ["ok"]
+    failed, answered = database.llm_calls()
+    assert failed.response == {"error": "ModelAbsent", "message": "the stream broke off"}
+    assert failed.usd == pytest.approx(0.0015) and answered.usd == pytest.approx(0.002)
+
+
+def test_a_run_is_replayed_with_its_failures(database: RunDatabase) -> None:
+    model = Scripted("one", ModelRefused("too long"), "two")
+    stored = StoredModel(model, database, budget())
+    ask(stored, call("a"))
+    with pytest.raises(ModelRefused):
+        ask(stored, call("b"))
+    ask(stored, call("b"))
+    replayed = ReplayedModel(database.llm_calls())
+    assert ask(replayed, call("a"), call("a")) == ["one", "one"]
+    with pytest.raises(ModelRefused, match="too long"):
+        ask(replayed, call("b"))
+    assert ask(replayed, call("b")) == ["two"]
+    with pytest.raises(ModelRefused, match="no such call"):
+        ask(replayed, call("c"))
+
+
+CHANGES: dict[str, Callable[[Call], Call]] = {
+    "text": lambda c: call("write!"),
+    "sample": lambda c: call(sample=1),
+    "model": lambda c: call(model="m2"),
+    "schema": lambda c: c.model_copy(update={"reply_schema": {"type": "object"}}),
+    "temperature": lambda c: c.model_copy(
+        update={"sampling": c.sampling.model_copy(update={"temperature": 0.5})}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_calls_that_differ_are_not_one(name: str) -> None:
+    assert CHANGES[name](call()).sha256 != call().sha256
+    assert call().model_copy(update={"task": "u"}).sha256 == call().sha256

@@ -1,0 +1,91 @@
+"""A reply that should be a record is one, after one more try at most."""
+
+import asyncio
+
+import pytest
+from endpoint import Endpoint as Server
+from pydantic import Field
+
+from agent.llm.client import OpenAIModel
+from agent.llm.model import Call, Endpoint, Message, ReplyUnusable, Sampling
+from agent.llm.structured import ask, strict_schema
+from kernelbench.records import Record
+
+
+class Verdict(Record):
+    bottleneck: str
+    gain: float
+    metrics: dict[str, float] = Field(default_factory=dict)
+
+
+GOOD = '{"bottleneck": "memory", "gain": 1.5, "metrics": {"bytes": 3}}'
+
+
+def asked(server: Server, objection=lambda _: None) -> Verdict:
+    call = Call(
+        role="judge",
+        task="t",
+        messages=(Message(role="user", content="what is wrong?"),),
+        sampling=Sampling(model="m"),
+    )
+
+    async def one() -> Verdict:
+        model = OpenAIModel(Endpoint(base_url=server.base_url))
+        try:
+            return await ask(model, call, Verdict, objection)
+        finally:
+            await model.close()
+
+    return asyncio.run(one())
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [GOOD, f"Sure.\n```json\n{GOOD}\n```\nDone.", f"{{not it}} {GOOD} {{}}", f"<think>{{}}</think>{GOOD}"],
+)
+def test_a_record_is_found_in_a_reply(endpoint: Server, reply: str) -> None:
+    endpoint.say(reply)
+    assert asked(endpoint) == Verdict(bottleneck="memory", gain=1.5, metrics={"bytes": 3})
+    assert len(endpoint.requests) == 1
+    schema = endpoint.requests[0]["response_format"]["json_schema"]
+    assert schema["strict"] and schema["schema"]["additionalProperties"] is False
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        ("I think it is memory.", "no JSON object"),
+        ('{"bottleneck": "memory"}', "gain: Field required"),
+        ('{"bottleneck": "memory", "gain": "much"}', "gain: "),
+        ('{"bottleneck": "memory", "gain": 1.5', "no JSON object"),
+        ("", "no JSON object"),
+    ],
+)
+def test_one_that_is_none_is_sent_back_once(endpoint: Server, reply: str, words: str) -> None:
+    endpoint.say(reply, GOOD)
+    assert asked(endpoint).gain == 1.5
+    first, second = endpoint.requests
+    assert second["messages"][0] == first["messages"][0]
+    assert second["messages"][1] == {"role": "assistant", "content": reply or "(nothing)"}
+    assert words in second["messages"][2]["content"]
+
+
+def test_two_are_enough(endpoint: Server) -> None:
+    endpoint.say("no", "no", GOOD)
+    with pytest.raises(ReplyUnusable, match="twice no usable answer of the judge"):
+        asked(endpoint)
+    assert len(endpoint.requests) == 2
+
+
+def test_an_objection_is_a_reason_to_ask_again(endpoint: Server) -> None:
+    endpoint.say(GOOD.replace("bytes", "made_up"), GOOD)
+    found = asked(endpoint, lambda v: None if "bytes" in v.metrics else "there is no metric made_up")
+    assert found.metrics == {"bytes": 3}
+    assert "no metric made_up" in endpoint.requests[1]["messages"][2]["content"]
+
+
+def test_the_schema_wants_every_field_and_no_other() -> None:
+    schema = strict_schema(Verdict)
+    assert schema["required"] == ["bottleneck", "gain", "metrics"]
+    assert schema["additionalProperties"] is False
+    assert "default" not in schema["properties"]["metrics"]  # type: ignore[index]
