@@ -26,6 +26,7 @@ from agent.llm.model import Endpoint, Sampling
 from agent.llm.prices import SHIPPED
 from agent.llm.session import LANGUAGES, ModelSession, Roles, Terms
 from agent.loop import deadline
+from agent.replay import ReplayedEvaluator, differences
 from agent.run import Settings, carry_out
 from kernelbench import sources
 from kernelbench.cli import (
@@ -72,7 +73,13 @@ def run(
     judge_reasoning_effort: Annotated[str | None, typer.Option(help="Of the judge's model.")] = None,
     reply_tokens: Annotated[int, typer.Option(help="A reply's most tokens, reasoning included.")] = 16384,
     rounds: Annotated[int, typer.Option(help="Candidates a task at most.")] = 4,
-    search: Annotated[str, typer.Option(help="How candidates follow from each other: refine.")] = "refine",
+    target_speedup: Annotated[
+        float | None, typer.Option(help="Stop when a kernel is so many times as fast as eager.")
+    ] = None,
+    patience: Annotated[int | None, typer.Option(help="Stop after so many rounds without a gain.")] = None,
+    search: Annotated[
+        str, typer.Option(help="How candidates follow from each other: refine; with a model best-of-n, beam.")
+    ] = "refine",
     target: Annotated[str, typer.Option(help="The device: cpu.")] = "cpu",
     overrides: Overrides = None,
     precision: Annotated[
@@ -96,6 +103,9 @@ def run(
     lanes: Annotated[int, typer.Option(help="Tasks worked on at a time; one times at a time.")] = 1,
     out: Annotated[Path | None, typer.Option(help="A new folder for the run. Default: runs/DATE.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    replay: Annotated[
+        Path | None, typer.Option(help="Go through this run again, asking and measuring nothing.")
+    ] = None,
     kernelbench_dir: KernelbenchDir = None,
     as_json: Json = False,
 ) -> int:
@@ -107,6 +117,10 @@ def run(
         raise UsageError(
             f"--lanes {lanes} is not for this machine", f"its memory is enough for 1 to {most_lanes()}"
         )
+    if resume is not None and replay is not None:
+        raise UsageError("--resume and --replay are two things", "give one of them")
+    if replay is not None and (tasks or suite):
+        raise UsageError("--replay takes its tasks from the run", "leave out TASK and --suite")
     if resume is not None and (tasks or suite or out):
         raise UsageError(
             "--resume takes its tasks and folder from the run", "leave out TASK, --suite and --out"
@@ -117,12 +131,16 @@ def run(
         run=Allowance(max_usd, max_tokens),
         task=Allowance(max_usd_per_task, max_tokens_per_task),
     )
+    path = out or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}"
+    if replay is not None:
+        return _replay(replay, path, as_json)
     if resume is not None:
         with RunFolder.resume(resume) as folder, RunDatabase.open(folder.database) as database:
             settings = _settings_of(database).checked()
             _, protocol = check_protocol(settings.baselines, settings.own_kernels, settings.effort)
             with Evaluator(cache=cache_folder(), protocol=protocol) as evaluator:
-                return _carry_out(folder, database, evaluator, settings, terms, max_minutes, lanes, as_json)
+                models = _asking(settings, terms, database)
+                return _carry_out(folder, database, evaluator, settings, models, max_minutes, lanes, as_json)
     against, protocol = check_protocol(baselines, own_kernels, effort)
     roles = None
     if model is not None:
@@ -138,6 +156,8 @@ def run(
         judge=judge or ("llm" if coder == "llm" else "rules"),
         search=search,
         rounds=rounds,
+        target_speedup=target_speedup,
+        patience=patience,
         target=target,
         baselines=against,
         own_kernels=own_kernels,
@@ -153,7 +173,6 @@ def run(
         overrides=sources.from_words(overrides or []),
         precision=precision,
     )
-    path = out or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}"
     with (
         RunFolder.create(path) as folder,
         Evaluator(cache=cache_folder(), protocol=protocol) as evaluator,
@@ -166,7 +185,36 @@ def run(
             tasks=chosen,
         ) as database,
     ):
-        return _carry_out(folder, database, evaluator, settings, terms, max_minutes, lanes, as_json)
+        models = _asking(settings, terms, database)
+        return _carry_out(folder, database, evaluator, settings, models, max_minutes, lanes, as_json)
+
+
+def _replay(recorded_in: Path, path: Path, as_json: bool) -> int:
+    with (
+        RunDatabase.open(recorded_in, read_only=True) as recorded,
+        RunFolder.create(path) as folder,
+        ReplayedEvaluator(recorded, cache_folder()) as evaluator,
+        RunDatabase.create(
+            folder.database,
+            settings=recorded.settings,
+            target=recorded.run.target,
+            environment=recorded.run.environment,
+            command=shlex.join(["kernelwright", *sys.argv[1:]]),
+            tasks=[entry.task for entry in recorded.tasks()],
+        ) as database,
+    ):
+        settings = _settings_of(database)
+        models = ModelSession.replaying(settings.roles, recorded) if settings.roles is not None else None
+        _carry_out(folder, database, evaluator, settings, models, None, 1, as_json)
+        found = differences(recorded, database)
+    for difference in found:
+        log.print(difference, markup=False, soft_wrap=True)
+    log.print("Other decisions than in the run." if found else "The same decisions as in the run.")
+    return 1 if found else 0
+
+
+def _asking(settings: Settings, terms: Terms, database: RunDatabase) -> ModelSession | None:
+    return ModelSession.asking(settings.roles, terms, database) if settings.roles is not None else None
 
 
 def _sampling(model: str, temperature: float | None, effort: str | None, reply_tokens: int) -> Sampling:
@@ -195,7 +243,7 @@ def _carry_out(
     database: RunDatabase,
     evaluator: Evaluator,
     settings: Settings,
-    terms: Terms,
+    models: ModelSession | None,
     max_minutes: float | None,
     lanes: int,
     as_json: bool,
@@ -203,9 +251,7 @@ def _carry_out(
     check = deadline(max_minutes)
     try:
         with (
-            contextlib.nullcontext()
-            if settings.roles is None
-            else ModelSession(settings.roles, terms, database) as models,
+            models or contextlib.nullcontext(),
             _progress(len(database.tasks())) as (say, advance),
         ):
             complete = carry_out(database, evaluator, settings, check, say, advance, lanes, models)

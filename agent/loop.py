@@ -2,14 +2,16 @@
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from agent.llm.model import BudgetSpent
 from agent.protocols import Attempt, Coder, NoCandidate
-from agent.search import Refine, Request, Stop, best_of
+from agent.search import Request, Search, Stop, best_of
 from kernelbench.evaluator import QUICK, Evaluator
-from kernelbench.records import Advice, Evaluation, Task, Verdict
+from kernelbench.records import Advice, Candidate, Evaluation, Task, Verdict
 from profiling.records import Profile
 from profiling.roofline import roofline
 
@@ -27,7 +29,7 @@ class Loop:
     """Optimizes one task after another. Everything it holds is shared by all tasks."""
 
     coder: Coder
-    search: Refine
+    search: Search
     evaluator: Evaluator
     baselines: Sequence[str]  # that the winner is held against; the search holds against eager
     recorder: Recorder
@@ -45,7 +47,7 @@ class Loop:
                 step = Stop(reason) if reason and tried else self.search.step(task, tried)
                 if isinstance(step, Stop):
                     break
-                tried.append(self._round(task, tried, step))
+                self._try(task, tried, step)
             except BudgetSpent as spent:
                 if not tried:
                     raise
@@ -54,15 +56,38 @@ class Loop:
         self._confirm(task, tried)
         return step.reason
 
-    def _round(self, task: Task, tried: Sequence[Attempt], request: Request) -> Attempt:
+    def _try(self, task: Task, tried: list[Attempt], requests: Sequence[Request]) -> None:
+        """Add an attempt for each request, in their order; candidates are written side by side."""
+        before = tuple(tried)
+        writing = [partial(self._propose, task, before, request) for request in requests]
+        if len(requests) == 1:
+            tried.append(self._attempt(task, before, requests[0].advice, writing[0]))
+            return
+        threads = ThreadPoolExecutor(len(requests), "coder")
         try:
-            candidate = self.coder.propose(task, tried, request.advice)
-            evaluation = self.evaluator.evaluate(task, candidate, ("eager",), QUICK)
+            written = [threads.submit(write) for write in writing]
+            for request, candidate in zip(requests, written, strict=True):
+                if (reason := self.out_of_budget()) is not None:
+                    raise BudgetSpent(reason)
+                tried.append(self._attempt(task, tried, request.advice, candidate.result))
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)  # what is being written is stored by the model
+
+    def _propose(self, task: Task, tried: Sequence[Attempt], request: Request) -> Candidate:
+        return self.coder.propose(task, tried, request.advice, request.sample)
+
+    def _attempt(
+        self, task: Task, tried: Sequence[Attempt], advice: Advice | None, write: Callable[[], Candidate]
+    ) -> Attempt:
+        try:
+            candidate = write()
+            same = [a.evaluation for a in tried if a.candidate.sha256 == candidate.sha256]
+            evaluation = same[0] if same else self.evaluator.evaluate(task, candidate, ("eager",), QUICK)
         except NoCandidate as none:
             candidate = none.candidate
             evaluation = self.evaluator.turned_away(task, candidate, none.reason)
-        attempt = Attempt(candidate, evaluation, self._profile(task, evaluation), request.advice)
-        self.recorder.attempt(task, len(tried), attempt, request.advice, confirms=False)
+        attempt = Attempt(candidate, evaluation, self._profile(task, evaluation), advice)
+        self.recorder.attempt(task, len(tried), attempt, advice, confirms=False)
         return attempt
 
     def _confirm(self, task: Task, tried: Sequence[Attempt]) -> None:

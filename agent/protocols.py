@@ -32,8 +32,13 @@ class NoCandidate(Exception):  # noqa: N818 - what happened
 class Coder(Protocol):
     """Writes candidates."""
 
-    def propose(self, task: Task, history: Sequence[Attempt], advice: Advice | None) -> Candidate:
-        """The next candidate; the first one has an empty history and no advice. Raises NoCandidate."""
+    def propose(
+        self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
+    ) -> Candidate:
+        """The next candidate; the first one has an empty history and no advice. Raises NoCandidate.
+
+        `sample` tells requests apart that are alike otherwise, and whose candidates should differ.
+        """
         ...
 
 
@@ -41,5 +46,15 @@ class Judge(Protocol):
     """Says what to change next."""
 
     def advise(self, task: Task, history: Sequence[Attempt]) -> Advice | None:
-        """Advice on the last attempt, `history[-1]`; None when nothing sensible is left to try."""
+        """What to do next; None when nothing sensible is left to try."""
+        ...
+
+
+class ManyMindedJudge(Judge, Protocol):
+    """One that has several pieces of advice on one attempt."""
+
+    def advise_on(
+        self, task: Task, history: Sequence[Attempt], attempt: Attempt, besides: Sequence[Advice]
+    ) -> Advice:
+        """Advice on an attempt of the history, other than what has been advised `besides`."""
         ...

@@ -14,9 +14,9 @@ from pydantic import JsonValue
 from agent.llm.model import ModelError
 from agent.llm.session import ModelSession, Roles
 from agent.loop import Loop
-from agent.protocols import Attempt, Coder, Judge
+from agent.protocols import Attempt, Coder
 from agent.rules import RulesJudge
-from agent.search import Refine
+from agent.search import Beam, BestOfN, Refine, Search, StopRules
 from agent.tracing import trace
 from kernelbench.errors import InfrastructureError, MissingPrerequisite, TaskError, UsageError
 from kernelbench.evaluator import BASELINES, Evaluator
@@ -27,6 +27,7 @@ from results.records import TaskState
 from results.wording import headline
 
 Say = Callable[[str], None]
+SEARCHES = ("refine", "best-of-n", "beam")
 
 
 class Settings(Record):
@@ -36,6 +37,8 @@ class Settings(Record):
     judge: str = "rules"
     search: str = "refine"
     rounds: int = 4
+    target_speedup: float | None = None
+    patience: int | None = None
     target: str = "cpu"
     baselines: tuple[str, ...] = BASELINES
     own_kernels: float = 0.0
@@ -47,13 +50,16 @@ class Settings(Record):
         known = {
             "coder": ("builtin", "llm"),
             "judge": ("rules", "llm"),
-            "search": ("refine",),
+            "search": SEARCHES if self.coder == "llm" else SEARCHES[:1],
             "target": ("cpu",),
         }
         for name, values in known.items():
             given = getattr(self, name)
             if given not in values:
-                raise UsageError(f"--{name} {given} is not in this version", f"choose {' or '.join(values)}")
+                with_coder = " with --coder builtin" if name == "search" and self.coder == "builtin" else ""
+                raise UsageError(
+                    f"--{name} {given} is not in this version{with_coder}", f"choose {' or '.join(values)}"
+                )
         if (self.coder == "llm") != (self.judge == "llm"):
             raise UsageError(
                 "the rules judge reads schedules that only the builtin coder writes, an llm judge code",
@@ -63,12 +69,18 @@ class Settings(Record):
             raise UsageError("--coder llm and --model belong together", "give both, or neither")
         if self.rounds < 1:
             raise UsageError(f"--rounds {self.rounds} leaves nothing to do", "give at least 1")
+        if self.patience is not None and self.patience < 1:
+            raise UsageError(f"--patience {self.patience} ends before it begins", "give at least 1")
         if compiler() is None:
             raise MissingPrerequisite(
                 "C++ kernels need a C++ compiler",
                 "install g++ (Debian, Ubuntu: apt-get install g++) or set CXX",
             )
         return self
+
+    @property
+    def stop_rules(self) -> StopRules:
+        return StopRules(rounds=self.rounds, target_speedup=self.target_speedup, patience=self.patience)
 
     def to_json(self) -> dict[str, JsonValue]:
         return self.model_dump(mode="json")
@@ -114,9 +126,11 @@ class _Computing:
     coder: Coder
     evaluator: Evaluator
 
-    def propose(self, task: Task, history: Sequence[Attempt], advice: Advice | None) -> Candidate:
+    def propose(
+        self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
+    ) -> Candidate:
         with self.evaluator.computing():
-            return self.coder.propose(task, history, advice)
+            return self.coder.propose(task, history, advice, sample)
 
 
 def carry_out(
@@ -157,6 +171,8 @@ def carry_out(
         finally:
             work.stopped.set()
             if not all(future.done() for future in running):
+                if models is not None:
+                    models.abort()
                 evaluator.pool.abort()
 
 
@@ -186,10 +202,10 @@ class _Work:
 
     def lane(self, evaluator: Evaluator) -> bool:
         """Take tasks until there are none; whether all of them could be done."""
-        coder, judge = self._roles(evaluator)
+        coder, search = self._coder_and_search(evaluator)
         loop = Loop(
             coder=coder,
-            search=Refine(judge, self.settings.rounds),
+            search=search,
             evaluator=evaluator,
             baselines=self.settings.baselines,
             recorder=DatabaseRecorder(self.database, evaluator, self.say, self.stopped),
@@ -207,12 +223,21 @@ class _Work:
             self.advance("")
         return complete
 
-    def _roles(self, evaluator: Evaluator) -> tuple[Coder, Judge]:
+    def _coder_and_search(self, evaluator: Evaluator) -> tuple[Coder, Search]:
+        rules = self.settings.stop_rules
         if self.models is not None:
-            return self.models.coder(evaluator), self.models.judge(evaluator)
+            coder, judge = self.models.coder(evaluator), self.models.judge(evaluator)
+            match self.settings.search:
+                case "best-of-n":
+                    return coder, BestOfN(rules)
+                case "beam":
+                    return coder, Beam(judge, rules)
+                case _:
+                    return coder, Refine(judge, rules)
         from agent.builtin.coder import BuiltinCoder  # imports torch, which other commands do without
 
-        return _Computing(BuiltinCoder(lambda task: trace(evaluator.pool, task)), evaluator), RulesJudge()
+        builtin = BuiltinCoder(lambda task: trace(evaluator.pool, task))
+        return _Computing(builtin, evaluator), Refine(RulesJudge(), rules)
 
     def _next(self) -> Task | None:
         with self._lock:

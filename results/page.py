@@ -8,6 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from kernelbench.records import Advice, Interval, Verdict
 from results import wording
+from results.calibration import candidate_us, measured_gain
 from results.records import Attempt
 from results.report import (
     AGGREGATE_COLUMNS,
@@ -115,32 +116,17 @@ def _section(report: Report, task_id: str, audit: str) -> TaskSection:
 
 def _round(attempt: Attempt, attempts: list[Attempt], best: bool) -> Round:
     evaluation = attempt.evaluation
-    after = _candidate_us(attempt)
-    before = next((_candidate_us(parent) for parent in _parents(attempt, attempts)), None)
     return Round(
         number="winner, again" if attempt.confirms else str(attempt.round),
         verdict=evaluation.verdict,
         author=attempt.candidate.author,
         speedup=evaluation.speedup.eager if evaluation.speedup else None,
-        time=wording.time(after),
+        time=wording.time(candidate_us(attempt)),
         advice=attempt.advice,
-        outcome=before / after if before and after and not attempt.confirms else None,
+        outcome=measured_gain(attempt, attempts),
         reason="" if evaluation.verdict == Verdict.correct else evaluation.reason,
         best=best,
     )
-
-
-def _parents(attempt: Attempt, attempts: list[Attempt]) -> list[Attempt]:
-    """The recorded attempts it was made from; where it names none, the last one timed before it."""
-    earlier = [other for other in attempts if other.id < attempt.id]
-    if attempt.candidate.parents:
-        return [other for other in earlier if other.candidate.sha256 in attempt.candidate.parents]
-    return [other for other in reversed(earlier) if _candidate_us(other)][:1]
-
-
-def _candidate_us(attempt: Attempt) -> float | None:
-    timing = attempt.evaluation.timing
-    return timing.candidate_us.median if timing else None
 
 
 def _chart(tasks: tuple[TaskSummary, ...]) -> Chart | None:

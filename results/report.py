@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from kernelbench.records import Environment, Interval
 from results import wording
+from results.calibration import calibration
 from results.database import RunDatabase
 from results.records import Attempt, Run, TaskRun
 from results.summary import Aggregate, Summary, TaskSummary, summary_of
@@ -83,6 +84,9 @@ class Report:
             if environment.arrivals_per_s is not None:
                 pause_s = 1 / environment.arrivals_per_s
                 lines.append(("calls", f"one by one, after random pauses of {pause_s:.3g} s on average"))
+        predictions = calibration(self.attempts.values())
+        if predictions is not None:
+            lines.append(("predicted gains", str(predictions)))
         lines.append(("kernelwright", self.run.kernelwright))
         lines.append(("started", self.run.started))
         others = sum(

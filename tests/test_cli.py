@@ -40,8 +40,8 @@ SURFACE = {
         "tasks", "--suite", "--coder", "--judge", "--model", "--judge-model", "--language", "--temperature",
         "--judge-temperature", "--reasoning-effort", "--judge-reasoning-effort", "--reply-tokens", "--max-usd",
         "--max-tokens", "--max-usd-per-task", "--max-tokens-per-task", "--prices", "--requests-a-minute",
-        "--tokens-a-minute", "--rounds", "--search", "--target", "--set", "--precision",
-        "--baseline", "--require-own-kernels", "--effort", "--max-minutes", "--lanes", "--out", "--resume", "--kernelbench-dir", "--json",
+        "--tokens-a-minute", "--rounds", "--target-speedup", "--patience", "--search", "--target", "--set", "--precision",
+        "--baseline", "--require-own-kernels", "--effort", "--max-minutes", "--lanes", "--out", "--resume", "--replay", "--kernelbench-dir", "--json",
     },
     "report": {"run", "--format", "--output"},
 }  # fmt: skip

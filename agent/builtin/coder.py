@@ -20,8 +20,13 @@ class BuiltinCoder:
     def __init__(self, trace: Callable[[Task], Graph]) -> None:
         self._trace = trace
 
-    def propose(self, task: Task, history: Sequence[Attempt], advice: Advice | None) -> Candidate:
-        """The default schedule first; then the best schedule so far with the advised knobs changed."""
+    def propose(
+        self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
+    ) -> Candidate:
+        """The default schedule first; then the best schedule so far with the advised knobs changed.
+
+        The same request has the same answer, whatever the `sample`.
+        """
         best = _best(history)
         schedule = Schedule.from_dict(best.candidate.schedule if best else {})
         if advice is not None:

@@ -35,7 +35,7 @@ from agent.llm.model import (
 
 _BURST_S = 10.0  # of a rate, that may be used at once
 _LONGEST_PAUSE_S = 300.0  # that an endpoint may ask for
-_BACKOFF = wait_random_exponential(multiplier=1.0, max=60.0)
+_LONGEST_BACKOFF_S = 60.0
 _THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
 
 
@@ -51,6 +51,7 @@ class OpenAIModel:
         self._client = openai.AsyncOpenAI(
             api_key=endpoint.key or "none", base_url=endpoint.url, timeout=timeout, max_retries=0
         )
+        self._backoff = wait_random_exponential(multiplier=endpoint.backoff_s, max=_LONGEST_BACKOFF_S)
         self._requests = _limiter(endpoint.requests_a_minute)
         self._tokens = _limiter(endpoint.tokens_a_minute)
         host = self._client.base_url.host
@@ -66,7 +67,7 @@ class OpenAIModel:
         retrying = AsyncRetrying(
             retry=retry_if_exception(_is_passing),
             stop=stop_after_delay(self.endpoint.patience_s),
-            wait=_pause_s,
+            wait=self._pause_s,
             reraise=True,
         )
         try:
@@ -88,6 +89,11 @@ class OpenAIModel:
             raise ModelAbsent(f"no answer in {attempts} attempts: {_said(error)}", wasted) from None
         seconds, usage = time.monotonic() - started, completion.usage + wasted
         return completion.model_copy(update={"seconds": seconds, "attempts": attempts, "usage": usage})
+
+    def _pause_s(self, state: RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome is not None else None
+        asked = _asked_pause_s(error) if isinstance(error, openai.APIStatusError) else None
+        return asked if asked is not None else self._backoff(state)
 
     async def _attempt(self, call: Call) -> Completion:
         prompt = sum(estimated_tokens(message.content) for message in call.messages)
@@ -227,12 +233,6 @@ def _may_pass(status: int) -> bool:
 def _is_quota(error: openai.APIStatusError) -> bool:
     """Whether nothing is left to pay with: that is a 429, too, and does not pass."""
     return error.status_code == 429 and error.code == "insufficient_quota"
-
-
-def _pause_s(state: RetryCallState) -> float:
-    error = state.outcome.exception() if state.outcome is not None else None
-    asked = _asked_pause_s(error) if isinstance(error, openai.APIStatusError) else None
-    return asked if asked is not None else _BACKOFF(state)
 
 
 def _asked_pause_s(error: openai.APIStatusError) -> float | None:

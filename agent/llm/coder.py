@@ -29,12 +29,14 @@ class LlmCoder:
     def author(self) -> str:
         return f"llm:{self.sampling.model}"
 
-    def propose(self, task: Task, history: Sequence[Attempt], advice: Advice | None) -> Candidate:
+    def propose(
+        self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
+    ) -> Candidate:
         """Raises NoCandidate where the model's replies hold none, a ModelError where there are no replies."""
-        return self.runtime.wait(self._propose(self.situation(task), history, advice))
+        return self.runtime.wait(self._propose(self.situation(task), history, advice, sample))
 
     async def _propose(
-        self, situation: Situation, history: Sequence[Attempt], advice: Advice | None
+        self, situation: Situation, history: Sequence[Attempt], advice: Advice | None, sample: int
     ) -> Candidate:
         shown = start_of(history, advice)
         failed = _failed_since(history, shown)
@@ -43,7 +45,7 @@ class LlmCoder:
             task=situation.task.id,
             messages=coder_messages(situation, shown, failed, advice),
             sampling=self.sampling,
-            sample=len(history),
+            sample=sample,
         )
         parent = shown.attempt.candidate if shown is not None else None
         source, fault = "", ""
@@ -64,7 +66,7 @@ class LlmCoder:
                 Message(role="user", content=f"That cannot be used: {fault}. Give the whole file again."),
             )
             call = call.model_copy(update={"messages": (*call.messages, *turns)})
-        raise NoCandidate(self._candidate(source, parent, advice, situation.language), fault)
+        raise NoCandidate(self._candidate(source[:_SHOWN], parent, advice, situation.language), fault)
 
     def _candidate(
         self, source: str, parent: Candidate | None, advice: Advice | None, language: Language

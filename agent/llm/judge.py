@@ -57,15 +57,23 @@ class LlmJudge:
 
         Raises ModelAbsent or BudgetSpent.
         """
-        return self.runtime.wait(self._advise(self.situation(task), history))
+        return self.runtime.wait(self._advise(self.situation(task), history, _subject(history), ()))
 
-    async def _advise(self, situation: Situation, history: Sequence[Attempt]) -> Advice:
-        shown = _subject(history)
+    def advise_on(
+        self, task: Task, history: Sequence[Attempt], attempt: Attempt, besides: Sequence[Advice]
+    ) -> Advice:
+        """The same on an attempt of the history, other than what has been advised `besides`."""
+        subject = Subject(attempt, next(i for i, other in enumerate(history) if other is attempt))
+        return self.runtime.wait(self._advise(self.situation(task), history, subject, besides))
+
+    async def _advise(
+        self, situation: Situation, history: Sequence[Attempt], shown: Subject, besides: Sequence[Advice]
+    ) -> Advice:
         metrics = metrics_of(shown.attempt) if shown.correct else ()
         call = Call(
             role="judge",
             task=situation.task.id,
-            messages=judge_messages(situation, shown, metrics, predictions(history)),
+            messages=judge_messages(situation, shown, metrics, predictions(history), besides),
             sampling=self.sampling,
             sample=len(history),
         )

@@ -48,8 +48,8 @@ class Endpoint:
     """Where models are, and how they may be asked.
 
     `patience_s`: how long a call is tried; `call_s`: how long one attempt may take; `silence_s`: how long
-    nothing may come. `requests_a_minute` and `tokens_a_minute` (of prompts and completions together): None
-    is no limit.
+    nothing may come; `backoff_s`: the longest first pause, doubled each time. `requests_a_minute` and
+    `tokens_a_minute` (of prompts and completions together): None is no limit.
     """
 
     base_url: str | None = None  # None: OPENAI_BASE_URL, else OpenAI's
@@ -57,6 +57,7 @@ class Endpoint:
     patience_s: float = 900.0
     call_s: float = 1200.0
     silence_s: float = 300.0
+    backoff_s: float = 1.0
     requests_a_minute: float | None = None
     tokens_a_minute: float | None = None
 

@@ -100,9 +100,13 @@ def coder_messages(
 
 
 def judge_messages(
-    situation: Situation, shown: Subject, metrics: Sequence[Metric], record: Sequence[str]
+    situation: Situation,
+    shown: Subject,
+    metrics: Sequence[Metric],
+    record: Sequence[str],
+    besides: Sequence[Advice] = (),
 ) -> tuple[Message, ...]:
-    """`record`: what earlier predictions came to, a line each."""
+    """`record`: what earlier predictions came to, a line each. `besides`: advice that others follow."""
     mode: Mode = "optimization" if shown.correct else "correction"
     names = {"mode": mode, "language": situation.language, "names": NAMES}
     user = _template("judge.md").render(
@@ -113,6 +117,7 @@ def judge_messages(
         shown_round=shown.number,
         metrics=metrics,
         record=record,
+        besides=besides,
         outcome=outcome,
     )
     system = _template("judge_system.md").render(**names)

@@ -1,21 +1,25 @@
 """All that a run asks language models with: who is asked, what may be spent, and where answers are kept."""
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from agent.llm.budget import Allowance, Budget
 from agent.llm.coder import LlmCoder
 from agent.llm.judge import LlmJudge
-from agent.llm.model import Endpoint, Sampling
+from agent.llm.model import ChatModel, Endpoint, Sampling
 from agent.llm.prices import SHIPPED, Prices
 from agent.llm.prompting import Situation
 from agent.llm.runtime import Runtime
-from agent.llm.stored import StoredModel
+from agent.llm.stored import ReplayedModel, StoredModel
 from kernelbench.evaluator import Evaluator
 from kernelbench.records import Language, Record, Task
 from results.database import RunDatabase
+
+if TYPE_CHECKING:
+    from agent.llm.client import OpenAIModel
 
 LANGUAGES: tuple[Language, ...] = ("cpp", "triton")  # that a model may be asked for
 
@@ -47,32 +51,53 @@ class Terms:
 
 
 class ModelSession:
-    """Raises what `Terms.budget_for` does."""
+    """Coders and judges that ask one model, in one event loop."""
 
-    def __init__(self, roles: Roles, terms: Terms, database: RunDatabase) -> None:
-        from agent.llm.client import OpenAIModel  # takes two seconds to import
-
-        self.roles = roles
-        self.budget = terms.budget_for(roles)
-        self._client = OpenAIModel(terms.endpoint)
-        self._stored = StoredModel(self._client, database, self.budget)
+    def __init__(self, roles: Roles, model: ChatModel, budget: Budget, client: "OpenAIModel | None") -> None:
+        """Use `asking` or `replaying`."""
+        self.roles, self.budget = roles, budget
+        self._model, self._client = model, client
         self._runtime = Runtime()
 
+    @classmethod
+    def asking(cls, roles: Roles, terms: Terms, database: RunDatabase) -> Self:
+        """Answers are kept in `database`. Raises what `Terms.budget_for` does."""
+        from agent.llm.client import OpenAIModel  # takes two seconds to import
+
+        budget, client = terms.budget_for(roles), OpenAIModel(terms.endpoint)
+        return cls(roles, StoredModel(client, database, budget), budget, client)
+
+    @classmethod
+    def replaying(cls, roles: Roles, recorded: RunDatabase) -> Self:
+        """Nobody is asked, and nothing paid: the answers are those that a run has had."""
+        budget = Budget(Prices({}), Allowance(), Allowance())
+        return cls(roles, ReplayedModel(recorded.llm_calls()), budget, None)
+
     def coder(self, evaluator: Evaluator) -> LlmCoder:
-        return LlmCoder(self._stored, self.roles.coder, self._runtime, self._situations(evaluator))
+        return LlmCoder(self._model, self.roles.coder, self._runtime, self._situations(evaluator))
 
     def judge(self, evaluator: Evaluator) -> LlmJudge:
-        return LlmJudge(self._stored, self.roles.judge, self._runtime, self._situations(evaluator))
+        return LlmJudge(self._model, self.roles.judge, self._runtime, self._situations(evaluator))
 
     def _situations(self, evaluator: Evaluator) -> Callable[[Task], Situation]:
+        known: dict[str, Situation] = {}
+        lock = threading.Lock()  # candidates may be written side by side
+
         def situation(task: Task) -> Situation:
-            return Situation(task, evaluator.target, evaluator.work(task), self.roles.language)
+            with lock:
+                if task.id not in known:
+                    target, work = evaluator.target, evaluator.work(task)
+                    known[task.id] = Situation(task, target, work, self.roles.language)
+                return known[task.id]
 
         return situation
 
+    def abort(self) -> None:
+        """End the calls under way: whoever waits for one is told at once."""
+        self._runtime.abort()
+
     def close(self) -> None:
-        self._runtime.wait(self._client.close())
-        self._runtime.close()
+        self._runtime.close(self._client.close if self._client is not None else None)
 
     def __enter__(self) -> Self:
         return self

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from agent.llm import model as models
 from agent.llm.budget import Budget
-from agent.llm.model import Call, ChatModel, Completion, ModelError, ModelRefused, Usage
+from agent.llm.model import BudgetSpent, Call, ChatModel, Completion, ModelError, Usage
 from results.database import RunDatabase
 from results.records import LlmCall
 
@@ -89,10 +89,10 @@ class ReplayedModel:
             self._answers[call.request_sha256].append(_answer(call))
 
     async def complete(self, call: Call) -> Completion:
-        """Raises the ModelError that the run was given, and ModelRefused where it never made such a call."""
+        """Raises the ModelError that the run was given, and BudgetSpent where it never made such a call."""
         answers = self._answers.get(call.sha256)
         if not answers:
-            raise ModelRefused(f"the run that is replayed made no such call of the {call.role}")
+            raise BudgetSpent("the run that is replayed went no further")
         answer = answers.popleft() if len(answers) > 1 else answers[0]
         if isinstance(answer, ModelError):
             raise answer

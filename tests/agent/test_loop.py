@@ -1,13 +1,15 @@
 """The loop: what it asks, records and confirms. Coder, judge and evaluator are scripted; no process runs."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from anywhere import TARGET
 
+from agent.llm.model import BudgetSpent
 from agent.loop import Loop, deadline
-from agent.protocols import Attempt
-from agent.search import Refine
+from agent.protocols import Attempt, NoCandidate
+from agent.search import Refine, Request, Stop, StopRules
 from kernelbench.evaluator import Effort
 from kernelbench.records import (
     Advice,
@@ -53,6 +55,9 @@ class ScriptedEvaluator:
         self.asked.append((candidate.source, baselines))
         return evaluation_of(candidate, *self.script.pop(0))
 
+    def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
+        return evaluation_of(candidate, Verdict.build_error, 0.0)
+
     def work(self, task: Task) -> Work:
         return Work(input_bytes=1, weight_bytes=0, output_bytes=1, flops=0)
 
@@ -60,7 +65,9 @@ class ScriptedEvaluator:
 class Numbers:
     """Proposes "0", "1", …"""
 
-    def propose(self, task: Task, history: Sequence[Attempt], advice: Advice | None) -> Candidate:
+    def propose(
+        self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
+    ) -> Candidate:
         return Candidate(source=str(len(history)), language="torch", author="test")
 
 
@@ -87,7 +94,14 @@ class Notes:
 def loop(
     evaluator: ScriptedEvaluator, notes: Notes, judge: object, rounds: int = 3, stop: str | None = None
 ) -> Loop:
-    return Loop(Numbers(), Refine(judge, rounds), evaluator, ("eager", "compile"), notes, lambda: stop)  # type: ignore[arg-type]
+    return Loop(
+        Numbers(),
+        Refine(judge, StopRules(rounds=rounds)),
+        evaluator,
+        ("eager", "compile"),
+        notes,
+        lambda: stop,
+    )  # type: ignore[arg-type]
 
 
 def test_every_round_is_recorded_and_the_winner_measured_again() -> None:
@@ -134,6 +148,76 @@ def test_an_exhausted_budget_ends_the_rounds_but_not_the_confirmation() -> None:
     reason = loop(evaluator, notes, Always(), rounds=5, stop="1 minutes are over").optimize(TASK, history)
     assert reason == "1 minutes are over"
     assert notes.kept == [(1, "0", True)]
+
+
+@dataclass
+class AllAtOnce:
+    """Asks for three at a time, once."""
+
+    def step(self, task: Task, history: Sequence[Attempt]) -> Sequence[Request] | Stop:
+        return [Request(sample=i) for i in range(len(history), 3)] or Stop("three")
+
+
+@dataclass
+class Samples:
+    """Proposes its sample's number, the later ones sooner; some are no candidates, or too dear."""
+
+    none: int = -1
+    dear: int = -1
+
+    def propose(
+        self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
+    ) -> Candidate:
+        assert not history, "what is asked for at a time does not know of each other"
+        time.sleep(0.05 * (3 - sample))
+        candidate = Candidate(source=str(sample), language="torch", author="test")
+        if sample == self.none:
+            raise NoCandidate(candidate, "the reply is empty")
+        if sample == self.dear:
+            raise BudgetSpent("$1 are spent")
+        return candidate
+
+
+def at_once(coder: Samples, evaluator: ScriptedEvaluator, notes: Notes) -> Loop:
+    return Loop(coder, AllAtOnce(), evaluator, ("eager",), notes, lambda: None)  # type: ignore[arg-type]
+
+
+def test_what_is_asked_for_at_a_time_is_recorded_in_its_order() -> None:
+    right = Verdict.correct
+    evaluator = ScriptedEvaluator([(right, 1.0), (right, 3.0), (right, 2.0), (right, 3.0)])
+    notes = Notes()
+    assert at_once(Samples(), evaluator, notes).optimize(TASK, []) == "three"
+    assert notes.kept == [(0, "0", False), (1, "1", False), (2, "2", False), (3, "1", True)]
+
+
+def test_what_is_no_candidate_is_turned_away_and_the_rest_evaluated() -> None:
+    right = Verdict.correct
+    evaluator = ScriptedEvaluator([(right, 1.0), (right, 2.0), (right, 2.0)])
+    notes = Notes()
+    at_once(Samples(none=1), evaluator, notes).optimize(TASK, [])
+    assert notes.kept == [(0, "0", False), (1, "1", False), (2, "2", False), (3, "2", True)]
+    assert [source for source, _ in evaluator.asked] == ["0", "2", "2"]
+
+
+def test_money_that_is_spent_in_between_ends_with_the_best_so_far() -> None:
+    right = Verdict.correct
+    evaluator = ScriptedEvaluator([(right, 1.5), (right, 1.4)])
+    notes = Notes()
+    assert at_once(Samples(dear=1), evaluator, notes).optimize(TASK, []) == "$1 are spent"
+    assert notes.kept == [(0, "0", False), (1, "0", True)]
+
+
+def test_a_file_that_was_evaluated_is_not_evaluated_again() -> None:
+    right = Verdict.correct
+    evaluator = ScriptedEvaluator([(right, 1.5), (right, 1.4)])
+    notes = Notes()
+
+    class Same(Samples):
+        def propose(self, *_: object, **__: object) -> Candidate:  # type: ignore[override]
+            return Candidate(source="same", language="torch", author="test")
+
+    at_once(Same(), evaluator, notes).optimize(TASK, [])
+    assert [number for number, _, _ in notes.kept] == [0, 1, 2, 3] and len(evaluator.asked) == 2
 
 
 def test_the_deadline_says_when_time_is_over() -> None:

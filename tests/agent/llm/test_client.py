@@ -24,7 +24,7 @@ def completed(server: Server, asked: Call | None = None, **limits: float) -> Com
 
 def many(server: Server, calls: list[Call], **limits: float) -> list[Completion]:
     async def ask() -> list[Completion]:
-        model = OpenAIModel(Endpoint(base_url=server.base_url, **limits))  # type: ignore[arg-type]
+        model = OpenAIModel(Endpoint(base_url=server.base_url, **{"backoff_s": 0.02, **limits}))  # type: ignore[arg-type]
         try:
             return await asyncio.gather(*(model.complete(each) for each in calls))
         finally:
@@ -96,14 +96,14 @@ def test_the_endpoint_says_how_long_to_wait(endpoint: Server) -> None:
 
 
 def test_without_a_word_the_pauses_grow_and_differ(endpoint: Server) -> None:
-    endpoint.say(*[Fails(500)] * 2, "ok")
-    completed(endpoint)
-    first = [b - a for a, b in zip(endpoint.at, endpoint.at[1:], strict=False)]
-    endpoint.requests.clear()
-    endpoint.at.clear()
-    completed(endpoint)
-    second = [b - a for a, b in zip(endpoint.at, endpoint.at[1:], strict=False)]
-    assert first != second and all(pause < 5 for pause in first + second)
+    """Of several calls at a time, each pause is drawn from twice the range of the one before."""
+    endpoint.say(Fails(500))
+    with pytest.raises(ModelAbsent):
+        completed(endpoint, patience_s=2.0, backoff_s=0.05)
+    pauses = [b - a for a, b in zip(endpoint.at, endpoint.at[1:], strict=False)]
+    assert len(set(pauses)) == len(pauses)
+    assert all(pause <= 0.05 * 2**number + 0.3 for number, pause in enumerate(pauses))
+    assert max(pauses) > 0.2  # never, if they did not grow
 
 
 @pytest.mark.parametrize("breaks_after", [0, 1, 3])

@@ -86,6 +86,8 @@ def coding(endpoint: Endpoint, *replies: str | Fails | Says) -> None:
             return Says(f"Here:\n```python\n{reply}```\n") if isinstance(reply, str) else reply
         if "critical_issue" in body["messages"][0]["content"]:
             return Says(json.dumps(CORRECTION))
+        if len(body["messages"]) == 2:  # what it says at first it has made up
+            return Says(optimization("l2_hit_rate", 0.1))
         return Says(optimization("bandwidth_share", shown_metric(body, "bandwidth_share")))
 
     endpoint.script = script
@@ -124,7 +126,7 @@ def attempts(out: Path) -> list[Attempt]:
 
 
 @pytest.mark.slow
-def test_a_kernel_is_mended_and_then_made_faster(
+def test_a_kernel_is_mended_and_made_faster_by_a_judge_that_is_held_to_the_metrics(
     endpoint: Endpoint, task: Path, tmp_path: Path, home: Path
 ) -> None:
     coding(endpoint, WRONG, PLAIN, PARALLEL)
@@ -135,14 +137,23 @@ def test_a_kernel_is_mended_and_then_made_faster(
     tried = attempts(out)
     assert [str(a.evaluation.verdict) for a in tried] == ["wrong_output", "correct", "correct", "correct"]
     assert tried[-1].confirms and "omp parallel" in tried[-1].candidate.source
-    assert summary["llm_calls"] == 5 and summary["correct"] == 1
-    assert summary["usd"] == pytest.approx(5 * (100 * 2.0 + 50 * 8.0) / 1e6)
+    assert summary["llm_calls"] == 6 and summary["correct"] == 1
+    assert summary["usd"] == pytest.approx(6 * (100 * 2.0 + 50 * 8.0) / 1e6)
     assert tried[1].advice is not None and tried[1].advice.bottleneck == "tanh is missing"
     assert tried[1].candidate.parents == (tried[0].candidate.sha256,)
     assert tried[2].advice is not None and tried[2].advice.predicted_gain == 1.8
+    assert set(tried[2].advice.evidence) == {"bandwidth_share"}
+    [told] = [body for body in endpoint.requests if len(body["messages"]) > 2]
+    assert "there is no metric 'l2_hit_rate'" in told["messages"][-1]["content"]
     assert tried[2].advice.about == tried[1].candidate.sha256
     last = [body for body in endpoint.requests if is_coder(body)][-1]["messages"][1]["content"]
     assert "parallelize" in last and "std::tanh" in last and "times as fast as eager" in last
+    assert "1 predicted, 1 timed, 1 of them faster" in (out / "report.html").read_text()
+
+    replayed = run(home, endpoint, "--replay", out, "--out", tmp_path / "again", "--json")
+    assert replayed.returncode == 0 and "The same decisions" in replayed.stderr, replayed.stderr
+    assert len(endpoint.requests) == 6 and json.loads(replayed.stdout)["llm_calls"] == 0
+    assert [a.evaluation for a in attempts(tmp_path / "again")] == [a.evaluation for a in tried]
 
 
 @pytest.mark.slow
@@ -175,28 +186,6 @@ def test_whatever_the_model_does_the_run_goes_on(
 
 
 @pytest.mark.slow
-def test_a_judge_that_invents_metrics_is_sent_back_once(
-    endpoint: Endpoint, task: Path, tmp_path: Path, home: Path
-) -> None:
-    coding(endpoint, PLAIN, PARALLEL)
-    honest = endpoint.script
-
-    def inventing(body: dict[str, Any], number: int) -> Any:
-        if is_coder(body) or len(body["messages"]) > 2:
-            return honest(body, number)
-        return Says(optimization("l2_hit_rate", 0.1))
-
-    endpoint.script = inventing
-    out = tmp_path / "out"
-    done = run(home, endpoint, task, *MODEL, "--rounds", 2, "--out", out)
-    assert done.returncode == 0, done.stderr
-    second = attempts(out)[1]
-    assert second.advice is not None and set(second.advice.evidence) == {"bandwidth_share"}
-    [told] = [body for body in endpoint.requests if len(body["messages"]) > 2]
-    assert "there is no metric 'l2_hit_rate'" in told["messages"][-1]["content"]
-
-
-@pytest.mark.slow
 def test_a_run_that_is_killed_pays_for_no_answer_twice(
     endpoint: Endpoint, task: Path, tmp_path: Path, home: Path
 ) -> None:
@@ -213,7 +202,33 @@ def test_a_run_that_is_killed_pays_for_no_answer_twice(
     done = run(home, endpoint, "--resume", out, "--json")
     assert done.returncode == 0, done.stderr
     assert [str(a.evaluation.verdict) for a in attempts(out)] == ["wrong_output", *["correct"] * 3]
-    assert len(endpoint.requests) == json.loads(done.stdout)["llm_calls"] == 5
+    assert len(endpoint.requests) == json.loads(done.stdout)["llm_calls"] == 6
+
+
+@pytest.mark.slow
+def test_a_beam_asks_for_several_files_at_a_time(
+    endpoint: Endpoint, task: Path, tmp_path: Path, home: Path
+) -> None:
+    files = (
+        PLAIN,
+        WRONG,
+        PARALLEL,
+        PARALLEL.replace("parallel for", "parallel for schedule(static)"),
+        PLAIN + "# 2\n",
+    )
+    coding(endpoint, *(Says(f"```python\n{file}```", latency_s=1.0) for file in files))
+    out = tmp_path / "out"
+    done = run(home, endpoint, task, *MODEL, "--search", "beam", "--rounds", 5, "--out", out)
+    assert done.returncode == 0, done.stderr
+    tried = attempts(out)
+    assert len(tried) == 6 and tried[-1].confirms
+    assert sorted(str(a.evaluation.verdict) for a in tried[:3]) == ["correct", "correct", "wrong_output"]
+    assert all(a.advice is None for a in tried[:3])
+    best = max(tried[:3], key=lambda a: a.evaluation.speedup.eager.low if a.evaluation.speedup else 0.0)
+    assert [a.advice.about if a.advice else "" for a in tried[3:5]] == [best.candidate.sha256] * 2
+    assert endpoint.most_under_way >= 3
+    judged = [body["messages"][1]["content"] for body in endpoint.requests if not is_coder(body)]
+    assert any("What others do about this file already" in prompt for prompt in judged)
 
 
 @pytest.mark.slow

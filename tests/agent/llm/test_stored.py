@@ -138,7 +138,7 @@ def test_a_run_is_replayed_with_its_failures(database: RunDatabase) -> None:
     with pytest.raises(ModelRefused, match="too long"):
         ask(replayed, call("b"))
     assert ask(replayed, call("b")) == ["two"]
-    with pytest.raises(ModelRefused, match="no such call"):
+    with pytest.raises(BudgetSpent, match="no further"):
         ask(replayed, call("c"))
 
 

@@ -87,7 +87,7 @@ def examples(most: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
     )
 
 
-@examples(12)
+@examples(10)
 @given(tasks())
 def test_written_another_way_it_is_correct(evaluator: Evaluator, drawn: tuple[Task, str, str]) -> None:
     task, body, other = drawn
@@ -95,7 +95,7 @@ def test_written_another_way_it_is_correct(evaluator: Evaluator, drawn: tuple[Ta
     assert evaluation.verdict is Verdict.correct, evaluation.reason
 
 
-@examples(8)
+@examples(6)
 @given(tasks(), st.floats(0, 1, exclude_max=True))
 def test_one_wrong_element_is_noticed(
     evaluator: Evaluator, drawn: tuple[Task, str, str], where: float

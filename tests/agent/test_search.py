@@ -1,0 +1,158 @@
+"""Every stop has its reason, and none comes by noise."""
+
+from collections.abc import Sequence
+
+from anywhere import TARGET
+
+from agent.protocols import Attempt
+from agent.search import Beam, BestOfN, Request, Stop, StopRules, best_of
+from kernelbench.records import (
+    Advice,
+    Candidate,
+    Environment,
+    Evaluation,
+    Interval,
+    Speedup,
+    Stages,
+    Task,
+    Verdict,
+)
+from profiling.records import Profile
+
+
+def attempt(speedup: float, spread: float = 0.02, light: float | None = None, wrong: bool = False) -> Attempt:
+    """A candidate `speedup` times as fast as eager."""
+    candidate = Candidate(source=f"{speedup} {spread} {wrong}", language="cpp", author="test")
+    found = Interval(median=speedup, low=speedup * (1 - spread), high=speedup * (1 + spread))
+    evaluation = Evaluation(
+        task="t",
+        candidate=candidate.sha256,
+        target=TARGET,
+        verdict=Verdict.wrong_output if wrong else Verdict.correct,
+        reason="",
+        speedup=None if wrong else Speedup(eager=found),
+        stages=Stages(),
+        environment=Environment(sandbox=()),
+    )
+    profile = Profile(metrics=(), bottleneck="memory", speed_of_light=light)
+    return Attempt(candidate, evaluation, None if wrong else profile)
+
+
+def test_rounds_are_counted_whatever_came_of_them() -> None:
+    rules = StopRules(rounds=2)
+    assert rules.reached([]) is None
+    assert rules.reached([attempt(1.0, wrong=True)]) is None
+    assert rules.reached([attempt(1.0), attempt(1.1, wrong=True)]) == "2 rounds"
+
+
+def test_a_target_is_reached_by_the_lower_bound() -> None:
+    rules = StopRules(rounds=9, target_speedup=2.0)
+    assert rules.reached([attempt(2.1, spread=0.1)]) is None
+    assert (
+        rules.reached([attempt(2.1, spread=0.02)]) == "at least 2.06 times as fast as eager, 2 was asked for"
+    )
+
+
+def test_near_the_roofline_there_is_nothing_left_to_gain() -> None:
+    rules = StopRules(rounds=9)
+    assert rules.reached([attempt(3.0, light=0.94)]) is None
+    assert rules.reached([attempt(3.0, light=0.96)]) == "96% of what the roofline allows"
+    assert rules.reached([attempt(3.0, light=0.9), attempt(2.0, light=0.99)]) is None  # not the best one
+
+
+def test_patience_ends_without_a_gain_beyond_noise() -> None:
+    rules = StopRules(rounds=9, patience=2)
+    first = attempt(2.0)
+    noise = attempt(2.03)  # its interval begins below 2.0
+    gain = attempt(2.2)
+    assert rules.reached([first, noise]) is None
+    assert rules.reached([first, noise, attempt(1.0, wrong=True)]) == "no gain in 2 rounds"
+    assert rules.reached([first, noise, gain]) is None
+    assert rules.reached([first, noise, gain, noise]) is None
+    assert rules.reached([attempt(1.0, wrong=True), attempt(1.1, wrong=True), first]) is None
+
+
+def test_the_best_is_the_one_with_the_highest_lower_bound() -> None:
+    sure, hopeful = attempt(2.0, spread=0.01), attempt(2.1, spread=0.2)
+    assert best_of([sure, hopeful, attempt(9.0, wrong=True)]) is sure
+    assert best_of([attempt(9.0, wrong=True)]) is None
+
+
+TASK = Task(id="t", level=1, source="")
+
+
+class Judge:
+    """Counts what it is asked; its advice says on what, and as which."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def advise(self, task: Task, history: Sequence[Attempt]) -> Advice | None:
+        raise AssertionError("one piece of advice is not enough")
+
+    def advise_on(
+        self, task: Task, history: Sequence[Attempt], attempt: Attempt, besides: Sequence[Advice]
+    ) -> Advice:
+        method = f"{attempt.candidate.source} {len(besides)}"
+        self.asked.append(method)
+        return Advice(bottleneck="b", method=method, plan="p", predicted_gain=1.1,
+                      about=attempt.candidate.sha256)  # fmt: skip
+
+
+def requests(step: Sequence[Request] | Stop) -> list[tuple[str, int]]:
+    assert not isinstance(step, Stop), step
+    return [(request.advice.method if request.advice else "", request.sample) for request in step]
+
+
+def test_best_of_n_asks_for_all_at_once_and_after_a_kill_for_the_rest() -> None:
+    search = BestOfN(StopRules(rounds=3))
+    assert requests(search.step(TASK, [])) == [("", 0), ("", 1), ("", 2)]
+    assert requests(search.step(TASK, [attempt(1.0)])) == [("", 1), ("", 2)]
+    assert search.step(TASK, [attempt(1.0)] * 3) == Stop("3 candidates")
+
+
+def test_a_beam_goes_on_from_the_best_with_several_pieces_of_advice_each() -> None:
+    beam = Beam(Judge(), StopRules(rounds=20), width=2, advices=2)
+    assert requests(beam.step(TASK, [])) == [("", 0), ("", 1)]
+    first = [attempt(1.0), attempt(2.0)]
+    low, high = (a.candidate.source for a in first)
+    second = requests(beam.step(TASK, first))
+    assert second == [(f"{high} 0", 2), (f"{high} 1", 3), (f"{low} 0", 4), (f"{low} 1", 5)]
+    best = attempt(4.0)
+    history = [*first, attempt(0.5), best, attempt(0.7), attempt(1.5, wrong=True)]
+    third = requests(beam.step(TASK, history))
+    assert [method for method, _ in third] == [
+        f"{a.candidate.source} {i}" for a in (best, first[1]) for i in (0, 1)
+    ]
+
+
+def test_a_beam_that_was_killed_goes_on_with_the_requests_that_are_left() -> None:
+    beam = Beam(Judge(), StopRules(rounds=20), width=2, advices=2)
+    first = [attempt(1.0), attempt(2.0)]
+    whole = requests(beam.step(TASK, first))
+    better = attempt(9.0)  # is no parent before its generation is over
+    assert requests(beam.step(TASK, [*first, better])) == whole[1:]
+    assert requests(beam.step(TASK, [*first, better, attempt(0.1), attempt(0.2)])) == whole[3:]
+
+
+def test_while_nothing_is_correct_a_beam_corrects_the_last_few() -> None:
+    beam = Beam(Judge(), StopRules(rounds=20), width=2, advices=3)
+    first = [attempt(1.0, wrong=True), attempt(2.0, wrong=True)]
+    assert requests(beam.step(TASK, first)) == [
+        (f"{a.candidate.source} 0", n) for n, a in ((2, first[1]), (3, first[0]))
+    ]
+
+
+def test_a_beam_does_not_ask_for_more_than_there_are_rounds() -> None:
+    beam = Beam(Judge(), StopRules(rounds=3), width=2, advices=2)
+    history = [attempt(1.0), attempt(2.0)]
+    assert len(requests(beam.step(TASK, history))) == 1
+    assert beam.step(TASK, [*history, attempt(3.0)]) == Stop("3 rounds")
+    one = Beam(Judge(), StopRules(rounds=1), width=2)
+    assert len(requests(one.step(TASK, []))) == 1
+
+
+def test_a_beam_of_one_file_has_one_parent() -> None:
+    beam = Beam(Judge(), StopRules(rounds=20), width=2, advices=2)
+    same = attempt(1.0)
+    assert len(requests(beam.step(TASK, [same, same]))) == 2

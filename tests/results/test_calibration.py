@@ -1,0 +1,54 @@
+"""Predicted gains are held against what was timed, and against what failed."""
+
+import pytest
+from run_factory import candidate, evaluation, task
+
+from kernelbench.records import Advice, Interval, Verdict
+from results.calibration import calibration, measured_gain
+from results.records import Attempt
+
+TASK = task("softmax")
+
+
+def attempt(number: int, time_us: float | None, gain: float | None = None, parent: Attempt | None = None,
+            confirms: bool = False) -> Attempt:  # fmt: skip
+    """A candidate that took so long (None: it failed), asked for with advice that predicted `gain`."""
+    made = candidate(number, (parent.candidate.sha256,) if parent is not None else ())
+    verdict = Verdict.correct if time_us is not None else Verdict.wrong_output
+    found = evaluation(TASK, made, verdict, eager=1.0 if time_us is not None else None)
+    if time_us is not None:
+        assert found.timing is not None
+        interval = Interval(median=time_us, low=time_us, high=time_us)
+        found = found.model_copy(
+            update={"timing": found.timing.model_copy(update={"candidate_us": interval})}
+        )
+    advice = Advice(bottleneck="b", method="m", plan="p", predicted_gain=gain) if gain is not None else None
+    return Attempt(
+        id=number, task=TASK.id, round=number, confirms=confirms, candidate=made, advice=advice,
+        evaluation=found, profile=None,
+    )  # fmt: skip
+
+
+def test_a_gain_is_over_the_candidate_it_was_made_from() -> None:
+    first = attempt(1, 100.0)
+    second = attempt(2, 200.0, 1.5, first)
+    third = attempt(3, 80.0, 1.2, first)
+    assert measured_gain(third, [first, second, third]) == pytest.approx(1.25)
+    assert measured_gain(first, [first, second, third]) is None
+
+
+def test_predictions_are_summed_up() -> None:
+    first = attempt(1, 100.0)
+    tried = [first, attempt(2, 50.0, 4.0, first), attempt(3, 200.0, 2.0, first), attempt(4, None, 3.0, first)]
+    found = calibration([tried, [attempt(1, 10.0)]])
+    assert found is not None
+    assert (found.predicted, found.measured, found.faster) == (3, 2, 1)
+    assert found.off_by == pytest.approx(8**0.5)  # 4.0 came to 2.0, and 2.0 to 0.5: factors of 2 and 4
+
+
+def test_corrections_and_confirmations_predict_nothing() -> None:
+    first = attempt(1, 100.0)
+    assert (
+        calibration([[first, attempt(2, 50.0, 1.0, first), attempt(3, 50.0, 2.0, first, confirms=True)]])
+        is None
+    )
