@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -128,8 +129,8 @@ def run(
     terms = Terms(
         endpoint=Endpoint(requests_a_minute=requests_a_minute, tokens_a_minute=tokens_a_minute),
         prices=prices,
-        run=Allowance(max_usd, max_tokens),
-        task=Allowance(max_usd_per_task, max_tokens_per_task),
+        run=_allowance("", max_usd, max_tokens),
+        task=_allowance("-per-task", max_usd_per_task, max_tokens_per_task),
     )
     path = out or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}"
     if replay is not None:
@@ -163,6 +164,8 @@ def run(
         own_kernels=own_kernels,
         effort=effort,
         roles=roles,
+        run_limit=terms.run,
+        task_limit=terms.task,
     ).checked()
     if roles is not None:
         terms.budget_for(roles)  # what cannot work is said before anything is begun
@@ -214,7 +217,19 @@ def _replay(recorded_in: Path, path: Path, as_json: bool) -> int:
 
 
 def _asking(settings: Settings, terms: Terms, database: RunDatabase) -> ModelSession | None:
-    return ModelSession.asking(settings.roles, terms, database) if settings.roles is not None else None
+    """The limits that a run began with hold until others are given."""
+    if settings.roles is None:
+        return None
+    run, task = settings.run_limit.replaced_by(terms.run), settings.task_limit.replaced_by(terms.task)
+    return ModelSession.asking(settings.roles, replace(terms, run=run, task=task), database)
+
+
+def _allowance(suffix: str, usd: float | None, tokens: int | None) -> Allowance:
+    """Raises UsageError."""
+    for name, limit in (("--max-usd", usd), ("--max-tokens", tokens)):
+        if limit is not None and limit < 0:
+            raise UsageError(f"{name}{suffix} {limit:g} is no limit", "give 0 or more")
+    return Allowance(usd=usd, tokens=tokens)
 
 
 def _sampling(model: str, temperature: float | None, effort: str | None, reply_tokens: int) -> Sampling:

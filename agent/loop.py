@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from agent.llm.model import BudgetSpent
+from agent.llm.model import BudgetSpent, ModelError
 from agent.protocols import Attempt, Coder, NoCandidate
 from agent.search import Request, Search, Stop, best_of
+from agent.side_by_side import threads
 from kernelbench.evaluator import QUICK, Evaluator
 from kernelbench.records import Advice, Candidate, Evaluation, Task, Verdict
 from profiling.records import Profile
@@ -33,7 +33,7 @@ class Loop:
     evaluator: Evaluator
     baselines: Sequence[str]  # that the winner is held against; the search holds against eager
     recorder: Recorder
-    out_of_budget: Callable[[], str | None]  # why no further round may start, or None
+    out_of_time: Callable[[], str | None]  # why no further round may start, or None
 
     def optimize(self, task: Task, history: Sequence[Attempt]) -> str:
         """Run the rounds that are left after `history` and confirm the winner; returns why it stopped.
@@ -42,7 +42,7 @@ class Loop:
         """
         tried = list(history)
         while True:
-            reason = self.out_of_budget()
+            reason = self.out_of_time()
             try:
                 step = Stop(reason) if reason and tried else self.search.step(task, tried)
                 if isinstance(step, Stop):
@@ -58,23 +58,25 @@ class Loop:
 
     def _try(self, task: Task, tried: list[Attempt], requests: Sequence[Request]) -> None:
         """Add an attempt for each request, in their order; candidates are written side by side."""
-        before = tuple(tried)
-        writing = [partial(self._propose, task, before, request) for request in requests]
+        writing = [partial(self._propose, task, tuple(tried[: r.seen]), r) for r in requests]
         if len(requests) == 1:
-            tried.append(self._attempt(task, before, requests[0].advice, writing[0]))
+            tried.append(self._attempt(task, tried, requests[0].advice, writing[0]))
             return
-        threads = ThreadPoolExecutor(len(requests), "coder")
-        try:
-            written = [threads.submit(write) for write in writing]
+        failures: list[ModelError] = []
+        with threads(len(requests), "coder") as executor:
+            written = [executor.submit(write) for write in writing]
             for request, candidate in zip(requests, written, strict=True):
-                if (reason := self.out_of_budget()) is not None:
-                    raise BudgetSpent(reason)
-                tried.append(self._attempt(task, tried, request.advice, candidate.result))
-        finally:
-            threads.shutdown(wait=False, cancel_futures=True)  # what is being written is stored by the model
+                if self.out_of_time() is not None:
+                    return
+                try:
+                    tried.append(self._attempt(task, tried, request.advice, candidate.result))
+                except ModelError as failure:  # what the others wrote has been paid for
+                    failures.append(failure)
+        if failures:
+            raise failures[0]
 
-    def _propose(self, task: Task, tried: Sequence[Attempt], request: Request) -> Candidate:
-        return self.coder.propose(task, tried, request.advice, request.sample)
+    def _propose(self, task: Task, seen: Sequence[Attempt], request: Request) -> Candidate:
+        return self.coder.propose(task, seen, request.advice, request.sample)
 
     def _attempt(
         self, task: Task, tried: Sequence[Attempt], advice: Advice | None, write: Callable[[], Candidate]

@@ -4,26 +4,26 @@ Prompts are made and replies read anew, so a replay shows whether this version d
 the run did.
 """
 
-from collections import defaultdict, deque
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernelbench.errors import InfrastructureError
+from agent.llm.model import BudgetSpent
 from kernelbench.evaluator import BASELINES, Effort, Evaluator
 from kernelbench.records import Candidate, Evaluation, Target, Task
 from results.database import RunDatabase
 
 
 class ReplayedEvaluator(Evaluator):
-    """Finds what a run has found, in its order; tasks are loaded, for what prompts say of them."""
+    """Finds what a run has found; tasks are loaded, for what prompts say of them."""
 
     def __init__(self, recorded: RunDatabase, cache: Path) -> None:
         super().__init__(cache=cache)
         self._recorded = recorded.run.target
-        self._found: dict[tuple[str, str], deque[Evaluation]] = defaultdict(deque)
+        self._found: dict[tuple[str, str, bool], Evaluation] = {}
         for task in recorded.tasks():
             for attempt in recorded.attempts(task.task.id):
-                self._found[task.task.id, attempt.candidate.sha256].append(attempt.evaluation)
+                key = task.task.id, attempt.candidate.sha256, attempt.confirms
+                self._found.setdefault(key, attempt.evaluation)
 
     @property
     def target(self) -> Target:
@@ -36,14 +36,12 @@ class ReplayedEvaluator(Evaluator):
         baselines: Sequence[str] = BASELINES,
         effort: Effort | None = None,
     ) -> Evaluation:
-        """Raises InfrastructureError for a candidate that the run did not have."""
-        found = self._found.get((task.id, candidate.sha256))
-        if not found:
-            raise InfrastructureError(
-                "the run that is replayed did not come to this candidate",
-                "replay it with the version that made it",
-            )
-        return found.popleft() if len(found) > 1 else found[0]
+        """Raises BudgetSpent for a candidate that the run did not come to."""
+        confirms = effort is None  # a search times with less than the protocol's own
+        found = self._found.get((task.id, candidate.sha256, confirms))
+        if found is None:
+            raise BudgetSpent("the run that is replayed went no further")
+        return found
 
 
 def differences(recorded: RunDatabase, replayed: RunDatabase) -> list[str]:

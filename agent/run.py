@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from agent.llm.budget import Allowance
 from agent.llm.model import ModelError
 from agent.llm.session import ModelSession, Roles
 from agent.loop import Loop
@@ -44,6 +45,8 @@ class Settings(Record):
     own_kernels: float = 0.0
     effort: str = "full"
     roles: Roles | None = None  # of language models, where coder and judge are such
+    run_limit: Allowance = Allowance()  # what they may take
+    task_limit: Allowance = Allowance()
 
     def checked(self) -> "Settings":
         """These settings. Raises UsageError or MissingPrerequisite when they cannot be followed."""
@@ -137,7 +140,7 @@ def carry_out(
     database: RunDatabase,
     evaluator: Evaluator,
     settings: Settings,
-    out_of_budget: Callable[[], str | None],
+    out_of_time: Callable[[], str | None],
     say: Say,
     advance: Callable[[str], None],
     lanes: int = 1,
@@ -150,10 +153,7 @@ def carry_out(
     not recorded.
     """
 
-    def spent() -> str | None:
-        return out_of_budget() or (models.budget.spent_by(None) if models is not None else None)
-
-    work = _Work(database, settings, spent, say, advance, models)
+    work = _Work(database, settings, out_of_time, say, advance, models)
     lanes = min(lanes, len(work.pending))
     if lanes <= 1:
         return work.lane(evaluator)
@@ -183,12 +183,12 @@ class _Work:
         self,
         database: RunDatabase,
         settings: Settings,
-        out_of_budget: Callable[[], str | None],
+        out_of_time: Callable[[], str | None],
         say: Say,
         advance: Callable[[str], None],
         models: ModelSession | None,
     ) -> None:
-        self.database, self.settings, self.out_of_budget = database, settings, out_of_budget
+        self.database, self.settings, self.out_of_time = database, settings, out_of_time
         self.models = models
         self.say, self.advance = say, advance
         self.stopped = threading.Event()
@@ -209,11 +209,11 @@ class _Work:
             evaluator=evaluator,
             baselines=self.settings.baselines,
             recorder=DatabaseRecorder(self.database, evaluator, self.say, self.stopped),
-            out_of_budget=self.out_of_budget,
+            out_of_time=self.out_of_time,
         )
         complete = True
         while (task := self._next()) is not None:
-            reason = self.out_of_budget()
+            reason = self.out_of_time() or (self.models.budget.spent_by(None) if self.models else None)
             if reason is not None:
                 self.say(f"{task.id}: not begun, {reason}")
                 complete = False

@@ -5,11 +5,11 @@ of several requests made at a time goes on with those that are left.
 """
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
 from agent.protocols import Attempt, Judge, ManyMindedJudge
+from agent.side_by_side import threads
 from kernelbench.records import Advice, Record, Task, Verdict
 
 
@@ -17,11 +17,12 @@ from kernelbench.records import Advice, Record, Task, Verdict
 class Request:
     """Ask the coder for a candidate, with this advice; the first time there is none.
 
-    `sample` tells apart what is asked for at a time.
+    `sample` tells apart what is asked for at a time, `seen` is how much of the history the coder knows then.
     """
 
     advice: Advice | None = None
     sample: int = 0
+    seen: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class StopRules(Record):
                 return f"{100 * light:.0f}% of what the roofline allows"
         if len(history) >= self.rounds:
             return f"{self.rounds} rounds"
+        if history and _needs_a_gpu(history[-1]):
+            return "right, but what it takes cannot be timed here: the kernels need a GPU"
         since = len(history) - 1 - _last_gain(history) if history else 0
         if self.patience is not None and since >= self.patience:
             return f"no gain in {since} rounds"
@@ -77,7 +80,7 @@ class Refine:
         advice = self.judge.advise(task, history)
         if advice is None:
             return Stop("the judge has nothing left to try")
-        return [Request(advice, sample=len(history))]
+        return [Request(advice, sample=len(history), seen=len(history))]
 
 
 @dataclass(frozen=True)
@@ -127,9 +130,10 @@ class Beam:
             return found
 
         parents = self._parents(before)
-        with ThreadPoolExecutor(len(parents)) as threads:
-            advice = [one for found in threads.map(advised, parents) for one in found]
-        return [Request(one, sample=len(before) + number) for number, one in enumerate(advice[:size])]
+        with threads(len(parents), "judge") as executor:
+            advice = [one for found in executor.map(advised, parents) for one in found]
+        begun = len(before)
+        return [Request(one, begun + number, seen=begun) for number, one in enumerate(advice[:size])]
 
     def _parents(self, history: Sequence[Attempt]) -> list[Attempt]:
         """The best few, each file once; the last few while none is correct."""
@@ -148,6 +152,12 @@ def best_of(history: Sequence[Attempt]) -> Attempt | None:
     """The correct attempt with the highest lower bound of its speedup over eager."""
     correct = [attempt for attempt in history if attempt.evaluation.verdict is Verdict.correct]
     return max(correct, key=_lower_bound, default=None)
+
+
+def _needs_a_gpu(attempt: Attempt) -> bool:
+    evaluation = attempt.evaluation
+    unmeasured = evaluation.verdict is Verdict.unmeasured
+    return unmeasured and attempt.candidate.language == "triton" and evaluation.target.device == "cpu"
 
 
 def _last_gain(history: Sequence[Attempt]) -> int:

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from kernelbench.records import Verdict
 from results.records import Attempt
 
 
@@ -50,8 +51,9 @@ def measured_gain(attempt: Attempt, attempts: Sequence[Attempt]) -> float | None
 
 
 def candidate_us(attempt: Attempt) -> float | None:
+    """Of a correct candidate: what cheated or was implausible has gained nothing."""
     timing = attempt.evaluation.timing
-    return timing.candidate_us.median if timing else None
+    return timing.candidate_us.median if timing and attempt.evaluation.verdict is Verdict.correct else None
 
 
 def _parents(attempt: Attempt, attempts: Sequence[Attempt]) -> list[Attempt]:

@@ -8,7 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from kernelbench.records import Advice, Interval, Verdict
 from results import wording
-from results.calibration import candidate_us, measured_gain
+from results.calibration import measured_gain
 from results.records import Attempt
 from results.report import (
     AGGREGATE_COLUMNS,
@@ -121,7 +121,7 @@ def _round(attempt: Attempt, attempts: list[Attempt], best: bool) -> Round:
         verdict=evaluation.verdict,
         author=attempt.candidate.author,
         speedup=evaluation.speedup.eager if evaluation.speedup else None,
-        time=wording.time(candidate_us(attempt)),
+        time=wording.time(evaluation.timing.candidate_us.median if evaluation.timing else None),
         advice=attempt.advice,
         outcome=measured_gain(attempt, attempts),
         reason="" if evaluation.verdict == Verdict.correct else evaluation.reason,

@@ -11,17 +11,24 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from pydantic import NonNegativeFloat, NonNegativeInt
+
 from agent.llm.model import BudgetSpent, Call, Usage, estimated_tokens
 from agent.llm.prices import Prices
 from kernelbench.errors import UsageError
+from kernelbench.records import Record
 
 
-@dataclass(frozen=True)
-class Allowance:
+class Allowance(Record):
     """None is no limit."""
 
-    usd: float | None = None
-    tokens: int | None = None
+    usd: NonNegativeFloat | None = None
+    tokens: NonNegativeInt | None = None
+
+    def replaced_by(self, other: "Allowance") -> "Allowance":
+        """This one, but for the limits that `other` has."""
+        usd = self.usd if other.usd is None else other.usd
+        return Allowance(usd=usd, tokens=self.tokens if other.tokens is None else other.tokens)
 
     def reached(self, spent: "Spent") -> str | None:
         """Which limit `spent` has come to; None while something is left."""

@@ -1,15 +1,16 @@
 """A model behind an OpenAI-compatible endpoint: streamed, retried with patience, within its rates.
 
-Retried are refused connections, timeouts, 408, 409, 429, 5xx and streams that break off, after the pause
+Retried are refused connections, timeouts, 408, 409, 429, 5xx and answers that break off, after the pause
 that the endpoint asks for (`retry-after-ms`, `Retry-After`) or an exponential one with jitter, until
-`patience_s` have gone since the first attempt. Everything else is ModelRefused at once, or ModelAbsent where
-the endpoint does not know us.
+`patience_s` have gone since the first attempt, or three answers have broken off, for those are paid for.
+Everything else is ModelRefused at once, or ModelAbsent where the endpoint does not know us.
 """
 
 import asyncio
 import math
 import re
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import openai
@@ -34,6 +35,7 @@ from agent.llm.model import (
 )
 
 _BURST_S = 10.0  # of a rate, that may be used at once
+_MOST_BROKEN = 3  # answers of one call, each of which has to be paid for
 _LONGEST_PAUSE_S = 300.0  # that an endpoint may ask for
 _LONGEST_BACKOFF_S = 60.0
 _THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
@@ -63,10 +65,11 @@ class OpenAIModel:
 
     async def complete(self, call: Call) -> Completion:
         """Raises ModelRefused or ModelAbsent."""
-        started, attempts, wasted = time.monotonic(), 0, NO_TOKENS
+        started, attempts, broken, wasted = time.monotonic(), 0, 0, NO_TOKENS
+        impatient = stop_after_delay(self.endpoint.patience_s)
         retrying = AsyncRetrying(
             retry=retry_if_exception(_is_passing),
-            stop=stop_after_delay(self.endpoint.patience_s),
+            stop=lambda state: broken >= _MOST_BROKEN or impatient(state),
             wait=self._pause_s,
             reraise=True,
         )
@@ -77,10 +80,12 @@ class OpenAIModel:
                     try:
                         completion = await self._attempt(call)
                     except _BrokenOffError as error:
-                        wasted += error.usage
+                        broken, wasted = broken + 1, wasted + error.usage
                         raise
-        except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
-            raise ModelAbsent(f"the endpoint does not let us in: {_said(error)}", wasted) from None
+        except (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError) as error:
+            raise ModelAbsent(
+                f"the endpoint does not know us, or the model: {_said(error)}", wasted
+            ) from None
         except openai.APIStatusError as error:
             if _may_pass(error.status_code):
                 raise ModelAbsent(f"no answer in {attempts} attempts: {_said(error)}", wasted) from None
@@ -99,22 +104,24 @@ class OpenAIModel:
         prompt = sum(estimated_tokens(message.content) for message in call.messages)
         if self._requests is not None:
             await self._requests.acquire()
-        if (
-            self._tokens is not None
-        ):  # what a completion takes is not known before, so not more than a minute's
-            wanted = prompt + call.sampling.max_tokens
-            await self._tokens.acquire(min(wanted, self._tokens.max_rate))
+        if self._tokens is not None:
+            left: float = prompt + call.sampling.max_tokens  # what a completion takes is not known before
+            while left > 0:
+                piece = min(left, self._tokens.max_rate)
+                await self._tokens.acquire(piece)
+                left -= piece
+        request = self._request(call)
         try:
-            return await self._streamed(call, prompt)
+            return await self._streamed(request, prompt)
         except openai.BadRequestError as error:
-            if not (self._knows_schemas and call.reply_schema and "response_format" in _said(error)):
+            if "response_format" not in request or "response_format" not in _said(error):
                 raise
             self._knows_schemas = False  # the prompt asks for JSON, too, and the reply is validated
-            return await self._streamed(call, prompt)
+            return await self._streamed(self._request(call), prompt)
 
-    async def _streamed(self, call: Call, prompt_tokens: int) -> Completion:
+    async def _streamed(self, request: dict[str, Any], prompt_tokens: int) -> Completion:
         answer = _Answer(prompt_tokens)
-        stream = await self._client.chat.completions.create(**self._request(call))
+        stream = await self._client.chat.completions.create(**request)
         try:
             async with asyncio.timeout(self.endpoint.call_s), stream:
                 async for chunk in stream:
@@ -177,30 +184,40 @@ class _Answer:
                 cached_tokens=(details.cached_tokens or 0) if details is not None else 0,
             )
         for choice in chunk.choices[:1]:
-            self._text.append(choice.delta.content or "")
+            self._text.append(_str(choice.delta.content))
             extra = choice.delta.model_extra or {}
-            self._reasoning.append(extra.get("reasoning_content") or extra.get("reasoning") or "")
+            self._reasoning.append(_str(extra.get("reasoning_content")) or _str(extra.get("reasoning")))
             self._finish = choice.finish_reason or self._finish
 
     @property
     def usage(self) -> Usage:
         if self._told is not None:
             return self._told
-        tokens = estimated_tokens("".join(self._text + self._reasoning))
+        tokens = estimated_tokens(_joined(self._text + self._reasoning))
         return Usage(prompt_tokens=self._prompt_tokens, completion_tokens=tokens, estimated=True)
 
     def completion(self) -> Completion:
         """Raises _BrokenOffError when it does not end."""
         if self._finish is None:
             raise _BrokenOffError("the stream ended in the middle of the answer", self.usage)
-        text, thought = _without_thought("".join(self._text))
+        text, thought = _without_thought(_joined(self._text))
         return Completion(
             text=text,
-            reasoning="".join(self._reasoning) or thought,
+            reasoning=_joined(self._reasoning) or thought,
             finish=self._finish,
             usage=self.usage,
             seconds=0.0,
         )
+
+
+def _str(piece: Any) -> str:
+    """A piece of text; some servers stream other things, too."""
+    return piece if isinstance(piece, str) else ""
+
+
+def _joined(pieces: Sequence[str]) -> str:
+    """The text, of which a character may have been cut in two."""
+    return "".join(pieces).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _limiter(a_minute: float | None) -> AsyncLimiter | None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from agent.llm.model import Call, ChatModel, Message, ReplyUnusable, Sampling
+from agent.llm.model import Call, ChatModel, Message, ModelRefused, ReplyUnusable, Sampling
 from agent.llm.prompting import NAMES, Situation, Subject, coder_messages
 from agent.llm.replies import candidate_source
 from agent.llm.runtime import Runtime
@@ -40,17 +40,24 @@ class LlmCoder:
     ) -> Candidate:
         shown = start_of(history, advice)
         failed = _failed_since(history, shown)
+        is_best = shown is not None and shown.attempt is best_of(history)
         call = Call(
             role="coder",
             task=situation.task.id,
-            messages=coder_messages(situation, shown, failed, advice),
+            messages=coder_messages(situation, shown, failed, advice, is_best),
             sampling=self.sampling,
             sample=sample,
         )
         parent = shown.attempt.candidate if shown is not None else None
         source, fault = "", ""
         for _ in range(_TURNS):
-            completion = await self.model.complete(call)
+            try:
+                completion = await self.model.complete(call)
+            except ModelRefused as error:
+                fault = f"the model's endpoint refused the request: {error}"
+                raise NoCandidate(
+                    self._candidate(source, parent, advice, situation.language), fault
+                ) from None
             reply, cut = completion.text, completion.finish == "length"
             try:
                 source = candidate_source(reply, parent.source if parent is not None else None)
@@ -85,7 +92,7 @@ def start_of(history: Sequence[Attempt], advice: Advice | None) -> Subject | Non
     if not history:
         return None
     if advice is not None and advice.about:
-        for number, attempt in reversed(list(enumerate(history))):
+        for number, attempt in enumerate(history):  # the first such: a repetition was not evaluated
             if attempt.candidate.sha256 == advice.about:
                 return Subject(attempt, number)
     attempt = best_of(history) or history[-1]
@@ -93,11 +100,12 @@ def start_of(history: Sequence[Attempt], advice: Advice | None) -> Subject | Non
 
 
 def _failed_since(history: Sequence[Attempt], shown: Subject | None) -> Subject | None:
-    """The last attempt, where that failed and is not the one shown."""
-    if not history or shown is None or history[-1] is shown.attempt:
+    """The last attempt, where it was made from the one shown and failed."""
+    if not history or shown is None:
         return None
     last = Subject(history[-1], len(history) - 1)
-    return None if last.correct else last
+    made_from_it = shown.attempt.candidate.sha256 in last.attempt.candidate.parents
+    return last if made_from_it and not last.correct else None
 
 
 def _objection(source: str, language: Language, history: Sequence[Attempt]) -> str:

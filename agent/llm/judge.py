@@ -110,7 +110,8 @@ class LlmJudge:
 def _subject(history: Sequence[Attempt]) -> Subject:
     """What to advise on: the last attempt while it is worth mending, else the best."""
     last = Subject(history[-1], len(history) - 1)
-    if last.correct:
+    repeated = any(a.candidate.sha256 == last.attempt.candidate.sha256 for a in history[:-1])
+    if last.correct or repeated:
         best = start_of(history, None)
         assert best is not None
         return best
@@ -146,7 +147,7 @@ def predictions(history: Sequence[Attempt]) -> list[str]:
     for number, attempt in enumerate(history):
         advice = attempt.advice
         before = correct.get(advice.about) if advice is not None else None
-        if advice is None or before is None or before is attempt:
+        if advice is None or before is None or advice.predicted_gain == 1.0:
             continue
         predicted = f"round {number}, {advice.method}: predicted {advice.predicted_gain:.2f}"
         then, now = before.evaluation.timing, attempt.evaluation.timing

@@ -5,10 +5,11 @@ import json
 import os
 from dataclasses import dataclass
 from typing import Literal, Protocol
+from urllib.parse import urlsplit
 
 from pydantic import JsonValue, PositiveInt
 
-from kernelbench.errors import MissingPrerequisite
+from kernelbench.errors import MissingPrerequisite, UsageError
 from kernelbench.records import Record
 
 
@@ -70,11 +71,22 @@ class Endpoint:
         return self.api_key or os.environ.get("OPENAI_API_KEY")
 
     def require(self) -> None:
-        """Raises MissingPrerequisite where OpenAI's own endpoint is to be used without a key."""
+        """Raises MissingPrerequisite without a key or an address, UsageError where they are none."""
         if not self.key and not self.url:
             raise MissingPrerequisite(
                 "no language model can be reached",
                 "set OPENAI_API_KEY, or OPENAI_BASE_URL to an OpenAI-compatible server such as vLLM's",
+            )
+        if self.key and not (self.key.isascii() and self.key.isprintable()):
+            raise UsageError("OPENAI_API_KEY is no key: it has letters that no key has", "set it to yours")
+        try:
+            parts = urlsplit(self.url or "https://api.openai.com")
+            valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            valid = False
+        if not valid:
+            raise UsageError(
+                f"OPENAI_BASE_URL {self.url} is no address", "give one such as http://localhost:8000/v1"
             )
 
 
@@ -148,4 +160,4 @@ class ReplyUnusable(ModelError):  # noqa: N818
 
 def estimated_tokens(text: str) -> int:
     """From above, mostly: a token is three or four characters of English or code."""
-    return len(text.encode()) // 3 + 1
+    return len(text.encode(errors="replace")) // 3 + 1

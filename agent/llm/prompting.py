@@ -68,9 +68,15 @@ class Situation:
 
 
 def coder_messages(
-    situation: Situation, shown: Subject | None, failed: Subject | None, advice: Advice | None
+    situation: Situation,
+    shown: Subject | None,
+    failed: Subject | None,
+    advice: Advice | None,
+    is_best: bool = False,
 ) -> tuple[Message, ...]:
-    """`shown` is what to start from; `failed` a later attempt that failed. `advice` is on `shown`."""
+    """`shown` is what to start from, the best so far or another; `failed` a later attempt made from it that
+    failed. `advice` is on `shown`.
+    """
     assert advice is None or shown is None or advice.about in ("", shown.attempt.candidate.sha256)
     language = situation.language
     mark = situation.target.fingerprint
@@ -89,7 +95,7 @@ def coder_messages(
         facts=situation.facts(),
         shown=shown and shown.attempt,
         shown_round=shown and shown.number,
-        shown_is_best=shown is not None and shown.correct,
+        shown_is_best=is_best,
         shown_correct=shown is not None and shown.correct,
         failed=failed and failed.attempt,
         failed_round=failed and failed.number,

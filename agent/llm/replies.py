@@ -99,9 +99,15 @@ def _spliced(kernels: Sequence[str], parent: str | None) -> str:
     """The parent with its kernel sources, the longest strings that hold any, replaced in their order."""
     if parent is None:
         raise ReplyUnusable("the reply has kernels only: give the whole Python file that defines ModelNew")
+    try:
+        tree = ast.parse(parent)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ReplyUnusable(
+            "the reply has kernels only, and the last file was none: give the whole file"
+        ) from None
     strings = [
         node
-        for node in ast.walk(ast.parse(parent))
+        for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _KERNEL.search(node.value)
     ]
     if len(strings) != len(kernels):
@@ -119,6 +125,9 @@ def _spliced(kernels: Sequence[str], parent: str | None) -> str:
         begin = starts[node.lineno - 1] + node.col_offset
         end = starts[node.end_lineno - 1] + node.end_col_offset
         source = source[:begin] + _literal(kernel).encode() + source[end:]
+    error = _what_is_wrong(source.decode())
+    if error is not None:
+        raise ReplyUnusable(error)
     return source.decode()
 
 

@@ -15,7 +15,7 @@ from agent.llm.prompting import Situation
 from agent.llm.runtime import Runtime
 from agent.llm.stored import ReplayedModel, StoredModel
 from kernelbench.evaluator import Evaluator
-from kernelbench.records import Language, Record, Task
+from kernelbench.records import Language, Record, Target, Task
 from results.database import RunDatabase
 
 if TYPE_CHECKING:
@@ -53,9 +53,11 @@ class Terms:
 class ModelSession:
     """Coders and judges that ask one model, in one event loop."""
 
-    def __init__(self, roles: Roles, model: ChatModel, budget: Budget, client: "OpenAIModel | None") -> None:
-        """Use `asking` or `replaying`."""
-        self.roles, self.budget = roles, budget
+    def __init__(
+        self, roles: Roles, target: Target, model: ChatModel, budget: Budget, client: "OpenAIModel | None"
+    ) -> None:
+        """Use `asking` or `replaying`. `target`: the run's, for prompts must not change while it goes on."""
+        self.roles, self.target, self.budget = roles, target, budget
         self._model, self._client = model, client
         self._runtime = Runtime()
 
@@ -65,13 +67,13 @@ class ModelSession:
         from agent.llm.client import OpenAIModel  # takes two seconds to import
 
         budget, client = terms.budget_for(roles), OpenAIModel(terms.endpoint)
-        return cls(roles, StoredModel(client, database, budget), budget, client)
+        return cls(roles, database.run.target, StoredModel(client, database, budget), budget, client)
 
     @classmethod
     def replaying(cls, roles: Roles, recorded: RunDatabase) -> Self:
         """Nobody is asked, and nothing paid: the answers are those that a run has had."""
         budget = Budget(Prices({}), Allowance(), Allowance())
-        return cls(roles, ReplayedModel(recorded.llm_calls()), budget, None)
+        return cls(roles, recorded.run.target, ReplayedModel(recorded.llm_calls()), budget, None)
 
     def coder(self, evaluator: Evaluator) -> LlmCoder:
         return LlmCoder(self._model, self.roles.coder, self._runtime, self._situations(evaluator))
@@ -86,8 +88,8 @@ class ModelSession:
         def situation(task: Task) -> Situation:
             with lock:
                 if task.id not in known:
-                    target, work = evaluator.target, evaluator.work(task)
-                    known[task.id] = Situation(task, target, work, self.roles.language)
+                    work = evaluator.work(task)
+                    known[task.id] = Situation(task, self.target, work, self.roles.language)
                 return known[task.id]
 
         return situation

@@ -1,20 +1,19 @@
 """Calls that are paid for once: every answer is kept in the run database, and given again from there.
 
 What is not there yet is asked for, within the budget, and stored before anybody sees it. Calls that failed
-are stored too, and asked again when a run goes on. `ReplayedModel` asks nobody: it gives, in their order, the
-answers and the failures that a run has had.
+are stored too, and asked again when a run goes on. `ReplayedModel` asks nobody: it gives the answers, and the
+failures that nothing came after, that a run has had.
 """
 
 import asyncio
 import time
-from collections import defaultdict, deque
 from collections.abc import Iterable
 
 from pydantic import JsonValue
 
 from agent.llm import model as models
 from agent.llm.budget import Budget
-from agent.llm.model import BudgetSpent, Call, ChatModel, Completion, ModelError, Usage
+from agent.llm.model import BudgetSpent, Call, ChatModel, Completion, ModelError, Usage, estimated_tokens
 from results.database import RunDatabase
 from results.records import LlmCall
 
@@ -54,13 +53,21 @@ class StoredModel:
                 failure: JsonValue = {"error": type(error).__name__, "message": str(error)}
                 await self._keep(call, failure, error.usage, time.monotonic() - started)
                 raise
+            except asyncio.CancelledError:  # the endpoint goes on, and charges nobody knows what
+                prompt = sum(estimated_tokens(message.content) for message in call.messages)
+                usage = Usage(prompt_tokens=prompt, completion_tokens=0, estimated=True)
+                ended: JsonValue = {"error": "ModelAbsent", "message": "the run was ended meanwhile"}
+                await self._keep(call, ended, usage, time.monotonic() - started, priced=False)
+                raise
             told = completion.model_dump(mode="json")
             await self._keep(call, told, completion.usage, completion.seconds)
         self._answers[call.sha256] = completion
         return completion
 
-    async def _keep(self, call: Call, response: JsonValue, usage: Usage, seconds: float) -> None:
-        price = self._budget.prices.of(call.sampling.model)
+    async def _keep(
+        self, call: Call, response: JsonValue, usage: Usage, seconds: float, priced: bool = True
+    ) -> None:
+        price = self._budget.prices.of(call.sampling.model) if priced else None
         tokens = usage.prompt_tokens + usage.completion_tokens
         # What failed before it cost anything has no unknown price.
         usd = price.usd(usage) if price is not None else None if tokens else 0.0
@@ -84,16 +91,13 @@ class ReplayedModel:
     """A ChatModel that has only what a run was told."""
 
     def __init__(self, calls: Iterable[LlmCall]) -> None:
-        self._answers: dict[str, deque[Completion | ModelError]] = defaultdict(deque)
-        for call in calls:
-            self._answers[call.request_sha256].append(_answer(call))
+        self._answers = {call.request_sha256: _answer(call) for call in calls}  # of several the last
 
     async def complete(self, call: Call) -> Completion:
         """Raises the ModelError that the run was given, and BudgetSpent where it never made such a call."""
-        answers = self._answers.get(call.sha256)
-        if not answers:
+        answer = self._answers.get(call.sha256)
+        if answer is None:
             raise BudgetSpent("the run that is replayed went no further")
-        answer = answers.popleft() if len(answers) > 1 else answers[0]
         if isinstance(answer, ModelError):
             raise answer
         return answer

@@ -74,7 +74,7 @@ def _first_object(text: str) -> dict[str, object] | None:
             return None
         try:
             found, _ = decoder.raw_decode(text, at)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):  # also of numbers with too many digits
             at = text.find("{", at + 1)
             continue
         return found if isinstance(found, dict) else None

@@ -199,12 +199,22 @@ def test_what_is_no_candidate_is_turned_away_and_the_rest_evaluated() -> None:
     assert [source for source, _ in evaluator.asked] == ["0", "2", "2"]
 
 
-def test_money_that_is_spent_in_between_ends_with_the_best_so_far() -> None:
+def test_money_that_is_spent_in_between_ends_it_once_what_was_paid_for_is_evaluated() -> None:
     right = Verdict.correct
-    evaluator = ScriptedEvaluator([(right, 1.5), (right, 1.4)])
+    evaluator = ScriptedEvaluator([(right, 1.5), (right, 1.7), (right, 1.4)])
     notes = Notes()
     assert at_once(Samples(dear=1), evaluator, notes).optimize(TASK, []) == "$1 are spent"
-    assert notes.kept == [(0, "0", False), (1, "0", True)]
+    assert notes.kept == [(0, "0", False), (1, "2", False), (2, "2", True)]
+
+
+def test_a_coder_sees_no_more_of_the_history_after_a_kill() -> None:
+    right = Verdict.correct
+    first = Candidate(source="0", language="torch", author="test")
+    history = [Attempt(first, evaluation_of(first, right, 3.0), None)]
+    evaluator = ScriptedEvaluator([(right, 1.5), (right, 1.7), (right, 3.0)])
+    notes = Notes()
+    at_once(Samples(), evaluator, notes).optimize(TASK, history)  # Samples does not want to see any
+    assert notes.kept == [(1, "1", False), (2, "2", False), (3, "0", True)]
 
 
 def test_a_file_that_was_evaluated_is_not_evaluated_again() -> None:

@@ -99,8 +99,9 @@ class Judge:
                       about=attempt.candidate.sha256)  # fmt: skip
 
 
-def requests(step: Sequence[Request] | Stop) -> list[tuple[str, int]]:
+def requests(step: Sequence[Request] | Stop, seen: int = 0) -> list[tuple[str, int]]:
     assert not isinstance(step, Stop), step
+    assert {request.seen for request in step} == {seen}
     return [(request.advice.method if request.advice else "", request.sample) for request in step]
 
 
@@ -116,11 +117,11 @@ def test_a_beam_goes_on_from_the_best_with_several_pieces_of_advice_each() -> No
     assert requests(beam.step(TASK, [])) == [("", 0), ("", 1)]
     first = [attempt(1.0), attempt(2.0)]
     low, high = (a.candidate.source for a in first)
-    second = requests(beam.step(TASK, first))
+    second = requests(beam.step(TASK, first), seen=2)
     assert second == [(f"{high} 0", 2), (f"{high} 1", 3), (f"{low} 0", 4), (f"{low} 1", 5)]
     best = attempt(4.0)
     history = [*first, attempt(0.5), best, attempt(0.7), attempt(1.5, wrong=True)]
-    third = requests(beam.step(TASK, history))
+    third = requests(beam.step(TASK, history), seen=6)
     assert [method for method, _ in third] == [
         f"{a.candidate.source} {i}" for a in (best, first[1]) for i in (0, 1)
     ]
@@ -129,16 +130,16 @@ def test_a_beam_goes_on_from_the_best_with_several_pieces_of_advice_each() -> No
 def test_a_beam_that_was_killed_goes_on_with_the_requests_that_are_left() -> None:
     beam = Beam(Judge(), StopRules(rounds=20), width=2, advices=2)
     first = [attempt(1.0), attempt(2.0)]
-    whole = requests(beam.step(TASK, first))
+    whole = requests(beam.step(TASK, first), seen=2)
     better = attempt(9.0)  # is no parent before its generation is over
-    assert requests(beam.step(TASK, [*first, better])) == whole[1:]
-    assert requests(beam.step(TASK, [*first, better, attempt(0.1), attempt(0.2)])) == whole[3:]
+    assert requests(beam.step(TASK, [*first, better]), seen=2) == whole[1:]
+    assert requests(beam.step(TASK, [*first, better, attempt(0.1), attempt(0.2)]), seen=2) == whole[3:]
 
 
 def test_while_nothing_is_correct_a_beam_corrects_the_last_few() -> None:
     beam = Beam(Judge(), StopRules(rounds=20), width=2, advices=3)
     first = [attempt(1.0, wrong=True), attempt(2.0, wrong=True)]
-    assert requests(beam.step(TASK, first)) == [
+    assert requests(beam.step(TASK, first), seen=2) == [
         (f"{a.candidate.source} 0", n) for n, a in ((2, first[1]), (3, first[0]))
     ]
 
@@ -146,7 +147,7 @@ def test_while_nothing_is_correct_a_beam_corrects_the_last_few() -> None:
 def test_a_beam_does_not_ask_for_more_than_there_are_rounds() -> None:
     beam = Beam(Judge(), StopRules(rounds=3), width=2, advices=2)
     history = [attempt(1.0), attempt(2.0)]
-    assert len(requests(beam.step(TASK, history))) == 1
+    assert len(requests(beam.step(TASK, history), seen=2)) == 1
     assert beam.step(TASK, [*history, attempt(3.0)]) == Stop("3 rounds")
     one = Beam(Judge(), StopRules(rounds=1), width=2)
     assert len(requests(one.step(TASK, []))) == 1
@@ -155,4 +156,11 @@ def test_a_beam_does_not_ask_for_more_than_there_are_rounds() -> None:
 def test_a_beam_of_one_file_has_one_parent() -> None:
     beam = Beam(Judge(), StopRules(rounds=20), width=2, advices=2)
     same = attempt(1.0)
-    assert len(requests(beam.step(TASK, [same, same]))) == 2
+    assert len(requests(beam.step(TASK, [same, same]), seen=2)) == 2
+
+
+def test_what_cannot_be_timed_here_is_not_corrected() -> None:
+    right = attempt(1.0)
+    evaluation = right.evaluation.model_copy(update={"verdict": Verdict.unmeasured, "speedup": None})
+    triton = Attempt(right.candidate.model_copy(update={"language": "triton"}), evaluation, None)
+    assert "need a GPU" in (StopRules(rounds=9).reached([triton]) or "")

@@ -1,6 +1,7 @@
 """Completions come through storms, breaks and silence, or fail in a way that says whether to try again."""
 
 import asyncio
+import json
 import time
 
 import pytest
@@ -9,7 +10,7 @@ from endpoint import Fails, Garbage, Says
 
 from agent.llm.client import OpenAIModel
 from agent.llm.model import Call, Completion, Endpoint, Message, ModelAbsent, ModelRefused, Sampling
-from kernelbench.errors import MissingPrerequisite
+from kernelbench.errors import MissingPrerequisite, UsageError
 
 
 def call(text: str = "hello", **changes: object) -> Call:
@@ -154,7 +155,7 @@ def test_patience_ends(endpoint: Server) -> None:
     ("fault", "error"),
     [
         (Fails(400, "the context is too long"), ModelRefused),
-        (Fails(404, "no such model"), ModelRefused),
+        (Fails(404, "no such model"), ModelAbsent),
         (Fails(422, "no"), ModelRefused),
         (Fails(401, "wrong key"), ModelAbsent),
         (Fails(403, "not for you"), ModelAbsent),
@@ -199,6 +200,46 @@ def test_tokens_keep_to_their_rate(endpoint: Server) -> None:
     # A call may take some 1010; 5000 are there at once, and 500 come a second.
     many(endpoint, [call(str(i)) for i in range(6)], tokens_a_minute=30_000)
     assert endpoint.at[3] - endpoint.at[0] < 1.5 < endpoint.at[5] - endpoint.at[0]
+
+
+def test_answers_that_break_off_again_and_again_are_not_paid_for_for_ever(endpoint: Server) -> None:
+    endpoint.say(Says("y" * 3000, breaks_after=3))
+    with pytest.raises(ModelAbsent, match=r"broke off|middle") as error:
+        completed(endpoint)
+    assert len(endpoint.requests) == 3 and error.value.usage.completion_tokens > 3 * 250
+
+
+def test_calls_at_a_time_find_out_together_that_there_are_no_schemas(endpoint: Server) -> None:
+    endpoint.script = lambda body, number: (
+        Fails(400, "'response_format' is not supported") if "response_format" in body else Says("{}")
+    )
+    asked = [call(str(i), reply_schema={"type": "object"}) for i in range(6)]
+    assert [completion.text for completion in many(endpoint, asked)] == ["{}"] * 6
+
+
+def test_a_character_that_is_cut_in_two_is_whole_again(endpoint: Server) -> None:
+    first, second = ({"choices": [{"index": 0, "delta": {"content": half}, "finish_reason": None}]}
+                     for half in ("\ud83d", "\ude42 \ud83d"))  # fmt: skip
+    end = {"choices": [{"index": 0, "delta": {"content": ["no", "text"]}, "finish_reason": "stop"}]}
+    body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in (first, second, end))
+    endpoint.say(Garbage(body.encode() + b"data: [DONE]\n\n"))
+    completion = completed(endpoint)
+    assert completion.text == "🙂 \ufffd" and completion.usage.estimated
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [("OPENAI_API_KEY", "…", "no key"), ("OPENAI_BASE_URL", "http://host:port/v1", "no address"),
+     ("OPENAI_BASE_URL", "localhost:8000", "no address")],
+)  # fmt: skip
+def test_what_cannot_be_an_endpoint_is_said(
+    name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=said):
+        Endpoint().require()
 
 
 def test_a_key_is_wanted_for_openai_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,7 @@ def test_a_later_prompt_has_the_best_the_failure_since_and_the_advice() -> None:
         attempt("best", Verdict.correct, 500),
         attempt("failed", Verdict.wrong_output, reason="row 3"),
     )
-    _, user = coder_messages(SITUATION, Subject(best, 1), Subject(failed, 2), advice_on(best))
+    _, user = coder_messages(SITUATION, Subject(best, 1), Subject(failed, 2), advice_on(best), is_best=True)
     text = user.content
     assert (
         text.index("# best") < text.index("500 [490, 510] us") < text.index("# failed") < text.index("row 3")
@@ -111,7 +111,8 @@ def test_advice_code_and_metrics_are_of_one_candidate() -> None:
     first, second = attempt("first", Verdict.correct, 500), attempt("second", Verdict.correct, 400)
     with pytest.raises(AssertionError):
         coder_messages(SITUATION, Subject(second, 1), None, advice_on(first))
-    shown = start_of([first, second], advice_on(first))
+    again = attempt("first", Verdict.build_error)  # the same file, not evaluated
+    shown = start_of([first, second, again], advice_on(first))
     assert shown == Subject(first, 0)
     assert start_of([first, second], None) == Subject(second, 1)
 

@@ -75,6 +75,8 @@ def test_kernels_alone_go_into_the_file_that_the_model_was_shown() -> None:
         assert source.endswith(FILE[FILE.index("class ModelNew") :])
     with pytest.raises(ReplyUnusable, match="whole Python file"):
         candidate_source(fenced(KERNEL, "cpp"))
+    with pytest.raises(ReplyUnusable, match="whole file"):
+        candidate_source(fenced(KERNEL, "cpp"), "what was said instead of a file")
     with pytest.raises(ReplyUnusable, match="2 kernel sources and the file 1"):
         candidate_source(fenced(KERNEL, "cpp") + "\n" + fenced(KERNEL, "cpp"), FILE)
 

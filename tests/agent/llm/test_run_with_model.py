@@ -232,7 +232,7 @@ def test_a_beam_asks_for_several_files_at_a_time(
 
 
 @pytest.mark.slow
-def test_money_ends_a_run_that_can_go_on_with_more(
+def test_money_ends_a_run_with_the_best_so_far(
     endpoint: Endpoint, task: Path, tmp_path: Path, home: Path
 ) -> None:
     coding(endpoint, WRONG, PLAIN, PARALLEL)
@@ -242,6 +242,9 @@ def test_money_ends_a_run_that_can_go_on_with_more(
     summary = json.loads(run(home, endpoint, task, *words).stdout)
     assert summary["usd"] == pytest.approx(3 * one_call)  # the call that reached it, and none after
     assert "are spent" in summary["tasks"][0]["stop_reason"] and summary["correct"] == 1
+    with RunDatabase.open(out, read_only=True) as database:
+        limit = database.settings["run_limit"]
+    assert limit == {"usd": 2.5 * one_call, "tokens": None}  # --resume holds it, too
 
 
 @pytest.mark.slow

@@ -133,11 +133,13 @@ def test_a_run_is_replayed_with_its_failures(database: RunDatabase) -> None:
     with pytest.raises(ModelRefused):
         ask(stored, call("b"))
     ask(stored, call("b"))
+    with pytest.raises(ModelAbsent):
+        ask(StoredModel(Scripted(ModelAbsent("busy")), database, budget()), call("d"))
     replayed = ReplayedModel(database.llm_calls())
     assert ask(replayed, call("a"), call("a")) == ["one", "one"]
-    with pytest.raises(ModelRefused, match="too long"):
-        ask(replayed, call("b"))
-    assert ask(replayed, call("b")) == ["two"]
+    assert ask(replayed, call("b")) == ["two"]  # what came in the end
+    with pytest.raises(ModelAbsent, match="busy"):
+        ask(replayed, call("d"))
     with pytest.raises(BudgetSpent, match="no further"):
         ask(replayed, call("c"))
 
