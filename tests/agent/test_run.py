@@ -125,7 +125,7 @@ def test_a_run_ended_at_any_moment_resumes_and_loses_nothing(task: Path, tmp_pat
             process_group=0,
         )
         deadline = time.monotonic() + 120
-        while (found := attempts(out)) is None or len(found) < enough:
+        while (found := attempts(out)) is None or len(found) < len(kept) + enough:
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.02)
         os.killpg(process.pid, how)
