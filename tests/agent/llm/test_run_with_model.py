@@ -35,8 +35,12 @@ from kernelbench import jit
 
 lib = jit.compile_cpp(r"""
 #include <cmath>
+using REAL = long double;
 extern "C" void f(const float* x, float* y, long n) {
-    for (long i = 0; i < n; ++i) y[i] = x[i] / (1 + std::exp(-x[i])) + std::tanh(x[i]) * std::exp(-x[i] * x[i]);
+    for (long i = 0; i < n; ++i) {
+        const REAL v = x[i];
+        y[i] = v / (1 + std::exp(-v)) + std::tanh(v) * std::exp(-v * v);
+    }
 }
 """)
 
@@ -47,8 +51,11 @@ class ModelNew(nn.Module):
         lib.f(x, y, x.numel())
         return y
 '''
-PARALLEL = PLAIN.replace("    for (long", "    #pragma omp parallel for\n    for (long")
-WRONG = PLAIN.replace("std::tanh(x[i])", "x[i]")
+# Faster on a single CPU, too.
+PARALLEL = PLAIN.replace("long double", "float").replace(
+    "    for (long", "    #pragma omp parallel for\n    for (long"
+)
+WRONG = PLAIN.replace("std::tanh(v)", "v")
 BROKEN = PLAIN.replace("lib.f(x, y", "lib.g(x, y")
 UNCOMPILED = PLAIN.replace("std::tanh", "std::tangh")
 CHEAT = PLAIN.replace("lib.f(x, y, x.numel())", "y = self.kept = getattr(self, 'kept', x)")
