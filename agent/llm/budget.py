@@ -2,7 +2,7 @@
 
 A call is begun when what it can cost at most fits into what is left, counting the calls under way. Where it
 does not fit it waits for those; when none is under way and anything is left, it is begun all the same. So
-a limit is overshot by one call at most.
+a limit is overshot by one call at most; that may be three answers' worth, where answers break off.
 """
 
 import asyncio

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from anywhere import TARGET as ANY_TARGET
 
 from agent.llm.coder import start_of
 from agent.llm.judge import predictions
@@ -21,14 +22,11 @@ from kernelbench.evaluator import Effort, Evaluator
 from kernelbench.records import (
     Advice,
     Candidate,
-    Ceilings,
     Environment,
     Evaluation,
-    Fingerprint,
     Interval,
     Speedup,
     Stages,
-    Target,
     Task,
     Timing,
     Verdict,
@@ -36,15 +34,14 @@ from kernelbench.records import (
 )
 from profiling.records import Metric, Profile
 
-TARGET = Target(
-    device="cpu",
-    languages=("cpp",),
-    ceilings=Ceilings(copy_bytes_s=2e10, cached_copy_bytes_s=1e11, fp32_flops_s=3e11),
-    fingerprint=Fingerprint(
-        chip="Testium 9000", threads=8, memory_bytes=1 << 30, last_level_cache_bytes=32 << 20,
-        system="Linux", python="3.11", torch="2.13", compiler="g++ 12",
-    ),
-)  # fmt: skip
+CHIP = {"chip": "Testium 9000", "threads": 8, "last_level_cache_bytes": 32 << 20}
+CEILINGS = {"copy_bytes_s": 2e10, "fp32_flops_s": 3e11}
+TARGET = ANY_TARGET.model_copy(
+    update={
+        "ceilings": ANY_TARGET.ceilings.model_copy(update=CEILINGS),
+        "fingerprint": ANY_TARGET.fingerprint.model_copy(update=CHIP),
+    }
+)
 TASK = Task(id="file:relu", level=1, source="class Model: pass  # the reference\n")
 WORK = Work(input_bytes=6_000_000, weight_bytes=0, output_bytes=4_000_000, flops=0)
 METRIC = Metric(name="bandwidth_share", value=0.4321, unit="1", provenance="roofline")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from anywhere import TARGET
 
 from agent.llm.budget import Allowance, Budget
 from agent.llm.model import (
@@ -20,18 +21,8 @@ from agent.llm.model import (
 )
 from agent.llm.prices import Price, Prices
 from agent.llm.stored import ReplayedModel, StoredModel
-from kernelbench.records import Ceilings, Fingerprint, Target
 from results.database import RunDatabase
 
-TARGET = Target(
-    device="cpu",
-    languages=("cpp",),
-    ceilings=Ceilings(copy_bytes_s=1e10, cached_copy_bytes_s=1e11, fp32_flops_s=1e11),
-    fingerprint=Fingerprint(
-        chip="any", threads=2, memory_bytes=1 << 30, last_level_cache_bytes=1 << 20,
-        system="Linux", python="3.11", torch="2.13", compiler="g++",
-    ),
-)  # fmt: skip
 PRICES = Prices({"m": Price(prompt=1.0, completion=10.0)})
 
 
