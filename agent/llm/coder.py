@@ -55,9 +55,7 @@ class LlmCoder:
                 completion = await self.model.complete(call)
             except ModelRefused as error:
                 fault = f"the model's endpoint refused the request: {error}"
-                raise NoCandidate(
-                    self._candidate(source, parent, advice, situation.language), fault
-                ) from None
+                break
             reply, cut = completion.text, completion.finish == "length"
             try:
                 source = candidate_source(reply, parent.source if parent is not None else None)

@@ -270,16 +270,16 @@ class Oracle:
             draws.append([tensor.clone() for tensor in self._tensors(seed)])
         return audit(self.model, draws, lambda inputs: self._reference(self.model, inputs, 0))
 
-    def shortcuts(self, slot: int, seed: int | None) -> dict[str, Any]:
-        """What could be left out, unnoticed on what lies in this slot and on all before; see `Shortcuts`.
+    def shortcuts(self, slot: int, seed: int | None, anew: bool) -> dict[str, Any]:
+        """What could be left out, unnoticed on what lies in this slot and on all since one was `anew`.
 
-        `expect` has just been asked for this slot.
+        See `Shortcuts`. `expect` has just been asked for this slot.
         """
 
         def run() -> list[torch.Tensor]:
             return self._reference(self.model, self.slots[slot], seed)
 
-        if self._shortcuts is None:
+        if anew or self._shortcuts is None:
             self._shortcuts = Shortcuts(run, self.lane)
         self._shortcuts.attempt(run, self.expected, self._families[slot])
         tried = [shortcut.outcome() for shortcut in self._shortcuts.tried]

@@ -60,6 +60,13 @@ def test_what_could_be_left_out_is_named(evaluator: Evaluator) -> None:
     assert any("reads the mean of operand 1" in str(shortcut) for shortcut in unnoticed)
 
 
+def test_asked_again_it_begins_anew(evaluator: Evaluator) -> None:
+    source = TEMPLATE.replace("{body}", FAMILIES["softmax"]).replace("{inputs}", "torch.rand(64, 96)")
+    oracle = evaluator.session(task_of(source)).oracle
+    for family in ("task", "zero_centred"):
+        assert {shortcut.noticed_by for shortcut in oracle.shortcuts([family]).tried} == {family}
+
+
 def test_a_sum_of_many_that_reads_a_sample_passes_allclose_and_not_the_budgets(evaluator: Evaluator) -> None:
     source = TEMPLATE.replace("{body}", "x.mean(1)").replace("{inputs}", "torch.rand(8, 1000000)")
     tried = evaluator.session(task_of(source)).oracle.shortcuts(evaluator.protocol.families).tried
