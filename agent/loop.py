@@ -1,17 +1,17 @@
 """The loop: propose, evaluate, profile, advise, round by round; then measure the winner once more."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from agent.llm.model import BudgetSpent, ModelError
-from agent.protocols import Attempt, Coder, NoCandidate
+from agent.allowance import BudgetSpent, Evaluations
+from agent.protocols import Attempt, Coder, Evaluator, NoCandidate
 from agent.search import Request, Search, Stop, best_of
 from agent.side_by_side import threads
-from kernelbench.evaluator import QUICK, Evaluator
-from kernelbench.records import Advice, Candidate, Evaluation, Task, Verdict
+from kernelbench.evaluator import QUICK
+from kernelbench.records import Advice, Candidate, Evaluation, Stages, Task, Verdict
 from profiling.records import Profile
 from profiling.roofline import roofline
 
@@ -28,21 +28,23 @@ class Recorder(Protocol):
 class Loop:
     """Optimizes one task after another. Everything it holds is shared by all tasks."""
 
-    coder: Coder
+    coders: Mapping[str, Coder]  # by the names that requests have for them
     search: Search
     evaluator: Evaluator
+    evaluations: Evaluations  # that may be spent
     baselines: Sequence[str]  # that the winner is held against; the search holds against eager
     recorder: Recorder
-    out_of_time: Callable[[], str | None]  # why no further round may start, or None
+    out_of_time: Callable[[Task], str | None]  # why no further round of a task may start, or None
 
     def optimize(self, task: Task, history: Sequence[Attempt]) -> str:
         """Run the rounds that are left after `history` and confirm the winner; returns why it stopped.
 
-        Raises TaskError when the task itself does not work, a ModelError when a model does not.
+        Raises TaskError when the task itself does not work, a ModelError when a model does not, BudgetSpent
+        when nothing could be tried.
         """
         tried = list(history)
         while True:
-            reason = self.out_of_time()
+            reason = self.out_of_time(task)
             try:
                 step = Stop(reason) if reason and tried else self.search.step(task, tried)
                 if isinstance(step, Stop):
@@ -54,43 +56,50 @@ class Loop:
                 step = Stop(str(spent))
                 break
         self._confirm(task, tried)
+        self.evaluations.done(task.id)
         return step.reason
 
     def _try(self, task: Task, tried: list[Attempt], requests: Sequence[Request]) -> None:
-        """Add an attempt for each request, in their order; candidates are written side by side."""
+        """Add an attempt for each request, in their order; candidates are written side by side.
+
+        Where a model fails, what others wrote has been kept with its answer, for when the run goes on.
+        """
         writing = [partial(self._propose, task, tuple(tried[: r.seen]), r) for r in requests]
         if len(requests) == 1:
             tried.append(self._attempt(task, tried, requests[0].advice, writing[0]))
             return
-        failures: list[ModelError] = []
+        spent: BudgetSpent | None = None
         with threads(len(requests), "coder") as executor:
             written = [executor.submit(write) for write in writing]
             for request, candidate in zip(requests, written, strict=True):
-                if self.out_of_time() is not None:
+                if self.out_of_time(task) is not None:
                     return
                 try:
                     tried.append(self._attempt(task, tried, request.advice, candidate.result))
-                except ModelError as failure:  # what the others wrote has been paid for
-                    failures.append(failure)
-        if failures:
-            raise failures[0]
+                except BudgetSpent as refusal:  # what the others wrote has been paid for
+                    spent = spent or refusal
+        if spent is not None:
+            raise spent
 
     def _propose(self, task: Task, seen: Sequence[Attempt], request: Request) -> Candidate:
-        return self.coder.propose(task, seen, request.advice, request.sample)
+        return self.coders[request.coder].propose(task, seen, request.advice, request.sample)
 
     def _attempt(
         self, task: Task, tried: Sequence[Attempt], advice: Advice | None, write: Callable[[], Candidate]
     ) -> Attempt:
         try:
             candidate = write()
-            same = [a.evaluation for a in tried if a.candidate.sha256 == candidate.sha256]
-            evaluation = same[0] if same else self.evaluator.evaluate(task, candidate, ("eager",), QUICK)
+            evaluation = _repeated(candidate, tried) or self._evaluate(task, candidate)
         except NoCandidate as none:
             candidate = none.candidate
             evaluation = self.evaluator.turned_away(task, candidate, none.reason)
         attempt = Attempt(candidate, evaluation, self._profile(task, evaluation), advice)
         self.recorder.attempt(task, len(tried), attempt, advice, confirms=False)
         return attempt
+
+    def _evaluate(self, task: Task, candidate: Candidate) -> Evaluation:
+        self.evaluations.begin(task.id)
+        return self.evaluator.evaluate(task, candidate, ("eager",), QUICK)
 
     def _confirm(self, task: Task, tried: Sequence[Attempt]) -> None:
         """Measure the winner afresh against all baselines, the next best where it fails the second time.
@@ -99,6 +108,10 @@ class Loop:
         """
         left = list(tried)
         while (winner := best_of(left)) is not None:
+            try:
+                self.evaluations.begin_last(task.id)
+            except BudgetSpent:  # on winners that failed
+                return
             evaluation = self.evaluator.evaluate(task, winner.candidate, self.baselines)
             attempt = Attempt(winner.candidate, evaluation, self._profile(task, evaluation))
             self.recorder.attempt(task, len(tried), attempt, None, confirms=True)
@@ -108,6 +121,12 @@ class Loop:
 
     def _profile(self, task: Task, evaluation: Evaluation) -> Profile | None:
         return roofline(self.evaluator.work(task), self.evaluator.target, evaluation)
+
+
+def _repeated(candidate: Candidate, tried: Sequence[Attempt]) -> Evaluation | None:
+    """What is known of a candidate that was tried before; it takes no time."""
+    same = [a.evaluation for a in tried if a.candidate.sha256 == candidate.sha256]
+    return same[0].model_copy(update={"stages": Stages()}) if same else None
 
 
 def deadline(max_minutes: float | None) -> Callable[[], str | None]:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernelbench.records import Advice, Candidate, Evaluation, Task
+from kernelbench.evaluator import BASELINES, Effort
+from kernelbench.records import Advice, Candidate, Evaluation, Target, Task, Work
 from profiling.records import Profile
 
 
@@ -27,6 +28,31 @@ class NoCandidate(Exception):  # noqa: N818 - what happened
     def __init__(self, candidate: Candidate, reason: str) -> None:
         super().__init__(reason)
         self.candidate, self.reason = candidate, reason
+
+
+class Evaluator(Protocol):
+    """Where candidates are evaluated. Many threads may ask, and wait for their turn."""
+
+    @property
+    def target(self) -> Target: ...
+
+    def evaluate(
+        self,
+        task: Task,
+        candidate: Candidate,
+        baselines: Sequence[str] = BASELINES,
+        effort: Effort | None = None,
+    ) -> Evaluation:
+        """The verdict on a candidate. Raises TaskError when the task itself is at fault."""
+        ...
+
+    def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
+        """A build error for what is no candidate at all, without trying it."""
+        ...
+
+    def work(self, task: Task) -> Work:
+        """What a call of the task's reference has to move and compute. Raises TaskError."""
+        ...
 
 
 class Coder(Protocol):

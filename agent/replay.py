@@ -5,19 +5,19 @@ the run did.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
+from concurrent.futures import Future
 
-from agent.llm.model import BudgetSpent
-from kernelbench.evaluator import BASELINES, Effort, Evaluator
+from agent.allowance import BudgetSpent
+from kernelbench.evaluator import BASELINES, Effort, EvaluationPool, Evaluator
 from kernelbench.records import Candidate, Evaluation, Target, Task
 from results.database import RunDatabase
 
 
-class ReplayedEvaluator(Evaluator):
+class ReplayedEvaluations(EvaluationPool):
     """Finds what a run has found; tasks are loaded, for what prompts say of them."""
 
-    def __init__(self, recorded: RunDatabase, cache: Path) -> None:
-        super().__init__(cache=cache)
+    def __init__(self, evaluator: Evaluator, recorded: RunDatabase) -> None:
+        super().__init__(evaluator, lanes=1)
         self._recorded = recorded.run.target
         self._found: dict[tuple[str, str, bool], Evaluation] = {}
         for task in recorded.tasks():
@@ -29,19 +29,22 @@ class ReplayedEvaluator(Evaluator):
     def target(self) -> Target:
         return self._recorded
 
-    def evaluate(
+    def submit(
         self,
         task: Task,
         candidate: Candidate,
         baselines: Sequence[str] = BASELINES,
         effort: Effort | None = None,
-    ) -> Evaluation:
-        """Raises BudgetSpent for a candidate that the run did not come to."""
+        client: str = "",
+    ) -> Future[Evaluation]:
+        """Its result raises BudgetSpent for a candidate that the run did not come to."""
         confirms = effort is None  # a search times with less than the protocol's own
-        found = self._found.get((task.id, candidate.sha256, confirms))
+        found, answer = self._found.get((task.id, candidate.sha256, confirms)), Future[Evaluation]()
         if found is None:
-            raise BudgetSpent("the run that is replayed went no further")
-        return found
+            answer.set_exception(BudgetSpent("the run that is replayed went no further"))
+        else:
+            answer.set_result(found)
+        return answer
 
 
 def differences(recorded: RunDatabase, replayed: RunDatabase) -> list[str]:

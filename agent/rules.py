@@ -126,6 +126,7 @@ class RulesJudge:
             bottleneck=_in_words(bottleneck, light),
             method=move.rule.method,
             plan=_plan(move),
+            technique=move.rule.method,
             evidence=_evidence(best),
             predicted_gain=min(move.gain(bottleneck), 1 / light if light else move.gain(bottleneck)),
             schedule={move.knob: move.new},

@@ -1,34 +1,42 @@
-"""A run: many tasks, every result recorded before the next step begins.
+"""A run: many tasks at a time, every result recorded before the next step begins.
 
-Tasks are worked on in lanes: one after the other, or some at a time, of which one times at a time.
+Tasks wait for language models, and for their turn in the lanes of an EvaluationPool: models write while
+candidates are built and verified, and one lane times at a time.
 """
 
 import threading
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from agent.llm.budget import Allowance
+from agent.allowance import Allowance, BudgetSpent, Evaluations
 from agent.llm.model import ModelError
 from agent.llm.session import ModelSession, Roles
 from agent.loop import Loop
+from agent.memory import Memory
 from agent.protocols import Attempt, Coder
 from agent.rules import RulesJudge
-from agent.search import Beam, BestOfN, Refine, Search, StopRules
+from agent.search import Beam, BestOfN, Evolve, Refine, Search, StopRules
 from agent.tracing import trace
 from kernelbench.errors import InfrastructureError, MissingPrerequisite, TaskError, UsageError
-from kernelbench.evaluator import BASELINES, Evaluator
+from kernelbench.evaluator import BASELINES, EvaluationPool, Evaluator
 from kernelbench.machine import compiler
 from kernelbench.records import Advice, Candidate, Record, Task
 from results.database import RunDatabase
-from results.records import TaskState
+from results.lessons import Effect
+from results.records import TaskRun, TaskState
 from results.wording import headline
 
+if TYPE_CHECKING:
+    from agent.builtin.graph import Graph
+
 Say = Callable[[str], None]
-SEARCHES = ("refine", "best-of-n", "beam")
+SEARCHES = ("refine", "best-of-n", "beam", "evolve")
+MODEL_TASKS = 16  # at a time by default, where models write: most of them wait for one
 
 
 class Settings(Record):
@@ -37,6 +45,10 @@ class Settings(Record):
     coder: str = "builtin"
     judge: str = "rules"
     search: str = "refine"
+    refine_from: str = "best"
+    beam_width: int = 3
+    beam_advices: int = 2
+    islands: int = 4
     rounds: int = 4
     target_speedup: float | None = None
     patience: int | None = None
@@ -44,8 +56,9 @@ class Settings(Record):
     baselines: tuple[str, ...] = BASELINES
     own_kernels: float = 0.0
     effort: str = "full"
+    memory: bool = True
     roles: Roles | None = None  # of language models, where coder and judge are such
-    run_limit: Allowance = Allowance()  # what they may take
+    run_limit: Allowance = Allowance()
     task_limit: Allowance = Allowance()
 
     def checked(self) -> "Settings":
@@ -54,12 +67,14 @@ class Settings(Record):
             "coder": ("builtin", "llm"),
             "judge": ("rules", "llm"),
             "search": SEARCHES if self.coder == "llm" else SEARCHES[:1],
-            "target": ("cpu",),
+            "refine-from": ("best", "latest") if self.coder == "llm" else ("best",),
         }
         for name, values in known.items():
-            given = getattr(self, name)
+            given = getattr(self, name.replace("-", "_"))
             if given not in values:
-                with_coder = " with --coder builtin" if name == "search" and self.coder == "builtin" else ""
+                with_coder = ""
+                if self.coder == "builtin" and name in ("search", "refine-from"):
+                    with_coder = " with --coder builtin"
                 raise UsageError(
                     f"--{name} {given} is not in this version{with_coder}", f"choose {' or '.join(values)}"
                 )
@@ -70,16 +85,38 @@ class Settings(Record):
             )
         if (self.coder == "llm") != (self.roles is not None):
             raise UsageError("--coder llm and --model belong together", "give both, or neither")
-        if self.rounds < 1:
-            raise UsageError(f"--rounds {self.rounds} leaves nothing to do", "give at least 1")
-        if self.patience is not None and self.patience < 1:
-            raise UsageError(f"--patience {self.patience} ends before it begins", "give at least 1")
-        if compiler() is None:
+        if self.roles is not None:
+            self._check_languages(self.roles)
+        for name in ("rounds", "patience", "beam-width", "beam-advices", "islands"):
+            given = getattr(self, name.replace("-", "_"))
+            if given is not None and given < 1:
+                raise UsageError(f"--{name} {given} leaves nothing to do", "give at least 1")
+        for limit in (self.run_limit, self.task_limit):
+            if limit.evaluations is not None and limit.evaluations < 2:
+                raise UsageError(
+                    "a winner is evaluated twice, the second time to be believed",
+                    "give --max-evaluations of 2 or more",
+                )
+        if self.coder == "builtin" and self.target != "cpu":
+            raise UsageError("the builtin coder writes C++ for a CPU", "give --coder llm, or --target cpu")
+        if self.target == "cpu" and compiler() is None:
             raise MissingPrerequisite(
                 "C++ kernels need a C++ compiler",
                 "install g++ (Debian, Ubuntu: apt-get install g++) or set CXX",
             )
         return self
+
+    def _check_languages(self, roles: Roles) -> None:
+        """Raises UsageError."""
+        if len(roles.languages) > 1 and self.search != "evolve":
+            raise UsageError(
+                f"--search {self.search} has kernels written in one language",
+                "give one --language, or --search evolve",
+            )
+        if self.search == "evolve" and self.target == "cpu" and "triton" in roles.languages:
+            raise UsageError(
+                "Triton kernels cannot be timed without a GPU, so they cannot compete", "give --language cpp"
+            )
 
     @property
     def stop_rules(self) -> StopRules:
@@ -98,9 +135,9 @@ class DatabaseRecorder:
     """Puts attempts into the run database, and a line about each into the log."""
 
     database: RunDatabase
-    evaluator: Evaluator
     say: Say
     stopped: threading.Event
+    memory: Memory | None
 
     def attempt(
         self, task: Task, number: int, attempt: Attempt, advice: Advice | None, confirms: bool
@@ -109,10 +146,11 @@ class DatabaseRecorder:
         if self.stopped.is_set():
             raise _Stopped
         evaluation = attempt.evaluation
-        with self.evaluator.computing():
-            self.database.record_attempt(
-                task.id, number, attempt.candidate, advice, evaluation, attempt.profile, confirms=confirms
-            )
+        self.database.record_attempt(
+            task.id, number, attempt.candidate, advice, evaluation, attempt.profile, confirms=confirms
+        )
+        if self.memory is not None:
+            self.memory.learn(task)
         speedup = evaluation.speedup.eager if evaluation.speedup is not None else None
         what = "confirmed" if confirms else f"round {number}"
         how = f"{headline(speedup)} vs eager" if speedup is not None else evaluation.reason
@@ -123,49 +161,54 @@ class DatabaseRecorder:
 
 
 @dataclass
-class _Computing:
-    """A coder that computes on the cores that are timed on: it waits while another lane times."""
+class BuiltinInLane:
+    """The builtin coder, which computes on the cores that are timed on: it has its turns in the lanes."""
 
-    coder: Coder
-    evaluator: Evaluator
+    pool: EvaluationPool
+    _graphs: dict[str, "Graph"] = field(default_factory=dict)  # by task; a trace takes seconds
 
     def propose(
         self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
     ) -> Candidate:
-        with self.evaluator.computing():
-            return self.coder.propose(task, history, advice, sample)
+        own = [attempt for attempt in history if attempt.candidate.author == "builtin"]
+        return self.pool.ask(task, partial(self._propose, task, own, advice, sample), task.id).result()
+
+    def _propose(
+        self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int, evaluator: Evaluator
+    ) -> Candidate:
+        from agent.builtin.coder import BuiltinCoder  # imports torch, which other commands do without
+
+        def traced(task: Task) -> "Graph":
+            if task.sha256 not in self._graphs:
+                self._graphs[task.sha256] = trace(evaluator.pool, task)
+            return self._graphs[task.sha256]
+
+        return BuiltinCoder(traced).propose(task, history, advice, sample)
 
 
 def carry_out(
     database: RunDatabase,
-    evaluator: Evaluator,
+    pool: EvaluationPool,
     settings: Settings,
     out_of_time: Callable[[], str | None],
     say: Say,
     advance: Callable[[str], None],
-    lanes: int = 1,
+    at_once: int = 1,
     models: ModelSession | None = None,
+    learned: Sequence[Effect] = (),
 ) -> bool:
     """Work through the pending tasks of the run; False when some are left (budget, infrastructure).
 
-    `say` gets a line for people per event, `advance` the id of every task that is begun or done, `lanes` is
-    how many are worked on at a time. Where one lane fails, the others are ended; what they had under way is
-    not recorded.
+    `say` gets a line for people per event, `advance` the id of every task that is begun or done, `at_once` is
+    how many are worked on at a time, `learned` what other runs have found. Where one task raises, the others
+    are ended; what they had under way is not recorded.
     """
-
-    work = _Work(database, settings, out_of_time, say, advance, models)
-    lanes = min(lanes, len(work.pending))
-    if lanes <= 1:
-        return work.lane(evaluator)
-
-    def lane() -> bool:
-        with evaluator.sibling() as mine:
-            return work.lane(mine)
-
+    work = _Work(database, pool, settings, out_of_time, say, advance, models, learned)
+    at_once = max(1, min(at_once, len(work.pending)))
     running: list[Future[bool]] = []
-    with ThreadPoolExecutor(lanes, "lane") as executor:
+    with ThreadPoolExecutor(at_once, "task") as executor:
         try:
-            running += [executor.submit(lane) for _ in range(lanes)]
+            running += [executor.submit(work.through) for _ in range(at_once)]
             ended, _ = wait(running, return_when=FIRST_EXCEPTION)
             return False not in [future.result() for future in ended]  # raises what one of them raised
         finally:
@@ -173,100 +216,122 @@ def carry_out(
             if not all(future.done() for future in running):
                 if models is not None:
                     models.abort()
-                evaluator.pool.abort()
+                pool.abort()
 
 
 class _Work:
-    """The pending tasks of a run, and what its lanes share."""
+    """The pending tasks of a run, and what those that work on them share."""
 
     def __init__(
         self,
         database: RunDatabase,
+        pool: EvaluationPool,
         settings: Settings,
         out_of_time: Callable[[], str | None],
         say: Say,
         advance: Callable[[str], None],
         models: ModelSession | None,
+        learned: Sequence[Effect],
     ) -> None:
-        self.database, self.settings, self.out_of_time = database, settings, out_of_time
-        self.models = models
-        self.say, self.advance = say, advance
+        self.database, self.pool, self.settings, self.models = database, pool, settings, models
+        self.out_of_time, self.say, self.advance = out_of_time, say, advance
         self.stopped = threading.Event()
         self._lock = threading.Lock()
-        self.pending = []
-        for entry in database.tasks():
-            if entry.state is TaskState.done:
-                advance("")
-            else:
-                self.pending.append(entry.task)
-
-    def lane(self, evaluator: Evaluator) -> bool:
-        """Take tasks until there are none; whether all of them could be done."""
-        coder, search = self._coder_and_search(evaluator)
-        loop = Loop(
-            coder=coder,
-            search=search,
-            evaluator=evaluator,
-            baselines=self.settings.baselines,
-            recorder=DatabaseRecorder(self.database, evaluator, self.say, self.stopped),
-            out_of_time=self.out_of_time,
+        entries = database.tasks()
+        self.pending = [entry for entry in entries if entry.state is TaskState.pending]
+        for _ in range(len(entries) - len(self.pending)):
+            advance("")
+        self.evaluations = Evaluations(
+            settings.run_limit.evaluations,
+            settings.task_limit.evaluations,
+            database.evaluations(),
+            [entry.task.id for entry in self.pending],
         )
+        memory = None
+        if settings.memory and models is not None:
+            memory = Memory(database, learned)
+        coders, search = self._coders_and_search(memory)
+        self.loop = Loop(
+            coders=coders,
+            search=search,
+            evaluator=pool,
+            evaluations=self.evaluations,
+            baselines=settings.baselines,
+            recorder=DatabaseRecorder(database, say, self.stopped, memory),
+            out_of_time=self._out_of_time,
+        )
+
+    def through(self) -> bool:
+        """Take tasks until there are none; whether all of them could be done."""
         complete = True
-        while (task := self._next()) is not None:
-            reason = self.out_of_time() or (self.models.budget.spent_by(None) if self.models else None)
+        while (entry := self._next()) is not None:
+            task = entry.task
+            reason = self.out_of_time() or self.evaluations.spent()
+            if reason is None and self.models is not None:
+                reason = self.models.budget.spent_by(None)
             if reason is not None:
                 self.say(f"{task.id}: not begun, {reason}")
                 complete = False
                 continue
             self.advance(task.id)
-            complete &= self._one_task(loop, task)
+            complete &= self._one_task(entry)
             self.advance("")
         return complete
 
-    def _coder_and_search(self, evaluator: Evaluator) -> tuple[Coder, Search]:
-        rules = self.settings.stop_rules
-        if self.models is not None:
-            coder, judge = self.models.coder(evaluator), self.models.judge(evaluator)
-            match self.settings.search:
-                case "best-of-n":
-                    return coder, BestOfN(rules)
-                case "beam":
-                    return coder, Beam(judge, rules)
-                case _:
-                    return coder, Refine(judge, rules)
-        from agent.builtin.coder import BuiltinCoder  # imports torch, which other commands do without
+    def _coders_and_search(self, memory: Memory | None) -> tuple[Mapping[str, Coder], Search]:
+        """Coders by the names that the search asks for them by; "" is the one it has without more ado."""
+        settings, rules = self.settings, self.settings.stop_rules
+        builtin = BuiltinInLane(self.pool)
+        if self.models is None:
+            return {"": builtin}, Refine(RulesJudge(), rules)
+        models, judge = self.models, self.models.judge(self.pool, memory)
+        writers: dict[str, Coder] = {
+            name: models.coder(self.pool, memory, name) for name in models.roles.languages
+        }
+        coders: dict[str, Coder] = {"": next(iter(writers.values())), **writers, "builtin": builtin}
+        competing = ("builtin", *writers) if settings.target == "cpu" else tuple(writers)
+        match settings.search:
+            case "best-of-n":
+                return coders, BestOfN(rules)
+            case "beam":
+                return coders, Beam(judge, rules, settings.beam_width, settings.beam_advices)
+            case "evolve":
+                return coders, Evolve(judge, RulesJudge(), rules, competing, settings.islands)
+            case _:
+                return coders, Refine(judge, rules, from_latest=settings.refine_from == "latest")
 
-        builtin = BuiltinCoder(lambda task: trace(evaluator.pool, task))
-        return _Computing(builtin, evaluator), Refine(RulesJudge(), rules)
+    def _out_of_time(self, task: Task) -> str | None:
+        limit = self.settings.task_limit.minutes
+        if limit is not None and self.database.seconds(task.id) > 60 * limit:
+            return f"{limit:g} minutes are spent on this task"
+        return self.out_of_time()
 
-    def _next(self) -> Task | None:
+    def _next(self) -> TaskRun | None:
         with self._lock:
             return self.pending.pop(0) if self.pending and not self.stopped.is_set() else None
 
-    def _one_task(self, loop: Loop, task: Task) -> bool:
-        started = time.monotonic()
+    def _one_task(self, entry: TaskRun) -> bool:
+        task = entry.task
         history = [
             Attempt(attempt.candidate, attempt.evaluation, attempt.profile, attempt.advice)
             for attempt in self.database.attempts(task.id)
             if not attempt.confirms
         ]
-        spent = sum(attempt.evaluation.stages.total_s for attempt in history)
         try:
             if not history:
-                with loop.evaluator.computing():
-                    findings = loop.evaluator.session(task).oracle.audit()
-                self.database.record_audit(task.id, "; ".join(findings), measures_nothing="; ".join(findings))
-            reason = loop.optimize(task, history)
-        except _Stopped:
+                findings = "; ".join(self.pool.audit(task))
+                self.database.record_audit(task.id, findings, measures_nothing=findings)
+            reason = self.loop.optimize(task, history)
+        except (_Stopped, CancelledError):
             return False
         except TaskError as error:
             if self.stopped.is_set():
                 return False
             reason = f"the task fails: {error}"
             self.say(f"{task.id}: {reason}")
-        except (InfrastructureError, ModelError) as error:
+        except (InfrastructureError, ModelError, BudgetSpent) as error:
             if not self.stopped.is_set():
                 self.say(f"{task.id}: left for --resume: {error}")
             return False
-        self.database.finish_task(task.id, reason, spent + time.monotonic() - started)
+        self.database.finish_task(task.id, reason)
         return True

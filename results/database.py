@@ -6,14 +6,14 @@ is full, locked, read-only, damaged or gone. Threads may share one.
 """
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self, TypeVar
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
-from sqlalchemy import URL, Engine, inspect, select
+from sqlalchemy import URL, Engine, func, inspect, select
 from sqlalchemy.orm import Session
 
 from kernelbench.errors import StorageError, UsageError
@@ -36,6 +36,7 @@ from results.rows import (
 
 R = TypeVar("R", bound=Record)
 JSON = TypeAdapter[JsonValue](JsonValue)
+_LESSONS = TypeAdapter[dict[str, tuple[str, ...]]](dict[str, tuple[str, ...]])
 
 
 class NoRunError(StorageError):
@@ -189,11 +190,17 @@ class RunDatabase:
                 )
             )
 
-    def finish_task(self, task_id: str, stop_reason: str, seconds: float) -> None:
-        """Marks a task as done. `seconds` is all the time the run spent on it."""
+    def record_lessons(self, task_id: str, lessons: Mapping[str, Sequence[str]]) -> None:
+        """What models were told, while they worked on a task, of other tasks' kernels, at each occasion."""
+        told: JsonValue = {occasion: list(lines) for occasion, lines in lessons.items()}
+        with self._write() as session:
+            self._known_task(session, task_id).lessons = json_text(told)
+
+    def finish_task(self, task_id: str, stop_reason: str) -> None:
+        """Marks a task as done."""
         with self._write() as session:
             row = self._known_task(session, task_id)
-            row.state, row.stop_reason, row.seconds = TaskState.done, column_text(stop_reason), seconds
+            row.state, row.stop_reason = TaskState.done, column_text(stop_reason)
 
     # what can be read
 
@@ -230,10 +237,38 @@ class RunDatabase:
                     measures_nothing=row.measures_nothing,
                     measures_nothing_why=row.measures_nothing_why,
                     audit=row.audit,
-                    seconds=row.seconds,
+                    lessons=_LESSONS.validate_json(row.lessons),
                 )
                 for row in rows
             ]
+
+    def evaluations(self) -> dict[str, int]:
+        """How many each task has had; what was turned away, or repeated another, was none."""
+        with self._read() as session:
+            rows = session.execute(
+                select(TaskRow.task, func.count())
+                .join(AttemptRow, AttemptRow.task == TaskRow.key)
+                .join(EvaluationRow, EvaluationRow.attempt == AttemptRow.id)
+                .where(TaskRow.run == self.run_id, EvaluationRow.seconds > 0)
+                .group_by(TaskRow.task)
+            )
+            return {row[0]: row[1] for row in rows}
+
+    def seconds(self, task_id: str) -> float:
+        """What the evaluations and the model calls of a task have taken."""
+        with self._read() as session:
+            evaluated = session.scalar(
+                select(func.sum(EvaluationRow.seconds))
+                .join(AttemptRow, EvaluationRow.attempt == AttemptRow.id)
+                .join(TaskRow, AttemptRow.task == TaskRow.key)
+                .where(TaskRow.run == self.run_id, TaskRow.task == task_id)
+            )
+            asked = session.scalar(
+                select(func.sum(LlmCallRow.seconds)).where(
+                    LlmCallRow.run == self.run_id, LlmCallRow.task == task_id
+                )
+            )
+            return (evaluated or 0.0) + (asked or 0.0)
 
     def attempts(self, task_id: str) -> list[Attempt]:
         """The attempts at a task in the order they were recorded; empty for an unknown task."""

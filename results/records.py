@@ -34,7 +34,7 @@ class TaskRun(Record):
     measures_nothing: bool  # the reference can be beaten without doing its work
     measures_nothing_why: str
     audit: str  # what the audit of the reference found, for people
-    seconds: float | None  # None while pending
+    lessons: dict[str, tuple[str, ...]]  # what models were told of other tasks' kernels, at each occasion
 
 
 class Attempt(Record):

@@ -8,7 +8,7 @@ Python's JSON can say and PostgreSQL's cannot.
 from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class Base(DeclarativeBase):
@@ -51,7 +51,7 @@ class TaskRow(Base):
     measures_nothing: Mapped[bool] = mapped_column(default=False)
     measures_nothing_why: Mapped[str] = mapped_column(Text, default="")
     audit: Mapped[str] = mapped_column(Text, default="")
-    seconds: Mapped[float | None]
+    lessons: Mapped[str] = mapped_column(Text, default="{}")
 
 
 class AttemptRow(Base):

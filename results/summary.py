@@ -73,7 +73,7 @@ class Summary(Aggregate):
     measures_nothing_aggregate: Aggregate
     llm_calls: int
     usd: float | None  # of the whole run; None: the price of a call is not known
-    seconds: float  # of all tasks one after the other, not the wall clock of a parallel run
+    seconds: float  # of evaluations and model calls, one after the other; not the wall clock of a run
 
 
 def summarize(database: RunDatabase) -> Summary:
@@ -152,10 +152,8 @@ def _task_summary(task: TaskRun, attempts: Sequence[Attempt], calls: Sequence[Ll
     shown = best or (attempts[-1] if attempts else None)
     evaluation = shown.evaluation if shown else None
     timing = best.evaluation.timing if best else None
-    seconds = task.seconds
-    if seconds is None:  # interrupted: what its records account for
-        seconds = math.fsum(attempt.evaluation.stages.total_s for attempt in attempts)
-        seconds += math.fsum(call.seconds for call in calls)
+    seconds = math.fsum(attempt.evaluation.stages.total_s for attempt in attempts)
+    seconds += math.fsum(call.seconds for call in calls)
     return TaskSummary(
         task=task.task.id,
         level=task.task.level,

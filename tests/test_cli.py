@@ -40,8 +40,10 @@ SURFACE = {
         "tasks", "--suite", "--coder", "--judge", "--model", "--judge-model", "--language", "--temperature",
         "--judge-temperature", "--reasoning-effort", "--judge-reasoning-effort", "--reply-tokens", "--max-usd",
         "--max-tokens", "--max-usd-per-task", "--max-tokens-per-task", "--prices", "--requests-a-minute",
-        "--tokens-a-minute", "--rounds", "--target-speedup", "--patience", "--search", "--target", "--set", "--precision",
-        "--baseline", "--require-own-kernels", "--effort", "--max-minutes", "--lanes", "--out", "--resume", "--replay", "--kernelbench-dir", "--json",
+        "--tokens-a-minute", "--rounds", "--target-speedup", "--patience", "--search", "--refine-from",
+        "--beam-width", "--beam-advices", "--islands", "--memory", "--learn-from", "--target", "--set", "--precision",
+        "--baseline", "--require-own-kernels", "--effort", "--max-minutes", "--max-minutes-per-task",
+        "--max-evaluations", "--max-evaluations-per-task", "--lanes", "--tasks-at-once", "--out", "--resume", "--replay", "--kernelbench-dir", "--json",
     },
     "report": {"run", "--format", "--output"},
 }  # fmt: skip

@@ -11,34 +11,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from pydantic import NonNegativeFloat, NonNegativeInt
-
-from agent.llm.model import BudgetSpent, Call, Usage, estimated_tokens
+from agent.allowance import Allowance, BudgetSpent
+from agent.llm.model import Call, Usage, estimated_tokens
 from agent.llm.prices import Prices
 from kernelbench.errors import UsageError
-from kernelbench.records import Record
-
-
-class Allowance(Record):
-    """None is no limit."""
-
-    usd: NonNegativeFloat | None = None
-    tokens: NonNegativeInt | None = None
-
-    def replaced_by(self, other: "Allowance") -> "Allowance":
-        """This one, but for the limits that `other` has."""
-        usd = self.usd if other.usd is None else other.usd
-        return Allowance(usd=usd, tokens=self.tokens if other.tokens is None else other.tokens)
-
-    def reached(self, spent: "Spent") -> str | None:
-        """Which limit `spent` has come to; None while something is left."""
-        if self.tokens is not None and spent.tokens >= self.tokens:
-            return f"{self.tokens} tokens"
-        return f"${self.usd:g}" if self.usd is not None and spent.usd >= self.usd else None
-
-    def covers(self, spent: "Spent") -> bool:
-        tokens, usd = self.tokens, self.usd
-        return (tokens is None or spent.tokens <= tokens) and (usd is None or spent.usd <= usd)
 
 
 @dataclass(frozen=True)
@@ -48,6 +24,16 @@ class Spent:
 
     def __add__(self, other: "Spent") -> "Spent":
         return Spent(self.usd + other.usd, self.tokens + other.tokens)
+
+    def reaches(self, limit: Allowance) -> str | None:
+        """Which limit has been come to; None while something is left."""
+        if limit.tokens is not None and self.tokens >= limit.tokens:
+            return f"{limit.tokens} tokens"
+        return f"${limit.usd:g}" if limit.usd is not None and self.usd >= limit.usd else None
+
+    def fits(self, limit: Allowance) -> bool:
+        tokens, usd = limit.tokens, limit.usd
+        return (tokens is None or self.tokens <= tokens) and (usd is None or self.usd <= usd)
 
 
 class Budget:
@@ -78,7 +64,7 @@ class Budget:
     def spent_by(self, task: str | None) -> str | None:
         """Which limit a task, or the run, has reached; None while something is left."""
         for account in dict.fromkeys([None, task]):
-            limit = self._allowance(account).reached(self._spent.get(account, Spent()))
+            limit = self._spent.get(account, Spent()).reaches(self._allowance(account))
             if limit is not None:
                 return f"{limit} are spent" + (" on this task" if account is not None else "")
         return None
@@ -109,7 +95,7 @@ class Budget:
             raise BudgetSpent(reached)
         for account in accounts:
             used = self._spent.get(account, Spent()) + self._reserved.get(account, Spent())
-            if self._under_way[account] and not self._allowance(account).covers(used + most):
+            if self._under_way[account] and not (used + most).fits(self._allowance(account)):
                 return False
         return True
 

@@ -65,7 +65,8 @@ class OpenAIModel:
 
     async def complete(self, call: Call) -> Completion:
         """Raises ModelRefused or ModelAbsent."""
-        started, attempts, broken, wasted = time.monotonic(), 0, 0, NO_TOKENS
+        attempts, broken, wasted = 0, 0, NO_TOKENS
+        took: list[float] = []  # seconds of each attempt, without what it waited for its turn
         impatient = stop_after_delay(self.endpoint.patience_s)
         retrying = AsyncRetrying(
             retry=retry_if_exception(_is_passing),
@@ -78,7 +79,7 @@ class OpenAIModel:
                 with attempt:
                     attempts += 1
                     try:
-                        completion = await self._attempt(call)
+                        completion = await self._attempt(call, took)
                     except _BrokenOffError as error:
                         broken, wasted = broken + 1, wasted + error.usage
                         raise
@@ -92,15 +93,15 @@ class OpenAIModel:
             raise ModelRefused(_said(error), wasted) from None
         except (openai.APIError, _BrokenOffError, TimeoutError) as error:
             raise ModelAbsent(f"no answer in {attempts} attempts: {_said(error)}", wasted) from None
-        seconds, usage = time.monotonic() - started, completion.usage + wasted
-        return completion.model_copy(update={"seconds": seconds, "attempts": attempts, "usage": usage})
+        usage = completion.usage + wasted
+        return completion.model_copy(update={"seconds": sum(took), "attempts": attempts, "usage": usage})
 
     def _pause_s(self, state: RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome is not None else None
         asked = _asked_pause_s(error) if isinstance(error, openai.APIStatusError) else None
         return asked if asked is not None else self._backoff(state)
 
-    async def _attempt(self, call: Call) -> Completion:
+    async def _attempt(self, call: Call, took: list[float]) -> Completion:
         prompt = sum(estimated_tokens(message.content) for message in call.messages)
         if self._requests is not None:
             await self._requests.acquire()
@@ -110,7 +111,7 @@ class OpenAIModel:
                 piece = min(left, self._tokens.max_rate)
                 await self._tokens.acquire(piece)
                 left -= piece
-        request = self._request(call)
+        request, began = self._request(call), time.monotonic()
         try:
             return await self._streamed(request, prompt)
         except openai.BadRequestError as error:
@@ -118,6 +119,8 @@ class OpenAIModel:
                 raise
             self._knows_schemas = False  # the prompt asks for JSON, too, and the reply is validated
             return await self._streamed(self._request(call), prompt)
+        finally:
+            took.append(time.monotonic() - began)
 
     async def _streamed(self, request: dict[str, Any], prompt_tokens: int) -> Completion:
         answer = _Answer(prompt_tokens)

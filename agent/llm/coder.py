@@ -1,10 +1,10 @@
 """The coder that is a language model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.llm.model import Call, ChatModel, Message, ModelRefused, ReplyUnusable, Sampling
-from agent.llm.prompting import NAMES, Situation, Subject, coder_messages
+from agent.llm.prompting import NAMES, Situation, Situations, Subject, coder_messages
 from agent.llm.replies import candidate_source
 from agent.llm.runtime import Runtime
 from agent.protocols import Attempt, NoCandidate
@@ -23,7 +23,8 @@ class LlmCoder:
     model: ChatModel
     sampling: Sampling
     runtime: Runtime
-    situation: Callable[[Task], Situation]
+    situation: Situations
+    language: Language
 
     @property
     def author(self) -> str:
@@ -33,7 +34,9 @@ class LlmCoder:
         self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
     ) -> Candidate:
         """Raises NoCandidate where the model's replies hold none, a ModelError where there are no replies."""
-        return self.runtime.wait(self._propose(self.situation(task), history, advice, sample))
+        return self.runtime.wait(
+            self._propose(self.situation(task, len(history), self.language), history, advice, sample)
+        )
 
     async def _propose(
         self, situation: Situation, history: Sequence[Attempt], advice: Advice | None, sample: int
@@ -44,7 +47,7 @@ class LlmCoder:
         call = Call(
             role="coder",
             task=situation.task.id,
-            messages=coder_messages(situation, shown, failed, advice, is_best),
+            messages=coder_messages(situation, self.language, shown, failed, advice, is_best),
             sampling=self.sampling,
             sample=sample,
         )
@@ -59,11 +62,11 @@ class LlmCoder:
             reply, cut = completion.text, completion.finish == "length"
             try:
                 source = candidate_source(reply, parent.source if parent is not None else None)
-                fault = _objection(source, situation.language, history)
+                fault = _objection(source, self.language, history)
             except ReplyUnusable as error:
                 source, fault = reply, str(error)
             if not fault:
-                return self._candidate(source, parent, advice, situation.language)
+                return self._candidate(source, parent, advice)
             if cut:
                 fault += f"; it was cut off after {completion.usage.completion_tokens} tokens: be brief"
             turns = (
@@ -71,14 +74,12 @@ class LlmCoder:
                 Message(role="user", content=f"That cannot be used: {fault}. Give the whole file again."),
             )
             call = call.model_copy(update={"messages": (*call.messages, *turns)})
-        raise NoCandidate(self._candidate(source[:_SHOWN], parent, advice, situation.language), fault)
+        raise NoCandidate(self._candidate(source[:_SHOWN], parent, advice), fault)
 
-    def _candidate(
-        self, source: str, parent: Candidate | None, advice: Advice | None, language: Language
-    ) -> Candidate:
+    def _candidate(self, source: str, parent: Candidate | None, advice: Advice | None) -> Candidate:
         return Candidate(
             source=source,
-            language=language,
+            language=self.language,
             author=self.author,
             parents=(parent.sha256,) if parent is not None else (),
             advice="" if advice is None else f"{advice.method}: {advice.plan}",

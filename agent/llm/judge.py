@@ -5,14 +5,15 @@ judge claims of metrics is checked against the profile before anybody acts on it
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import PositiveFloat
 
 from agent.llm.coder import start_of
 from agent.llm.model import Call, ChatModel, ModelRefused, ReplyUnusable, Sampling
-from agent.llm.prompting import Situation, Subject, judge_messages, metrics_of
+from agent.llm.prompting import TECHNIQUES, Situation, Situations, Subject, judge_messages, metrics_of
 from agent.llm.runtime import Runtime
 from agent.llm.structured import ask
 from agent.protocols import Attempt
@@ -33,6 +34,7 @@ class Optimization(Record):
     """One bottleneck, one method, one plan."""
 
     bottleneck: str
+    technique: Literal[TECHNIQUES]  # type: ignore[valid-type]  # a tuple is what it takes
     method: str
     plan: str
     evidence: tuple[Claim, ...]
@@ -50,21 +52,27 @@ class LlmJudge:
     model: ChatModel
     sampling: Sampling
     runtime: Runtime
-    situation: Callable[[Task], Situation]
+    situation: Situations
 
     def advise(self, task: Task, history: Sequence[Attempt]) -> Advice:
         """Advice on the attempt to go on from. Where the model's answers cannot be used it says so, no more.
 
         Raises ModelAbsent or BudgetSpent.
         """
-        return self.runtime.wait(self._advise(self.situation(task), history, _subject(history), ()))
+        return self._on(task, history, _subject(history), ())
 
     def advise_on(
         self, task: Task, history: Sequence[Attempt], attempt: Attempt, besides: Sequence[Advice]
     ) -> Advice:
         """The same on an attempt of the history, other than what has been advised `besides`."""
         subject = Subject(attempt, next(i for i, other in enumerate(history) if other is attempt))
-        return self.runtime.wait(self._advise(self.situation(task), history, subject, besides))
+        return self._on(task, history, subject, besides)
+
+    def _on(
+        self, task: Task, history: Sequence[Attempt], shown: Subject, besides: Sequence[Advice]
+    ) -> Advice:
+        situation = self.situation(task, len(history), shown.attempt.candidate.language)
+        return self.runtime.wait(self._advise(situation, history, shown, besides))
 
     async def _advise(
         self, situation: Situation, history: Sequence[Attempt], shown: Subject, besides: Sequence[Advice]
@@ -101,6 +109,7 @@ class LlmJudge:
             bottleneck=plan.bottleneck,
             method=plan.method,
             plan=plan.plan,
+            technique=plan.technique,
             evidence={claim.metric: claim.value for claim in plan.evidence},
             predicted_gain=plan.predicted_gain,
             about=about,

@@ -117,7 +117,7 @@ class Completion(Record):
     reasoning: str = ""
     finish: str  # "stop"; "length" where it was cut at max_tokens; "content_filter"
     usage: Usage  # of all attempts
-    seconds: float  # waiting for a turn, and attempts that failed, included
+    seconds: float  # of all attempts, without the pauses between them and what a turn was waited for
     attempts: int = 1
 
 
@@ -133,7 +133,6 @@ class ModelError(Exception):
     ModelError
     ├── ModelRefused   the endpoint will not answer this request, now or later
     ├── ModelAbsent    the endpoint cannot be reached, does not know us, or has been busy for too long
-    ├── BudgetSpent    the run may not pay for another call
     └── ReplyUnusable  the answer is not what was asked for, and asking again did not help
     """
 
@@ -147,10 +146,6 @@ class ModelRefused(ModelError):  # noqa: N818 - what happened
 
 
 class ModelAbsent(ModelError):  # noqa: N818
-    pass
-
-
-class BudgetSpent(ModelError):  # noqa: N818
     pass
 
 

@@ -5,7 +5,7 @@ that they cannot be of different candidates.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,29 @@ FOLDER = Path(__file__).parent / "prompts"
 NAMES = {"cpp": "C++", "triton": "Triton", "cuda": "CUDA"}
 _MOST_ERROR = 3000  # characters of a failure
 _CONTEXT = 3  # lines after one that names an error
+
+# What a method is called in general, so that effects can be compared across tasks.
+TECHNIQUES = (
+    "fuse operations",
+    "fewer passes over memory",
+    "vectorize",
+    "parallelize",
+    "balance the load",
+    "tile for a cache or shared memory",
+    "keep in registers",
+    "coalesce or align accesses",
+    "streaming stores",
+    "prefetch",
+    "unroll or pipeline",
+    "simplify the arithmetic",
+    "cheaper functions within the error budget",
+    "matrix units",
+    "library call instead of own kernel",
+    "own kernel instead of library call",
+    "fewer launches or synchronizations",
+    "launch configuration",
+    "other",
+)
 
 Mode = Literal["correction", "optimization"]
 
@@ -46,7 +69,7 @@ class Situation:
     task: Task
     target: Target
     work: Work
-    language: Language
+    lessons: tuple[str, ...] = ()  # what changes to other tasks' kernels came to
 
     def facts(self) -> str:
         """What the machine can do, measured, and what the task needs at least."""
@@ -58,8 +81,10 @@ class Situation:
         products = (
             f" and do {work.flops / 1e9:.3g} GFLOP in products ({compute_us:.4g} us)" if work.flops else ""
         )
+        with_threads = f", {mark.threads} threads" if self.target.device == "cpu" else ""
+        with_compiler = f", {mark.compiler}" if self.target.device == "cpu" else ""
         return (
-            f"{mark.chip}, {mark.threads} threads, a last-level cache of {cache_mib} MiB, {mark.compiler}, "
+            f"{mark.chip}{with_threads}, a last-level cache of {cache_mib} MiB{with_compiler}, "
             f"torch {mark.torch}. Measured: memory is copied at {ceilings.copy_bytes_s / 1e9:.3g} GB/s, "
             f"what lies in the cache at {cached:.3g} GB/s; a large fp32 product runs at "
             f"{ceilings.fp32_flops_s / 1e9:.4g} GFLOP/s.\n"
@@ -67,8 +92,13 @@ class Situation:
         )
 
 
+# Of a task where so many attempts are known, in this language.
+Situations = Callable[[Task, int, Language], Situation]
+
+
 def coder_messages(
     situation: Situation,
+    language: Language,
     shown: Subject | None,
     failed: Subject | None,
     advice: Advice | None,
@@ -78,7 +108,6 @@ def coder_messages(
     failed. `advice` is on `shown`.
     """
     assert advice is None or shown is None or advice.about in ("", shown.attempt.candidate.sha256)
-    language = situation.language
     mark = situation.target.fingerprint
     guide = _template(f"guide_{language}.md").render(
         threads=mark.threads, cache_mib=mark.last_level_cache_bytes >> 20, flags=" ".join(flags.DEFAULT)
@@ -93,6 +122,7 @@ def coder_messages(
     user = _template("coder.md").render(
         task=situation.task,
         facts=situation.facts(),
+        lessons=situation.lessons,
         shown=shown and shown.attempt,
         shown_round=shown and shown.number,
         shown_is_best=is_best,
@@ -114,11 +144,13 @@ def judge_messages(
 ) -> tuple[Message, ...]:
     """`record`: what earlier predictions came to, a line each. `besides`: advice that others follow."""
     mode: Mode = "optimization" if shown.correct else "correction"
-    names = {"mode": mode, "language": situation.language, "names": NAMES}
+    language = shown.attempt.candidate.language
+    names = {"mode": mode, "language": NAMES.get(language, "PyTorch"), "techniques": TECHNIQUES}
     user = _template("judge.md").render(
         **names,
         task=situation.task,
         facts=situation.facts(),
+        lessons=situation.lessons,
         shown=shown.attempt,
         shown_round=shown.number,
         metrics=metrics,

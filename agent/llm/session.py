@@ -1,27 +1,30 @@
 """All that a run asks language models with: who is asked, what may be spent, and where answers are kept."""
 
-import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from agent.llm.budget import Allowance, Budget
+from agent.allowance import Allowance
+from agent.llm.budget import Budget
 from agent.llm.coder import LlmCoder
 from agent.llm.judge import LlmJudge
 from agent.llm.model import ChatModel, Endpoint, Sampling
-from agent.llm.prices import SHIPPED, Prices
-from agent.llm.prompting import Situation
+from agent.llm.prices import Prices
+from agent.llm.prompting import Situation, Situations
 from agent.llm.runtime import Runtime
 from agent.llm.stored import ReplayedModel, StoredModel
-from kernelbench.evaluator import Evaluator
+from agent.memory import Memory
+from agent.protocols import Evaluator
 from kernelbench.records import Language, Record, Target, Task
 from results.database import RunDatabase
 
 if TYPE_CHECKING:
     from agent.llm.client import OpenAIModel
 
-LANGUAGES: tuple[Language, ...] = ("cpp", "triton")  # that a model may be asked for
+
+def languages_for(device: str) -> tuple[Language, ...]:
+    """That a model may be asked to write kernels in, the usual one first."""
+    return ("cpp", "triton") if device == "cpu" else ("triton", "cuda")
 
 
 class Roles(Record):
@@ -29,17 +32,17 @@ class Roles(Record):
 
     coder: Sampling
     judge: Sampling
-    language: Language
+    languages: tuple[Language, ...]  # one, or several that compete
 
 
 @dataclass(frozen=True)
 class Terms:
     """How models may be used; not part of what a run is, so it may be another one when a run goes on."""
 
-    endpoint: Endpoint = Endpoint()  # noqa: RUF009 - frozen
-    prices: Path = SHIPPED
-    run: Allowance = Allowance()  # noqa: RUF009
-    task: Allowance = Allowance()  # noqa: RUF009
+    endpoint: Endpoint
+    prices: Path
+    run: Allowance
+    task: Allowance
 
     def budget_for(self, roles: Roles) -> Budget:
         """A new one. Raises UsageError and MissingPrerequisite where these models cannot be used so."""
@@ -75,22 +78,17 @@ class ModelSession:
         budget = Budget(Prices({}), Allowance(), Allowance())
         return cls(roles, recorded.run.target, ReplayedModel(recorded.llm_calls()), budget, None)
 
-    def coder(self, evaluator: Evaluator) -> LlmCoder:
-        return LlmCoder(self._model, self.roles.coder, self._runtime, self._situations(evaluator))
+    def coder(self, evaluator: Evaluator, memory: Memory | None, language: Language) -> LlmCoder:
+        situation = self._situations(evaluator, memory)
+        return LlmCoder(self._model, self.roles.coder, self._runtime, situation, language)
 
-    def judge(self, evaluator: Evaluator) -> LlmJudge:
-        return LlmJudge(self._model, self.roles.judge, self._runtime, self._situations(evaluator))
+    def judge(self, evaluator: Evaluator, memory: Memory | None) -> LlmJudge:
+        return LlmJudge(self._model, self.roles.judge, self._runtime, self._situations(evaluator, memory))
 
-    def _situations(self, evaluator: Evaluator) -> Callable[[Task], Situation]:
-        known: dict[str, Situation] = {}
-        lock = threading.Lock()  # candidates may be written side by side
-
-        def situation(task: Task) -> Situation:
-            with lock:
-                if task.id not in known:
-                    work = evaluator.work(task)
-                    known[task.id] = Situation(task, self.target, work, self.roles.language)
-                return known[task.id]
+    def _situations(self, evaluator: Evaluator, memory: Memory | None) -> Situations:
+        def situation(task: Task, seen: int, language: Language) -> Situation:
+            told = memory.lines(task, seen, language) if memory is not None else ()
+            return Situation(task, self.target, evaluator.work(task), told)
 
         return situation
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable
 
 from pydantic import JsonValue
 
+from agent.allowance import BudgetSpent
 from agent.llm import model as models
 from agent.llm.budget import Budget
-from agent.llm.model import BudgetSpent, Call, ChatModel, Completion, ModelError, Usage, estimated_tokens
+from agent.llm.model import Call, ChatModel, Completion, ModelError, Usage, estimated_tokens
 from results.database import RunDatabase
 from results.records import LlmCall
 

@@ -9,6 +9,7 @@ from typing import Self
 from kernelbench.errors import InfrastructureError
 from kernelbench.evaluator.clocks import watched
 from kernelbench.evaluator.measurement import measure
+from kernelbench.evaluator.parked import ParkedSessions
 from kernelbench.evaluator.plausibility import implausible
 from kernelbench.evaluator.process import Worker, WorkerDied, WorkerTimeout
 from kernelbench.evaluator.protocol import Effort, Limits, Protocol
@@ -54,11 +55,12 @@ class Evaluator:
         threads: int | None = None,
         without: Collection[str] = (),
         pool: WorkerPool | None = None,
+        parked: ParkedSessions | None = None,
         device: str = "cpu",
     ) -> None:
-        """`without`: layers of the fence to leave off; see `WorkerPool`. `pool`: another evaluator's.
+        """`without`: layers of the fence to leave off; see `WorkerPool`. `device`: "cpu" or "cuda:0".
 
-        `device`: "cpu" or "cuda:0".
+        `pool`, `parked`: another evaluator's.
         """
         self.protocol = protocol or Protocol()
         self.limits = limits or Limits()
@@ -70,6 +72,7 @@ class Evaluator:
             device=device,
         )
         self._owns_pool = pool is None
+        self._parked = parked or ParkedSessions()
         self.layers = self.pool.layers()
         self._session: TaskSession | None = None
         self._target: Target | None = None
@@ -101,8 +104,8 @@ class Evaluator:
         if held is not None and same and held.alive:
             return held
         with self.computing():
-            self.close_session()
-            self._session = TaskSession(
+            self.park_session()
+            self._session = self._parked.take(task, vary_weights) or TaskSession(
                 self.pool, self.target, task, self.protocol, self.limits, vary_weights
             )
         return self._session
@@ -111,12 +114,19 @@ class Evaluator:
         """What this thread does in the block waits while a sibling times."""
         return self.pool.gate.lane()
 
-    def sibling(self) -> "Evaluator":
+    def sibling(self, parked: ParkedSessions | None = None) -> "Evaluator":
         """Another evaluator, to be used in another thread, whose processes are forked from the same one.
 
         One sibling times at a time, and meanwhile the others stand still (`Gate`). To be closed first.
+        Sessions that it does not need any more go to `parked`.
         """
-        return Evaluator(cache=self.pool.cache, protocol=self.protocol, limits=self.limits, pool=self.pool)
+        return Evaluator(
+            cache=self.pool.cache,
+            protocol=self.protocol,
+            limits=self.limits,
+            pool=self.pool,
+            parked=parked,
+        )
 
     def evaluate(
         self,
@@ -149,7 +159,8 @@ class Evaluator:
 
     def work(self, task: Task) -> Work:
         """What a call of the task's reference has to move and compute. Raises TaskError."""
-        oracle = self.session(task).oracle
+        with self.computing():
+            oracle = self.session(task).oracle
         return Work(
             input_bytes=oracle.input_bytes,
             weight_bytes=oracle.weight_bytes,
@@ -157,14 +168,22 @@ class Evaluator:
             flops=oracle.flops,
         )
 
-    def close_session(self) -> None:
+    def audit(self, task: Task) -> list[str]:
+        """What is wrong with a task's reference, in words: work that it could leave out. Raises TaskError."""
+        with self.computing():
+            return self.session(task).oracle.audit()
+
+    def park_session(self) -> None:
+        """Let go of the session that is open; it is closed where it has no place among the parked ones."""
         if self._session is not None:
-            self._session.close()
+            self._parked.put(self._session)
             self._session = None
 
     def close(self) -> None:
         with self.computing():
-            self.close_session()
+            if self._session is not None:
+                self._session.close()
+                self._session = None
         if self._owns_pool:
             self.pool.close()
 

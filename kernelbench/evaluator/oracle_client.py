@@ -107,6 +107,10 @@ class OracleClient:
         """Whether the oracle is there; without it nothing can be evaluated any more."""
         return self._worker.alive
 
+    @property
+    def memory_bytes(self) -> int:
+        return self._worker.memory_bytes
+
     def share(self, slots: int, heap_bytes: int, aside_bytes: int, cache_bytes: int) -> None:
         """Make memory for `slots` calls' inputs, and on a GPU for each worker's tensors: see `DeviceMemory`.
 

@@ -6,18 +6,23 @@ that a compiler shares its cores with is worth nothing.
 
 import os
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Self
+from functools import partial
+from typing import Any, Self, TypeVar
 
 from kernelbench.evaluator.evaluator import BASELINES, Evaluator
+from kernelbench.evaluator.parked import ParkedSessions
 from kernelbench.evaluator.protocol import Effort
-from kernelbench.records import Candidate, Evaluation, Task
+from kernelbench.records import Candidate, Evaluation, Target, Task, Work
 
+T = TypeVar("T")
 _LANE_BYTES = 6 << 30  # of memory, that a lane's oracle, workers and their inputs and outputs may take
+_LANES = 4  # by default, at most: while one of them times, the others stand still
 _LANES_ON_GPU = 2  # at most: every lane has an oracle, baselines and inputs on it
-_PATIENCE = 8  # jobs on a lane's own task that may go before a waiting one
+_PATIENCE = 8  # jobs on a task that is at hand that may go before a waiting one
 _REMEMBERED = 10_000  # evaluations
 
 
@@ -25,8 +30,8 @@ _REMEMBERED = 10_000  # evaluations
 class _Outcome:
     """What comes of a job, and of whom it is awaited."""
 
-    result: Future[Evaluation] = field(default_factory=Future)  # no asker's own: see `_pass_on`
-    answers: list[Future[Evaluation]] = field(default_factory=list)
+    result: Future[Any] = field(default_factory=Future)  # no asker's own: see `_pass_on`
+    answers: list[Future[Any]] = field(default_factory=list)
 
     @property
     def given_up(self) -> bool:
@@ -36,15 +41,9 @@ class _Outcome:
 @dataclass
 class _Job:
     task: Task
-    candidate: Candidate
-    baselines: tuple[str, ...]
-    effort: Effort | None
+    do: Callable[[Evaluator], Any]
+    key: Hashable = None  # of what is not to be done twice
     outcome: _Outcome = field(default_factory=_Outcome)
-
-    @property
-    def key(self) -> Hashable:
-        task, candidate = self.task, self.candidate
-        return task.id, task.sha256, candidate.sha256, candidate.language, self.baselines, self.effort
 
 
 class _Queue:
@@ -64,8 +63,8 @@ class _Queue:
             self._clients.setdefault(client, []).append(job)
             self._changed.notify()
 
-    def take(self, at_hand: Task | None) -> _Job | None:
-        """The next job; rather one of the task `at_hand`, whose oracle is up, but not for ever.
+    def take(self, at_hand: Callable[[Task], bool]) -> _Job | None:
+        """The next job; rather one of a task that is `at_hand`, whose oracle is up, but not for ever.
 
         None once the queue is closed and empty.
         """
@@ -80,13 +79,13 @@ class _Queue:
                 self._clients[client] = jobs  # behind the others
             return job
 
-    def _chosen(self, at_hand: Task | None) -> tuple[str, int]:
+    def _chosen(self, at_hand: Callable[[Task], bool]) -> tuple[str, int]:
         """A client and the place of its job."""
         turn = next(iter(self._clients))
         if self._passed_over < _PATIENCE:
             for client, jobs in self._clients.items():
                 for place, job in enumerate(jobs):
-                    if job.task == at_hand:
+                    if at_hand(job.task):
                         self._passed_over = 0 if (client, place) == (turn, 0) else self._passed_over + 1
                         return client, place
         self._passed_over = 0
@@ -108,20 +107,29 @@ class EvaluationPool:
     """Evaluates what is submitted from any thread; what was evaluated before is not evaluated again."""
 
     def __init__(self, evaluator: Evaluator, lanes: int | None = None) -> None:
-        """`lanes`: evaluations under way at a time; as many as there are CPUs and memory for by default."""
-        most = most_lanes() if evaluator.pool.device == "cpu" else min(most_lanes(), _LANES_ON_GPU)
+        """`lanes`: evaluations under way at a time; a few, as CPUs and memory allow, by default."""
+        on_gpu = evaluator.pool.device != "cpu"
+        most = min(most_lanes(), _LANES_ON_GPU if on_gpu else _LANES)
         self.lanes = lanes or min(len(os.sched_getaffinity(0)), most)
+        self._evaluator = evaluator
         self._queue = _Queue()
         self._lock = threading.Lock()
         self._known: dict[Hashable, _Outcome] = {}  # the oldest first
+        self._work: dict[tuple[str, str], Work] = {}
+        # A GPU's memory is not counted here, and every session has inputs in it.
+        self._parked = ParkedSessions(0 if on_gpu else max(0, _memory_bytes() - self.lanes * _LANE_BYTES))
         self._threads = [
             threading.Thread(
-                target=self._work, args=(evaluator.sibling(),), name=f"lane-{number}", daemon=True
+                target=self._lane, args=(evaluator.sibling(self._parked),), name=f"lane-{number}", daemon=True
             )
             for number in range(self.lanes)
         ]
         for thread in self._threads:
             thread.start()
+
+    @property
+    def target(self) -> Target:
+        return self._evaluator.target
 
     def submit(
         self,
@@ -137,37 +145,90 @@ class EvaluationPool:
         Cancelling gives up the answer; what everybody gave up before it began is not evaluated. Raises
         RuntimeError once the pool is closed.
         """
-        answer: Future[Evaluation] = Future()
-        job = _Job(task, candidate, tuple(baselines), effort)
+        wanted = tuple(baselines)
+        key = task.id, task.sha256, candidate.sha256, candidate.language, wanted, effort
+        return self._submit(
+            _Job(task, lambda evaluator: evaluator.evaluate(task, candidate, wanted, effort), key), client
+        )
+
+    def ask(self, task: Task, do: Callable[[Evaluator], T], client: str = "") -> Future[T]:
+        """What `do` gives in a lane, where sessions of tasks are; it is not remembered."""
+        return self._submit(_Job(task, do), client)
+
+    def evaluate(
+        self,
+        task: Task,
+        candidate: Candidate,
+        baselines: Sequence[str] = BASELINES,
+        effort: Effort | None = None,
+    ) -> Evaluation:
+        """What comes of `submit`, waited for, with the task as the client."""
+        return self.submit(task, candidate, baselines, effort, client=task.id).result()
+
+    def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
+        return self._evaluator.turned_away(task, candidate, reason)
+
+    def work(self, task: Task) -> Work:
+        """As of `Evaluator.work`; found out once for a task."""
+        key = task.id, task.sha256
+        if key not in self._work:
+            self._work[key] = self.ask(task, lambda evaluator: evaluator.work(task), task.id).result()
+        return self._work[key]
+
+    def audit(self, task: Task) -> list[str]:
+        """As of `Evaluator.audit`, with the task as the client."""
+
+        def inspect(evaluator: Evaluator) -> tuple[list[str], Work]:
+            return evaluator.audit(task), evaluator.work(task)
+
+        findings, self._work[task.id, task.sha256] = self.ask(task, inspect, task.id).result()
+        return findings
+
+    def computing(self) -> AbstractContextManager[None]:
+        """What this thread does in the block waits while a lane times."""
+        return self._evaluator.computing()
+
+    def abort(self) -> None:
+        """End all that is under way: who waits for it is told so. The pool is of no use afterwards."""
+        self._queue.close(discard=True)
+        self._evaluator.pool.abort()
+
+    def _submit(self, job: _Job, client: str) -> Future[Any]:
+        answer: Future[Any] = Future()
         with self._lock:
-            known = self._known.get(job.key)
+            known = self._known.get(job.key) if job.key is not None else None
             if known is None:
                 self._queue.put(client, job)
-                known = self._known[job.key] = job.outcome
-                while len(self._known) > _REMEMBERED and next(iter(self._known.values())).result.done():
-                    del self._known[next(iter(self._known))]
+                known = job.outcome
+                if job.key is not None:
+                    self._remember(job)
             if not known.result.done():
                 known.answers.append(answer)
-        known.result.add_done_callback(lambda done: _pass_on(done, answer))
+        known.result.add_done_callback(partial(_pass_on, answer))
         return answer
+
+    def _remember(self, job: _Job) -> None:
+        self._known[job.key] = job.outcome
+        while len(self._known) > _REMEMBERED and next(iter(self._known.values())).result.done():
+            del self._known[next(iter(self._known))]
 
     def _given_up(self, job: _Job) -> bool:
         """Whether nobody waits for it any more; then the next who asks begins anew."""
         with self._lock:
             if not job.outcome.given_up:
                 return False
-            del self._known[job.key]
+            self._known.pop(job.key, None)
         return job.outcome.result.cancel()
 
-    def _work(self, evaluator: Evaluator) -> None:
-        at_hand = None
+    def _lane(self, evaluator: Evaluator) -> None:
         with evaluator:
-            while (job := self._queue.take(at_hand)) is not None:
+            while (job := self._queue.take(self._parked.holds)) is not None:
                 if self._given_up(job):
                     continue
-                at_hand = job.task
                 try:
-                    found = evaluator.evaluate(job.task, job.candidate, job.baselines, job.effort)
+                    with evaluator.computing():
+                        found = job.do(evaluator)
+                        evaluator.park_session()  # before whoever asked comes back with the next job
                 except BaseException as error:  # noqa: BLE001 - it is whoever asked who must know
                     with self._lock:
                         self._known.pop(job.key, None)
@@ -180,6 +241,8 @@ class EvaluationPool:
         self._queue.close(discard)
         for thread in self._threads:
             thread.join()
+        with self._evaluator.computing():
+            self._parked.close()
 
     def __enter__(self) -> Self:
         return self
@@ -188,8 +251,8 @@ class EvaluationPool:
         self.close(discard=kind is not None)
 
 
-def _pass_on(done: Future[Evaluation], answer: Future[Evaluation]) -> None:
-    """One asker's `answer`, who may have given it up, is what came of the evaluation."""
+def _pass_on(answer: Future[T], done: Future[T]) -> None:
+    """One asker's `answer`, who may have given it up, is what came of a job."""
     if done.cancelled():
         answer.cancel()
     if not answer.set_running_or_notify_cancel():
@@ -203,5 +266,8 @@ def _pass_on(done: Future[Evaluation], answer: Future[Evaluation]) -> None:
 
 def most_lanes() -> int:
     """How many evaluations this machine has the memory to have under way at a time."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(1, memory // _LANE_BYTES)
+    return max(1, _memory_bytes() // _LANE_BYTES)
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -89,6 +89,11 @@ class Worker:
         return self._pid
 
     @property
+    def memory_bytes(self) -> int:
+        """What its whole tree takes."""
+        return sandbox.memory_bytes(sandbox.tree(self.init_pid))
+
+    @property
     def output(self) -> str:
         """The end of what the worker printed."""
         return self._tail.decode(errors="replace")

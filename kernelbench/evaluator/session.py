@@ -107,6 +107,11 @@ class TaskSession:
         """Whether anything can still be evaluated."""
         return self.oracle.alive
 
+    def memory_bytes(self) -> int:
+        """What its oracle and its baselines take."""
+        baselines = [worker for worker in self._baselines.values() if worker is not None]
+        return self.oracle.memory_bytes + sum(worker.memory_bytes for worker in baselines if worker.alive)
+
     def _calls_per_block(self) -> int:
         protocol = self.protocol
         by_time = -(-protocol.block_s // max(self.oracle.call_s, 1e-6))

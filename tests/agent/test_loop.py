@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from anywhere import TARGET
 
-from agent.llm.model import BudgetSpent
+from agent.allowance import BudgetSpent, Evaluations
 from agent.loop import Loop, deadline
-from agent.protocols import Attempt, NoCandidate
+from agent.protocols import Attempt, Judge, NoCandidate
 from agent.search import Refine, Request, Stop, StopRules
 from kernelbench.evaluator import Effort
 from kernelbench.records import (
@@ -37,7 +37,7 @@ def evaluation_of(candidate: Candidate, verdict: Verdict, speedup: float) -> Eva
         verdict=verdict,
         reason="",
         speedup=Speedup(eager=found) if verdict is Verdict.correct else None,
-        stages=Stages(),
+        stages=Stages(total_s=1.0),
         environment=Environment(sandbox=()),
     )
 
@@ -47,12 +47,12 @@ class ScriptedEvaluator:
     """Answers with the next (verdict, speedup); notes what it was asked."""
 
     script: list[tuple[Verdict, float]]
-    asked: list[tuple[str, tuple[str, ...] | None]] = field(default_factory=list)
+    asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     target: Target = TARGET
 
-    def evaluate(self, task: Task, candidate: Candidate, baselines: tuple[str, ...] | None = None,
+    def evaluate(self, task: Task, candidate: Candidate, baselines: Sequence[str] = (),
                  effort: Effort | None = None) -> Evaluation:  # fmt: skip
-        self.asked.append((candidate.source, baselines))
+        self.asked.append((candidate.source, tuple(baselines)))
         return evaluation_of(candidate, *self.script.pop(0))
 
     def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
@@ -84,24 +84,32 @@ class Never:
 @dataclass
 class Notes:
     kept: list[tuple[int, str, bool]] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
 
     def attempt(
         self, task: Task, number: int, attempt: Attempt, advice: Advice | None, confirms: bool
     ) -> None:
         self.kept.append((number, attempt.candidate.source, confirms))
+        self.seconds.append(attempt.evaluation.stages.total_s)
 
 
 def loop(
-    evaluator: ScriptedEvaluator, notes: Notes, judge: object, rounds: int = 3, stop: str | None = None
+    evaluator: ScriptedEvaluator,
+    notes: Notes,
+    judge: Judge,
+    rounds: int = 3,
+    stop: str | None = None,
+    evaluations: int | None = None,
 ) -> Loop:
     return Loop(
-        Numbers(),
+        {"": Numbers()},
         Refine(judge, StopRules(rounds=rounds)),
         evaluator,
+        Evaluations(task=evaluations),
         ("eager", "compile"),
         notes,
-        lambda: stop,
-    )  # type: ignore[arg-type]
+        lambda task: stop,
+    )
 
 
 def test_every_round_is_recorded_and_the_winner_measured_again() -> None:
@@ -150,6 +158,15 @@ def test_an_exhausted_budget_ends_the_rounds_but_not_the_confirmation() -> None:
     assert notes.kept == [(1, "0", True)]
 
 
+def test_evaluations_that_are_limited_leave_one_for_the_winner() -> None:
+    right = Verdict.correct
+    evaluator = ScriptedEvaluator([(right, 1.0), (right, 2.0), (right, 2.1)])
+    notes = Notes()
+    reason = loop(evaluator, notes, Always(), rounds=9, evaluations=3).optimize(TASK, [])
+    assert reason == "3 evaluations are spent on this task"
+    assert notes.kept == [(0, "0", False), (1, "1", False), (2, "1", True)]
+
+
 @dataclass
 class AllAtOnce:
     """Asks for three at a time, once."""
@@ -179,7 +196,7 @@ class Samples:
 
 
 def at_once(coder: Samples, evaluator: ScriptedEvaluator, notes: Notes) -> Loop:
-    return Loop(coder, AllAtOnce(), evaluator, ("eager",), notes, lambda: None)  # type: ignore[arg-type]
+    return Loop({"": coder}, AllAtOnce(), evaluator, Evaluations(), ("eager",), notes, lambda task: None)
 
 
 def test_what_is_asked_for_at_a_time_is_recorded_in_its_order() -> None:
@@ -228,6 +245,7 @@ def test_a_file_that_was_evaluated_is_not_evaluated_again() -> None:
 
     at_once(Same(), evaluator, notes).optimize(TASK, [])
     assert [number for number, _, _ in notes.kept] == [0, 1, 2, 3] and len(evaluator.asked) == 2
+    assert [seconds > 0 for seconds in notes.seconds] == [True, False, False, True]  # it took no time
 
 
 def test_the_deadline_says_when_time_is_over() -> None:

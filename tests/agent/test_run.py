@@ -19,6 +19,7 @@ from agent.run import Settings
 from kernelbench.errors import StorageError
 from kernelbench.records import Task
 from results.database import RunDatabase
+from results.records import TaskRun
 
 TASK = """
 import torch
@@ -131,7 +132,7 @@ def test_a_run_ended_at_any_moment_resumes_and_loses_nothing(task: Path, tmp_pat
         os.killpg(process.pid, how)
         said = process.communicate(timeout=30)[1]
         if how == signal.SIGINT:
-            assert process.returncode == 130 and "go on with --resume" in said and "Traceback" not in said
+            assert process.returncode == 130 and "go on with --resume" in said and "Traceback" not in said, said
         found = attempts(out)
         assert found is not None and found[: len(kept)] == kept and len(found) >= enough
         kept = found
@@ -153,43 +154,34 @@ def test_settings_of_another_version_are_one_line(tmp_path: Path, home: Path) ->
     assert "are not those of this version" in done.stderr and len(done.stderr.strip().splitlines()) == 1
 
 
-class Lanes:
-    """Stands for an evaluator whose lanes work until they are told to end."""
+class Endless:
+    """Stands for a pool that evaluates until it is told to end."""
 
     def __init__(self) -> None:
-        self.pool = self
         self.aborted = threading.Event()
-
-    def sibling(self) -> "Lanes":
-        return self
-
-    def __enter__(self) -> "Lanes":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def abort(self) -> None:
         self.aborted.set()
 
 
-def test_what_one_lane_raises_ends_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_one_task_raises_ends_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Task] = []
 
-    def one_task(self: Any, loop: Any, task: Task) -> bool:
+    def one_task(self: Any, entry: TaskRun) -> bool:
+        task = entry.task
         taken.append(task)
         if task.id == "file:b":
             raise StorageError("no space left", "free some")
-        assert evaluator.aborted.wait(30) and self.stopped.is_set()
+        assert pool.aborted.wait(30) and self.stopped.is_set()
         return False
 
-    evaluator: Any = Lanes()
+    pool: Any = Endless()
     monkeypatch.setattr(agent.run._Work, "_one_task", one_task)
     with RunDatabase.create(tmp_path / "run.db", settings={}, target=TARGET) as database:
         for name in "abcd":
             database.add_task(Task(id=f"file:{name}", level=1, source=""))
         with pytest.raises(StorageError, match="no space"):
-            agent.run.carry_out(database, evaluator, Settings(), lambda: None, print, print, lanes=2)
+            agent.run.carry_out(database, pool, Settings(), lambda: None, print, print, at_once=2)
     assert {task.id for task in taken} == {"file:a", "file:b"}
 
 

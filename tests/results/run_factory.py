@@ -177,4 +177,4 @@ def record_example(database: RunDatabase) -> None:
     attempt(database, empty, 1, eager=900.0)
     database.record_audit(empty.id, "output is 0 for every input", measures_nothing="the output is constant")
     for one in (fused, even, slow, broken, wide, empty):
-        database.finish_task(one.id, "rounds used up", 10.0)
+        database.finish_task(one.id, "rounds used up")

@@ -84,15 +84,12 @@ def test_tasks_keep_their_order_state_and_audit(database: RunDatabase) -> None:
     database.add_task(SOFTMAX)
     database.add_task(RELU)
     database.record_audit(RELU.id, "zero for every input", measures_nothing="constant output")
-    database.finish_task(SOFTMAX.id, "rounds used up", 12.5)
+    database.record_lessons(RELU.id, {"0 cpp": ["fusion: ×2"]})
+    database.finish_task(SOFTMAX.id, "rounds used up")
     softmax, relu = database.tasks()
-    assert (softmax.task, softmax.state, softmax.stop_reason, softmax.seconds) == (
-        SOFTMAX,
-        TaskState.done,
-        "rounds used up",
-        12.5,
-    )
-    assert (relu.task, relu.state, relu.stop_reason, relu.seconds) == (RELU, TaskState.pending, None, None)
+    assert (softmax.task, softmax.state, softmax.stop_reason) == (SOFTMAX, TaskState.done, "rounds used up")
+    assert (relu.task, relu.state, relu.stop_reason) == (RELU, TaskState.pending, None)
+    assert (softmax.lessons, relu.lessons) == ({}, {"0 cpp": ("fusion: ×2",)})
     assert (softmax.measures_nothing, relu.measures_nothing) == (False, True)
     assert (relu.measures_nothing_why, relu.audit) == ("constant output", "zero for every input")
 
@@ -111,7 +108,7 @@ def test_a_run_comes_to_be_with_all_its_tasks_or_not_at_all(tmp_path: Path) -> N
 
 def test_adding_a_task_again_keeps_what_is_known_of_it(database: RunDatabase) -> None:
     database.add_task(SOFTMAX)
-    database.finish_task(SOFTMAX.id, "rounds used up", 1.0)
+    database.finish_task(SOFTMAX.id, "rounds used up")
     database.add_task(SOFTMAX)
     assert [row.state for row in database.tasks()] == [TaskState.done]
 

@@ -79,7 +79,7 @@ def test_people_read_the_same_facts_everywhere(example: RunDatabase, format: For
 def test_markdown_tables_have_as_many_cells_as_headings(example: RunDatabase) -> None:
     odd = task("a|b")
     example.add_task(odd)
-    example.finish_task(odd.id, "stopped\nby | hand", 1.0)
+    example.finish_task(odd.id, "stopped\nby | hand")
     for block in shown(example, Format.md).split("\n\n"):
         if block.startswith("|"):
             widths = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}

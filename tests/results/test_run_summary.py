@@ -96,13 +96,13 @@ def test_money_is_null_when_a_price_is_unknown_and_zero_only_without_calls(datab
     assert json.loads(summary.model_dump_json())["usd"] is None
 
 
-def test_an_interrupted_task_counts_the_seconds_its_records_account_for(database: RunDatabase) -> None:
+def test_a_task_takes_what_its_evaluations_and_calls_take(database: RunDatabase) -> None:
     database.add_task(SOFTMAX)
     run_factory.attempt(database, SOFTMAX, 1, eager=1.5)
     database.record_llm_call(llm_call(SOFTMAX.id, 0.1))
-    assert summarize(database).seconds == 3.5 + 2.0
-    database.finish_task(SOFTMAX.id, "rounds used up", 9.0)
-    assert summarize(database).seconds == 9.0
+    database.finish_task(SOFTMAX.id, "rounds used up")
+    assert summarize(database).seconds == database.seconds(SOFTMAX.id) == 3.5 + 2.0
+    assert database.evaluations() == {SOFTMAX.id: 1}
 
 
 def test_an_empty_run_has_no_numbers(database: RunDatabase) -> None:

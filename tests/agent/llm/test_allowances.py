@@ -5,8 +5,9 @@ import random
 
 import pytest
 
-from agent.llm.budget import Allowance, Budget
-from agent.llm.model import BudgetSpent, Call, Message, Sampling
+from agent.allowance import Allowance, BudgetSpent
+from agent.llm.budget import Budget
+from agent.llm.model import Call, Message, Sampling
 from agent.llm.prices import Price, Prices
 from kernelbench.errors import UsageError
 

@@ -79,11 +79,11 @@ def advice_on(attempt: Attempt, gain: float = 1.5) -> Advice:
     )
 
 
-SITUATION = Situation(TASK, TARGET, WORK, "cpp")
+SITUATION = Situation(TASK, TARGET, WORK, ("vectorize, softmax: 2 of 3 faster",))
 
 
 def test_the_first_prompt_has_the_task_the_machine_and_a_guide() -> None:
-    system, user = coder_messages(SITUATION, None, None, None)
+    system, user = coder_messages(SITUATION, "cpp", None, None, None)
     assert "compile_cpp" in system.content and "rms_norm_silu" in system.content and "fp32" in system.content
     assert TASK.source.strip() in user.content and TASK.id in user.content
     assert "Testium 9000, 8 threads" in user.content and "32 MiB" in user.content
@@ -95,7 +95,9 @@ def test_a_later_prompt_has_the_best_the_failure_since_and_the_advice() -> None:
         attempt("best", Verdict.correct, 500),
         attempt("failed", Verdict.wrong_output, reason="row 3"),
     )
-    _, user = coder_messages(SITUATION, Subject(best, 1), Subject(failed, 2), advice_on(best), is_best=True)
+    _, user = coder_messages(
+        SITUATION, "cpp", Subject(best, 1), Subject(failed, 2), advice_on(best), is_best=True
+    )
     text = user.content
     assert (
         text.index("# best") < text.index("500 [490, 510] us") < text.index("# failed") < text.index("row 3")
@@ -107,7 +109,7 @@ def test_a_later_prompt_has_the_best_the_failure_since_and_the_advice() -> None:
 def test_advice_code_and_metrics_are_of_one_candidate() -> None:
     first, second = attempt("first", Verdict.correct, 500), attempt("second", Verdict.correct, 400)
     with pytest.raises(AssertionError):
-        coder_messages(SITUATION, Subject(second, 1), None, advice_on(first))
+        coder_messages(SITUATION, "cpp", Subject(second, 1), None, advice_on(first))
     again = attempt("first", Verdict.build_error)  # the same file, not evaluated
     shown = start_of([first, second, again], advice_on(first))
     assert shown == Subject(first, 0)
@@ -151,8 +153,7 @@ def test_unmeasured_candidates_have_an_outcome_too() -> None:
 
 @pytest.mark.parametrize("language", NAMES)
 def test_every_language_has_a_guide_and_an_example(language: str) -> None:
-    situation = Situation(TASK, TARGET, WORK, language)  # type: ignore[arg-type]
-    system, _ = coder_messages(situation, None, None, None)
+    system, _ = coder_messages(SITUATION, language, None, None, None)  # type: ignore[arg-type]
     assert NAMES[language] in system.content
     assert (FOLDER / "examples" / f"{language}.py").read_text() in system.content
 

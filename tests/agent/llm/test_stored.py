@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from anywhere import TARGET
 
-from agent.llm.budget import Allowance, Budget
+from agent.allowance import Allowance, BudgetSpent
+from agent.llm.budget import Budget
 from agent.llm.model import (
-    BudgetSpent,
     Call,
     Completion,
     Message,

@@ -180,7 +180,7 @@ def test_who_is_killed_between_two_evaluations_is_replaced(
 
 def test_broken_tasks_leave_nothing_behind(evaluator: Evaluator) -> None:
     broken = task_of(REFERENCE.replace("torch.randn(512, 1024)", "undefined"), "broken")
-    evaluator.close_session()
+    evaluator.park_session()
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
         with pytest.raises(TaskError, match="undefined"):

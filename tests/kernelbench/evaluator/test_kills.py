@@ -83,7 +83,7 @@ def test_killed_workers_are_no_wrong_verdict(evaluator: Evaluator) -> None:
     print(dict(outcomes))
     assert evaluator.evaluate(task, HONEST, ("eager",)).verdict is Verdict.correct
     assert settled(lambda: len(os.listdir("/proc/self/fd")) <= descriptors and memory_files() <= memories)
-    evaluator.close_session()
+    evaluator.park_session()
     zygote = evaluator.pool._zygote.pid
     assert settled(lambda: tree(zygote) == [zygote])
 

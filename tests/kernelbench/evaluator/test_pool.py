@@ -22,11 +22,19 @@ class Scripted:
     def __init__(self) -> None:
         self.pool = self
         self.gate, self.device = Gate(), "cpu"
+        self.parked: Any = None
         self.asked: list[tuple[str, str]] = []
         self.go_on = threading.Event()
 
-    def sibling(self) -> "Scripted":
+    def sibling(self, parked: Any) -> "Scripted":
+        self.parked = parked
         return self
+
+    def computing(self) -> Any:
+        return self.gate.lane()
+
+    def park_session(self) -> None:
+        pass
 
     def __enter__(self) -> "Scripted":
         return self
@@ -75,6 +83,7 @@ def test_clients_take_turns_however_much_one_of_them_asks(made: Made) -> None:
 
 def test_jobs_of_the_task_at_hand_come_first_but_not_for_ever(made: Made) -> None:
     evaluator, running = made
+    evaluator.parked.holds = lambda task: task == A
     running.submit(A, candidate("first"), client="a")
     evaluator.is_under_way()
     waiting = running.submit(B, candidate("b"), client="b")

@@ -1,0 +1,118 @@
+"""What changes to kernels came to: the technique that was advised, and the time before / after, measured.
+
+Across the tasks of a run, or of several, for prompts and for the report.
+"""
+
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kernelbench.operator_families import operator_families
+from kernelbench.records import Language, Task
+from results.calibration import measured_gain
+from results.database import RunDatabase
+from results.records import Attempt
+
+FASTER = 1.02  # a gain below this is noise
+_LINES = 6
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One change of one correct kernel. `gain`: time before / after; None where what came of it failed."""
+
+    technique: str
+    language: Language
+    task: str
+    families: frozenset[str]
+    chip: str
+    gain: float | None
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """All that was measured of one technique in one language."""
+
+    technique: str
+    language: Language
+    effects: tuple[Effect, ...]
+
+    @property
+    def gains(self) -> list[float]:
+        return sorted(effect.gain for effect in self.effects if effect.gain is not None)
+
+    @property
+    def faster(self) -> int:
+        return sum(gain > FASTER for gain in self.gains)
+
+    @property
+    def median(self) -> float | None:
+        """Over those that worked."""
+        return statistics.median(self.gains) if self.gains else None
+
+    @property
+    def families(self) -> list[str]:
+        return sorted(frozenset().union(*(effect.families for effect in self.effects)))
+
+    def __str__(self) -> str:
+        tried, gains = len(self.effects), self.gains
+        failed = f", {tried - len(gains)} failed" if len(gains) < tried else ""
+        said = f"{self.technique}, {', '.join(self.families)}: {self.faster} of {tried} faster{failed}"
+        if not gains:
+            return said
+        spread = f" ({gains[0]:.2f} to {gains[-1]:.2f})" if len(gains) > 1 else ""
+        return f"{said}; time before / after {self.median:.2f}{spread}"
+
+
+def effects_of(database: RunDatabase) -> Iterator[Effect]:
+    """Of a run. Raises StorageError when it cannot be read."""
+    for entry in database.tasks():
+        attempts = database.attempts(entry.task.id)
+        for attempt in attempts:
+            found = effect_of(entry.task, attempt, attempts)
+            if found is not None:
+                yield found
+
+
+def effect_of(task: Task, attempt: Attempt, attempts: Sequence[Attempt]) -> Effect | None:
+    """Of an attempt among those of its task; None where nothing was advised on a correct kernel."""
+    advice = attempt.advice
+    if attempt.confirms or advice is None or not advice.technique:
+        return None
+    return Effect(
+        technique=advice.technique,
+        language=attempt.candidate.language,
+        task=task.id,
+        families=operator_families(task),
+        chip=attempt.evaluation.target.fingerprint.chip,
+        gain=measured_gain(attempt, attempts),
+    )
+
+
+def lessons_from(effects: Iterable[Effect]) -> list[Lesson]:
+    """Techniques, those first that helped most often, and most."""
+    grouped: dict[tuple[str, Language], list[Effect]] = {}
+    for effect in effects:
+        grouped.setdefault((effect.technique, effect.language), []).append(effect)
+    lessons = [Lesson(*key, tuple(found)) for key, found in grouped.items()]
+    return sorted(lessons, key=lambda lesson: (-lesson.faster, -(lesson.median or 0.0), lesson.technique))
+
+
+def lines_for(task: Task, language: Language, chip: str, effects: Iterable[Effect]) -> tuple[str, ...]:
+    """The few lines that help most with a task: of kernels in its language, on this chip, of its families.
+
+    What helped comes first, then what never did. The task's own kernels are left out: they are shown.
+    """
+    families = operator_families(task)
+    close = [
+        effect
+        for effect in effects
+        if effect.language == language
+        and effect.chip == chip
+        and effect.task != task.id
+        and effect.families & families
+    ]
+    lessons = lessons_from(close)
+    helped = [lesson for lesson in lessons if lesson.faster]
+    never = [lesson for lesson in lessons if not lesson.faster and len(lesson.effects) > 1]
+    return tuple(str(lesson) for lesson in [*helped[: _LINES - 2], *never[:2]])
