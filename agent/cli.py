@@ -1,34 +1,21 @@
 """The command `run`."""
 
-import contextlib
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 
 from agent.allowance import Allowance
+from agent.invocation import Invocation, settings_of
+from agent.invocation import replay as replayed
 from agent.llm.model import Endpoint, Sampling
 from agent.llm.prices import SHIPPED
-from agent.llm.session import ModelSession, Roles, Terms, languages_for
-from agent.loop import deadline
-from agent.replay import ReplayedEvaluations, differences
-from agent.run import MODEL_TASKS, Settings, carry_out
+from agent.llm.session import Roles, languages_for
+from agent.run import MODEL_TASKS, Settings
 from kernelbench import sources
 from kernelbench.cli import (
     Baselines,
@@ -41,18 +28,12 @@ from kernelbench.cli import (
     check_protocol,
     check_target,
 )
-from kernelbench.errors import StorageError, UsageError
-from kernelbench.evaluator import EvaluationPool, Evaluator, most_lanes
+from kernelbench.errors import UsageError
+from kernelbench.evaluator import Evaluator, most_lanes
 from kernelbench.machine import cache_folder
 from kernelbench.records import Language, Precision
 from results.database import RunDatabase
 from results.folder import RunFolder
-from results.formats import Format, render
-from results.lessons import Effect, effects_of
-from results.outputs import write_outputs
-from results.report import Report
-
-log = Console(stderr=True, highlight=False)
 
 
 def run(
@@ -160,10 +141,10 @@ def run(
     if tasks_at_once is not None and tasks_at_once < 1:
         raise UsageError(f"--tasks-at-once {tasks_at_once} leaves nothing to do", "give at least 1")
     if resume is not None:
-        _only(context, "resume", _OF_A_SESSION)
+        _only(context, "resume", _OF_AN_INVOCATION)
     if replay is not None:
         _only(context, "replay", ("out", "as_json"))
-    session = _Session(
+    invocation = Invocation(
         endpoint=Endpoint(requests_a_minute=requests_a_minute, tokens_a_minute=tokens_a_minute),
         prices=prices,
         run_limit=_allowance("", max_usd, max_tokens, max_evaluations, max_minutes),
@@ -177,15 +158,15 @@ def run(
     )
     path = out or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}"
     if replay is not None:
-        return _replay(replay, path, as_json)
+        return replayed(replay, path, as_json)
     if resume is not None:
         with RunFolder.resume(resume) as folder, RunDatabase.open(folder.database) as database:
-            settings = session.limiting(_settings_of(database)).checked()
+            settings = invocation.limiting(settings_of(database)).checked()
             _, protocol = check_protocol(
                 settings.baselines, settings.own_kernels, settings.effort, device=settings.target
             )
             with Evaluator(cache=cache_folder(), protocol=protocol, device=settings.target) as evaluator:
-                return session.carry_out(folder, database, evaluator, settings)
+                return invocation.carry_out(folder, database, evaluator, settings)
     device = check_target(target)
     against, protocol = check_protocol(baselines, own_kernels, effort, device=device)
     roles = None
@@ -195,7 +176,7 @@ def run(
             judge=_sampling(judge_model or model, judge_temperature, judge_reasoning_effort, reply_tokens),
             languages=_languages(language, device),
         )
-    settings = session.limiting(
+    settings = invocation.limiting(
         Settings(
             coder=coder,
             judge=judge or ("llm" if coder == "llm" else "rules"),
@@ -215,7 +196,7 @@ def run(
             roles=roles,
         )
     ).checked()
-    session.check(settings)  # what cannot work is said before anything is begun
+    invocation.check(settings)  # what cannot work is said before anything is begun
     chosen = sources.resolve(
         tasks or [],
         suite=suite,
@@ -235,11 +216,11 @@ def run(
             tasks=chosen,
         ) as database,
     ):
-        return session.carry_out(folder, database, evaluator, settings)
+        return invocation.carry_out(folder, database, evaluator, settings)
 
 
 # What is not part of what a run is, so that it may be given anew when a run goes on.
-_OF_A_SESSION = (
+_OF_AN_INVOCATION = (
     "max_minutes", "max_minutes_per_task", "max_evaluations", "max_evaluations_per_task", "max_usd",
     "max_usd_per_task", "max_tokens", "max_tokens_per_task", "prices", "requests_a_minute", "tokens_a_minute",
     "lanes", "tasks_at_once", "learn_from", "as_json",
@@ -254,83 +235,6 @@ def _only(context: typer.Context, option: str, besides: Sequence[str]) -> None:
         if name not in (option, *besides) and source is not None and source.name == "COMMANDLINE":
             given = next((word for word in parameter.opts if word.startswith("--")), "TASK")
             raise UsageError(f"--{option} takes {given} from the run", "leave it out")
-
-
-@dataclass(frozen=True)
-class _Session:
-    """How a run is worked on this time."""
-
-    endpoint: Endpoint
-    prices: Path
-    run_limit: Allowance
-    task_limit: Allowance
-    lanes: int | None
-    tasks_at_once: int | None
-    learn_from: tuple[Path, ...]
-    as_json: bool
-
-    def limiting(self, settings: Settings) -> Settings:
-        """The limits that a run began with hold until others are given."""
-        run, task = self.run_limit, self.task_limit
-        return settings.model_copy(
-            update={
-                "run_limit": settings.run_limit.replaced_by(run),
-                "task_limit": settings.task_limit.replaced_by(task),
-            }
-        )
-
-    def check(self, settings: Settings) -> None:
-        """Raises UsageError, MissingPrerequisite or StorageError where it cannot be done so."""
-        if settings.roles is not None:
-            self._terms(settings).budget_for(settings.roles)
-        self._learned()
-
-    def carry_out(
-        self, folder: RunFolder, database: RunDatabase, evaluator: Evaluator, settings: Settings
-    ) -> int:
-        learned, models = self._learned(), None
-        if settings.roles is not None:
-            models = ModelSession.asking(settings.roles, self._terms(settings), database)
-        with EvaluationPool(evaluator, self.lanes) as pool:
-            at_once = self.tasks_at_once or (pool.lanes if models is None else MODEL_TASKS)
-            return _carry_out(folder, database, pool, settings, models, at_once, learned, self.as_json)
-
-    def _terms(self, settings: Settings) -> Terms:
-        return Terms(self.endpoint, self.prices, settings.run_limit, settings.task_limit)
-
-    def _learned(self) -> list[Effect]:
-        found: list[Effect] = []
-        for path in self.learn_from:
-            with RunDatabase.open(path, read_only=True) as run:
-                found += effects_of(run)
-        return found
-
-
-def _replay(recorded_in: Path, path: Path, as_json: bool) -> int:
-    with (
-        RunDatabase.open(recorded_in, read_only=True) as recorded,
-        RunFolder.create(path) as folder,
-        Evaluator(cache=cache_folder()) as evaluator,
-        RunDatabase.create(
-            folder.database,
-            settings=recorded.settings,
-            target=recorded.run.target,
-            environment=recorded.run.environment,
-            command=shlex.join(["kernelwright", *sys.argv[1:]]),
-            tasks=[entry.task for entry in recorded.tasks()],
-        ) as database,
-        ReplayedEvaluations(evaluator, recorded) as pool,
-    ):
-        for entry in recorded.tasks():
-            database.record_lessons(entry.task.id, entry.lessons)
-        settings = _settings_of(database)
-        models = ModelSession.replaying(settings.roles, recorded) if settings.roles is not None else None
-        _carry_out(folder, database, pool, settings, models, 1, (), as_json)
-        found = differences(recorded, database)
-    for difference in found:
-        log.print(difference, markup=False, soft_wrap=True)
-    log.print("Other decisions than in the run." if found else "The same decisions as in the run.")
-    return 1 if found else 0
 
 
 def _allowance(
@@ -360,75 +264,3 @@ def _sampling(model: str, temperature: float | None, effort: str | None, reply_t
     if reply_tokens < 1:
         raise UsageError(f"--reply-tokens {reply_tokens} leaves room for no reply", "give some thousands")
     return Sampling(model=model, temperature=temperature, reasoning_effort=effort, max_tokens=reply_tokens)
-
-
-def _settings_of(database: RunDatabase) -> Settings:
-    """Raises StorageError where another version wrote others."""
-    try:
-        return Settings.model_validate(database.settings)
-    except ValidationError:
-        written_by = database.run.kernelwright
-        raise StorageError(
-            f"the settings of this run, of kernelwright {written_by}, are not those of this version",
-            "start a new run with another --out",
-        ) from None
-
-
-def _carry_out(
-    folder: RunFolder,
-    database: RunDatabase,
-    pool: EvaluationPool,
-    settings: Settings,
-    models: ModelSession | None,
-    at_once: int,
-    learned: Sequence[Effect],
-    as_json: bool,
-) -> int:
-    check = deadline(settings.run_limit.minutes)
-    try:
-        with (
-            models or contextlib.nullcontext(),
-            _progress(len(database.tasks())) as (say, advance),
-        ):
-            complete = carry_out(database, pool, settings, check, say, advance, at_once, models, learned)
-    finally:
-        summary = write_outputs(folder, database)
-    if as_json:
-        print(summary.model_dump_json())
-    else:
-        sys.stdout.write(render(Report.read(database), Format.table))
-    if not complete:
-        log.print(
-            f"Not all tasks are done; go on with: kernelwright run --resume {folder.path}",
-            markup=False,
-            soft_wrap=True,  # it is there to be copied
-        )
-    log.print(f"Report: {folder.report}", markup=False, soft_wrap=True)
-    return 0
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[tuple[Callable[[str], None], Callable[[str], None]]]:
-    """A bar on a terminal, a line an event elsewhere: `say` prints a line, `advance` moves the bar."""
-
-    def say(line: str) -> None:
-        log.print(f"{datetime.now():%H:%M:%S} {line}", markup=False, soft_wrap=True)
-
-    if not log.is_terminal:
-        yield say, lambda _: None
-        return
-    columns = (
-        SpinnerColumn(),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=log, transient=True) as progress:
-        bar = progress.add_task("", total=total)
-
-        def advance(task: str) -> None:
-            """The id of a task that begins; an empty one when a task is done."""
-            progress.update(bar, description=task, advance=0 if task else 1)
-
-        yield say, advance

@@ -6,41 +6,86 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kernelbench.records import Verdict
+from results import wording
 from results.records import Attempt
+
+RANGES = ((0.0, 1.0), (1.0, 1.1), (1.1, 1.5), (1.5, 2.0), (2.0, math.inf))  # of predicted gains
+COLUMNS = (
+    "predicted gain",
+    "predictions",
+    "timed",
+    "faster",
+    "predicted, median",
+    "came to, median",
+    "off by a factor, median",
+)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A gain that was predicted over a candidate that had been timed, and what came: None where it failed."""
+
+    predicted: float
+    came: float | None
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Of all advice that predicted a gain over a candidate that had been timed."""
+    """What predictions came to. Gains are time before / after."""
 
-    predicted: int
-    measured: int  # of them, whose candidate was timed
-    faster: int  # of those, that gained anything
-    off_by: float | None  # the median factor between what was predicted and what came, either way
+    predictions: tuple[Prediction, ...]
 
-    def __str__(self) -> str:
-        said = f"{self.predicted} predicted, {self.measured} timed, {self.faster} of them faster than before"
-        return said if self.off_by is None else f"{said}; off by a factor of {self.off_by:.2f} in the median"
+    @property
+    def came(self) -> list[float]:
+        """Of those whose candidate was timed."""
+        return [each.came for each in self.predictions if each.came is not None]
+
+    @property
+    def faster(self) -> int:
+        return sum(came > 1 for came in self.came)
+
+    @property
+    def off_by(self) -> float | None:
+        """The median factor between what was predicted and what came, either way."""
+        timed = [each for each in self.predictions if each.came is not None]
+        off = [abs(math.log(each.predicted / each.came)) for each in timed if each.came]
+        return math.exp(statistics.median(off)) if off else None
+
+    def within(self, low: float, high: float) -> "Calibration":
+        """Of the gains predicted from `low` to below `high`."""
+        return Calibration(tuple(each for each in self.predictions if low <= each.predicted < high))
+
+    def cells(self, name: str) -> tuple[str, ...]:
+        """One row of a table, in the order of COLUMNS."""
+        return (
+            name,
+            str(len(self.predictions)),
+            str(len(self.came)),
+            str(self.faster),
+            wording.ratio(statistics.median(each.predicted for each in self.predictions)),
+            wording.ratio(statistics.median(self.came) if self.came else None),
+            wording.ratio(self.off_by),
+        )
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Those of each range that has any, and of all."""
+        rows = []
+        for low, high in RANGES:
+            found = self.within(low, high)
+            if found.predictions:
+                rows.append(found.cells(f"{low:g} to {high:g}" if math.isfinite(high) else f"from {low:g}"))
+        return [*rows, self.cells("all")]
 
 
 def calibration(histories: Iterable[Sequence[Attempt]]) -> Calibration | None:
     """Over the attempts of each task; None where nothing was predicted."""
-    pairs = [
-        (attempt.advice.predicted_gain, measured_gain(attempt, attempts))
+    found = tuple(
+        Prediction(attempt.advice.predicted_gain, measured_gain(attempt, attempts))
         for attempts in histories
         for attempt in attempts
         if attempt.advice is not None and attempt.advice.predicted_gain != 1.0 and not attempt.confirms
-    ]
-    if not pairs:
-        return None
-    timed = [(predicted, came) for predicted, came in pairs if came is not None]
-    off = [abs(math.log(predicted / came)) for predicted, came in timed if predicted > 0]
-    return Calibration(
-        predicted=len(pairs),
-        measured=len(timed),
-        faster=sum(came > 1 for _, came in timed),
-        off_by=math.exp(statistics.median(off)) if off else None,
     )
+    return Calibration(found) if found else None
 
 
 def measured_gain(attempt: Attempt, attempts: Sequence[Attempt]) -> float | None:

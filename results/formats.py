@@ -19,6 +19,7 @@ from results.report import (
     AGGREGATE_NOTE,
     COLUMNS,
     Report,
+    ReportTable,
     aggregate_cells,
     aggregates,
     cells,
@@ -72,6 +73,7 @@ def table(report: Report) -> Group:
     if summary.measures_nothing:
         parts.append(_task_table("tasks that measure nothing (counted apart)", summary.measures_nothing))
         parts += [Text(f"{task.task}: {task.measures_nothing_why}") for task in summary.measures_nothing]
+    parts += [_plain_table(each) for each in report.tables()]
     conditions = Table(box=None, show_header=False, title="environment", title_justify="left")
     for name, value in [*report.conditions(), ("cost", cost(summary)), ("reproduce", report.reproduction())]:
         conditions.add_row(Text(name, style="dim"), Text(value))
@@ -89,6 +91,15 @@ def _task_table(title: str, tasks: tuple[TaskSummary, ...]) -> Table:
         for text, interval in zip(texts[2:5], intervals(task), strict=True):
             text.style = STYLES[wording.kind(interval)]
         drawn.add_row(*texts)
+    return drawn
+
+
+def _plain_table(each: ReportTable) -> Table:
+    drawn = Table(box=box.SIMPLE_HEAD, title=each.title.lower(), title_justify="left")
+    for column in each.header:
+        drawn.add_column(column, overflow="fold")
+    for row in each.rows:
+        drawn.add_row(*map(Text, row))
     return drawn
 
 
@@ -113,6 +124,8 @@ def _markdown(report: Report) -> str:
             (*COLUMNS, "why it measures nothing"),
             ((*cells(task), task.measures_nothing_why) for task in summary.measures_nothing),
         )
+    for each in report.tables():
+        lines += ["", f"## {each.title}", "", each.note, "", *_markdown_table(each.header, each.rows)]
     lines += ["", "## Environment", ""]
     lines += _markdown_table(("", ""), [*report.conditions(), ("cost", cost(summary))])
     lines += ["", "Reproduce with:", "", *(f"    {line}" for line in report.reproduction().splitlines())]

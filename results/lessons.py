@@ -9,10 +9,12 @@ from dataclasses import dataclass
 
 from kernelbench.operator_families import operator_families
 from kernelbench.records import Language, Task
+from results import wording
 from results.calibration import measured_gain
 from results.database import RunDatabase
 from results.records import Attempt
 
+COLUMNS = ("technique", "language", "operators", "tried", "failed", "faster", "gain, median", "from, to")
 FASTER = 1.02  # a gain below this is noise
 _LINES = 6
 
@@ -53,6 +55,20 @@ class Lesson:
     @property
     def families(self) -> list[str]:
         return sorted(frozenset().union(*(effect.families for effect in self.effects)))
+
+    def cells(self) -> tuple[str, ...]:
+        """One row of a table, in the order of COLUMNS."""
+        gains = self.gains
+        return (
+            self.technique,
+            self.language,
+            ", ".join(self.families),
+            str(len(self.effects)),
+            str(len(self.effects) - len(gains)),
+            str(self.faster),
+            wording.ratio(self.median),
+            f"{wording.ratio(gains[0])} to {wording.ratio(gains[-1])}" if gains else wording.NOTHING,
+        )
 
     def __str__(self) -> str:
         tried, gains = len(self.effects), self.gains

@@ -1,6 +1,7 @@
 """The report as one self-contained HTML page: cards, a chart, tables and each task's rounds."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from kernelbench.records import Advice, Interval, Verdict
 from results import wording
 from results.calibration import measured_gain
-from results.records import Attempt
+from results.records import Attempt, TaskRun
 from results.report import (
     AGGREGATE_COLUMNS,
     AGGREGATE_NOTE,
@@ -72,6 +73,8 @@ class Round:
 class TaskSection:
     summary: TaskSummary
     rounds: tuple[Round, ...]
+    lineage: tuple[Round, ...]  # of the best kernel, the first attempt first
+    lessons: tuple[tuple[str, tuple[str, ...]], ...]  # when models were told something new, and what
     audit: str
     language: str
     source: str  # of the best kernel; empty without one
@@ -86,7 +89,7 @@ def page(report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    sections = {task.task.id: _section(report, task.task.id, task.audit) for task in report.tasks}
+    sections = {task.task.id: _section(report, task) for task in report.tasks}
     summary = report.summary
     return environment.get_template("report.html.j2").render(
         wording=wording,
@@ -101,17 +104,42 @@ def page(report: Report) -> str:
     )
 
 
-def _section(report: Report, task_id: str, audit: str) -> TaskSection:
-    everything = (*report.summary.tasks, *report.summary.measures_nothing)
+def _section(report: Report, task: TaskRun) -> TaskSection:
+    everything, task_id = (*report.summary.tasks, *report.summary.measures_nothing), task.task.id
     attempts = report.attempts[task_id]
     best = best_attempt(attempts)
     return TaskSection(
         summary=next(summary for summary in everything if summary.task == task_id),
         rounds=tuple(_round(attempt, attempts, attempt is best) for attempt in attempts),
-        audit=audit,
+        lineage=tuple(_round(attempt, attempts, False) for attempt in lineage(best, attempts)),
+        lessons=_told(task),
+        audit=task.audit,
         language=best.candidate.language if best else "",
         source=best.candidate.source if best else "",
     )
+
+
+def lineage(best: Attempt | None, attempts: Sequence[Attempt]) -> list[Attempt]:
+    """The attempts that led to the best one, each made from the one before; the first first."""
+    firsts: dict[str, Attempt] = {}
+    for attempt in attempts:
+        firsts.setdefault(attempt.candidate.sha256, attempt)
+    line: list[Attempt] = []
+    at = firsts[best.candidate.sha256] if best is not None else None
+    while at is not None:
+        line.insert(0, at)
+        earlier = (firsts.get(parent) for parent in at.candidate.parents)
+        at = next((parent for parent in earlier if parent is not None and parent.id < line[0].id), None)
+    return line
+
+
+def _told(task: TaskRun) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    told: list[tuple[str, tuple[str, ...]]] = []
+    for occasion, lines in task.lessons.items():
+        seen, _, language = occasion.partition(" ")
+        if not told or told[-1][1] != lines:
+            told.append((f"before round {seen}, of {language} kernels", lines))
+    return tuple(told)
 
 
 def _round(attempt: Attempt, attempts: list[Attempt], best: bool) -> Round:

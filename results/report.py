@@ -7,8 +7,7 @@ the tasks that measure nothing apart, and the environment with the command that 
 from dataclasses import dataclass
 
 from kernelbench.records import Environment, Interval
-from results import wording
-from results.calibration import calibration
+from results import calibration, lessons, wording
 from results.database import RunDatabase
 from results.records import Attempt, Run, TaskRun
 from results.summary import Aggregate, Summary, TaskSummary, summary_of
@@ -29,6 +28,24 @@ AGGREGATE_NOTE = (
     "fast_p: share of all tasks whose best kernel is correct with a median speedup over eager above p, even "
     "where its interval covers p. Speedups: geometric mean · mean · median over the n correct tasks."
 )
+
+
+_PREDICTIONS = (
+    "What predicted gains came to",
+    "Gains are time before / after. A prediction is on a correct kernel; what was made from it may fail.",
+)
+_CHANGES = (
+    "What changes came to",
+    "By the technique that was advised on a correct kernel. Models are told the like of other tasks.",
+)
+
+
+@dataclass(frozen=True)
+class ReportTable:
+    title: str
+    note: str
+    header: tuple[str, ...]
+    rows: list[tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -84,9 +101,6 @@ class Report:
             if environment.arrivals_per_s is not None:
                 pause_s = 1 / environment.arrivals_per_s
                 lines.append(("calls", f"one by one, after random pauses of {pause_s:.3g} s on average"))
-        predictions = calibration(self.attempts.values())
-        if predictions is not None:
-            lines.append(("predicted gains", str(predictions)))
         lines.append(("kernelwright", self.run.kernelwright))
         lines.append(("started", self.run.started))
         others = sum(
@@ -97,6 +111,23 @@ class Report:
         if others:
             lines.append(("attention", f"{others} evaluations were made on another machine or toolchain"))
         return lines
+
+    def tables(self) -> list["ReportTable"]:
+        """What the run's advice was worth, where there was any."""
+        found = []
+        predictions = calibration.calibration(self.attempts.values())
+        if predictions is not None:
+            found.append(ReportTable(*_PREDICTIONS, calibration.COLUMNS, predictions.rows()))
+        effects = [
+            effect
+            for entry in self.tasks
+            for attempt in self.attempts[entry.task.id]
+            if (effect := lessons.effect_of(entry.task, attempt, self.attempts[entry.task.id])) is not None
+        ]
+        if effects:
+            rows = [lesson.cells() for lesson in lessons.lessons_from(effects)]
+            found.append(ReportTable(*_CHANGES, lessons.COLUMNS, rows))
+        return found
 
     def reproduction(self) -> str:
         """The command line of the run, or its settings where none was recorded."""

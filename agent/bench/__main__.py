@@ -12,6 +12,8 @@ import typer
 from agent.bench.cost import layers, turnaround, verification
 from agent.bench.guards import guards
 from agent.bench.pools import disturbance, throughput
+from agent.bench.scheduling import scheduling
+from agent.bench.scripted import serve
 from agent.bench.suites import suite, upstream
 from agent.bench.trust import aa, efforts, naive, rejections, shortcuts
 
@@ -24,6 +26,7 @@ for part in (
     layers,
     disturbance,
     throughput,
+    scheduling,
     rejections,
     shortcuts,
     suite,
@@ -32,6 +35,7 @@ for part in (
 ):
     app.command()(part)
 app.command(hidden=True)(naive)
+app.command("model")(serve)
 
 
 @app.command("all")
@@ -46,6 +50,7 @@ def everything(
     layers()
     disturbance()
     throughput()
+    scheduling()
     rejections()
     shortcuts()
     suite()

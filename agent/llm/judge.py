@@ -7,9 +7,9 @@ judge claims of metrics is checked against the profile before anybody acts on it
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import PositiveFloat
+from pydantic import BeforeValidator, PositiveFloat
 
 from agent.llm.coder import start_of
 from agent.llm.model import Call, ChatModel, ModelRefused, ReplyUnusable, Sampling
@@ -25,6 +25,13 @@ _CLOSE = 0.02  # a claimed value may be off by: it is shown rounded
 _LARGEST_GAIN = 100.0
 
 
+# A name of its own making is not worth another turn.
+Technique = Annotated[
+    Literal[TECHNIQUES],  # type: ignore[valid-type]  # a tuple is what it takes
+    BeforeValidator(lambda name: name if name in TECHNIQUES or not isinstance(name, str) else "other"),
+]
+
+
 class Claim(Record):
     metric: str
     value: float
@@ -34,7 +41,7 @@ class Optimization(Record):
     """One bottleneck, one method, one plan."""
 
     bottleneck: str
-    technique: Literal[TECHNIQUES]  # type: ignore[valid-type]  # a tuple is what it takes
+    technique: Technique
     method: str
     plan: str
     evidence: tuple[Claim, ...]

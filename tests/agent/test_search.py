@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from anywhere import TARGET
 
 from agent.protocols import Attempt
-from agent.search import Beam, BestOfN, Request, Stop, StopRules, best_of
+from agent.search import Beam, BestOfN, Evolve, Refine, Request, Stop, StopRules, best_of
 from kernelbench.records import (
     Advice,
     Candidate,
@@ -157,6 +157,92 @@ def test_a_beam_of_one_file_has_one_parent() -> None:
     beam = Beam(Judge(), StopRules(rounds=20), width=2, advices=2)
     same = attempt(1.0)
     assert len(requests(beam.step(TASK, [same, same]), seen=2)) == 2
+
+
+def test_refining_from_the_latest_takes_the_last_one_whatever_it_is() -> None:
+    history = [attempt(3.0), attempt(1.0), attempt(2.0, wrong=True)]
+    search = Refine(Judge(), StopRules(rounds=9), from_latest=True)
+    assert requests(search.step(TASK, history), seen=3) == [(f"{history[-1].candidate.source} 0", 3)]
+
+
+def by(author: str, language: str, speedup: float, wrong: bool = False) -> Attempt:
+    """A candidate of this coder."""
+    made = attempt(speedup, wrong=wrong)
+    update = {"author": author, "language": language, "source": f"{author} {language} {speedup}"}
+    return Attempt(made.candidate.model_copy(update=update), made.evaluation, made.profile, made.advice)
+
+
+class Rules:
+    """Has a move for any history."""
+
+    def advise(self, task: Task, history: Sequence[Attempt]) -> Advice | None:
+        assert all(attempt.candidate.author == "builtin" for attempt in history)
+        return Advice(bottleneck="b", method="next schedule", plan="p", predicted_gain=1.1)
+
+
+def evolution(rounds: int = 99, islands: int = 2) -> Evolve:
+    return Evolve(Judge(), Rules(), StopRules(rounds=rounds), ("builtin", "cuda", "triton"), islands)
+
+
+def asked(step: Sequence[Request] | Stop) -> list[Request]:
+    assert not isinstance(step, Stop), step
+    return list(step)
+
+
+def test_islands_begin_with_every_coder_there_is() -> None:
+    assert [request.coder for request in asked(evolution(islands=4).step(TASK, []))] == [
+        "builtin", "cuda", "triton", "builtin"
+    ]  # fmt: skip
+
+
+def test_an_island_goes_on_from_its_own_archive_in_which_slower_coders_survive() -> None:
+    """Over many generations, each island is asked for candidates made from what is in its archive only."""
+    fast, slow, elsewhere = by("llm", "cuda", 3.0), by("llm", "triton", 2.0), by("llm", "cuda", 9.0)
+    beaten = by("llm", "cuda", 1.0)
+    parents: dict[int, set[str]] = {0: set(), 1: set()}
+    history = [fast, elsewhere, slow, elsewhere, beaten, elsewhere]
+    for extra in range(40):  # the same again changes the archive in nothing, but the dice are thrown anew
+        history += [beaten, elsewhere]
+        step = asked(evolution().step(TASK, history))
+        if (len(history) // 2) % 3 == 0:
+            continue  # there is a guest
+        for island, request in enumerate(step):
+            assert request.advice is not None and request.seen == len(history), extra
+            parents[island].add(request.advice.about)
+    assert parents == {
+        0: {fast.candidate.sha256, slow.candidate.sha256},
+        1: {elsewhere.candidate.sha256},
+    }
+
+
+def test_the_best_of_the_next_island_comes_to_visit() -> None:
+    own, guest = by("llm", "cuda", 2.0), by("llm", "cuda", 9.0)
+    first, _ = asked(evolution().step(TASK, [own, guest] * 3))
+    assert first.advice is not None and first.advice.about == guest.candidate.sha256
+
+
+def test_a_builtin_kernel_is_moved_on_by_rules_or_rewritten_by_a_model() -> None:
+    found = set()
+    for number in range(20):
+        history = [by("builtin", "cpp", 2.0 + number / 100)] * 2 * (number + 1)
+        for request in asked(evolution().step(TASK, history)):
+            assert request.advice is not None
+            found.add((request.coder, request.advice.method == "next schedule"))
+    assert found == {("builtin", True), ("cuda", False), ("triton", False)}
+
+
+def test_evolution_goes_on_after_a_kill_as_it_would_have_done() -> None:
+    history = [by("llm", "cuda", 1.0 + n / 10) for n in range(6)]
+    whole = asked(evolution(islands=3).step(TASK, history))
+    left = asked(evolution(islands=3).step(TASK, [*history, by("llm", "cuda", 9.0)]))
+    assert left == whole[1:] and len(whole) == 3
+    assert isinstance(evolution(rounds=6, islands=3).step(TASK, history), Stop)
+
+
+def test_an_island_without_a_correct_kernel_mends_its_last() -> None:
+    history = [by("llm", "cuda", 1.0, wrong=True), by("llm", "triton", 2.0, wrong=True)]
+    advised = [request.advice for request in asked(evolution().step(TASK, history))]
+    assert [advice.about if advice else "" for advice in advised] == [a.candidate.sha256 for a in history]
 
 
 def test_what_cannot_be_timed_here_is_not_corrected() -> None:

@@ -42,8 +42,12 @@ def test_predictions_are_summed_up() -> None:
     tried = [first, attempt(2, 50.0, 4.0, first), attempt(3, 200.0, 2.0, first), attempt(4, None, 3.0, first)]
     found = calibration([tried, [attempt(1, 10.0)]])
     assert found is not None
-    assert (found.predicted, found.measured, found.faster) == (3, 2, 1)
+    assert (len(found.predictions), len(found.came), found.faster) == (3, 2, 1)
     assert found.off_by == pytest.approx(8**0.5)  # 4.0 came to 2.0, and 2.0 to 0.5: factors of 2 and 4
+    assert found.rows() == [
+        ("from 2", "3", "2", "1", "3.00×", "1.25×", "2.83×"),
+        ("all", "3", "2", "1", "3.00×", "1.25×", "2.83×"),
+    ]
 
 
 def test_corrections_and_confirmations_predict_nothing() -> None:

@@ -1,3 +1,11 @@
-from endpoint import endpoint
+from collections.abc import Iterator
 
-__all__ = ["endpoint"]
+import pytest
+
+from agent.bench.endpoint import Endpoint
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with Endpoint().serving() as made:
+        yield made

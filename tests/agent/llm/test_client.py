@@ -5,9 +5,9 @@ import json
 import time
 
 import pytest
-from endpoint import Endpoint as Server
-from endpoint import Fails, Garbage, Says
 
+from agent.bench.endpoint import Endpoint as Server
+from agent.bench.endpoint import Fails, Garbage, Says
 from agent.llm.client import OpenAIModel
 from agent.llm.model import Call, Completion, Endpoint, Message, ModelAbsent, ModelRefused, Sampling
 from kernelbench.errors import MissingPrerequisite, UsageError

@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from endpoint import Endpoint as Server
 from pydantic import Field
 
+from agent.bench.endpoint import Endpoint as Server
 from agent.llm.client import OpenAIModel
 from agent.llm.model import Call, Endpoint, Message, ReplyUnusable, Sampling
 from agent.llm.structured import ask, strict_schema

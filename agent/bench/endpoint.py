@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server on a port of its own, that says what a script tells it to.
+"""An OpenAI-compatible server that says what a script tells it to, for tests and measurements.
 
 It speaks real HTTP: streams server-sent events, breaks connections off, is busy, or stays silent.
 """
@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import pytest
-
 
 @dataclass(frozen=True)
 class Says:
-    """A completion. `breaks_after`: the connection ends after so many pieces; `pause_s`: before each piece."""
+    """A completion. The connection ends `breaks_after` so many pieces; `pause_s` is before each piece."""
 
     text: str
     reasoning: str = ""
@@ -54,7 +52,8 @@ Script = Callable[[dict[str, Any], int], Says | Fails | Garbage]
 class Endpoint:
     """`requests` are the bodies that came, `at` the seconds when they did."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
+        """`port`: 0 for any that is free."""
         self.requests: list[dict[str, Any]] = []
         self.at: list[float] = []
         self.script: Script = lambda body, number: Says("ok")
@@ -114,7 +113,7 @@ class Endpoint:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self.base_url = f"http://127.0.0.1:{self._server.server_port}/v1"
 
     def say(self, *answers: Says | Fails | Garbage | str) -> None:
@@ -152,9 +151,3 @@ def _chunks(answer: Says) -> Iterator[dict[str, Any]]:
 def _cut(text: str, pieces: int) -> Sequence[str]:
     size = max(1, -(-len(text) // pieces))
     return [text[i : i + size] for i in range(0, len(text), size)]
-
-
-@pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
-    with Endpoint().serving() as made:
-        yield made

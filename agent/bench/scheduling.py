@@ -1,0 +1,90 @@
+"""What working on many tasks at a time gains where a language model writes."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agent.bench.endpoint import Endpoint
+from agent.bench.publishing import log, publish
+from agent.bench.scripted import ScriptedModel
+from kernelbench import sources
+from kernelbench.machine import cache_folder
+from results.database import RunDatabase
+
+_TASKS = (
+    "batch_norm_residual_relu", "add_rms_norm", "layer_norm_modulate", "layer_norm_residual",
+    "rms_norm_silu_gate", "swiglu_gate", "masked_softmax", "focal_loss", "dice_loss", "reparameterize_kl",
+    "gaussian_nll_loss", "adaptive_instance_norm",
+)  # fmt: skip
+
+
+def scheduling(
+    latency_s: Annotated[float, typer.Option(help="Of every answer of the model.")] = 5.0,
+    rounds: Annotated[int, typer.Option(help="For each task.")] = 6,
+) -> None:
+    """A run of twelve tasks with a scripted model, one task after the other, and as it is by default.
+
+    The model hands in kernels of the builtin coder, two of the first four spoilt. Against eager, with
+    `--effort quick`. Device time is what evaluations took to time, when nothing else runs.
+    """
+    tasks = sources.resolve([f"builtin:level2/{name}" for name in _TASKS])
+    model = ScriptedModel(tasks, cache_folder(), latency_s)
+    log(f"{len(tasks)} tasks are written")
+    rows, mark, walls = [], None, []
+    with tempfile.TemporaryDirectory() as folder, Endpoint().serving() as endpoint:
+        for name, words in (
+            ("one after the other", ("--tasks-at-once", "1", "--lanes", "1")),
+            ("default", ()),
+        ):
+            model.begin()
+            endpoint.script = model
+            out = Path(folder) / name.replace(" ", "-")
+            wall_s = _run([task.id for task in tasks], rounds, endpoint.base_url, out, words)
+            with RunDatabase.open(out, read_only=True) as database:
+                mark = database.run.target.fingerprint
+                attempts = [a for task in tasks for a in database.attempts(task.id)]
+                calls = database.llm_calls()
+            chains: Counter[str | None] = Counter()
+            for call in calls:
+                chains[call.task] += call.seconds  # type: ignore[assignment]
+            device_s = sum(a.evaluation.stages.time_s for a in attempts)
+            other_s = sum(a.evaluation.stages.total_s for a in attempts) - device_s
+            chain_s = max(chains.values())
+            walls.append(wall_s)
+            rows.append(
+                (name, f"{wall_s:.0f} s", f"{device_s:.0f} s", f"{other_s:.0f} s", f"{len(calls)}",
+                 f"{chain_s:.0f} s", f"{wall_s / max(device_s, chain_s):.2f}", f"{walls[0] / wall_s:.2f}")
+            )  # fmt: skip
+            log(str(rows[-1]))
+    assert mark is not None
+    header = ("tasks", "wall time", "device time", "other work of evaluations", "model calls",
+              "longest chain of calls", "wall / max(device, chain)", "times shorter")  # fmt: skip
+    title = f"{len(tasks)} tasks, {rounds} rounds, a model that takes {latency_s:g} s to answer"
+    publish("scheduling", title, header, rows, mark)
+
+
+def _run(tasks: list[str], rounds: int, url: str, out: Path, words: tuple[str, ...]) -> float:
+    """Seconds that the command takes."""
+    command = [sys.executable, "-m", "kernelwright", "run", *tasks, "--coder", "llm", "--model", "scripted"]
+    command += [
+        "--rounds",
+        str(rounds),
+        "--effort",
+        "quick",
+        "--baseline",
+        "eager",
+        "--out",
+        str(out),
+        *words,
+    ]
+    environment = {**os.environ, "OPENAI_BASE_URL": url, "KERNELWRIGHT_HOME": f"{out}-home"}
+    started = time.monotonic()
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+    return time.monotonic() - started

@@ -1,0 +1,188 @@
+"""One invocation of `run`: the same run may be carried out in several, and a finished one be replayed."""
+
+import contextlib
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from agent.allowance import Allowance
+from agent.llm.model import Endpoint
+from agent.llm.session import ModelSession, Terms
+from agent.loop import deadline
+from agent.replay import ReplayedEvaluations, differences
+from agent.run import MODEL_TASKS, Settings, carry_out
+from kernelbench.errors import StorageError
+from kernelbench.evaluator import EvaluationPool, Evaluator
+from kernelbench.machine import cache_folder
+from results.database import RunDatabase
+from results.folder import RunFolder
+from results.formats import Format, render
+from results.lessons import Effect, effects_of
+from results.outputs import write_outputs
+from results.report import Report
+
+log = Console(stderr=True, highlight=False)
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """How a run is worked on this time."""
+
+    endpoint: Endpoint
+    prices: Path
+    run_limit: Allowance
+    task_limit: Allowance
+    lanes: int | None
+    tasks_at_once: int | None
+    learn_from: tuple[Path, ...]
+    as_json: bool
+
+    def limiting(self, settings: Settings) -> Settings:
+        """The limits that a run began with hold until others are given."""
+        run, task = self.run_limit, self.task_limit
+        return settings.model_copy(
+            update={
+                "run_limit": settings.run_limit.replaced_by(run),
+                "task_limit": settings.task_limit.replaced_by(task),
+            }
+        )
+
+    def check(self, settings: Settings) -> None:
+        """Raises UsageError, MissingPrerequisite or StorageError where it cannot be done so."""
+        if settings.roles is not None:
+            self._terms(settings).budget_for(settings.roles)
+        self._learned()
+
+    def carry_out(
+        self, folder: RunFolder, database: RunDatabase, evaluator: Evaluator, settings: Settings
+    ) -> int:
+        learned, models = self._learned(), None
+        if settings.roles is not None:
+            models = ModelSession.asking(settings.roles, self._terms(settings), database)
+        with EvaluationPool(evaluator, self.lanes) as pool:
+            at_once = self.tasks_at_once or (pool.lanes if models is None else MODEL_TASKS)
+            return _carry_out(folder, database, pool, settings, models, at_once, learned, self.as_json)
+
+    def _terms(self, settings: Settings) -> Terms:
+        return Terms(self.endpoint, self.prices, settings.run_limit, settings.task_limit)
+
+    def _learned(self) -> list[Effect]:
+        found: list[Effect] = []
+        for path in self.learn_from:
+            with RunDatabase.open(path, read_only=True) as run:
+                found += effects_of(run)
+        return found
+
+
+def replay(recorded_in: Path, path: Path, as_json: bool) -> int:
+    with (
+        RunDatabase.open(recorded_in, read_only=True) as recorded,
+        RunFolder.create(path) as folder,
+        Evaluator(cache=cache_folder()) as evaluator,
+        RunDatabase.create(
+            folder.database,
+            settings=recorded.settings,
+            target=recorded.run.target,
+            environment=recorded.run.environment,
+            command=shlex.join(["kernelwright", *sys.argv[1:]]),
+            tasks=[entry.task for entry in recorded.tasks()],
+        ) as database,
+        ReplayedEvaluations(evaluator, recorded) as pool,
+    ):
+        for entry in recorded.tasks():
+            database.record_lessons(entry.task.id, entry.lessons)
+        settings = settings_of(database)
+        models = ModelSession.replaying(settings.roles, recorded) if settings.roles is not None else None
+        _carry_out(folder, database, pool, settings, models, 1, (), as_json)
+        found = differences(recorded, database)
+    for difference in found:
+        log.print(difference, markup=False, soft_wrap=True)
+    log.print("Other decisions than in the run." if found else "The same decisions as in the run.")
+    return 1 if found else 0
+
+
+def settings_of(database: RunDatabase) -> Settings:
+    """Raises StorageError where another version wrote others."""
+    try:
+        return Settings.model_validate(database.settings)
+    except ValidationError:
+        written_by = database.run.kernelwright
+        raise StorageError(
+            f"the settings of this run, of kernelwright {written_by}, are not those of this version",
+            "start a new run with another --out",
+        ) from None
+
+
+def _carry_out(
+    folder: RunFolder,
+    database: RunDatabase,
+    pool: EvaluationPool,
+    settings: Settings,
+    models: ModelSession | None,
+    at_once: int,
+    learned: Sequence[Effect],
+    as_json: bool,
+) -> int:
+    check = deadline(settings.run_limit.minutes)
+    try:
+        with (
+            models or contextlib.nullcontext(),
+            _progress(len(database.tasks())) as (say, advance),
+        ):
+            complete = carry_out(database, pool, settings, check, say, advance, at_once, models, learned)
+    finally:
+        summary = write_outputs(folder, database)
+    if as_json:
+        print(summary.model_dump_json())
+    else:
+        sys.stdout.write(render(Report.read(database), Format.table))
+    if not complete:
+        log.print(
+            f"Not all tasks are done; go on with: kernelwright run --resume {folder.path}",
+            markup=False,
+            soft_wrap=True,  # it is there to be copied
+        )
+    log.print(f"Report: {folder.report}", markup=False, soft_wrap=True)
+    return 0
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[tuple[Callable[[str], None], Callable[[str], None]]]:
+    """A bar on a terminal, a line an event elsewhere: `say` prints a line, `advance` moves the bar."""
+
+    def say(line: str) -> None:
+        log.print(f"{datetime.now():%H:%M:%S} {line}", markup=False, soft_wrap=True)
+
+    if not log.is_terminal:
+        yield say, lambda _: None
+        return
+    columns = (
+        SpinnerColumn(),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=log, transient=True) as progress:
+        bar = progress.add_task("", total=total)
+
+        def advance(task: str) -> None:
+            """The id of a task that begins; an empty one when a task is done."""
+            progress.update(bar, description=task, advance=0 if task else 1)
+
+        yield say, advance

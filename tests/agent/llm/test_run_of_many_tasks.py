@@ -1,0 +1,298 @@
+"""Many tasks at a time with a model over real HTTP; evaluations are scripted, so that these take no time."""
+
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anywhere import TARGET
+
+from agent.allowance import Allowance
+from agent.bench.endpoint import Endpoint as Server
+from agent.bench.endpoint import Fails, Garbage, Says
+from agent.llm.model import Endpoint, Sampling
+from agent.llm.prices import SHIPPED
+from agent.llm.session import ModelSession, Roles, Terms
+from agent.run import Settings, carry_out
+from kernelbench.records import (
+    Candidate,
+    Environment,
+    Evaluation,
+    Interval,
+    Speedup,
+    Stages,
+    Task,
+    Timing,
+    Verdict,
+    Work,
+)
+from results.database import RunDatabase
+from results.records import TaskState
+
+KERNEL = "from kernelbench import jit\nlib = jit.compile_cpp('')\nclass ModelNew:\n    speedup = {}\n"
+ONE_CALL_USD = (100 * 2.0 + 50 * 8.0) / 1e6  # as the server counts, at the price of MODEL
+MODEL = "gpt-4.1"
+
+
+class Pool:
+    """Believes what a candidate says of its speedup, after `seconds`; one without any has cheated."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.target, self.seconds = TARGET, seconds
+        self.evaluated: list[str] = []
+
+    def audit(self, task: Task) -> list[str]:
+        return []
+
+    def work(self, task: Task) -> Work:
+        return Work(input_bytes=1 << 20, weight_bytes=0, output_bytes=1 << 20, flops=0)
+
+    def evaluate(self, task: Task, candidate: Candidate, *_: object) -> Evaluation:
+        time.sleep(self.seconds)
+        self.evaluated.append(task.id)
+        said = re.search(r"speedup = ([\d.]+)", candidate.source)
+        if said is None:
+            return self._found(task, candidate, Verdict.cheating, "its outputs are those of an earlier call")
+        speedup = float(said.group(1))
+        found = Interval(median=speedup, low=speedup * 0.99, high=speedup * 1.01)
+        took = Interval(median=1e6 / speedup, low=0.99e6 / speedup, high=1.01e6 / speedup)
+        timing = Timing(candidate_us=took, calls_per_block=1, rounds=1)
+        return self._found(task, candidate, Verdict.correct, "", timing, Speedup(eager=found))
+
+    def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
+        return self._found(task, candidate, Verdict.build_error, reason)
+
+    def ask(self, task: Task, do: Any, client: str) -> Future[Any]:
+        raise AssertionError("the builtin coder is not asked")
+
+    def abort(self) -> None:
+        pass
+
+    def _found(
+        self, task: Task, candidate: Candidate, verdict: Verdict, reason: str,
+        timing: Timing | None = None, speedup: Speedup | None = None,
+    ) -> Evaluation:  # fmt: skip
+        tried = verdict is not Verdict.build_error
+        return Evaluation(
+            task=task.id, candidate=candidate.sha256, target=TARGET, verdict=verdict, reason=reason,
+            timing=timing, speedup=speedup, stages=Stages(total_s=1.0 if tried else 0.0),
+            environment=Environment(sandbox=()),
+        )  # fmt: skip
+
+
+def says(speedup: float | str) -> str:
+    return f"```python\n{KERNEL.format(speedup)}```"
+
+
+def judged(prompt: str) -> str:
+    found = re.search(r"^- bandwidth_share = (\S+)", prompt, re.MULTILINE)
+    if found is None:
+        return json.dumps({"critical_issue": "i", "why": "w", "minimal_fix": "f"})
+    evidence = [{"metric": "bandwidth_share", "value": float(found.group(1))}]
+    return json.dumps(
+        {"bottleneck": "b", "technique": "vectorize", "method": "m", "plan": "p", "evidence": evidence,
+         "predicted_gain": 1.5}
+    )  # fmt: skip
+
+
+class Better:
+    """A model whose kernels of a task are faster and faster."""
+
+    def __init__(self, latency_s: float = 0.0) -> None:
+        self.latency_s = latency_s
+        self.written: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, body: dict[str, Any], number: int) -> Says | Fails | Garbage:
+        system, user = (message["content"] for message in body["messages"][:2])
+        if "`ModelNew`, which" not in system:
+            return Says(judged(user), latency_s=self.latency_s)
+        [task] = re.findall(r"^# The task: (\S+)$", user, re.MULTILINE)
+        with self._lock:
+            count = self.written[task] = self.written.get(task, 0) + 1
+        return Says(says(count), latency_s=self.latency_s)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[RunDatabase]:
+    with RunDatabase.create(tmp_path / "run.db", settings={}, target=TARGET) as made:
+        yield made
+
+
+def carried_out(
+    database: RunDatabase,
+    server: Server,
+    tasks: int = 1,
+    pool: Pool | None = None,
+    at_once: int = 16,
+    said: list[str] | None = None,
+    **settings: Any,
+) -> bool:
+    for number in range(tasks):
+        source = f"class Model:\n    def forward(self, x):\n        return torch.softmax(x, {number})\n"
+        database.add_task(Task(id=f"file:{number}", level=1, source=source))
+    sampling = Sampling(model=MODEL, max_tokens=100)
+    roles = Roles(coder=sampling, judge=sampling, languages=("cpp",))
+    made = Settings(coder="llm", judge="llm", roles=roles, **settings)
+    endpoint = Endpoint(base_url=server.base_url, backoff_s=0.01, patience_s=20.0)
+    terms = Terms(endpoint, SHIPPED, made.run_limit, made.task_limit)
+    with ModelSession.asking(roles, terms, database) as models:
+        return carry_out(
+            database,
+            pool or Pool(),  # type: ignore[arg-type]
+            made,
+            lambda: None,
+            (said if said is not None else []).append,
+            lambda task: None,
+            at_once,
+            models,
+        )
+
+
+def verdicts(database: RunDatabase, task: str = "file:0") -> list[str]:
+    return [str(attempt.evaluation.verdict) for attempt in database.attempts(task)]
+
+
+def test_tasks_wait_for_their_models_side_by_side(endpoint: Server, database: RunDatabase) -> None:
+    endpoint.script = Better(latency_s=0.2)
+    started = time.monotonic()
+    assert carried_out(database, endpoint, tasks=8, rounds=3)
+    took = time.monotonic() - started
+    assert len(endpoint.requests) == 8 * 5 and took < 8 * 5 * 0.2 / 2
+    assert endpoint.most_under_way >= 6
+    assert all(verdicts(database, f"file:{n}") == ["correct"] * 4 for n in range(8))
+
+
+def test_a_storm_of_refusals_and_broken_answers_delays_a_run_and_no_more(
+    endpoint: Server, database: RunDatabase
+) -> None:
+    better, weather = Better(), 0
+
+    def stormy(body: dict[str, Any], number: int) -> Says | Fails | Garbage:
+        nonlocal weather
+        weather += 1
+        match weather % 7:
+            case 0:
+                return better(body, number)
+            case 1:
+                return Fails(500)
+            case 2:
+                return Says("```python\nclass Mod", breaks_after=2)
+            case _:
+                return Fails(429, "slow down", headers={"retry-after-ms": "5"})
+
+    endpoint.script = stormy
+    assert carried_out(database, endpoint, tasks=3, at_once=1, rounds=2)
+    assert all(verdicts(database, f"file:{n}") == ["correct"] * 3 for n in range(3))
+    calls = database.llm_calls()
+    assert len(calls) == 9 and len(endpoint.requests) == 7 * 9
+    broken = [call for call in calls if call.completion_tokens > 50]
+    assert len(broken) == 9, "the answers that broke off have been paid for, too"
+
+
+def test_a_model_that_always_cheats_earns_nothing_and_all_of_it_is_kept(
+    endpoint: Server, database: RunDatabase
+) -> None:
+    numbers = iter(range(100))
+
+    def cheat(body: dict[str, Any], number: int) -> Says:
+        if "`ModelNew`, which" in body["messages"][0]["content"]:
+            return Says(f"```python\n{KERNEL.format('forged')}# {next(numbers)}\n```")
+        return Says(judged(body["messages"][1]["content"]))
+
+    endpoint.script = cheat
+    assert carried_out(database, endpoint, rounds=4)
+    attempts = database.attempts("file:0")
+    assert [str(a.evaluation.verdict) for a in attempts] == ["cheating"] * 4
+    assert all(a.evaluation.speedup is None and "forged" in a.candidate.source for a in attempts)
+    told = [body["messages"][1]["content"] for body in endpoint.requests[1:]]
+    assert all("its outputs are those of an earlier call" in prompt for prompt in told)
+
+
+def test_money_is_never_overshot_by_more_than_a_call_however_many_tasks_ask(
+    endpoint: Server, database: RunDatabase
+) -> None:
+    endpoint.script = Better(latency_s=0.02)
+    limit = Allowance(usd=20.5 * ONE_CALL_USD)
+    assert carried_out(database, endpoint, tasks=8, rounds=9, run_limit=limit)
+    spent = sum(call.usd or 0.0 for call in database.llm_calls())
+    assert 19.5 * ONE_CALL_USD < spent < 21.5 * ONE_CALL_USD
+    assert {entry.stop_reason for entry in database.tasks()} == {"$0.0123 are spent"}
+    assert len(endpoint.requests) == len(database.llm_calls())
+
+
+def test_evaluations_are_never_overshot_and_every_winner_is_measured_again(
+    endpoint: Server, database: RunDatabase
+) -> None:
+    endpoint.script, pool = Better(), Pool()
+    limits = {"run_limit": Allowance(evaluations=14), "task_limit": Allowance(evaluations=4)}
+    said: list[str] = []
+    assert not carried_out(database, endpoint, 6, pool, at_once=3, said=said, rounds=9, **limits)
+    left = [line for line in said if re.search("not begun|left for --resume", line)]
+    assert left and all("14 evaluations are spent" in line for line in left)
+    assert len(pool.evaluated) == sum(database.evaluations().values()) == 14
+    begun = [task for task in database.tasks() if task.state is TaskState.done]
+    assert all(database.attempts(task.task.id)[-1].confirms for task in begun)
+    assert max(database.evaluations().values()) == 4
+
+
+def test_a_task_s_minutes_are_those_it_was_worked_on(endpoint: Server, database: RunDatabase) -> None:
+    endpoint.script = Better()
+    limit = Allowance(minutes=2.5 / 60)  # an evaluation says that it took a second, whatever it waited for
+    assert carried_out(database, endpoint, pool=Pool(0.0), rounds=9, task_limit=limit)
+    [task] = database.tasks()
+    assert task.stop_reason == "0.0416667 minutes are spent on this task"
+    assert verdicts(database) == ["correct"] * 4
+
+
+def test_an_endpoint_that_does_not_know_us_leaves_tasks_for_later_and_nothing_is_asked_twice(
+    endpoint: Server, database: RunDatabase
+) -> None:
+    better = Better()
+    endpoint.script = lambda body, number: better(body, number) if number < 3 else Fails(401, "wrong key")
+    said: list[str] = []
+    assert not carried_out(database, endpoint, rounds=3, said=said)
+    assert any("left for --resume" in line and "wrong key" in line for line in said)
+    before = [call.request_sha256 for call in database.llm_calls() if call.completion_tokens]
+    endpoint.script = better
+    assert carried_out(database, endpoint, rounds=3)
+    assert verdicts(database) == ["correct"] * 4
+    paid = [call.request_sha256 for call in database.llm_calls() if call.completion_tokens]
+    assert len(paid) == len(set(paid)) == 5 and paid[: len(before)] == before
+
+
+def test_what_one_task_learns_others_are_told_unless_that_is_switched_off(
+    endpoint: Server, database: RunDatabase
+) -> None:
+    endpoint.script = Better()
+    assert carried_out(database, endpoint, tasks=2, at_once=1, rounds=3)
+    prompts = [body["messages"][1]["content"] for body in endpoint.requests]
+    first = [prompt for prompt in prompts if "file:0" in prompt]
+    second = [prompt for prompt in prompts if "file:1" in prompt]
+    lesson = "vectorize, softmax: 2 of 2 faster; time before / after 1.75 (1.50 to 2.00)"
+    assert all(lesson in prompt for prompt in second) and not any("other kernels" in p for p in first)
+    [_, told] = database.tasks()
+    assert set(told.lessons.values()) == {(lesson,)}
+
+
+def test_memory_can_be_switched_off(endpoint: Server, database: RunDatabase) -> None:
+    endpoint.script = Better()
+    assert carried_out(database, endpoint, tasks=2, at_once=1, rounds=3, memory=False)
+    assert not any("vectorize, softmax" in body["messages"][1]["content"] for body in endpoint.requests)
+
+
+def test_a_beam_s_files_are_written_side_by_side(endpoint: Server, database: RunDatabase) -> None:
+    endpoint.script = Better(latency_s=0.2)
+    assert carried_out(database, endpoint, search="beam", rounds=5)
+    attempts = database.attempts("file:0")
+    assert len(attempts) == 6 and attempts[-1].confirms and endpoint.most_under_way >= 3
+    assert all(a.advice is None for a in attempts[:3])
+    best = max(attempts[:3], key=lambda a: a.candidate.source)
+    assert [a.advice.about if a.advice else "" for a in attempts[3:5]] == [best.candidate.sha256] * 2
+    judged = [body["messages"][1]["content"] for body in endpoint.requests]
+    assert any("What others do about this file already" in prompt for prompt in judged)

@@ -1,0 +1,77 @@
+"""Evaluations are counted before they begin; every task that has had one can have its winner measured."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from agent.allowance import Allowance, BudgetSpent, Evaluations
+
+
+def test_one_is_kept_for_the_winner_of_each_task() -> None:
+    evaluations = Evaluations(run=5)
+    evaluations.begin("a")
+    evaluations.begin("b")  # with one kept for each, four are gone
+    evaluations.begin("a")
+    with pytest.raises(BudgetSpent, match="5 evaluations are spent"):
+        evaluations.begin("b")
+    assert evaluations.spent() == "5 evaluations are spent"
+    evaluations.begin_last("a")
+    evaluations.begin_last("b")
+    with pytest.raises(BudgetSpent):
+        evaluations.begin_last("a")
+
+
+def test_what_a_task_does_not_need_others_have() -> None:
+    evaluations = Evaluations(run=4)
+    evaluations.begin("a")
+    evaluations.begin("a")
+    evaluations.begin("a")
+    with pytest.raises(BudgetSpent):
+        evaluations.begin("a")
+    evaluations.done("a")  # none of them was correct
+    with pytest.raises(BudgetSpent, match="4 evaluations"):
+        evaluations.begin("b")  # it could not be measured again
+
+
+def test_those_of_a_task_are_limited_apart() -> None:
+    evaluations = Evaluations(task=3)
+    for task in ("a", "b"):
+        evaluations.begin(task)
+        evaluations.begin(task)
+        with pytest.raises(BudgetSpent, match="3 evaluations are spent on this task"):
+            evaluations.begin(task)
+        evaluations.begin_last(task)
+    assert evaluations.spent() is None
+
+
+def test_a_run_that_goes_on_has_had_what_it_had() -> None:
+    evaluations = Evaluations(run=6, had={"a": 2, "b": 1}, unfinished=["b"])
+    evaluations.begin("b")  # one was kept for it already
+    assert evaluations.spent() == "6 evaluations are spent"  # a new task takes two
+    evaluations.begin("b")
+    with pytest.raises(BudgetSpent):
+        evaluations.begin("b")
+
+
+def test_many_threads_never_overshoot() -> None:
+    evaluations = Evaluations(run=40)
+    begun = []
+
+    def work(task: str) -> None:
+        try:
+            while True:
+                evaluations.begin(task)
+                begun.append(task)
+        except BudgetSpent:
+            if task in begun:
+                evaluations.begin_last(task)
+                begun.append(task)
+
+    with ThreadPoolExecutor(8) as executor:
+        list(executor.map(work, "abcdefgh"))
+    assert len(begun) <= 40 and len(begun) >= 40 - 1
+
+
+def test_a_limit_that_is_given_replaces_the_one_before() -> None:
+    first = Allowance(usd=1.0, evaluations=10)
+    assert first.replaced_by(Allowance(usd=2.0, minutes=3)) == Allowance(usd=2.0, evaluations=10, minutes=3)

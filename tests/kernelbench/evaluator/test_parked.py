@@ -1,0 +1,62 @@
+"""Sessions of tasks stay up while others are evaluated, as far as memory goes."""
+
+import time
+from typing import Any
+
+from trial import REFERENCE, candidate_of, task_of, variant
+
+from kernelbench.evaluator import Evaluator
+from kernelbench.evaluator.parked import ParkedSessions
+from kernelbench.records import Task, Verdict
+
+
+class Session:
+    """Of a task that takes so much memory."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self.task = Task(id=name, level=1, source=name)
+        self.vary_weights, self.alive, self.closed, self.size = True, True, False, size
+
+    def memory_bytes(self) -> int:
+        return self.size
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_those_used_longest_ago_make_way() -> None:
+    parked = ParkedSessions(10)
+    a, b, c = (Session(name, 4) for name in "abc")
+    huge: Any = Session("huge", 11)
+    for session in (a, b, c):
+        parked.put(session)  # type: ignore[arg-type]
+    assert (a.closed, b.closed, c.closed) == (True, False, False)
+    assert parked.take(b.task, True) is b and not parked.holds(b.task)  # type: ignore[comparison-overlap]
+    assert parked.take(c.task, False) is None and parked.holds(c.task)
+    parked.put(huge)
+    assert huge.closed and not c.closed
+    c.alive = False
+    assert parked.take(c.task, True) is None and c.closed
+    parked.put(b)  # type: ignore[arg-type]
+    parked.close()
+    assert b.closed
+
+
+def test_a_parked_session_s_oracle_and_baseline_go_on(evaluator: Evaluator) -> None:
+    other = task_of(REFERENCE.replace("randn(512, 1024)", "randn(256, 1024)"))
+    task, honest = task_of(REFERENCE), candidate_of(variant("Model", "Model"))
+    parked = ParkedSessions(8 << 30)
+    with evaluator.sibling(parked) as sibling:
+        started = time.monotonic()
+        session = sibling.session(task)
+        session.eager()
+        fresh_s = time.monotonic() - started
+        sibling.session(other)
+        assert parked.holds(task) and session.memory_bytes() > 1 << 20
+        started = time.monotonic()
+        assert sibling.session(task) is session
+        assert time.monotonic() - started < fresh_s / 2
+        assert sibling.evaluate(task, honest, ("eager",)).verdict is Verdict.correct
+        sibling.park_session()
+        parked.close()
+        assert not session.alive

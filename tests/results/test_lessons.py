@@ -1,0 +1,97 @@
+"""What changes came to is told where it helps: same language, chip and kind of operator, another task."""
+
+from pathlib import Path
+
+import run_factory
+from run_factory import candidate, evaluation
+
+from agent.memory import Memory
+from kernelbench.records import Advice, Task, Verdict
+from results.database import RunDatabase
+from results.lessons import Effect, effects_of, lessons_from, lines_for
+from results.page import lineage
+
+SOFTMAX = "class Model:\n    def forward(self, x):\n        return torch.softmax(x, -1)\n"
+ROWS = Task(id="file:rows", level=1, source=SOFTMAX)
+COLUMNS = Task(id="file:columns", level=1, source=SOFTMAX.replace("-1", "0"))
+
+
+def effect(
+    technique: str, gain: float | None, task: str = "file:rows", families: str = "softmax", chip: str = "c"
+) -> Effect:
+    return Effect(technique, "cpp", task, frozenset(families.split()), chip, gain)
+
+
+def test_what_helped_comes_first_and_what_never_did_last() -> None:
+    effects = [
+        effect("vectorize", 2.0), effect("vectorize", 1.5), effect("vectorize", None),
+        effect("prefetch", 0.9), effect("prefetch", 1.0),
+        effect("unroll", 0.8),  # once is no lesson
+        effect("parallelize", 4.0),
+    ]  # fmt: skip
+    lines = lines_for(COLUMNS, "cpp", "c", effects)
+    assert lines == (
+        "vectorize, softmax: 2 of 3 faster, 1 failed; time before / after 1.75 (1.50 to 2.00)",
+        "parallelize, softmax: 1 of 1 faster; time before / after 4.00",
+        "prefetch, softmax: 0 of 2 faster; time before / after 0.95 (0.90 to 1.00)",
+    )
+
+
+def test_other_machines_operators_and_the_task_itself_teach_nothing() -> None:
+    others = [
+        effect("vectorize", 2.0, task=COLUMNS.id),
+        effect("vectorize", 2.0, chip="another"),
+        effect("vectorize", 2.0, families="convolution"),
+    ]
+    assert lines_for(COLUMNS, "cpp", "c", others) == ()
+    assert lines_for(COLUMNS, "triton", "c", [effect("vectorize", 2.0)]) == ()
+
+
+def recorded(database: RunDatabase, task: Task, *speedups: float | None) -> None:
+    """A task whose candidates, each made from the one before, were so many times as fast as eager."""
+    if task.id not in {entry.task.id for entry in database.tasks()}:
+        database.add_task(task)
+    parent = None
+    for number, speedup in enumerate(speedups):
+        made = candidate(number, (parent.sha256,) if parent else ())
+        advice = None
+        if parent is not None:
+            advice = Advice(
+                bottleneck="b", method="m", plan="p", technique="vectorize", predicted_gain=2.0,
+                about=parent.sha256,
+            )  # fmt: skip
+        verdict = Verdict.correct if speedup else Verdict.wrong_output
+        database.record_attempt(
+            task.id, number, made, advice, evaluation(task, made, verdict, eager=speedup), None
+        )
+        parent = made
+
+
+def test_a_run_s_effects_are_read_from_its_records(tmp_path: Path) -> None:
+    with run_factory.new_run(tmp_path / "run.db") as database:
+        recorded(database, ROWS, 1.0, 2.0, None)
+        [lesson] = lessons_from(effects_of(database))
+    assert (lesson.technique, lesson.faster, lesson.gains, len(lesson.effects)) == ("vectorize", 1, [2.0], 2)
+    assert lesson.families == ["softmax"]
+
+
+def test_a_prompt_is_told_the_same_when_a_run_goes_on_although_more_is_known(tmp_path: Path) -> None:
+    with run_factory.new_run(tmp_path / "run.db") as database:
+        recorded(database, ROWS, 1.0, 2.0)
+        database.add_task(COLUMNS)
+        memory = Memory(database)
+        first = memory.lines(COLUMNS, 0, "cpp")
+        assert first == ("vectorize, softmax: 1 of 1 faster; time before / after 2.00",)
+        recorded(database, ROWS, 1.0, 4.0)
+        memory.learn(ROWS)
+        assert memory.lines(COLUMNS, 0, "cpp") == first
+        assert "2 of 2 faster" in memory.lines(COLUMNS, 1, "cpp")[0]
+        assert Memory(database).lines(COLUMNS, 0, "cpp") == first
+
+
+def test_the_line_of_a_kernel_leads_back_to_the_first(tmp_path: Path) -> None:
+    with run_factory.new_run(tmp_path / "run.db") as database:
+        recorded(database, ROWS, 1.0, None, 3.0)
+        attempts = database.attempts(ROWS.id)
+        assert [attempt.round for attempt in lineage(attempts[-1], attempts)] == [0, 1, 2]
+        assert lineage(None, attempts) == []
