@@ -10,7 +10,7 @@ from agent.allowance import BudgetSpent, Evaluations
 from agent.protocols import Attempt, Coder, Evaluator, NoCandidate
 from agent.search import Request, Search, Stop, best_of
 from agent.side_by_side import threads
-from kernelbench.evaluator import QUICK
+from kernelbench.evaluator import SEARCH
 from kernelbench.records import Advice, Candidate, Evaluation, Stages, Task, Verdict
 from profiling.records import Profile
 from profiling.roofline import roofline
@@ -89,7 +89,7 @@ class Loop:
     ) -> Attempt:
         try:
             candidate = write()
-            evaluation = _repeated(candidate, tried) or self._evaluate(task, candidate)
+            evaluation = _repeated(candidate, tried) or self._evaluate(task, candidate, tried)
         except NoCandidate as none:
             candidate = none.candidate
             evaluation = self.evaluator.turned_away(task, candidate, none.reason)
@@ -97,9 +97,9 @@ class Loop:
         self.recorder.attempt(task, len(tried), attempt, advice, confirms=False)
         return attempt
 
-    def _evaluate(self, task: Task, candidate: Candidate) -> Evaluation:
+    def _evaluate(self, task: Task, candidate: Candidate, tried: Sequence[Attempt]) -> Evaluation:
         self.evaluations.begin(task.id)
-        return self.evaluator.evaluate(task, candidate, ("eager",), QUICK)
+        return self.evaluator.evaluate(task, candidate, ("eager",), SEARCH, _to_beat(tried))
 
     def _confirm(self, task: Task, tried: Sequence[Attempt]) -> None:
         """Measure the winner afresh against all baselines, the next best where it fails the second time.
@@ -127,6 +127,13 @@ def _repeated(candidate: Candidate, tried: Sequence[Attempt]) -> Evaluation | No
     """What is known of a candidate that was tried before; it takes no time."""
     same = [a.evaluation for a in tried if a.candidate.sha256 == candidate.sha256]
     return same[0].model_copy(update={"stages": Stages()}) if same else None
+
+
+def _to_beat(tried: Sequence[Attempt]) -> float:
+    """The speedup over eager of the best so far: the next one is held against it."""
+    best = best_of(tried)
+    speedup = best.evaluation.speedup if best is not None else None
+    return speedup.eager.median if speedup is not None and speedup.eager is not None else 0.0
 
 
 def deadline(max_minutes: float | None) -> Callable[[], str | None]:

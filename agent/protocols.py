@@ -42,8 +42,12 @@ class Evaluator(Protocol):
         candidate: Candidate,
         baselines: Sequence[str] = BASELINES,
         effort: Effort | None = None,
+        to_beat: float | None = None,
     ) -> Evaluation:
-        """The verdict on a candidate. Raises TaskError when the task itself is at fault."""
+        """The verdict on a candidate. Raises TaskError when the task itself is at fault.
+
+        Where its speedup over eager is clearly another than `to_beat`, it may be known less well.
+        """
         ...
 
     def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:

@@ -35,6 +35,7 @@ class ReplayedEvaluations(EvaluationPool):
         candidate: Candidate,
         baselines: Sequence[str] = BASELINES,
         effort: Effort | None = None,
+        to_beat: float | None = None,
         client: str = "",
     ) -> Future[Evaluation]:
         """Its result raises BudgetSpent for a candidate that the run did not come to."""

@@ -56,7 +56,7 @@ class StopRules(Record):
         """Which rule says stop, in words; None to go on."""
         best = best_of(history)
         if best is not None:
-            low = _lower_bound(best)
+            low = lower_bound(best)
             if self.target_speedup is not None and low >= self.target_speedup:
                 return f"at least {low:.2f} times as fast as eager, {self.target_speedup:g} was asked for"
             light = best.profile.speed_of_light if best.profile is not None else None
@@ -155,7 +155,7 @@ class Beam:
     def _parents(self, history: Sequence[Attempt]) -> list[Attempt]:
         """The best few, each file once; the last few while none is correct."""
         correct = [a for a in history if a.evaluation.verdict is Verdict.correct]
-        ranked = sorted(correct, key=_lower_bound, reverse=True) or list(reversed(history))
+        ranked = sorted(correct, key=lower_bound, reverse=True) or list(reversed(history))
         unique: dict[str, Attempt] = {}
         for attempt in ranked:
             unique.setdefault(attempt.candidate.sha256, attempt)
@@ -219,14 +219,14 @@ class Evolve:
             guest = best_of(before[(island - 1) % self.islands :: self.islands])
             own += [guest] if guest is not None else []
         archive: dict[tuple[str, str], Attempt] = {}
-        for attempt in sorted(own, key=_lower_bound):
+        for attempt in sorted(own, key=lower_bound):
             if attempt.evaluation.verdict is Verdict.correct:
                 bottleneck = attempt.profile.bottleneck if attempt.profile is not None else "unknown"
                 archive[_written_by(attempt), bottleneck] = attempt
         if not archive:
             return own[-1]
         elites = list(archive.values())
-        return max(elites, key=_lower_bound) if chance.random() < _FROM_BEST else chance.choice(elites)
+        return max(elites, key=lower_bound) if chance.random() < _FROM_BEST else chance.choice(elites)
 
 
 def _written_by(attempt: Attempt) -> str:
@@ -237,7 +237,7 @@ def _written_by(attempt: Attempt) -> str:
 def best_of(history: Sequence[Attempt]) -> Attempt | None:
     """The correct attempt with the highest lower bound of its speedup over eager."""
     correct = [attempt for attempt in history if attempt.evaluation.verdict is Verdict.correct]
-    return max(correct, key=_lower_bound, default=None)
+    return max(correct, key=lower_bound, default=None)
 
 
 def _needs_a_gpu(attempt: Attempt) -> bool:
@@ -259,6 +259,7 @@ def _last_gain(history: Sequence[Attempt]) -> int:
     return last
 
 
-def _lower_bound(attempt: Attempt) -> float:
+def lower_bound(attempt: Attempt) -> float:
+    """Of its speedup over eager; 0 where that is not known."""
     speedup = attempt.evaluation.speedup
     return speedup.eager.low if speedup is not None and speedup.eager is not None else 0.0

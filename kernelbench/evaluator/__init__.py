@@ -16,13 +16,14 @@ reference, the seeds or the expected outputs.
 
 from kernelbench.evaluator.evaluator import ALL_BASELINES, BASELINES, Evaluator
 from kernelbench.evaluator.pool import EvaluationPool, most_lanes
-from kernelbench.evaluator.protocol import EFFORTS, QUICK, Effort, Limits, Protocol
+from kernelbench.evaluator.protocol import EFFORTS, QUICK, SEARCH, Effort, Limits, Protocol
 
 __all__ = [
     "ALL_BASELINES",
     "BASELINES",
     "EFFORTS",
     "QUICK",
+    "SEARCH",
     "Effort",
     "EvaluationPool",
     "Evaluator",

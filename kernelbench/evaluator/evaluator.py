@@ -134,15 +134,17 @@ class Evaluator:
         candidate: Candidate,
         baselines: Sequence[str] = BASELINES,
         effort: Effort | None = None,
+        to_beat: float | None = None,
     ) -> Evaluation:
         """The verdict on `candidate`. Raises TaskError when the task itself is at fault.
 
         `baselines`: of ALL_BASELINES; "eager" always is among them. `effort`: of timing, the
-        protocol's own by default.
+        protocol's own by default. `to_beat`: a speedup over eager; where it is clear on which side of
+        it the candidate is, that is enough, however wide the interval.
         """
         wanted = ("eager", *(name for name in baselines if name != "eager"))
         with self.computing():
-            trial = _Trial(self, task, candidate, wanted, effort or self.protocol.effort)
+            trial = _Trial(self, task, candidate, wanted, effort or self.protocol.effort, to_beat)
             return trial.evaluation()
 
     def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
@@ -198,10 +200,16 @@ class _Trial:
     """One evaluation in the making; what was found stays when a later stage refuses."""
 
     def __init__(
-        self, evaluator: Evaluator, task: Task, candidate: Candidate, baselines: Sequence[str], effort: Effort
+        self,
+        evaluator: Evaluator,
+        task: Task,
+        candidate: Candidate,
+        baselines: Sequence[str],
+        effort: Effort,
+        to_beat: float | None,
     ) -> None:
         self.evaluator, self.task, self.candidate = evaluator, task, candidate
-        self.baselines, self.effort = baselines, effort
+        self.baselines, self.effort, self.to_beat = baselines, effort, to_beat
         self.clock = evaluator.pool.gate.clock
         self.correctness: Correctness | None = None
         self.timings: Timings | None = None
@@ -352,7 +360,8 @@ class _Trial:
         self.stages["kernel_s"] = session.kernel_s - before
 
     def _measure(self, session: TaskSession, worker: Worker, baselines: Mapping[str, Worker]) -> Timings:
-        return measure(session, worker, lambda: self._load(session)[0], baselines, self.effort)
+        reloaded = lambda: self._load(session)[0]  # noqa: E731
+        return measure(session, worker, reloaded, baselines, self.effort, self.to_beat)
 
     def _own_kernel_share(self, worker: Worker) -> float | None:
         try:

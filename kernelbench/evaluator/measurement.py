@@ -28,6 +28,7 @@ def measure(
     reloaded: Callable[[], Worker],
     baselines: Mapping[str, Worker],
     effort: Effort,
+    to_beat: float | None = None,
 ) -> Timings:
     """Time the candidate side by side with the baselines ("eager" among them), round by round.
 
@@ -36,7 +37,8 @@ def measure(
     Within a round every worker gets the same never-seen inputs: N calls each in one order, then 2N calls
     each in the reverse order. The inputs of a phase come to be when all workers stand still. After each phase
     a part of one output is held against eager's; in some rounds, chosen in secret, one call is held against
-    float64 too.
+    float64 too. No further process is begun once it is clear whether the speedup over eager is more or less
+    than `to_beat`.
 
     Where the protocol has calls arrive one by one, a phase is 1 to 3N/2 of them, each after a random pause.
     Only the last call's outputs are still there to be looked at; inputs come to be just before their call, so
@@ -76,9 +78,14 @@ def measure(
                 if time.monotonic() - started > effort.timing_s and done >= protocol.min_rounds:
                     return timings
         number += 1
-        if number >= processes and timings.half_width <= effort.half_width:
+        if number >= processes and (timings.half_width <= effort.half_width or _decided(timings, to_beat)):
             break
     return timings
+
+
+def _decided(timings: Timings, to_beat: float | None) -> bool:
+    speedup = timings.speedup("eager")
+    return to_beat is not None and not speedup.low <= to_beat <= speedup.high
 
 
 def _renewed(session: TaskSession, reloaded: Callable[[], Worker]) -> Worker:

@@ -137,6 +137,7 @@ class EvaluationPool:
         candidate: Candidate,
         baselines: Sequence[str] = BASELINES,
         effort: Effort | None = None,
+        to_beat: float | None = None,
         client: str = "",
     ) -> Future[Evaluation]:
         """The evaluation to come, as of `Evaluator.evaluate`; clients take turns.
@@ -146,10 +147,12 @@ class EvaluationPool:
         RuntimeError once the pool is closed.
         """
         wanted = tuple(baselines)
-        key = task.id, task.sha256, candidate.sha256, candidate.language, wanted, effort
-        return self._submit(
-            _Job(task, lambda evaluator: evaluator.evaluate(task, candidate, wanted, effort), key), client
-        )
+        key = task.id, task.sha256, candidate.sha256, candidate.language, wanted, effort, to_beat
+
+        def evaluate(evaluator: Evaluator) -> Evaluation:
+            return evaluator.evaluate(task, candidate, wanted, effort, to_beat)
+
+        return self._submit(_Job(task, evaluate, key), client)
 
     def ask(self, task: Task, do: Callable[[Evaluator], T], client: str = "") -> Future[T]:
         """What `do` gives in a lane, where sessions of tasks are; it is not remembered."""
@@ -161,9 +164,10 @@ class EvaluationPool:
         candidate: Candidate,
         baselines: Sequence[str] = BASELINES,
         effort: Effort | None = None,
+        to_beat: float | None = None,
     ) -> Evaluation:
         """What comes of `submit`, waited for, with the task as the client."""
-        return self.submit(task, candidate, baselines, effort, client=task.id).result()
+        return self.submit(task, candidate, baselines, effort, to_beat, client=task.id).result()
 
     def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
         return self._evaluator.turned_away(task, candidate, reason)

@@ -23,6 +23,8 @@ EFFORTS = {
     "thorough": Effort(rounds=12, processes=4, most_processes=100, half_width=0.01, timing_s=120.0),
 }
 QUICK = EFFORTS["quick"]
+# Of the candidates of a search, whose winner is measured afresh.
+SEARCH = Effort(rounds=4, processes=1, most_processes=3, half_width=0.05)
 
 
 class Protocol(Record):

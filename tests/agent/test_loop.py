@@ -48,10 +48,12 @@ class ScriptedEvaluator:
 
     script: list[tuple[Verdict, float]]
     asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    to_beat: list[float | None] = field(default_factory=list)
     target: Target = TARGET
 
     def evaluate(self, task: Task, candidate: Candidate, baselines: Sequence[str] = (),
-                 effort: Effort | None = None) -> Evaluation:  # fmt: skip
+                 effort: Effort | None = None, to_beat: float | None = None) -> Evaluation:  # fmt: skip
+        self.to_beat.append(to_beat)
         self.asked.append((candidate.source, tuple(baselines)))
         return evaluation_of(candidate, *self.script.pop(0))
 
@@ -120,6 +122,7 @@ def test_every_round_is_recorded_and_the_winner_measured_again() -> None:
     assert notes.kept == [(0, "0", False), (1, "1", False), (2, "2", False), (3, "1", True)]
     assert evaluator.asked[0][1] == ("eager",)
     assert evaluator.asked[-1] == ("1", ("eager", "compile"))
+    assert evaluator.to_beat == [0.0, 1.0, 2.0, None]
 
 
 def test_the_next_best_follows_a_winner_that_fails_the_second_time() -> None:

@@ -163,7 +163,9 @@ def test_a_kernel_is_mended_and_made_faster_by_a_judge_that_is_held_to_the_metri
     assert "parallelize" in last and "std::tanh" in last and "times as fast as eager" in last
     page = (out / "report.html").read_text()
     assert "What predicted gains came to" in page and "1.5 to 2" in page and "1.80×" in page
-    assert "The best kernel's line" in page and page.index("wrong output") < page.index("round 2, parallelize")
+    assert "The best kernel's line" in page and page.index("wrong output") < page.index(
+        "round 2, parallelize"
+    )
 
     replayed = run(home, endpoint, "--replay", out, "--out", tmp_path / "again", "--json")
     assert replayed.returncode == 0 and "The same decisions" in replayed.stderr, replayed.stderr
@@ -226,15 +228,15 @@ def test_kernels_of_the_builtin_coder_and_of_a_model_compete(
 ) -> None:
     coding(endpoint, PLAIN, PARALLEL)
     out = tmp_path / "out"
-    words = ("--search", "evolve", "--islands", 2, "--rounds", 4, "--max-evaluations", 4)
+    words = ("--search", "evolve", "--islands", 2, "--rounds", 9, "--max-evaluations", 3)
     done = run(home, endpoint, task, *MODEL, *words, "--out", out)
     assert done.returncode == 0, done.stderr
     tried = attempts(out)
     assert [a.candidate.author for a in tried[:2]] == ["builtin", "llm:gpt-4.1"]
     with RunDatabase.open(out, read_only=True) as database:
-        assert sum(database.evaluations().values()) == 4
-    assert tried[-1].confirms  # the last one of four was kept for the winner
-    assert "4 evaluations are spent" in (out / "report.html").read_text()
+        assert sum(database.evaluations().values()) == 3
+    assert tried[-1].confirms  # the last one of three was kept for the winner
+    assert "3 evaluations are spent" in (out / "report.html").read_text()
     best = tried[-1].candidate.sha256
     assert best == max(tried[:-1], key=lambda a: low(a)).candidate.sha256
 

@@ -42,7 +42,7 @@ class Scripted:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def evaluate(self, task: Task, candidate: Candidate, baselines: Any, effort: Any) -> Any:
+    def evaluate(self, task: Task, candidate: Candidate, baselines: Any, effort: Any, _: Any) -> Any:
         self.asked.append((task.id, candidate.source))
         self.go_on.wait(30)
         if "fails" in candidate.source:

@@ -117,6 +117,17 @@ def test_rounds_are_spread_over_processes_of_candidate_and_eager(
     assert len(pids) == 2 * evaluation.timing.processes
 
 
+@pytest.mark.parametrize(("to_beat", "processes"), [(0.0, 1), (0.01, 1), (100.0, 1), (None, 3)])
+def test_no_more_is_timed_than_shows_which_of_two_is_faster(
+    evaluator: Evaluator, to_beat: float | None, processes: int
+) -> None:
+    """A kernel that is as fast as eager, against one that is far slower, or far faster."""
+    effort = Effort(rounds=2, processes=1, most_processes=3, half_width=0.0)  # which no interval reaches
+    honest = candidate_of(variant("Model", "Model"))
+    timing = evaluator.evaluate(task_of(REFERENCE), honest, ("eager",), effort, to_beat).timing
+    assert timing is not None and timing.processes == processes
+
+
 def test_outputs_of_each_block_lie_elsewhere(evaluator: Evaluator, evaluate: Evaluate) -> None:
     evaluate(variant("Model", "Model"))
     session = evaluator._session
