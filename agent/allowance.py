@@ -70,17 +70,31 @@ class Evaluations:
         with self._lock:
             self._kept.discard(task)
 
-    def spent(self) -> str | None:
-        """Why no task can be begun; None while one can."""
+    def left(self, task: str) -> int | None:
+        """How many can be begun on a task, just now; None is no limit."""
+        with self._lock:
+            kept = task in self._kept
+            limits = [
+                limit - had - (not kept)
+                for limit, had in (
+                    (self._task, self._had[task] + kept),
+                    (self._run, self._had.total() + len(self._kept)),
+                )
+                if limit is not None
+            ]
+        return max(0, min(limits)) if limits else None
+
+    def spent(self, task: str) -> str | None:
+        """Why none can be begun on a task, just now; None where one can."""
         try:
             with self._lock:
-                self._require("", 2)
+                self._require(task, 1 if task in self._kept else 2)
         except BudgetSpent as spent:
             return str(spent)
         return None
 
     def _require(self, task: str, more: int) -> None:
         if self._task is not None and self._had[task] + (task in self._kept) + more > self._task:
-            raise BudgetSpent(f"{self._task} evaluations are spent on this task")
+            raise BudgetSpent(f"{self._task} evaluations are spent on this task, or kept for its winner")
         if self._run is not None and self._had.total() + len(self._kept) + more > self._run:
-            raise BudgetSpent(f"{self._run} evaluations are spent")
+            raise BudgetSpent(f"{self._run} evaluations are spent, or kept for winners")

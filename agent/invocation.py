@@ -53,12 +53,13 @@ class Invocation:
     as_json: bool
 
     def limiting(self, settings: Settings) -> Settings:
-        """The limits that a run began with hold until others are given."""
+        """The limits that a run began with hold until others are given; it learns from more and more runs."""
         run, task = self.run_limit, self.task_limit
         return settings.model_copy(
             update={
                 "run_limit": settings.run_limit.replaced_by(run),
                 "task_limit": settings.task_limit.replaced_by(task),
+                "learn_from": (*settings.learn_from, *map(str, self.learn_from)),
             }
         )
 
@@ -66,14 +67,14 @@ class Invocation:
         """Raises UsageError, MissingPrerequisite or StorageError where it cannot be done so."""
         if settings.roles is not None:
             self._terms(settings).budget_for(settings.roles)
-        self._learned()
+        _learned(settings)
 
     def carry_out(
         self, folder: RunFolder, database: RunDatabase, evaluator: Evaluator, settings: Settings
     ) -> int:
-        learned, models = self._learned(), None
+        learned, models = _learned(settings), None
         if settings.roles is not None:
-            models = ModelSession.asking(settings.roles, self._terms(settings), database)
+            models = ModelSession.asking(settings.roles, self._terms(settings), database, evaluator.pool.gate)
         with EvaluationPool(evaluator, self.lanes) as pool:
             at_once = self.tasks_at_once or (pool.lanes if models is None else MODEL_TASKS)
             return _carry_out(folder, database, pool, settings, models, at_once, learned, self.as_json)
@@ -81,12 +82,14 @@ class Invocation:
     def _terms(self, settings: Settings) -> Terms:
         return Terms(self.endpoint, self.prices, settings.run_limit, settings.task_limit)
 
-    def _learned(self) -> list[Effect]:
-        found: list[Effect] = []
-        for path in self.learn_from:
-            with RunDatabase.open(path, read_only=True) as run:
-                found += effects_of(run)
-        return found
+
+def _learned(settings: Settings) -> list[Effect]:
+    """Raises StorageError."""
+    found: list[Effect] = []
+    for path in settings.learn_from:
+        with RunDatabase.open(Path(path), read_only=True) as run:
+            found += effects_of(run)
+    return found
 
 
 def replay(recorded_in: Path, path: Path, as_json: bool) -> int:
@@ -106,7 +109,8 @@ def replay(recorded_in: Path, path: Path, as_json: bool) -> int:
     ):
         for entry in recorded.tasks():
             database.record_lessons(entry.task.id, entry.lessons)
-        settings = settings_of(database)
+        none = {"run_limit": Allowance(), "task_limit": Allowance()}  # the run went as far as it went
+        settings = settings_of(database).model_copy(update=none)
         models = ModelSession.replaying(settings.roles, recorded) if settings.roles is not None else None
         _carry_out(folder, database, pool, settings, models, 1, (), as_json)
         found = differences(recorded, database)
@@ -145,6 +149,9 @@ def _carry_out(
             _progress(len(database.tasks())) as (say, advance),
         ):
             complete = carry_out(database, pool, settings, check, say, advance, at_once, models, learned)
+    except KeyboardInterrupt:
+        _say_how_to_go_on("Interrupted", folder)
+        raise
     finally:
         summary = write_outputs(folder, database)
     if as_json:
@@ -152,13 +159,14 @@ def _carry_out(
     else:
         sys.stdout.write(render(Report.read(database), Format.table))
     if not complete:
-        log.print(
-            f"Not all tasks are done; go on with: kernelwright run --resume {folder.path}",
-            markup=False,
-            soft_wrap=True,  # it is there to be copied
-        )
+        _say_how_to_go_on("Not all tasks are done", folder)
     log.print(f"Report: {folder.report}", markup=False, soft_wrap=True)
     return 0
+
+
+def _say_how_to_go_on(why: str, folder: RunFolder) -> None:
+    command = shlex.join(["kernelwright", "run", "--resume", str(folder.path)])
+    log.print(f"{why}; go on with: {command}", markup=False, soft_wrap=True)  # it is there to be copied
 
 
 @contextmanager

@@ -44,20 +44,25 @@ class Loop:
         """
         tried = list(history)
         while True:
-            reason = self.out_of_time(task)
+            reason = self.out_of_time(task) or self.evaluations.spent(task.id)
             try:
                 step = Stop(reason) if reason and tried else self.search.step(task, tried)
                 if isinstance(step, Stop):
                     break
-                self._try(task, tried, step)
+                left = self.evaluations.left(task.id)
+                if left == 0:
+                    raise BudgetSpent(
+                        self.evaluations.spent(task.id) or "other tasks have the evaluations left"
+                    )
+                self._try(task, tried, step[:left])
             except BudgetSpent as spent:
                 if not tried:
                     raise
                 step = Stop(str(spent))
                 break
-        self._confirm(task, tried)
+        confirmed = self._confirm(task, tried)
         self.evaluations.done(task.id)
-        return step.reason
+        return step.reason if confirmed else f"{step.reason}; no evaluation was left to confirm the winner"
 
     def _try(self, task: Task, tried: list[Attempt], requests: Sequence[Request]) -> None:
         """Add an attempt for each request, in their order; candidates are written side by side.
@@ -72,8 +77,8 @@ class Loop:
         with threads(len(requests), "coder") as executor:
             written = [executor.submit(write) for write in writing]
             for request, candidate in zip(requests, written, strict=True):
-                if self.out_of_time(task) is not None:
-                    return
+                if (self.out_of_time(task) or self.evaluations.spent(task.id)) is not None:
+                    return  # `optimize` says so
                 try:
                     tried.append(self._attempt(task, tried, request.advice, candidate.result))
                 except BudgetSpent as refusal:  # what the others wrote has been paid for
@@ -101,8 +106,10 @@ class Loop:
         self.evaluations.begin(task.id)
         return self.evaluator.evaluate(task, candidate, ("eager",), SEARCH, _to_beat(tried))
 
-    def _confirm(self, task: Task, tried: Sequence[Attempt]) -> None:
+    def _confirm(self, task: Task, tried: Sequence[Attempt]) -> bool:
         """Measure the winner afresh against all baselines, the next best where it fails the second time.
+
+        False where too few evaluations are left for that.
 
         The best of several noisy measurements is too good on average; this one is not chosen.
         """
@@ -111,13 +118,14 @@ class Loop:
             try:
                 self.evaluations.begin_last(task.id)
             except BudgetSpent:  # on winners that failed
-                return
+                return False
             evaluation = self.evaluator.evaluate(task, winner.candidate, self.baselines)
             attempt = Attempt(winner.candidate, evaluation, self._profile(task, evaluation))
             self.recorder.attempt(task, len(tried), attempt, None, confirms=True)
             if evaluation.verdict is Verdict.correct:
-                return
+                return True
             left = [other for other in left if other.candidate.sha256 != winner.candidate.sha256]
+        return True
 
     def _profile(self, task: Task, evaluation: Evaluation) -> Profile | None:
         return roofline(self.evaluator.work(task), self.evaluator.target, evaluation)

@@ -23,7 +23,7 @@ from agent.rules import RulesJudge
 from agent.search import Beam, BestOfN, Evolve, Refine, Search, StopRules
 from agent.tracing import trace
 from kernelbench.errors import InfrastructureError, MissingPrerequisite, TaskError, UsageError
-from kernelbench.evaluator import BASELINES, EvaluationPool, Evaluator
+from kernelbench.evaluator import BASELINES, EvaluationPool, Evaluator, Gate
 from kernelbench.machine import compiler
 from kernelbench.records import Advice, Candidate, Record, Task
 from results.database import RunDatabase
@@ -57,6 +57,7 @@ class Settings(Record):
     own_kernels: float = 0.0
     effort: str = "full"
     memory: bool = True
+    learn_from: tuple[str, ...] = ()
     roles: Roles | None = None  # of language models, where coder and judge are such
     run_limit: Allowance = Allowance()
     task_limit: Allowance = Allowance()
@@ -113,6 +114,11 @@ class Settings(Record):
                 f"--search {self.search} has kernels written in one language",
                 "give one --language, or --search evolve",
             )
+        if self.search == "evolve" and self.rounds <= self.islands:
+            raise UsageError(
+                f"--rounds {self.rounds} is one generation of {self.islands} islands",
+                "give more rounds, or fewer --islands",
+            )
         if self.search == "evolve" and self.target == "cpu" and "triton" in roles.languages:
             raise UsageError(
                 "Triton kernels cannot be timed without a GPU, so they cannot compete", "give --language cpp"
@@ -132,9 +138,10 @@ class _Stopped(Exception):  # noqa: N818 - a state
 
 @dataclass
 class DatabaseRecorder:
-    """Puts attempts into the run database, and a line about each into the log."""
+    """Puts attempts into the run database, and a line about each into the log; not while a lane times."""
 
     database: RunDatabase
+    gate: Gate
     say: Say
     stopped: threading.Event
     memory: Memory | None
@@ -146,11 +153,12 @@ class DatabaseRecorder:
         if self.stopped.is_set():
             raise _Stopped
         evaluation = attempt.evaluation
-        self.database.record_attempt(
-            task.id, number, attempt.candidate, advice, evaluation, attempt.profile, confirms=confirms
-        )
-        if self.memory is not None:
-            self.memory.learn(task)
+        with self.gate.lane():
+            self.database.record_attempt(
+                task.id, number, attempt.candidate, advice, evaluation, attempt.profile, confirms=confirms
+            )
+            if self.memory is not None:
+                self.memory.learn(task)
         speedup = evaluation.speedup.eager if evaluation.speedup is not None else None
         what = "confirmed" if confirms else f"round {number}"
         how = f"{headline(speedup)} vs eager" if speedup is not None else evaluation.reason.splitlines()[0]
@@ -214,9 +222,9 @@ def carry_out(
         finally:
             work.stopped.set()
             if not all(future.done() for future in running):
+                pool.abort()  # first: who times keeps the models waiting
                 if models is not None:
                     models.abort()
-                pool.abort()
 
 
 class _Work:
@@ -241,10 +249,11 @@ class _Work:
         self.pending = [entry for entry in entries if entry.state is TaskState.pending]
         for _ in range(len(entries) - len(self.pending)):
             advance("")
+        self.begun = database.evaluations()
         self.evaluations = Evaluations(
             settings.run_limit.evaluations,
             settings.task_limit.evaluations,
-            database.evaluations(),
+            self.begun,
             [entry.task.id for entry in self.pending],
         )
         memory = None
@@ -257,7 +266,7 @@ class _Work:
             evaluator=pool,
             evaluations=self.evaluations,
             baselines=settings.baselines,
-            recorder=DatabaseRecorder(database, say, self.stopped, memory),
+            recorder=DatabaseRecorder(database, pool.gate, say, self.stopped, memory),
             out_of_time=self._out_of_time,
         )
 
@@ -266,9 +275,11 @@ class _Work:
         complete = True
         while (entry := self._next()) is not None:
             task = entry.task
-            reason = self.out_of_time() or self.evaluations.spent()
-            if reason is None and self.models is not None:
-                reason = self.models.budget.spent_by(None)
+            reason = self.out_of_time()
+            if reason is None and task.id not in self.begun:  # else its winner may still be measured
+                reason = self.evaluations.spent(task.id)
+                if reason is None and self.models is not None:
+                    reason = self.models.budget.spent_by(None)
             if reason is not None:
                 self.say(f"{task.id}: not begun, {reason}")
                 complete = False
@@ -327,6 +338,7 @@ class _Work:
         except TaskError as error:
             if self.stopped.is_set():
                 return False
+            self.evaluations.done(task.id)
             reason = f"the task fails: {error}"
             self.say(f"{task.id}: {reason}")
         except (InfrastructureError, ModelError, BudgetSpent) as error:

@@ -172,8 +172,9 @@ class Evolve:
     Each island keeps an archive, the best candidate for each pair of coder and bottleneck, and goes on from
     one of these: often the best, else any, so that a way that is slower now is not lost (MAP-Elites,
     arXiv:1504.04909; islands as in FunSearch, doi:10.1038/s41586-023-06924-6). Every few generations the
-    best of the island before comes over. A kernel of the builtin coder is moved on by the rules judge, or
-    rewritten by a model; one that a model wrote may be written again in another language.
+    best of the island before comes over. Kernels of the builtin coder begin on the first island, where the
+    rules judge moves them on, or a model rewrites them; one that a model wrote may be written again in
+    another language.
     """
 
     judge: ManyMindedJudge
@@ -196,9 +197,11 @@ class Evolve:
         number = len(before) + island
         chance = Random(f"{task.sha256} {number}")  # the same again when a run goes on
         if not before:
-            return Request(sample=number, coder=self.coders[island % len(self.coders)])
+            models = [name for name in self.coders if name != "builtin"]
+            home = "builtin" in self.coders and island == 0  # where it always has the same answer
+            return Request(sample=number, coder="builtin" if home else models[island % len(models)])
         parent = self._parent(before, island, chance)
-        if parent.candidate.author == "builtin" and chance.random() < _BUILTIN_MOVES:
+        if island == 0 and parent.candidate.author == "builtin" and chance.random() < _BUILTIN_MOVES:
             own = [attempt for attempt in before if attempt.candidate.author == "builtin"]
             advice = self.rules_judge.advise(task, own)
             if advice is not None:

@@ -9,13 +9,14 @@ from kernelbench.records import Verdict
 from results import wording
 from results.records import Attempt
 
+FASTER = 1.02  # a gain below this is noise
 RANGES = ((0.0, 1.0), (1.0, 1.1), (1.1, 1.5), (1.5, 2.0), (2.0, math.inf))  # of predicted gains
 COLUMNS = (
     "predicted gain",
     "predictions",
     "timed",
     "faster",
-    "predicted, median",
+    "predicted of these, median",
     "came to, median",
     "off by a factor, median",
 )
@@ -42,7 +43,7 @@ class Calibration:
 
     @property
     def faster(self) -> int:
-        return sum(came > 1 for came in self.came)
+        return sum(came > FASTER for came in self.came)
 
     @property
     def off_by(self) -> float | None:
@@ -57,12 +58,13 @@ class Calibration:
 
     def cells(self, name: str) -> tuple[str, ...]:
         """One row of a table, in the order of COLUMNS."""
+        predicted = [each.predicted for each in self.predictions if each.came is not None]
         return (
             name,
             str(len(self.predictions)),
             str(len(self.came)),
             str(self.faster),
-            wording.ratio(statistics.median(each.predicted for each in self.predictions)),
+            wording.ratio(statistics.median(predicted) if predicted else None),
             wording.ratio(statistics.median(self.came) if self.came else None),
             wording.ratio(self.off_by),
         )
@@ -89,16 +91,20 @@ def calibration(histories: Iterable[Sequence[Attempt]]) -> Calibration | None:
 
 
 def measured_gain(attempt: Attempt, attempts: Sequence[Attempt]) -> float | None:
-    """Time of the candidate it was made from / its own; None where one of them has none."""
-    after = candidate_us(attempt)
-    before = next((candidate_us(parent) for parent in _parents(attempt, attempts)), None)
-    return before / after if before and after and not attempt.confirms else None
+    """Time of the candidate it was made from / its own; None where one of them has none.
+
+    By way of eager, which both were timed side by side with: the machine may have been slower meanwhile.
+    """
+    after = over_eager(attempt)
+    before = next((over_eager(parent) for parent in _parents(attempt, attempts)), None)
+    return after / before if before and after and not attempt.confirms else None
 
 
-def candidate_us(attempt: Attempt) -> float | None:
-    """Of a correct candidate: what cheated or was implausible has gained nothing."""
-    timing = attempt.evaluation.timing
-    return timing.candidate_us.median if timing and attempt.evaluation.verdict is Verdict.correct else None
+def over_eager(attempt: Attempt) -> float | None:
+    """Speedup of a correct candidate: what cheated or was implausible has gained nothing."""
+    speedup = attempt.evaluation.speedup
+    correct = attempt.evaluation.verdict is Verdict.correct
+    return speedup.eager.median if correct and speedup and speedup.eager else None
 
 
 def _parents(attempt: Attempt, attempts: Sequence[Attempt]) -> list[Attempt]:
@@ -106,4 +112,4 @@ def _parents(attempt: Attempt, attempts: Sequence[Attempt]) -> list[Attempt]:
     earlier = [other for other in attempts if other.id < attempt.id]
     if attempt.candidate.parents:
         return [other for other in earlier if other.candidate.sha256 in attempt.candidate.parents]
-    return [other for other in reversed(earlier) if candidate_us(other)][:1]
+    return [other for other in reversed(earlier) if over_eager(other)][:1]

@@ -46,9 +46,11 @@ def engine_for(url: URL, read_only: bool) -> Engine:
     """An engine whose transactions take the write lock at once where `writing(engine)` made it."""
     try:
         if url.get_backend_name() != "sqlite":
-            return create_engine(url, pool_pre_ping=True)
+            return create_engine(url, pool_pre_ping=True, max_overflow=-1)
         engine = create_engine(
-            _read_only(url) if read_only else url, connect_args={"timeout": LOCK_TIMEOUT_S}
+            _read_only(url) if read_only else url,
+            connect_args={"timeout": LOCK_TIMEOUT_S},
+            max_overflow=-1,  # as many as there are threads
         )
     except (ModuleNotFoundError, NoSuchModuleError) as error:
         raise MissingPrerequisite(

@@ -73,7 +73,8 @@ def table(report: Report) -> Group:
     if summary.measures_nothing:
         parts.append(_task_table("tasks that measure nothing (counted apart)", summary.measures_nothing))
         parts += [Text(f"{task.task}: {task.measures_nothing_why}") for task in summary.measures_nothing]
-    parts += [_plain_table(each) for each in report.tables()]
+    for each in report.tables():
+        parts += [_plain_table(each), Text(each.note, style="dim"), Text()]
     conditions = Table(box=None, show_header=False, title="environment", title_justify="left")
     for name, value in [*report.conditions(), ("cost", cost(summary)), ("reproduce", report.reproduction())]:
         conditions.add_row(Text(name, style="dim"), Text(value))

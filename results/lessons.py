@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from kernelbench.operator_families import operator_families
 from kernelbench.records import Language, Task
 from results import wording
-from results.calibration import measured_gain
+from results.calibration import FASTER, measured_gain
 from results.database import RunDatabase
 from results.records import Attempt
 
 COLUMNS = ("technique", "language", "operators", "tried", "failed", "faster", "gain, median", "from, to")
-FASTER = 1.02  # a gain below this is noise
 _LINES = 6
 
 
@@ -51,6 +50,11 @@ class Lesson:
     def median(self) -> float | None:
         """Over those that worked."""
         return statistics.median(self.gains) if self.gains else None
+
+    @property
+    def promise(self) -> float:
+        """That it helps the next time, by Laplace's rule of succession."""
+        return (self.faster + 1) / (len(self.effects) + 2)
 
     @property
     def families(self) -> list[str]:
@@ -91,9 +95,17 @@ def effects_of(database: RunDatabase) -> Iterator[Effect]:
 
 
 def effect_of(task: Task, attempt: Attempt, attempts: Sequence[Attempt]) -> Effect | None:
-    """Of an attempt among those of its task; None where nothing was advised on a correct kernel."""
-    advice = attempt.advice
-    if attempt.confirms or advice is None or not advice.technique:
+    """Of an attempt among those of its task; None where no technique was advised on a correct kernel.
+
+    What another coder made of it, or in another language, is no effect of the technique; nor is a repeat.
+    """
+    advice, made = attempt.advice, attempt.candidate
+    if attempt.confirms or advice is None or advice.technique in ("", "other"):
+        return None
+    parent = next((a.candidate for a in attempts if a.candidate.sha256 in made.parents), None)
+    if parent is None or (parent.author, parent.language) != (made.author, made.language):
+        return None
+    if any(a.id < attempt.id and a.candidate.sha256 == made.sha256 for a in attempts):
         return None
     return Effect(
         technique=advice.technique,
@@ -106,12 +118,12 @@ def effect_of(task: Task, attempt: Attempt, attempts: Sequence[Attempt]) -> Effe
 
 
 def lessons_from(effects: Iterable[Effect]) -> list[Lesson]:
-    """Techniques, those first that helped most often, and most."""
+    """Techniques, those first that will most likely help."""
     grouped: dict[tuple[str, Language], list[Effect]] = {}
     for effect in effects:
         grouped.setdefault((effect.technique, effect.language), []).append(effect)
     lessons = [Lesson(*key, tuple(found)) for key, found in grouped.items()]
-    return sorted(lessons, key=lambda lesson: (-lesson.faster, -(lesson.median or 0.0), lesson.technique))
+    return sorted(lessons, key=lambda lesson: (-lesson.promise, -(lesson.median or 0.0), lesson.technique))
 
 
 def lines_for(task: Task, language: Language, chip: str, effects: Iterable[Effect]) -> tuple[str, ...]:

@@ -85,14 +85,18 @@ class OpenAIModel:
                         raise
         except (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError) as error:
             raise ModelAbsent(
-                f"the endpoint does not know us, or the model: {_said(error)}", wasted
+                f"the endpoint does not know us, or the model: {_said(error)}", wasted, sum(took)
             ) from None
         except openai.APIStatusError as error:
             if _may_pass(error.status_code):
-                raise ModelAbsent(f"no answer in {attempts} attempts: {_said(error)}", wasted) from None
-            raise ModelRefused(_said(error), wasted) from None
+                raise ModelAbsent(
+                    f"no answer in {attempts} attempts: {_said(error)}", wasted, sum(took)
+                ) from None
+            raise ModelRefused(_said(error), wasted, sum(took)) from None
         except (openai.APIError, _BrokenOffError, TimeoutError) as error:
-            raise ModelAbsent(f"no answer in {attempts} attempts: {_said(error)}", wasted) from None
+            raise ModelAbsent(
+                f"no answer in {attempts} attempts: {_said(error)}", wasted, sum(took)
+            ) from None
         usage = completion.usage + wasted
         return completion.model_copy(update={"seconds": sum(took), "attempts": attempts, "usage": usage})
 

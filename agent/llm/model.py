@@ -128,7 +128,7 @@ class ChatModel(Protocol):
 
 
 class ModelError(Exception):
-    """No answer to a call, for which `usage` may have to be paid all the same.
+    """No answer to a call, for which `usage` may have to be paid all the same; `seconds` of attempts it took.
 
     ModelError
     ├── ModelRefused   the endpoint will not answer this request, now or later
@@ -136,9 +136,9 @@ class ModelError(Exception):
     └── ReplyUnusable  the answer is not what was asked for, and asking again did not help
     """
 
-    def __init__(self, message: str, usage: Usage = NO_TOKENS) -> None:
+    def __init__(self, message: str, usage: Usage = NO_TOKENS, seconds: float = 0.0) -> None:
         super().__init__(message)
-        self.usage = usage
+        self.usage, self.seconds = usage, seconds
 
 
 class ModelRefused(ModelError):  # noqa: N818 - what happened

@@ -15,6 +15,7 @@ from agent.llm.runtime import Runtime
 from agent.llm.stored import ReplayedModel, StoredModel
 from agent.memory import Memory
 from agent.protocols import Evaluator
+from kernelbench.evaluator import Gate
 from kernelbench.records import Language, Record, Target, Task
 from results.database import RunDatabase
 
@@ -57,20 +58,29 @@ class ModelSession:
     """Coders and judges that ask one model, in one event loop."""
 
     def __init__(
-        self, roles: Roles, target: Target, model: ChatModel, budget: Budget, client: "OpenAIModel | None"
+        self,
+        roles: Roles,
+        target: Target,
+        model: ChatModel,
+        budget: Budget,
+        client: "OpenAIModel | None",
+        gate: Gate | None = None,
     ) -> None:
         """Use `asking` or `replaying`. `target`: the run's, for prompts must not change while it goes on."""
         self.roles, self.target, self.budget = roles, target, budget
         self._model, self._client = model, client
-        self._runtime = Runtime()
+        self._runtime = Runtime(gate)
 
     @classmethod
-    def asking(cls, roles: Roles, terms: Terms, database: RunDatabase) -> Self:
-        """Answers are kept in `database`. Raises what `Terms.budget_for` does."""
+    def asking(cls, roles: Roles, terms: Terms, database: RunDatabase, gate: Gate | None = None) -> Self:
+        """Answers are kept in `database`; nothing is done while `gate` is closed.
+
+        Raises what `Terms.budget_for` does.
+        """
         from agent.llm.client import OpenAIModel  # takes two seconds to import
 
         budget, client = terms.budget_for(roles), OpenAIModel(terms.endpoint)
-        return cls(roles, database.run.target, StoredModel(client, database, budget), budget, client)
+        return cls(roles, database.run.target, StoredModel(client, database, budget), budget, client, gate)
 
     @classmethod
     def replaying(cls, roles: Roles, recorded: RunDatabase) -> Self:

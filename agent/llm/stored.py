@@ -6,7 +6,6 @@ failures that nothing came after, that a run has had.
 """
 
 import asyncio
-import time
 from collections.abc import Iterable
 
 from pydantic import JsonValue
@@ -47,18 +46,17 @@ class StoredModel:
 
     async def _ask(self, call: Call) -> Completion:
         async with self._budget.reserved(call):
-            started = time.monotonic()
             try:
                 completion = await self._model.complete(call)
             except ModelError as error:
                 failure: JsonValue = {"error": type(error).__name__, "message": str(error)}
-                await self._keep(call, failure, error.usage, time.monotonic() - started)
+                await self._keep(call, failure, error.usage, error.seconds)
                 raise
             except asyncio.CancelledError:  # the endpoint goes on, and charges nobody knows what
                 prompt = sum(estimated_tokens(message.content) for message in call.messages)
                 usage = Usage(prompt_tokens=prompt, completion_tokens=0, estimated=True)
                 ended: JsonValue = {"error": "ModelAbsent", "message": "the run was ended meanwhile"}
-                await self._keep(call, ended, usage, time.monotonic() - started, priced=False)
+                await self._keep(call, ended, usage, 0.0, priced=False)
                 raise
             told = completion.model_dump(mode="json")
             await self._keep(call, told, completion.usage, completion.seconds)

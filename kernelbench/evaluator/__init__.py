@@ -15,6 +15,7 @@ reference, the seeds or the expected outputs.
 """
 
 from kernelbench.evaluator.evaluator import ALL_BASELINES, BASELINES, Evaluator
+from kernelbench.evaluator.gate import Gate
 from kernelbench.evaluator.pool import EvaluationPool, most_lanes
 from kernelbench.evaluator.protocol import EFFORTS, QUICK, SEARCH, Effort, Limits, Protocol
 
@@ -27,6 +28,7 @@ __all__ = [
     "Effort",
     "EvaluationPool",
     "Evaluator",
+    "Gate",
     "Limits",
     "Protocol",
     "most_lanes",

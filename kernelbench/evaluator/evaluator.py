@@ -110,6 +110,11 @@ class Evaluator:
             )
         return self._session
 
+    def holds(self, task: Task) -> bool:
+        """Whether a session of this task is up that this evaluator could use at once."""
+        held = self._session
+        return (held is not None and held.task == task) or self._parked.holds(task)
+
     def computing(self) -> AbstractContextManager[None]:
         """What this thread does in the block waits while a sibling times."""
         return self.pool.gate.lane()

@@ -63,6 +63,17 @@ class Gate:
                 self._away.discard(init_pid)
 
     @contextlib.contextmanager
+    def idle(self) -> Iterator[None]:
+        """Around a wait of a lane for something that is no worker; it goes on when no other lane times."""
+        with self._changed:
+            self._leave()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._enter()
+
+    @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
         """Until the block ends, no other lane does anything, nor what its workers run."""
         me = threading.get_ident()

@@ -19,6 +19,7 @@ _HASTY = 3  # times that a phase is begun
 _SLOW = 4.0  # times eager
 _LOADING = 0.2  # of the time for timing, that loading new processes may take
 _SERVED_S = 0.25  # that N calls are waited for, where calls come one by one
+_BETWEEN_PROCESSES = 0.02  # of a speedup: processes differ, which a single one does not show
 _CHECKED_FAMILIES = ("task", "zero_centred", "heavy_tailed")
 
 
@@ -85,7 +86,8 @@ def measure(
 
 def _decided(timings: Timings, to_beat: float | None) -> bool:
     speedup = timings.speedup("eager")
-    return to_beat is not None and not speedup.low <= to_beat <= speedup.high
+    aside = 1 + _BETWEEN_PROCESSES
+    return to_beat is not None and not speedup.low / aside <= to_beat <= speedup.high * aside
 
 
 def _renewed(session: TaskSession, reloaded: Callable[[], Worker]) -> Worker:

@@ -19,6 +19,11 @@ class ParkedSessions:
         self._lock = threading.Lock()
         self._sessions: list[tuple[TaskSession, int]] = []  # with what each takes, the last used at the end
 
+    @property
+    def has_room(self) -> bool:
+        """Whether it may hold any session at all."""
+        return self._most_bytes > 0
+
     def take(self, task: Task, vary_weights: bool) -> TaskSession | None:
         """A session of this task that works, if there is one."""
         with self._lock:

@@ -4,16 +4,18 @@ Building and verifying run side by side, in lanes; while one lane times, the oth
 that a compiler shares its cores with is worth nothing.
 """
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from kernelbench.evaluator.evaluator import BASELINES, Evaluator
+from kernelbench.evaluator.gate import Gate
 from kernelbench.evaluator.parked import ParkedSessions
 from kernelbench.evaluator.protocol import Effort
 from kernelbench.records import Candidate, Evaluation, Target, Task, Work
@@ -128,6 +130,11 @@ class EvaluationPool:
             thread.start()
 
     @property
+    def gate(self) -> Gate:
+        """What keeps everybody else still while a lane times."""
+        return self._evaluator.pool.gate
+
+    @property
     def target(self) -> Target:
         return self._evaluator.target
 
@@ -188,10 +195,6 @@ class EvaluationPool:
         findings, self._work[task.id, task.sha256] = self.ask(task, inspect, task.id).result()
         return findings
 
-    def computing(self) -> AbstractContextManager[None]:
-        """What this thread does in the block waits while a lane times."""
-        return self._evaluator.computing()
-
     def abort(self) -> None:
         """End all that is under way: who waits for it is told so. The pool is of no use afterwards."""
         self._queue.close(discard=True)
@@ -226,13 +229,14 @@ class EvaluationPool:
 
     def _lane(self, evaluator: Evaluator) -> None:
         with evaluator:
-            while (job := self._queue.take(self._parked.holds)) is not None:
+            while (job := self._queue.take(evaluator.holds)) is not None:
                 if self._given_up(job):
                     continue
                 try:
                     with evaluator.computing():
                         found = job.do(evaluator)
-                        evaluator.park_session()  # before whoever asked comes back with the next job
+                        if self._parked.has_room:
+                            evaluator.park_session()  # before whoever asked comes back with the next job
                 except BaseException as error:  # noqa: BLE001 - it is whoever asked who must know
                     with self._lock:
                         self._known.pop(job.key, None)
@@ -274,4 +278,9 @@ def most_lanes() -> int:
 
 
 def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """The machine's, or what a container may take of it."""
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):  # "max" is no number
+            found = min(found, int((Path("/sys/fs/cgroup") / name).read_text()))
+    return found

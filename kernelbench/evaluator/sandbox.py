@@ -398,8 +398,15 @@ def thaw(pids: Sequence[int]) -> None:
 
 def memory_bytes(pids: Sequence[int]) -> int:
     """Of these processes; what they share with others counts in part. 0 for those that are gone."""
-    sizes = (_read(f"/proc/{pid}/smaps_rollup").partition(b"\nPss:")[2].split(maxsplit=1) for pid in pids)
-    return sum(int(size[0]) << 10 for size in sizes if size)
+    return sum(map(_memory_bytes, pids))
+
+
+def _memory_bytes(pid: int) -> int:
+    size = _read(f"/proc/{pid}/smaps_rollup").partition(b"\nPss:")[2].split(maxsplit=1)
+    if size:
+        return int(size[0]) << 10
+    pages = _read(f"/proc/{pid}/statm").split()  # of a process that hides its memory; what it shares is whole
+    return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if pages else 0
 
 
 def waited_s(pids: Sequence[int]) -> float:

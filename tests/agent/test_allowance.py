@@ -14,7 +14,8 @@ def test_one_is_kept_for_the_winner_of_each_task() -> None:
     evaluations.begin("a")
     with pytest.raises(BudgetSpent, match="5 evaluations are spent"):
         evaluations.begin("b")
-    assert evaluations.spent() == "5 evaluations are spent"
+    assert evaluations.spent("c") == "5 evaluations are spent, or kept for winners"
+    assert (evaluations.left("a"), evaluations.left("c")) == (0, 0)
     evaluations.begin_last("a")
     evaluations.begin_last("b")
     with pytest.raises(BudgetSpent):
@@ -41,13 +42,14 @@ def test_those_of_a_task_are_limited_apart() -> None:
         with pytest.raises(BudgetSpent, match="3 evaluations are spent on this task"):
             evaluations.begin(task)
         evaluations.begin_last(task)
-    assert evaluations.spent() is None
+    assert evaluations.spent("c") is None and evaluations.left("c") == 2
 
 
 def test_a_run_that_goes_on_has_had_what_it_had() -> None:
     evaluations = Evaluations(run=6, had={"a": 2, "b": 1}, unfinished=["b"])
     evaluations.begin("b")  # one was kept for it already
-    assert evaluations.spent() == "6 evaluations are spent"  # a new task takes two
+    assert evaluations.spent("c") is not None  # a new task takes two
+    assert evaluations.spent("b") is None and evaluations.left("b") == 1
     evaluations.begin("b")
     with pytest.raises(BudgetSpent):
         evaluations.begin("b")

@@ -166,7 +166,7 @@ def test_evaluations_that_are_limited_leave_one_for_the_winner() -> None:
     evaluator = ScriptedEvaluator([(right, 1.0), (right, 2.0), (right, 2.1)])
     notes = Notes()
     reason = loop(evaluator, notes, Always(), rounds=9, evaluations=3).optimize(TASK, [])
-    assert reason == "3 evaluations are spent on this task"
+    assert reason == "3 evaluations are spent on this task, or kept for its winner"
     assert notes.kept == [(0, "0", False), (1, "1", False), (2, "1", True)]
 
 

@@ -132,7 +132,7 @@ def test_a_run_ended_at_any_moment_resumes_and_loses_nothing(task: Path, tmp_pat
         os.killpg(process.pid, how)
         said = process.communicate(timeout=30)[1]
         if how == signal.SIGINT:
-            assert process.returncode == 130 and "go on with --resume" in said and "Traceback" not in said, (
+            assert process.returncode == 130 and f"run --resume {out}" in said and "Traceback" not in said, (
                 said
             )
         found = attempts(out)

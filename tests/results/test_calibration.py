@@ -3,7 +3,7 @@
 import pytest
 from run_factory import candidate, evaluation, task
 
-from kernelbench.records import Advice, Interval, Verdict
+from kernelbench.records import Advice, Verdict
 from results.calibration import calibration, measured_gain
 from results.records import Attempt
 
@@ -15,13 +15,7 @@ def attempt(number: int, time_us: float | None, gain: float | None = None, paren
     """A candidate that took so long (None: it failed), asked for with advice that predicted `gain`."""
     made = candidate(number, (parent.candidate.sha256,) if parent is not None else ())
     verdict = Verdict.correct if time_us is not None else Verdict.wrong_output
-    found = evaluation(TASK, made, verdict, eager=1.0 if time_us is not None else None)
-    if time_us is not None:
-        assert found.timing is not None
-        interval = Interval(median=time_us, low=time_us, high=time_us)
-        found = found.model_copy(
-            update={"timing": found.timing.model_copy(update={"candidate_us": interval})}
-        )
+    found = evaluation(TASK, made, verdict, eager=100 / time_us if time_us is not None else None)
     advice = Advice(bottleneck="b", method="m", plan="p", predicted_gain=gain) if gain is not None else None
     return Attempt(
         id=number, task=TASK.id, round=number, confirms=confirms, candidate=made, advice=advice,

@@ -31,8 +31,8 @@ def test_what_helped_comes_first_and_what_never_did_last() -> None:
     ]  # fmt: skip
     lines = lines_for(COLUMNS, "cpp", "c", effects)
     assert lines == (
-        "vectorize, softmax: 2 of 3 faster, 1 failed; time before / after 1.75 (1.50 to 2.00)",
         "parallelize, softmax: 1 of 1 faster; time before / after 4.00",
+        "vectorize, softmax: 2 of 3 faster, 1 failed; time before / after 1.75 (1.50 to 2.00)",
         "prefetch, softmax: 0 of 2 faster; time before / after 0.95 (0.90 to 1.00)",
     )
 
@@ -47,12 +47,18 @@ def test_other_machines_operators_and_the_task_itself_teach_nothing() -> None:
     assert lines_for(COLUMNS, "triton", "c", [effect("vectorize", 2.0)]) == ()
 
 
+def test_what_helped_nine_times_in_ten_is_told_before_what_did_once() -> None:
+    often = [effect("vectorize", 1.1)] * 9 + [effect("vectorize", 0.9)]
+    told = lines_for(COLUMNS, "cpp", "c", [*often, effect("parallelize", 9.0)] + [effect("tile", 0.5)] * 50)
+    assert [line.partition(",")[0] for line in told] == ["vectorize", "parallelize", "tile"]
+
+
 def recorded(database: RunDatabase, task: Task, *speedups: float | None) -> None:
     """A task whose candidates, each made from the one before, were so many times as fast as eager."""
     if task.id not in {entry.task.id for entry in database.tasks()}:
         database.add_task(task)
     parent = None
-    for number, speedup in enumerate(speedups):
+    for number, speedup in enumerate(speedups, len(database.attempts(task.id))):
         made = candidate(number, (parent.sha256,) if parent else ())
         advice = None
         if parent is not None:

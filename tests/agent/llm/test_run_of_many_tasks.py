@@ -19,6 +19,7 @@ from agent.llm.model import Endpoint, Sampling
 from agent.llm.prices import SHIPPED
 from agent.llm.session import ModelSession, Roles, Terms
 from agent.run import Settings, carry_out
+from kernelbench.evaluator import Gate
 from kernelbench.records import (
     Candidate,
     Environment,
@@ -43,7 +44,7 @@ class Pool:
     """Believes what a candidate says of its speedup, after `seconds`; one without any has cheated."""
 
     def __init__(self, seconds: float = 0.0) -> None:
-        self.target, self.seconds = TARGET, seconds
+        self.target, self.seconds, self.gate = TARGET, seconds, Gate()
         self.evaluated: list[str] = []
 
     def audit(self, task: Task) -> list[str]:
@@ -138,13 +139,14 @@ def carried_out(
         database.add_task(Task(id=f"file:{number}", level=1, source=source))
     sampling = Sampling(model=MODEL, max_tokens=100)
     roles = Roles(coder=sampling, judge=sampling, languages=("cpp",))
+    pool = pool or Pool()
     made = Settings(coder="llm", judge="llm", roles=roles, **settings)
     endpoint = Endpoint(base_url=server.base_url, backoff_s=0.01, patience_s=20.0)
     terms = Terms(endpoint, SHIPPED, made.run_limit, made.task_limit)
-    with ModelSession.asking(roles, terms, database) as models:
+    with ModelSession.asking(roles, terms, database, pool.gate) as models:
         return carry_out(
             database,
-            pool or Pool(),  # type: ignore[arg-type]
+            pool,  # type: ignore[arg-type]
             made,
             lambda: None,
             (said if said is not None else []).append,

@@ -254,7 +254,7 @@ CANNOT = {
         ("--coder", "llm", "--model", "m", "--language", "cpp", "--language", "triton"), "--search evolve"
     ),
     "untimed_evolution": (
-        ("--coder", "llm", "--model", "m", "--search", "evolve", "--language", "triton"), "without a GPU"
+        ("--coder", "llm", "--model", "m", "--search", "evolve", "--rounds", "9", "--language", "triton"), "without a GPU"
     ),
     "builtin_beam": (("--search", "beam"), "with --coder builtin"),
     "resumed_otherwise": (("--resume", "somewhere"), "takes TASK from the run"),

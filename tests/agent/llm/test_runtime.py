@@ -8,6 +8,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 import pytest
 
 from agent.llm.runtime import Runtime
+from kernelbench.evaluator import Gate
 
 
 async def later(value: int, seconds: float = 0.05) -> int:
@@ -54,3 +55,23 @@ def test_closing_ends_the_thread() -> None:
     runtime.close(last)
     runtime.close()
     assert threading.active_count() == before and closed == [True]
+
+
+def test_it_stands_still_while_a_candidate_is_timed() -> None:
+    gate, ticks = Gate(), 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        for _ in range(100):
+            ticks += 1
+            await asyncio.sleep(0.005)
+
+    with Runtime(gate) as runtime, ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(lambda: runtime.wait(tick()))
+        time.sleep(0.1)
+        with gate.closed():
+            before = ticks
+            time.sleep(0.2)
+            assert ticks == before > 0
+        waiting.result(10)
+        assert ticks == 100

@@ -22,13 +22,15 @@ class Scripted:
     def __init__(self) -> None:
         self.pool = self
         self.gate, self.device = Gate(), "cpu"
-        self.parked: Any = None
+        self.at_hand: Task | None = None
         self.asked: list[tuple[str, str]] = []
         self.go_on = threading.Event()
 
     def sibling(self, parked: Any) -> "Scripted":
-        self.parked = parked
         return self
+
+    def holds(self, task: Task) -> bool:
+        return task == self.at_hand
 
     def computing(self) -> Any:
         return self.gate.lane()
@@ -83,7 +85,7 @@ def test_clients_take_turns_however_much_one_of_them_asks(made: Made) -> None:
 
 def test_jobs_of_the_task_at_hand_come_first_but_not_for_ever(made: Made) -> None:
     evaluator, running = made
-    evaluator.parked.holds = lambda task: task == A
+    evaluator.at_hand = A
     running.submit(A, candidate("first"), client="a")
     evaluator.is_under_way()
     waiting = running.submit(B, candidate("b"), client="b")
