@@ -72,6 +72,9 @@ class Invocation:
     def carry_out(
         self, folder: RunFolder, database: RunDatabase, evaluator: Evaluator, settings: Settings
     ) -> int:
+        """Work on the run until it is done or may do no more; the exit status. Raises StorageError, and
+        KeyboardInterrupt once it is said how to go on.
+        """
         learned, models = _learned(settings), None
         if settings.roles is not None:
             models = ModelSession.asking(settings.roles, self._terms(settings), database, evaluator.pool.gate)
@@ -93,6 +96,7 @@ def _learned(settings: Settings) -> list[Effect]:
 
 
 def replay(recorded_in: Path, path: Path, as_json: bool) -> int:
+    """Go through a run again into a new folder; 1 where other decisions were taken. Raises StorageError."""
     with (
         RunDatabase.open(recorded_in, read_only=True) as recorded,
         RunFolder.create(path) as folder,

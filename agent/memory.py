@@ -13,7 +13,7 @@ from results.lessons import Effect, effect_of, effects_of, lines_for
 
 
 class Memory:
-    """May be used from many threads."""
+    """May be used from many threads. Everything raises StorageError when the database fails."""
 
     def __init__(self, database: RunDatabase, before: Iterable[Effect] = ()) -> None:
         """Of a run that may have begun; `before`: of other runs."""

@@ -40,7 +40,10 @@ class Stop:
 
 class Search(Protocol):
     def step(self, task: Task, history: Sequence[Attempt]) -> Sequence[Request] | Stop:
-        """What to ask for now, all at a time, given what was tried; at least one."""
+        """What to ask for now, all at a time, given what was tried; at least one.
+
+        Raises what a judge does: a ModelError, BudgetSpent.
+        """
         ...
 
 

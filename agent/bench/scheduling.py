@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
-from agent.bench.endpoint import Endpoint
 from agent.bench.publishing import log, publish
 from agent.bench.scripted import ScriptedModel
+from agent.bench.server import Server
 from kernelbench import sources
 from kernelbench.machine import cache_folder
 from results.database import RunDatabase
@@ -38,7 +38,7 @@ def scheduling(
     model = ScriptedModel(tasks, cache_folder(), latency_s)
     log(f"{len(tasks)} tasks are written")
     rows, mark, walls = [], None, []
-    with tempfile.TemporaryDirectory() as folder, Endpoint().serving() as endpoint:
+    with tempfile.TemporaryDirectory() as folder, Server().serving() as endpoint:
         for name, words in (
             ("one after the other", ("--tasks-at-once", "1", "--lanes", "1")),
             ("default", ()),

@@ -17,8 +17,8 @@ from typing import Annotated, Any
 
 import typer
 
-from agent.bench.endpoint import Endpoint, Says
 from agent.bench.publishing import log
+from agent.bench.server import Says, Server
 from agent.builtin import graph as graphs
 from agent.builtin.coder import BuiltinCoder
 from agent.builtin.lower import lower
@@ -37,7 +37,7 @@ _SEED = 20  # of the schedules that are tried
 
 
 class ScriptedModel:
-    """A `Script` of an `Endpoint`."""
+    """A `Script` of an `Server`."""
 
     def __init__(self, tasks: Sequence[Task], cache: Path, latency_s: float = 0.0, pieces: int = 50) -> None:
         """Writes all kernels beforehand. `latency_s`: what an answer takes, streamed in so many `pieces`."""
@@ -82,7 +82,7 @@ def serve(
 ) -> None:
     """Serve a scripted model, for a look at runs with one: until it is interrupted."""
     model = ScriptedModel(sources.resolve(tasks), cache_folder(), latency_s)
-    endpoint = Endpoint(port)
+    endpoint = Server(port)
     endpoint.script = model
     log(f"export OPENAI_BASE_URL={endpoint.base_url}; kernelwright run … --coder llm --model scripted")
     with endpoint.serving():

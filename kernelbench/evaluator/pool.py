@@ -162,7 +162,10 @@ class EvaluationPool:
         return self._submit(_Job(task, evaluate, key), client)
 
     def ask(self, task: Task, do: Callable[[Evaluator], T], client: str = "") -> Future[T]:
-        """What `do` gives in a lane, where sessions of tasks are; it is not remembered."""
+        """What `do` gives in a lane, where sessions of tasks are; it is not remembered.
+
+        Raises RuntimeError once the pool is closed; what waited then ends with CancelledError.
+        """
         return self._submit(_Job(task, do), client)
 
     def evaluate(

@@ -2,10 +2,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.bench.endpoint import Endpoint
+from agent.bench.server import Server
 
 
 @pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
-    with Endpoint().serving() as made:
+def endpoint() -> Iterator[Server]:
+    with Server().serving() as made:
         yield made

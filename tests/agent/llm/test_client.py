@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from agent.bench.endpoint import Endpoint as Server
-from agent.bench.endpoint import Fails, Garbage, Says
+from agent.bench.server import Fails, Garbage, Says, Server
 from agent.llm.client import OpenAIModel
 from agent.llm.model import Call, Completion, Endpoint, Message, ModelAbsent, ModelRefused, Sampling
 from kernelbench.errors import MissingPrerequisite, UsageError

@@ -13,8 +13,7 @@ import pytest
 from anywhere import TARGET
 
 from agent.allowance import Allowance
-from agent.bench.endpoint import Endpoint as Server
-from agent.bench.endpoint import Fails, Garbage, Says
+from agent.bench.server import Fails, Garbage, Says, Server
 from agent.llm.model import Endpoint, Sampling
 from agent.llm.prices import SHIPPED
 from agent.llm.session import ModelSession, Roles, Terms

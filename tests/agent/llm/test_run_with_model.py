@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import kernelwright
-from agent.bench.endpoint import Endpoint, Fails, Says
+from agent.bench.server import Fails, Says, Server
 from results.database import RunDatabase
 from results.records import Attempt
 
@@ -82,7 +82,7 @@ def is_coder(body: dict[str, Any]) -> bool:
     return "`ModelNew`, which" in body["messages"][0]["content"]
 
 
-def coding(endpoint: Endpoint, *replies: str | Fails | Says) -> None:
+def coding(endpoint: Server, *replies: str | Fails | Says) -> None:
     """The coder says one reply after the other; the judge what it should."""
     said = 0
 
@@ -108,13 +108,13 @@ def task(tmp_path: Path) -> Path:
     return path
 
 
-def command(home: Path, endpoint: Endpoint, *words: object) -> tuple[list[str], dict[str, str]]:
+def command(home: Path, endpoint: Server, *words: object) -> tuple[list[str], dict[str, str]]:
     environment = {**os.environ, "KERNELWRIGHT_HOME": str(home), "OPENAI_BASE_URL": endpoint.base_url}
     environment.pop("OPENAI_API_KEY", None)
     return [sys.executable, "-m", "kernelwright", "run", *map(str, words)], environment
 
 
-def run(home: Path, endpoint: Endpoint, *words: object) -> subprocess.CompletedProcess[str]:
+def run(home: Path, endpoint: Server, *words: object) -> subprocess.CompletedProcess[str]:
     arguments, environment = command(home, endpoint, *words)
     return subprocess.run(arguments, capture_output=True, text=True, env=environment, timeout=280)
 
@@ -140,7 +140,7 @@ def attempts(out: Path) -> list[Attempt]:
 
 @pytest.mark.slow
 def test_a_kernel_is_mended_and_made_faster_by_a_judge_that_is_held_to_the_metrics(
-    endpoint: Endpoint, task: Path, tmp_path: Path, home: Path
+    endpoint: Server, task: Path, tmp_path: Path, home: Path
 ) -> None:
     coding(endpoint, WRONG, PLAIN, PARALLEL)
     out = tmp_path / "out"
@@ -175,7 +175,7 @@ def test_a_kernel_is_mended_and_made_faster_by_a_judge_that_is_held_to_the_metri
 
 @pytest.mark.slow
 def test_whatever_the_model_does_the_run_goes_on(
-    endpoint: Endpoint, task: Path, tmp_path: Path, home: Path
+    endpoint: Server, task: Path, tmp_path: Path, home: Path
 ) -> None:
     says_nothing = Says("", pieces=1)
     coding(
@@ -204,7 +204,7 @@ def test_whatever_the_model_does_the_run_goes_on(
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_pays_for_no_answer_twice(
-    endpoint: Endpoint, task: Path, tmp_path: Path, home: Path
+    endpoint: Server, task: Path, tmp_path: Path, home: Path
 ) -> None:
     coding(endpoint, WRONG, PLAIN, PARALLEL)
     out = tmp_path / "out"
@@ -224,7 +224,7 @@ def test_a_run_that_is_killed_pays_for_no_answer_twice(
 
 @pytest.mark.slow
 def test_kernels_of_the_builtin_coder_and_of_a_model_compete(
-    endpoint: Endpoint, task: Path, tmp_path: Path, home: Path
+    endpoint: Server, task: Path, tmp_path: Path, home: Path
 ) -> None:
     coding(endpoint, PLAIN, PARALLEL)
     out = tmp_path / "out"

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from pydantic import Field
 
-from agent.bench.endpoint import Endpoint as Server
+from agent.bench.server import Server
 from agent.llm.client import OpenAIModel
 from agent.llm.model import Call, Endpoint, Message, ReplyUnusable, Sampling
 from agent.llm.structured import ask, strict_schema

@@ -49,7 +49,7 @@ class Garbage:
 Script = Callable[[dict[str, Any], int], Says | Fails | Garbage]
 
 
-class Endpoint:
+class Server:
     """`requests` are the bodies that came, `at` the seconds when they did."""
 
     def __init__(self, port: int = 0) -> None:
@@ -122,7 +122,7 @@ class Endpoint:
         self.script = lambda body, number: made[min(number, len(made) - 1)]
 
     @contextmanager
-    def serving(self) -> Iterator["Endpoint"]:
+    def serving(self) -> Iterator["Server"]:
         thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
