@@ -128,7 +128,7 @@ class Loop:
         return True
 
     def _profile(self, task: Task, evaluation: Evaluation) -> Profile | None:
-        return roofline(self.evaluator.work(task), self.evaluator.target, evaluation)
+        return roofline(self.evaluator.work(task), evaluation.target, evaluation)
 
 
 def _repeated(candidate: Candidate, tried: Sequence[Attempt]) -> Evaluation | None:

@@ -1,6 +1,7 @@
 """What working on many tasks at a time gains where a language model writes."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -84,7 +85,9 @@ def _run(tasks: list[str], rounds: int, url: str, out: Path, words: tuple[str, .
         str(out),
         *words,
     ]
-    environment = {**os.environ, "OPENAI_BASE_URL": url, "KERNELWRIGHT_HOME": f"{out}-home"}
+    home = Path(f"{out}-home")
+    shutil.copytree(cache_folder() / "ceilings", home / "ceilings")  # a task may stop near to them
+    environment = {**os.environ, "OPENAI_BASE_URL": url, "KERNELWRIGHT_HOME": str(home)}
     started = time.monotonic()
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
     return time.monotonic() - started

@@ -1,9 +1,11 @@
 """Is the time possible at all? The bytes that must move, over the bandwidth that was measured."""
 
 from kernelbench.evaluator.session import TaskSession
+from kernelbench.records import Target
 
 # Bandwidth is measured on a noisy machine; only what is well beyond it is called implausible.
 SLACK = 2.0
+DOUBTFUL = 0.9  # of the ceilings, from which they are measured again
 
 
 def floor_us(session: TaskSession, needed_share: float = 1.0) -> float:
@@ -20,6 +22,16 @@ def floor_us(session: TaskSession, needed_share: float = 1.0) -> float:
     writing = ceilings.cached_copy_bytes_s if fits else ceilings.copy_bytes_s
     seconds = session.oracle.input_bytes * needed_share / reading + session.oracle.output_bytes / writing
     return 1e6 * seconds / SLACK
+
+
+def near_ceilings(session: TaskSession, target: Target, candidate_us: float) -> bool:
+    """Whether a time is so near to what moving the data, or the products, take by the measured ceilings of
+    `target` that these may have been measured while the machine was busy.
+    """
+    oracle, ceilings = session.oracle, target.ceilings
+    moved = oracle.input_bytes + oracle.weight_bytes + oracle.output_bytes
+    floor_s = max(moved / ceilings.copy_bytes_s, oracle.flops / ceilings.fp32_flops_s)
+    return 1e6 * floor_s > DOUBTFUL * candidate_us
 
 
 def implausible(session: TaskSession, candidate_us: float) -> str | None:
