@@ -17,6 +17,7 @@ from anywhere import TARGET
 import agent.run
 from agent.run import Settings
 from kernelbench.errors import StorageError
+from kernelbench.evaluator import Gate
 from kernelbench.records import Task
 from results.database import RunDatabase
 from results.records import TaskRun
@@ -160,7 +161,7 @@ class Endless:
     """Stands for a pool that evaluates until it is told to end."""
 
     def __init__(self) -> None:
-        self.aborted = threading.Event()
+        self.aborted, self.gate = threading.Event(), Gate()
 
     def abort(self) -> None:
         self.aborted.set()
