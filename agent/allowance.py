@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
@@ -53,7 +53,7 @@ class Evaluations:
     def begin(self, task: str) -> None:
         """Count one that begins now. Raises BudgetSpent."""
         with self._lock:
-            self._require(task, 1 if task in self._kept else 2)
+            self._require(task, keep=True)
             self._kept.add(task)
             self._had[task] += 1
 
@@ -61,7 +61,7 @@ class Evaluations:
         """Count the one that was kept for a task's winner, or another one. Raises BudgetSpent."""
         with self._lock:
             if task not in self._kept:
-                self._require(task, 1)
+                self._require(task, keep=False)
             self._kept.discard(task)
             self._had[task] += 1
 
@@ -73,28 +73,24 @@ class Evaluations:
     def left(self, task: str) -> int | None:
         """How many can be begun on a task, just now; None is no limit."""
         with self._lock:
-            kept = task in self._kept
-            limits = [
-                limit - had - (not kept)
-                for limit, had in (
-                    (self._task, self._had[task] + kept),
-                    (self._run, self._had.total() + len(self._kept)),
-                )
-                if limit is not None
-            ]
-        return max(0, min(limits)) if limits else None
+            return min((max(0, left) for left, _ in self._limits(task, keep=True)), default=None)
 
     def spent(self, task: str) -> str | None:
         """Why none can be begun on a task, just now; None where one can."""
-        try:
-            with self._lock:
-                self._require(task, 1 if task in self._kept else 2)
-        except BudgetSpent as spent:
-            return str(spent)
-        return None
+        with self._lock:
+            return next((said for left, said in self._limits(task, keep=True) if left < 1), None)
 
-    def _require(self, task: str, more: int) -> None:
-        if self._task is not None and self._had[task] + (task in self._kept) + more > self._task:
-            raise BudgetSpent(f"{self._task} evaluations are spent on this task, or kept for its winner")
-        if self._run is not None and self._had.total() + len(self._kept) + more > self._run:
-            raise BudgetSpent(f"{self._run} evaluations are spent, or kept for winners")
+    def _require(self, task: str, keep: bool) -> None:
+        for left, said in self._limits(task, keep):
+            if left < 1:
+                raise BudgetSpent(said)
+
+    def _limits(self, task: str, keep: bool) -> Iterator[tuple[int, str]]:
+        """What each limit leaves a task, one kept for its winner or not, and what to say when it is none."""
+        if self._task is not None:
+            left = self._task - self._had[task] - keep
+            yield left, f"{self._task} evaluations are spent on this task, or kept for its winner"
+        if self._run is not None:
+            kept = self._kept | {task} if keep else self._kept
+            left = self._run - self._had.total() - len(kept)
+            yield left, f"{self._run} evaluations are spent, or kept for winners"

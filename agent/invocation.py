@@ -55,11 +55,12 @@ class Invocation:
     def limiting(self, settings: Settings) -> Settings:
         """The limits that a run began with hold until others are given; it learns from more and more runs."""
         run, task = self.run_limit, self.task_limit
+        learn_from = [str(path.resolve()) for path in self.learn_from]
         return settings.model_copy(
             update={
                 "run_limit": settings.run_limit.replaced_by(run),
                 "task_limit": settings.task_limit.replaced_by(task),
-                "learn_from": (*settings.learn_from, *map(str, self.learn_from)),
+                "learn_from": tuple(dict.fromkeys([*settings.learn_from, *learn_from])),
             }
         )
 
@@ -75,12 +76,23 @@ class Invocation:
         """Work on the run until it is done or may do no more; the exit status. Raises StorageError, and
         KeyboardInterrupt once it is said how to go on.
         """
-        learned, models = _learned(settings), None
+        learned, models = [], None
+        try:
+            learned = _learned(settings)
+        except StorageError as error:  # it could be read when the run began, which must not hang on it
+            log.print(f"Effects of other runs are left out: {error}", markup=False, soft_wrap=True)
         if settings.roles is not None:
             models = ModelSession.asking(settings.roles, self._terms(settings), database, evaluator.pool.gate)
-        with EvaluationPool(evaluator, self.lanes) as pool:
-            at_once = self.tasks_at_once or (pool.lanes if models is None else MODEL_TASKS)
-            return _carry_out(folder, database, pool, settings, models, at_once, learned, self.as_json)
+        try:
+            with EvaluationPool(evaluator, self.lanes) as pool:
+                at_once = self.tasks_at_once or (pool.lanes if models is None else MODEL_TASKS)
+                done = _carry_out(folder, database, pool, settings, models, at_once, learned, self.as_json)
+        except KeyboardInterrupt:
+            _say_how_to_go_on("Interrupted", folder)
+            raise
+        if not done:
+            _say_how_to_go_on("Not all tasks are done", folder)
+        return 0
 
     def _terms(self, settings: Settings) -> Terms:
         return Terms(self.endpoint, self.prices, settings.run_limit, settings.task_limit)
@@ -145,7 +157,8 @@ def _carry_out(
     at_once: int,
     learned: Sequence[Effect],
     as_json: bool,
-) -> int:
+) -> bool:
+    """Whether all tasks are done."""
     check = deadline(settings.run_limit.minutes)
     try:
         with (
@@ -153,19 +166,14 @@ def _carry_out(
             _progress(len(database.tasks())) as (say, advance),
         ):
             complete = carry_out(database, pool, settings, check, say, advance, at_once, models, learned)
-    except KeyboardInterrupt:
-        _say_how_to_go_on("Interrupted", folder)
-        raise
     finally:
         summary = write_outputs(folder, database)
     if as_json:
         print(summary.model_dump_json())
     else:
         sys.stdout.write(render(Report.read(database), Format.table))
-    if not complete:
-        _say_how_to_go_on("Not all tasks are done", folder)
     log.print(f"Report: {folder.report}", markup=False, soft_wrap=True)
-    return 0
+    return complete
 
 
 def _say_how_to_go_on(why: str, folder: RunFolder) -> None:

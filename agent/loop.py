@@ -49,12 +49,9 @@ class Loop:
                 step = Stop(reason) if reason and tried else self.search.step(task, tried)
                 if isinstance(step, Stop):
                     break
-                left = self.evaluations.left(task.id)
-                if left == 0:
-                    raise BudgetSpent(
-                        self.evaluations.spent(task.id) or "other tasks have the evaluations left"
-                    )
-                self._try(task, tried, step[:left])
+                if (reason := self.evaluations.spent(task.id)) is not None:
+                    raise BudgetSpent(reason)
+                self._try(task, tried, step[: self.evaluations.left(task.id)])
             except BudgetSpent as spent:
                 if not tried:
                     raise
@@ -65,7 +62,7 @@ class Loop:
         return step.reason if confirmed else f"{step.reason}; no evaluation was left to confirm the winner"
 
     def _try(self, task: Task, tried: list[Attempt], requests: Sequence[Request]) -> None:
-        """Add an attempt for each request, in their order; candidates are written side by side.
+        """Add an attempt for each request, if any, in their order; candidates are written side by side.
 
         Where a model fails, what others wrote has been kept with its answer, for when the run goes on.
         """
@@ -74,7 +71,7 @@ class Loop:
             tried.append(self._attempt(task, tried, requests[0].advice, writing[0]))
             return
         spent: BudgetSpent | None = None
-        with threads(len(requests), "coder") as executor:
+        with threads(max(1, len(requests)), "coder") as executor:
             written = [executor.submit(write) for write in writing]
             for request, candidate in zip(requests, written, strict=True):
                 if (self.out_of_time(task) or self.evaluations.spent(task.id)) is not None:

@@ -5,7 +5,6 @@ the run did.
 """
 
 from collections.abc import Sequence
-from concurrent.futures import Future
 
 from agent.allowance import BudgetSpent
 from kernelbench.evaluator import BASELINES, Effort, EvaluationPool, Evaluator
@@ -29,23 +28,20 @@ class ReplayedEvaluations(EvaluationPool):
     def target(self) -> Target:
         return self._recorded
 
-    def submit(
+    def evaluate(
         self,
         task: Task,
         candidate: Candidate,
         baselines: Sequence[str] = BASELINES,
         effort: Effort | None = None,
         to_beat: float | None = None,
-        client: str = "",
-    ) -> Future[Evaluation]:
-        """Its result raises BudgetSpent for a candidate that the run did not come to."""
+    ) -> Evaluation:
+        """Raises BudgetSpent for a candidate that the run did not come to."""
         confirms = effort is None  # a search times with less than the protocol's own
-        found, answer = self._found.get((task.id, candidate.sha256, confirms)), Future[Evaluation]()
+        found = self._found.get((task.id, candidate.sha256, confirms))
         if found is None:
-            answer.set_exception(BudgetSpent("the run that is replayed went no further"))
-        else:
-            answer.set_result(found)
-        return answer
+            raise BudgetSpent("the run that is replayed went no further")
+        return found
 
 
 def differences(recorded: RunDatabase, replayed: RunDatabase) -> list[str]:

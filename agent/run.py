@@ -161,11 +161,12 @@ class DatabaseRecorder:
                 self.memory.learn(task)
         speedup = evaluation.speedup.eager if evaluation.speedup is not None else None
         what = "confirmed" if confirms else f"round {number}"
-        how = f"{headline(speedup)} vs eager" if speedup is not None else evaluation.reason.splitlines()[0]
+        how = f"{headline(speedup)} vs eager" if speedup is not None else evaluation.reason.partition("\n")[0]
         self.say(f"{task.id}: {what}: {evaluation.verdict}, {how}")
         if evaluation.timing is not None:
             for name, why in evaluation.timing.failed_baselines.items():
-                self.say(f"{task.id}: no baseline {name}: {why.splitlines()[0]}")
+                first_line = why.partition("\n")[0]
+                self.say(f"{task.id}: no baseline {name}: {first_line}")
 
 
 @dataclass

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kernelbench.records import Verdict
+from kernelbench.records import Evaluation, Verdict
 from results import wording
 from results.records import Attempt
 
@@ -91,19 +91,25 @@ def calibration(histories: Iterable[Sequence[Attempt]]) -> Calibration | None:
 
 
 def measured_gain(attempt: Attempt, attempts: Sequence[Attempt]) -> float | None:
-    """Time of the candidate it was made from / its own; None where one of them has none.
+    """Time of the candidate it was made from / its own; None where one of them has none."""
+    parent = next((other for other in _parents(attempt, attempts) if over_eager(other.evaluation)), None)
+    if parent is None or attempt.confirms:
+        return None
+    return gain(parent.evaluation, attempt.evaluation)
+
+
+def gain(before: Evaluation, after: Evaluation) -> float | None:
+    """Time of one candidate of a task / that of another; None where one of them has none.
 
     By way of eager, which both were timed side by side with: the machine may have been slower meanwhile.
     """
-    after = over_eager(attempt)
-    before = next((over_eager(parent) for parent in _parents(attempt, attempts)), None)
-    return after / before if before and after and not attempt.confirms else None
+    then, now = over_eager(before), over_eager(after)
+    return now / then if then and now else None
 
 
-def over_eager(attempt: Attempt) -> float | None:
+def over_eager(evaluation: Evaluation) -> float | None:
     """Speedup of a correct candidate: what cheated or was implausible has gained nothing."""
-    speedup = attempt.evaluation.speedup
-    correct = attempt.evaluation.verdict is Verdict.correct
+    speedup, correct = evaluation.speedup, evaluation.verdict is Verdict.correct
     return speedup.eager.median if correct and speedup and speedup.eager else None
 
 
@@ -112,4 +118,4 @@ def _parents(attempt: Attempt, attempts: Sequence[Attempt]) -> list[Attempt]:
     earlier = [other for other in attempts if other.id < attempt.id]
     if attempt.candidate.parents:
         return [other for other in earlier if other.candidate.sha256 in attempt.candidate.parents]
-    return [other for other in reversed(earlier) if over_eager(other)][:1]
+    return [other for other in reversed(earlier) if over_eager(other.evaluation)][:1]

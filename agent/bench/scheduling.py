@@ -39,25 +39,22 @@ def scheduling(
     model = ScriptedModel(tasks, cache_folder(), latency_s)
     log(f"{len(tasks)} tasks are written")
     rows, mark, walls = [], None, []
-    with tempfile.TemporaryDirectory() as folder, Server().serving() as endpoint:
+    with tempfile.TemporaryDirectory() as folder, Server().serving() as server:
         for name, words in (
             ("one after the other", ("--tasks-at-once", "1", "--lanes", "1")),
             ("default", ()),
         ):
             model.begin()
-            endpoint.script = model
+            server.script = model
             out = Path(folder) / name.replace(" ", "-")
-            wall_s = _run([task.id for task in tasks], rounds, endpoint.base_url, out, words)
+            wall_s = _run([task.id for task in tasks], rounds, server.base_url, out, words)
             with RunDatabase.open(out, read_only=True) as database:
                 mark = database.run.target.fingerprint
                 attempts = [a for task in tasks for a in database.attempts(task.id)]
                 calls = database.llm_calls()
-            chains: Counter[str | None] = Counter()
-            for call in calls:
-                chains[call.task] += call.seconds  # type: ignore[assignment]
             device_s = sum(a.evaluation.stages.time_s for a in attempts)
             other_s = sum(a.evaluation.stages.total_s for a in attempts) - device_s
-            chain_s = max(chains.values())
+            chain_s = latency_s * max(Counter(call.task for call in calls).values())
             walls.append(wall_s)
             rows.append(
                 (name, f"{wall_s:.0f} s", f"{device_s:.0f} s", f"{other_s:.0f} s", f"{len(calls)}",

@@ -37,7 +37,7 @@ _SEED = 20  # of the schedules that are tried
 
 
 class ScriptedModel:
-    """A `Script` of an `Server`."""
+    """A script for a `Server`."""
 
     def __init__(self, tasks: Sequence[Task], cache: Path, latency_s: float = 0.0, pieces: int = 50) -> None:
         """Writes all kernels beforehand. `latency_s`: what an answer takes, streamed in so many `pieces`."""
@@ -82,10 +82,10 @@ def serve(
 ) -> None:
     """Serve a scripted model, for a look at runs with one: until it is interrupted."""
     model = ScriptedModel(sources.resolve(tasks), cache_folder(), latency_s)
-    endpoint = Server(port)
-    endpoint.script = model
-    log(f"export OPENAI_BASE_URL={endpoint.base_url}; kernelwright run … --coder llm --model scripted")
-    with endpoint.serving():
+    server = Server(port)
+    server.script = model
+    log(f"export OPENAI_BASE_URL={server.base_url}; kernelwright run … --coder llm --model scripted")
+    with server.serving():
         threading.Event().wait()
 
 

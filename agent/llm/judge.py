@@ -19,6 +19,7 @@ from agent.llm.structured import ask
 from agent.protocols import Attempt
 from kernelbench.records import Advice, Record, Task
 from profiling.records import Metric
+from results.calibration import gain
 
 _CORRECTIONS = 2  # in a row, then the best file is gone on from
 _CLOSE = 0.02  # a claimed value may be off by: it is shown rounded
@@ -166,9 +167,8 @@ def predictions(history: Sequence[Attempt]) -> list[str]:
         if advice is None or before is None or advice.predicted_gain == 1.0:
             continue
         predicted = f"round {number}, {advice.method}: predicted {advice.predicted_gain:.2f}"
-        then, now = before.evaluation.timing, attempt.evaluation.timing
-        if Subject(attempt, number).correct and then is not None and now is not None:
-            came = then.candidate_us.median / now.candidate_us.median
+        came = gain(before.evaluation, attempt.evaluation)
+        if came is not None:
             lines.append(f"{predicted}, came to {came:.2f}")
         else:
             lines.append(f"{predicted}, the file failed ({attempt.evaluation.verdict})")

@@ -117,7 +117,7 @@ class Completion(Record):
     reasoning: str = ""
     finish: str  # "stop"; "length" where it was cut at max_tokens; "content_filter"
     usage: Usage  # of all attempts
-    seconds: float  # of all attempts, without the pauses between them and what a turn was waited for
+    seconds: float  # of all attempts, until they were read; without pauses and what a turn was waited for
     attempts: int = 1
 
 

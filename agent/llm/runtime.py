@@ -1,6 +1,6 @@
 """An event loop in a thread of its own, in which models are asked while other threads wait for answers.
 
-Where there is a gate it is a lane of it: while candidates are timed it stands still, and answers wait in the
+It is a lane of the evaluator's gate: while candidates are timed it stands still, and answers wait in the
 sockets. What sixteen streams take to be parsed would be noise in a timing on the same cores.
 """
 
@@ -29,8 +29,8 @@ class _IdleSelector(selectors.DefaultSelector):
 
 
 class Runtime:
-    def __init__(self, gate: Gate | None = None) -> None:
-        self._gate, self._aborted = gate or Gate(), False
+    def __init__(self, gate: Gate) -> None:
+        self._gate, self._aborted = gate, False
         self._lock = threading.Lock()
         self._loop = asyncio.SelectorEventLoop(_IdleSelector(self._gate))
         self._thread = threading.Thread(target=self._run, name="models", daemon=True)

@@ -69,7 +69,8 @@ class ModelSession:
         """Use `asking` or `replaying`. `target`: the run's, for prompts must not change while it goes on."""
         self.roles, self.target, self.budget = roles, target, budget
         self._model, self._client = model, client
-        self._runtime = Runtime(gate)
+        self._gate = gate or Gate()
+        self._runtime = Runtime(self._gate)
 
     @classmethod
     def asking(cls, roles: Roles, terms: Terms, database: RunDatabase, gate: Gate | None = None) -> Self:
@@ -97,8 +98,10 @@ class ModelSession:
 
     def _situations(self, evaluator: Evaluator, memory: Memory | None) -> Situations:
         def situation(task: Task, seen: int, language: Language) -> Situation:
-            told = memory.lines(task, seen, language) if memory is not None else ()
-            return Situation(task, self.target, evaluator.work(task), told)
+            work = evaluator.work(task)
+            with self._gate.lane():
+                told = memory.lines(task, seen, language) if memory is not None else ()
+            return Situation(task, self.target, work, told)
 
         return situation
 

@@ -1,7 +1,9 @@
 """Many tasks at a time with a model over real HTTP; evaluations are scripted, so that these take no time."""
 
 import json
+import os
 import re
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -160,11 +162,13 @@ def verdicts(database: RunDatabase, task: str = "file:0") -> list[str]:
 
 
 def test_tasks_wait_for_their_models_side_by_side(endpoint: Server, database: RunDatabase) -> None:
-    endpoint.script = Better(latency_s=0.2)
+    endpoint.script = Better(latency_s=0.5)
     started = time.monotonic()
     assert carried_out(database, endpoint, tasks=8, rounds=3)
     took = time.monotonic() - started
-    assert len(endpoint.requests) == 8 * 5 and took < 8 * 5 * 0.2 / 2
+    assert (
+        len(endpoint.requests) == 8 * 5 and took < 8 * 5 * 0.5 / 2
+    )  # of what one after the other takes at least
     assert endpoint.most_under_way >= 6
     assert all(verdicts(database, f"file:{n}") == ["correct"] * 4 for n in range(8))
 
@@ -265,6 +269,38 @@ def test_an_endpoint_that_does_not_know_us_leaves_tasks_for_later_and_nothing_is
     assert verdicts(database) == ["correct"] * 4
     paid = [call.request_sha256 for call in database.llm_calls() if call.completion_tokens]
     assert len(paid) == len(set(paid)) == 5 and paid[: len(before)] == before
+
+
+def test_an_interrupt_ends_all_tasks_at_once_and_nothing_is_lost(
+    endpoint: Server, database: RunDatabase
+) -> None:
+    endpoint.script = Better(latency_s=0.3)
+
+    def interrupt() -> None:
+        while len(endpoint.requests) < 12:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        carried_out(database, endpoint, tasks=4, rounds=6)
+    assert len(endpoint.requests) < 24  # of 44
+    kept = {task.task.id: verdicts(database, task.task.id) for task in database.tasks()}
+    assert all(0 < len(found) < 6 for found in kept.values())
+    assert carried_out(database, endpoint, tasks=4, rounds=6)
+    assert all(verdicts(database, task) == ["correct"] * 7 for task in kept)
+    answered = [call.request_sha256 for call in database.llm_calls() if call.completion_tokens]
+    assert len(answered) == len(set(answered)) == 4 * 11
+
+
+def test_a_failure_without_a_word_ends_no_run(endpoint: Server, database: RunDatabase) -> None:
+    class Silent(Pool):
+        def evaluate(self, task: Task, candidate: Candidate, *_: object) -> Evaluation:
+            return self._found(task, candidate, Verdict.runtime_error, "")
+
+    endpoint.script = Better()
+    assert carried_out(database, endpoint, pool=Silent(), rounds=2)
+    assert verdicts(database) == ["runtime_error"] * 2
 
 
 def test_what_one_task_learns_others_are_told_unless_that_is_switched_off(

@@ -17,7 +17,7 @@ async def later(value: int, seconds: float = 0.05) -> int:
 
 
 def test_many_threads_wait_at_a_time() -> None:
-    with Runtime() as runtime, ThreadPoolExecutor(20) as threads:
+    with Runtime(Gate()) as runtime, ThreadPoolExecutor(20) as threads:
         started = time.monotonic()
         assert list(threads.map(lambda i: runtime.wait(later(i, 0.3)), range(20))) == list(range(20))
         assert time.monotonic() - started < 3
@@ -27,12 +27,12 @@ def test_what_is_raised_reaches_whoever_waits() -> None:
     async def fails() -> None:
         raise ValueError("no")
 
-    with Runtime() as runtime, pytest.raises(ValueError, match="no"):
+    with Runtime(Gate()) as runtime, pytest.raises(ValueError, match="no"):
         runtime.wait(fails())
 
 
 def test_an_abort_ends_all_that_is_waited_for_and_what_comes_after() -> None:
-    with Runtime() as runtime, ThreadPoolExecutor(4) as threads:
+    with Runtime(Gate()) as runtime, ThreadPoolExecutor(4) as threads:
         waiting = [threads.submit(runtime.wait, later(i, 600)) for i in range(4)]
         time.sleep(0.2)
         runtime.abort()
@@ -50,7 +50,7 @@ def test_closing_ends_the_thread() -> None:
     async def last() -> None:
         closed.append(True)
 
-    runtime = Runtime()
+    runtime = Runtime(Gate())
     assert threading.active_count() == before + 1
     runtime.close(last)
     runtime.close()

@@ -11,7 +11,7 @@ import pytest
 from trial import REFERENCE, candidate_of, task_of, variant
 
 from kernelbench.evaluator import EvaluationPool, Evaluator, pool
-from kernelbench.evaluator import evaluator as evaluation
+from kernelbench.evaluator import trial as evaluation
 from kernelbench.evaluator.gate import Gate
 from kernelbench.records import Candidate, Task, Verdict
 

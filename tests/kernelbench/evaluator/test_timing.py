@@ -8,7 +8,7 @@ import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelbench.evaluator import Effort, Evaluator
-from kernelbench.evaluator import evaluator as evaluation_module
+from kernelbench.evaluator import trial as evaluation_module
 from kernelbench.evaluator.process import Worker
 from kernelbench.evaluator.session import Block, TaskSession
 from kernelbench.evaluator.timing import TimedBlock, Timings, interval

@@ -1,0 +1,289 @@
+"""One evaluation in the making: a candidate goes through build, verification and timing to its verdict."""
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kernelbench.errors import InfrastructureError
+from kernelbench.evaluator.clocks import watched
+from kernelbench.evaluator.measurement import measure
+from kernelbench.evaluator.plausibility import implausible, near_ceilings
+from kernelbench.evaluator.process import Worker, WorkerDied, WorkerTimeout
+from kernelbench.evaluator.protocol import Effort
+from kernelbench.evaluator.refusal import BaselineFailed, Refused
+from kernelbench.evaluator.sanitizer import sanitize
+from kernelbench.evaluator.session import TaskSession
+from kernelbench.evaluator.timing import Timings
+from kernelbench.evaluator.toolchain import make_wanted_header
+from kernelbench.evaluator.verification import verify
+from kernelbench.records import (
+    Candidate,
+    Correctness,
+    Evaluation,
+    GpuClocks,
+    Interval,
+    Speedup,
+    Stages,
+    Task,
+    Timing,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from kernelbench.evaluator.evaluator import Evaluator
+
+_MOST_HEADERS = 3  # precompiled ones, that one candidate may ask for
+
+
+class Trial:
+    """What was found stays when a later stage refuses."""
+
+    def __init__(
+        self,
+        evaluator: "Evaluator",
+        task: Task,
+        candidate: Candidate,
+        baselines: Sequence[str],
+        effort: Effort,
+        to_beat: float | None,
+    ) -> None:
+        self.evaluator, self.task, self.candidate = evaluator, task, candidate
+        self.baselines, self.effort, self.to_beat = baselines, effort, to_beat
+        self.clock = evaluator.pool.gate.clock
+        self.correctness: Correctness | None = None
+        self.timings: Timings | None = None
+        self.share: float | None = None
+        self.stages: dict[str, float] = {}
+        self.compile_s: dict[str, float] = {}
+        self.clocks: Sequence[GpuClocks] = ()
+        self.failed_baselines: dict[str, str] = {}
+
+    def evaluation(self) -> Evaluation:
+        started = self.clock()
+        try:
+            verdict, reason = self._judge()
+        except Refused as refusal:
+            verdict, reason = refusal.verdict, refusal.reason
+        self.stages["total_s"] = self.clock() - started
+        paid = verdict is Verdict.correct
+        return Evaluation(
+            task=self.task.id,
+            candidate=self.candidate.sha256,
+            target=self.evaluator.target,
+            verdict=verdict,
+            reason=reason,
+            correctness=self.correctness,
+            timing=self._timing(),
+            speedup=self._speedup() if paid else None,
+            own_kernel_share=self.share,
+            stages=Stages(**{name: round(value, 4) for name, value in self.stages.items()}),
+            environment=self.evaluator.environment,
+        )
+
+    def _judge(self) -> tuple[Verdict, str]:
+        _check_syntax(self.candidate.source)
+        session = self.evaluator.session(self.task)
+        self._build(session)
+        worker, weights = self._load(session)
+        if weights == "missing":
+            worker.close()
+            raise Refused(Verdict.wrong_output, "ModelNew has no room for the reference's parameters")
+        if weights == "replay" and session.vary_weights:
+            # Fused or split weights: both sides keep what their constructors drew from the same seed.
+            worker.close()
+            session = self.evaluator.session(self.task, vary_weights=False)
+            worker, weights = self._load(session)
+        with worker:
+            with _Stage(self, "verify_s"):
+                self.correctness = verify(session, worker)
+            if self.candidate.language == "triton" and session.target.device == "cpu":
+                return Verdict.unmeasured, "right in Triton's interpreter; there is no GPU to time it on"
+            if (tool := self.evaluator.protocol.sanitize) is not None:
+                with _Stage(self, "verify_s"):
+                    sanitize(session, self.candidate, tool)
+            wanted = self.evaluator.protocol.own_kernels
+            if wanted > 0:
+                with self._load(session)[0] as other:  # a profiler may slow a process down for good
+                    self.share = self._own_kernel_share(other)
+                if self.share is None or self.share < wanted:
+                    known = "an unknown part" if self.share is None else f"{self.share:.0%}"
+                    reason = f"right, but {known} of a call is in kernels of its own, not {wanted:.0%}"
+                    return Verdict.unmeasured, reason
+            self._time(session, worker)
+            if wanted == 0:  # last, for the trace may break what it looks at
+                self.share = self._own_kernel_share(worker)
+        assert self.timings is not None
+        candidate_us = self.timings.time_us("candidate").median
+        if near_ceilings(session, self.evaluator.target, candidate_us):
+            self.evaluator.measure_again(unless_lately=True)
+        if implausible(session, candidate_us) is not None:
+            # The ceilings may have been measured while the machine was busy.
+            session.target = self.evaluator.measure_again()
+            why = implausible(session, candidate_us)
+            if why is not None:
+                return Verdict.implausible, why
+        return Verdict.correct, f"{self.correctness.inputs_tried} inputs within the error budget"
+
+    def _build(self, session: TaskSession) -> None:
+        """Load the candidate and call it once in the builder, so that all it compiles is in the cache.
+
+        What the call itself does wrong is left to the candidate's own run to show.
+        """
+        with _Stage(self, "build_s"):
+            refusal = self._failed_build(session)
+            builds = session.pool.builds_of(self.candidate.sha256)
+            for _ in range(_MOST_HEADERS):
+                if not make_wanted_header(session.pool, builds):
+                    break
+                refusal = self._failed_build(session)
+        if refusal is not None:
+            raise refusal
+
+    def _failed_build(self, session: TaskSession) -> Refused | None:
+        limit = session.limits.build_s
+        try:
+            worker, answer = self._load_candidate(session, "builder", limit)
+        except WorkerDied as error:
+            return Refused(Verdict.build_error, f"while it was built: {error}")
+        except WorkerTimeout:
+            return Refused(Verdict.timeout, f"building took more than {limit:g} s")
+        with worker:
+            if not answer.get("ok"):
+                return _failed_load(answer)
+            session.give_input(worker)
+            worker.thaw()
+            message = {"do": "run", "slots": [0], "seeds": session.oracle.call_seeds(1)}
+            try:
+                called = worker.request(message, limit)
+            except WorkerDied:
+                return None
+            except WorkerTimeout:
+                return Refused(Verdict.timeout, f"the first call took more than {limit:g} s")
+        if called[:2] == b"FB":
+            return Refused(Verdict.build_error, called[2:].decode(errors="replace"))
+        return None
+
+    def _load(self, session: TaskSession) -> tuple[Worker, str]:
+        try:
+            worker, answer = self._load_candidate(session, "candidate", session.limits.load_s)
+        except WorkerDied as error:
+            raise Refused(Verdict.runtime_error, f"while it was loaded: {error}") from None
+        except WorkerTimeout:
+            raise Refused(Verdict.timeout, f"loading took more than {session.limits.load_s:g} s") from None
+        if not answer.get("ok"):
+            worker.close()
+            raise _failed_load(answer)
+        return worker, str(answer.get("weights"))
+
+    def _load_candidate(
+        self, session: TaskSession, role: str, timeout_s: float
+    ) -> tuple[Worker, dict[str, object]]:
+        source, sha256 = self.candidate.source, self.candidate.sha256
+        return session.load(role, source, "candidate", "ModelNew", timeout_s, sha256)
+
+    def _time(self, session: TaskSession, worker: Worker) -> None:
+        started = {mode: session.baseline(mode) for mode in self.baselines}
+        baselines = {mode: baseline for mode, baseline in started.items() if baseline is not None}
+        self.compile_s = {name: s for name, s in session.compile_s.items() if name in baselines}
+        before = session.kernel_s
+        device = session.target.device
+        with session.pool.gate.closed(), _Stage(self, "time_s"), watched(device) as self.clocks:
+            while self.timings is None:
+                try:
+                    self.timings = self._measure(session, worker, baselines)
+                except BaselineFailed as failure:  # torch.compile's code does crash on some tasks
+                    if failure.name == "eager":
+                        raise
+                    del baselines[failure.name]
+        self.failed_baselines = {
+            name: why for name, why in session.failed_baselines.items() if name in self.baselines
+        }
+        self.stages["kernel_s"] = session.kernel_s - before
+
+    def _measure(self, session: TaskSession, worker: Worker, baselines: Mapping[str, Worker]) -> Timings:
+        reloaded = lambda: self._load(session)[0]  # noqa: E731
+        return measure(session, worker, reloaded, baselines, self.effort, self.to_beat)
+
+    def _own_kernel_share(self, worker: Worker) -> float | None:
+        try:
+            worker.thaw()
+            share = worker.ask({"do": "trace", "slot": 0}, 10 * self.evaluator.limits.call_s).get("share")
+            worker.freeze()
+        except (WorkerDied, WorkerTimeout):
+            return None
+        return float(share) if isinstance(share, (int, float)) and 0 <= share <= 1 else None
+
+    def _timing(self) -> Timing | None:
+        timings = self.timings
+        if timings is None:
+            return None
+
+        def of(name: str) -> Interval | None:
+            return timings.time_us(name) if name in timings.blocks else None
+
+        first = timings.blocks["candidate"][0]
+        return Timing(
+            candidate_us=timings.time_us("candidate"),
+            eager_us=timings.time_us("eager"),
+            compile_us=of("compile"),
+            max_autotune_us=of("max-autotune"),
+            cuda_graphs_us=of("cuda-graphs"),
+            calls_per_block=first.calls // first.messages,
+            rounds=len(timings.empty_s),
+            processes=len(set(timings.processes)),
+            disturbed=len(timings.processes) - len(timings.undisturbed("candidate", "eager")),
+            compile_s=self.compile_s,
+            failed_baselines=self.failed_baselines,
+            device_us=timings.device_us("candidate"),
+            clocks=next(iter(self.clocks), None),
+        )
+
+    def _speedup(self) -> Speedup | None:
+        timings = self.timings
+        if timings is None:
+            return None
+
+        def over(name: str) -> Interval | None:
+            return timings.speedup(name) if name in timings.blocks else None
+
+        return Speedup(
+            eager=over("eager"),
+            compile=over("compile"),
+            max_autotune=over("max-autotune"),
+            cuda_graphs=over("cuda-graphs"),
+            fastest=over(timings.fastest_baseline()),
+        )
+
+
+class _Stage:
+    """Adds the time of a `with` block to a stage of the trial's."""
+
+    def __init__(self, trial: Trial, name: str) -> None:
+        self.trial, self.name = trial, name
+
+    def __enter__(self) -> None:
+        self.started = self.trial.clock()
+
+    def __exit__(self, *_: object) -> None:
+        stages, took = self.trial.stages, self.trial.clock() - self.started
+        stages[self.name] = stages.get(self.name, 0.0) + took
+
+
+def _check_syntax(source: str) -> None:
+    """What can be said without running anything. Raises Refused."""
+    try:
+        ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
+        raise Refused(Verdict.build_error, f"not valid Python: {error}{line}") from None
+
+
+def _failed_load(answer: dict[str, object]) -> Refused:
+    stage, text = str(answer.get("stage")), str(answer.get("error"))
+    if stage == "memory":
+        raise InfrastructureError(f"no memory for a worker: {text}", "reduce the sizes, or free some memory")
+    if stage == "class":
+        return Refused(Verdict.build_error, "the file defines no class ModelNew")
+    if stage == "import" or answer.get("build"):
+        return Refused(Verdict.build_error, text)
+    return Refused(Verdict.runtime_error, f"ModelNew cannot be constructed: {text}")
