@@ -20,6 +20,7 @@ _SLOW = 4.0  # times eager
 _LOADING = 0.2  # of the time for timing, that loading new processes may take
 _SERVED_S = 0.25  # that N calls are waited for, where calls come one by one
 _BETWEEN_PROCESSES = 0.02  # of a speedup: processes differ, which a single one does not show
+_HOPELESS, _HOPELESS_ROUNDS = 1.25, 2  # times too slow for what is to be beaten, after so many rounds
 _CHECKED_FAMILIES = ("task", "zero_centred", "heavy_tailed")
 
 
@@ -38,8 +39,8 @@ def measure(
     Within a round every worker gets the same never-seen inputs: N calls each in one order, then 2N calls
     each in the reverse order. The inputs of a phase come to be when all workers stand still. After each phase
     a part of one output is held against eager's; in some rounds, chosen in secret, one call is held against
-    float64 too. No further process is begun once it is clear whether the speedup over eager is more or less
-    than `to_beat`.
+    float64 too. No more is timed than the effort begins with once it is clear whether the speedup over eager
+    is more or less than `to_beat`, and no further round once it is far less.
 
     Where the protocol has calls arrive one by one, a phase is 1 to 3N/2 of them, each after a random pause.
     Only the last call's outputs are still there to be looked at; inputs come to be just before their call, so
@@ -48,7 +49,8 @@ def measure(
     Raises Refused when the candidate fails or its outputs are not what they must be, BaselineFailed when a
     baseline fails.
     """
-    protocol, calls = session.protocol, session.calls
+    protocol = session.protocol
+    calls = max(1, round(effort.block_share * session.calls))
     if protocol.arrivals_per_s is not None:
         calls = max(1, min(calls, int(protocol.arrivals_per_s * _SERVED_S)))
     session.come_to_rest(candidate, session.call_limit_s)  # and what other lanes have launched
@@ -58,7 +60,12 @@ def measure(
     most_processes = min(effort.most_processes, 1 + int(_LOADING * effort.timing_s / candidate.load_s))
     processes = min(effort.processes, most_processes, rounds)
     share = -(-rounds // processes)
-    surely = _CHANCE.randrange(min(protocol.min_rounds, rounds))  # verified even when time runs short
+    fewest = min(protocol.min_rounds, rounds, rounds if to_beat is None else _HOPELESS_ROUNDS)
+    surely = _CHANCE.randrange(fewest)  # verified even when time runs short
+
+    def enough() -> bool:
+        return timings.half_width <= effort.half_width or _decided(timings, to_beat)
+
     number = 0
     while number < most_processes:
         renewed = contextlib.nullcontext(candidate) if number == 0 else _renewed(session, reloaded)
@@ -71,15 +78,18 @@ def measure(
                 processes = most_processes = 1
             _warm_up(session, workers, calls)
             _warm_up(session, workers, 2 * calls)
-            for _ in range(share):
+            begun = done
+            while done < begun + share or (done < begun + effort.most_rounds and not enough()):
                 check = done == surely or _CHANCE.random() < protocol.verified_blocks / rounds
                 _round(session, workers, names, calls, check, timings, number)
                 done += 1
                 names.append(names.pop(0))
                 if time.monotonic() - started > effort.timing_s and done >= protocol.min_rounds:
                     return timings
+                if to_beat is not None and done >= _HOPELESS_ROUNDS and _hopeless(timings, to_beat):
+                    return timings
         number += 1
-        if number >= processes and (timings.half_width <= effort.half_width or _decided(timings, to_beat)):
+        if number >= processes and enough():
             break
     return timings
 
@@ -88,6 +98,10 @@ def _decided(timings: Timings, to_beat: float | None) -> bool:
     speedup = timings.speedup("eager")
     aside = 1 + _BETWEEN_PROCESSES
     return to_beat is not None and not speedup.low / aside <= to_beat <= speedup.high * aside
+
+
+def _hopeless(timings: Timings, to_beat: float) -> bool:
+    return timings.speedup("eager").high * _HOPELESS < to_beat
 
 
 def _renewed(session: TaskSession, reloaded: Callable[[], Worker]) -> Worker:
@@ -114,9 +128,9 @@ def _round(
         counts = [_CHANCE.randint(1, 3 * calls // 2) for _ in range(2)]
     checked = secrets.randbelow(2) if check else None
     for phase, order in enumerate((names, names[::-1])):
-        mine = _CHANCE.sample(range(session.slots), counts[phase])
+        mine = _CHANCE.sample(range(session.slots * calls // session.calls), counts[phase])
         timings.processes.append(process)
-        once = partial(_phase, session, workers, order, mine, check=phase == checked)
+        once = partial(_phase, session, workers, order, mine, 2 * calls, check=phase == checked)
         for name, block in _repeated(session, workers["candidate"], once).items():
             timed = TimedBlock(len(mine), block.seconds, block.waited_s, block.messages, block.device_s)
             timings.blocks[name].append(timed)
@@ -131,7 +145,7 @@ def _warm_up(session: TaskSession, workers: Mapping[str, Worker], calls: int) ->
     seconds = {}
     for name, worker in _CHANCE.sample(list(workers.items()), len(workers)):
         with _blamed(session, name):
-            session.prepare(worker)
+            session.prepare(worker, calls)
             seconds[name] = session.run(worker, range(calls), session.oracle.call_seeds(calls)).seconds
     return seconds["candidate"] / seconds["eager"]
 
@@ -161,15 +175,18 @@ def _phase(
     workers: Mapping[str, Worker],
     order: Sequence[str],
     slots: Sequence[int],
+    room: int,
     check: bool,
 ) -> dict[str, Block]:
     """Every worker's block on the same fresh inputs; with `check`, one call is verified against float64.
+
+    Workers have memory for the outputs of `room` calls.
 
     Raises Hasty, as `TaskSession.run` does.
     """
     for name in order:
         with _blamed(session, name):
-            session.prepare(workers[name])
+            session.prepare(workers[name], room)
     rate = session.protocol.arrivals_per_s
     seeds = session.oracle.call_seeds(len(slots))
     kept = slots if rate is None else slots[-1:]  # the calls whose outputs will be there

@@ -13,8 +13,10 @@ class Effort(Record):
     rounds: PositiveInt  # of two phases each
     processes: PositiveInt  # of candidate and eager, one after the other, that these rounds are spread over
     most_processes: PositiveInt  # with as many rounds in each further one
+    most_rounds: int = 0  # in one process, if more than its share
     half_width: float  # of a speedup's interval, as a share of it, that is narrow enough
     timing_s: float = 20.0  # then no further round begins, but for the fewest that there must be
+    block_share: float = 1.0  # of the protocol's blocks, by their calls
 
 
 EFFORTS = {
@@ -24,7 +26,7 @@ EFFORTS = {
 }
 QUICK = EFFORTS["quick"]
 # Of the candidates of a search, whose winner is measured afresh.
-SEARCH = Effort(rounds=4, processes=1, most_processes=3, half_width=0.05)
+SEARCH = Effort(rounds=4, processes=1, most_processes=1, most_rounds=12, half_width=0.05, block_share=0.5)
 
 
 class Protocol(Record):

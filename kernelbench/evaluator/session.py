@@ -92,7 +92,8 @@ class TaskSession:
         fcntl.fcntl(self._setup_fd, fcntl.F_ADD_SEALS, seals)  # no worker can change what the next one loads
         self.calls = self._calls_per_block()
         self.slots = (2 if self._on_gpu else 3) * self.calls
-        heap = sum(self._room_bytes()) * 5 // 4 + _HEAP_BYTES  # where it is full, a GPU's driver has more
+        # Where it is full, a GPU's driver has more.
+        heap = sum(self._room_bytes(2 * self.calls)) * 5 // 4 + _HEAP_BYTES
         aside = 2 * self.calls * sum(t.element_bytes + DEVICE_ALIGNMENT for t in self.oracle.outputs)
         cache_bytes = target.fingerprint.last_level_cache_bytes
         try:
@@ -128,8 +129,8 @@ class TaskSession:
         """Of memory for inputs or outputs; on a GPU by its size, for calls are short there."""
         return max(nbytes, self.target.fingerprint.memory_bytes // _SHARE_OF_GPU) if self._on_gpu else nbytes
 
-    def _room_bytes(self) -> list[int]:
-        """The pieces of memory that a worker has before a block: for its outputs, and some more.
+    def _room_bytes(self, calls: int) -> list[int]:
+        """The pieces of memory that a worker has before a block of `calls`: for its outputs, and some more.
 
         A small output that is kept splits the piece that a large temporary was in, so that the next call's
         takes new memory: there is a piece as large as the largest tensor for every call, as far as they go.
@@ -137,10 +138,10 @@ class TaskSession:
         outputs = [t.element_bytes for t in self.oracle.outputs]
         budget = self._budget(self.protocol.outputs_bytes)
         most = budget // max(1, self.oracle.output_bytes)
-        calls = max(2 * self.calls, min(2 * self.calls + _SPARE_CALLS, most))
+        kept = max(calls, min(calls + _SPARE_CALLS, most))
         largest = max([*outputs, *(t.element_bytes for t in self.oracle.inputs.tensors)])
-        left = max(0, budget // 2 - calls * self.oracle.output_bytes)
-        return calls * outputs + min(2 * self.calls, left // largest) * [largest]
+        left = max(0, budget // 2 - kept * self.oracle.output_bytes)
+        return kept * outputs + min(calls, left // largest) * [largest]
 
     def load(
         self, role: str, source: str, module: str, cls: str, timeout_s: float, candidate: str = ""
@@ -161,7 +162,6 @@ class TaskSession:
                 "module": module,
                 "class": cls,
                 "layout": [t.to_json() for t in self.oracle.inputs.tensors],
-                "room_bytes": [] if role == "builder" else self._room_bytes(),  # which is never timed
                 **told,
             }
             answer = worker.ask(message, timeout_s, fds)
@@ -244,14 +244,14 @@ class TaskSession:
         if worker is not None:
             worker.close()
 
-    def prepare(self, worker: Worker) -> None:
+    def prepare(self, worker: Worker, calls: int) -> None:
         """Before a block, and before its inputs exist: let go of old outputs, poison memory, stand still.
 
-        Raises CallFailed.
+        `calls`: that the block may have; memory for their outputs is there when it begins. Raises CallFailed.
         """
         try:
             worker.thaw()
-            worker.request({"do": "prepare"}, self.call_limit_s)
+            worker.request({"do": "prepare", "room_bytes": self._room_bytes(calls)}, self.call_limit_s)
             worker.freeze()
             if self._timed_on_gpu:
                 self.come_to_rest(worker)

@@ -1,4 +1,4 @@
-"""What all builders share, made by a process that holds no candidate: `load_inline`'s precompiled headers."""
+"""What all builders share, made by a process that holds no candidate: precompiled headers."""
 
 import contextlib
 import json
@@ -15,14 +15,18 @@ _LONGEST_WISH = 1 << 16  # bytes
 
 
 def make_wanted_header(pool: WorkerPool, builds: Path) -> bool:
-    """Make the header that a builder, which has ended, found missing; False where there is no such wish."""
+    """Make the header that a builder, which has ended, found missing; whether its build may go on then.
+
+    Without torch's it cannot; without standard ones it took longer, and the next one has them.
+    """
     wish = builds / WISH
-    flags = _read(wish)
-    if flags is None:
+    wanted = _read(wish)
+    if wanted is None:
         return False
     try:
         with pool.start("toolchain", "kernelbench.evaluator.toolchain:serve") as worker:
-            return bool(worker.ask({"do": "header", "flags": flags}, TIMEOUT_S + 20).get("ok"))
+            made = bool(worker.ask({"do": "header", **wanted}, TIMEOUT_S + 20).get("ok"))
+            return made and not wanted["standard"]
     except (WorkerDied, WorkerTimeout):
         return False
     finally:  # afterwards: another lane may build the same candidate, and wait for the same header
@@ -30,8 +34,8 @@ def make_wanted_header(pool: WorkerPool, builds: Path) -> bool:
             wish.unlink()
 
 
-def _read(wish: Path) -> list[str] | None:
-    """The flags in a file that a candidate may have put there: no link, no pipe, no tome."""
+def _read(wish: Path) -> dict[str, list[str]] | None:
+    """What a file says that a candidate may have put there: no link, no pipe, no tome."""
     try:
         descriptor = os.open(wish, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -39,23 +43,29 @@ def _read(wish: Path) -> list[str] | None:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return None
-        flags = json.loads(os.read(descriptor, _LONGEST_WISH))
+        wanted = json.loads(os.read(descriptor, _LONGEST_WISH))
     except (OSError, ValueError, RecursionError):
         return None
     finally:
         os.close(descriptor)
-    return flags if isinstance(flags, list) and all(isinstance(flag, str) for flag in flags) else None
+    if not isinstance(wanted, dict) or set(wanted) != {"flags", "standard"}:
+        return None
+    lists = all(isinstance(words, list) for words in wanted.values())
+    return wanted if lists and all(isinstance(w, str) for words in wanted.values() for w in words) else None
 
 
 def serve(channel: Channel) -> None:
     """Of the trusted process: makes headers in its build cache; flags outside the allowlist are refused."""
-    from kernelbench.jit import BuildError, inline
+    from kernelbench.jit import BuildError, inline, library
     from kernelbench.jit.cache import BuildCache
 
     while True:
         message, _ = channel.receive_json()
         try:
-            inline.make_header(message["flags"], BuildCache())
+            if message["standard"]:
+                library.make_header(message["standard"], message["flags"], BuildCache())
+            else:
+                inline.make_header(message["flags"], BuildCache())
             channel.send_json({"ok": True})
         except BuildError as error:
             channel.send_json({"ok": False, "error": str(error)})

@@ -50,7 +50,7 @@ def _check_block(
     session: TaskSession, worker: Worker, slots: Sequence[int], families: Sequence[str], seen: _Seen
 ) -> None:
     """Fill the slots, run them, the first of them twice, and compare every call."""
-    session.prepare(worker)
+    session.prepare(worker, len(slots) + 1)
     for slot, family in zip(slots, families, strict=True):
         session.oracle.fill([slot], family)
     seeds = session.oracle.call_seeds(len(slots))

@@ -65,7 +65,6 @@ class Runner:
         self.model: Any = None
         self.place: Place
         self.slots: list[list[Any]] = []
-        self.room: list[int] = []  # bytes of each piece of memory that is kept for outputs and temporaries
         self.kept: list[list[torch.Tensor]] = []
         self.ballast: list[torch.Tensor] = []
 
@@ -94,8 +93,6 @@ class Runner:
         except BaseException as error:  # noqa: BLE001 - SystemExit too: it is the candidate's doing
             return {"ok": False, "stage": stage, "error": _describe(error), "build": _is_build_error(error)}
         self.model = model
-        self.room = message["room_bytes"]
-        self.prepare()
         tensors = self.place.slots
         self.slots = [pytree.tree_unflatten(_fill(setup["leaves"], t), setup["spec"]) for t in tensors]
         return {"ok": True, "weights": weights}
@@ -113,14 +110,15 @@ class Runner:
             return {"ok": False, "error": _describe(error)}
         return {"ok": True}
 
-    def prepare(self) -> dict[str, Any]:
+    def prepare(self, room_bytes: Sequence[int]) -> dict[str, Any]:
         """Before a block: let the last outputs go, shift where the next ones come to lie, and poison that.
 
-        The same before every block, so that poison does not tell which outputs will be looked at.
+        `room_bytes`: of each piece of memory that outputs and temporaries will need. The same before every
+        timed block, so that poison does not tell which outputs will be looked at.
         """
         self.kept, self.ballast = [], []
         self.ballast = _ballast(self.place.device)
-        _poison(self.room, self.place.device)
+        _poison(room_bytes, self.place.device)
         self.place.tidied()
         return {"ok": True}
 
@@ -161,7 +159,7 @@ def serve(channel: Channel) -> None:
             case "run":
                 channel.send(runner.run(message))
             case "prepare":
-                channel.send_json(runner.prepare())
+                channel.send_json(runner.prepare(message["room_bytes"]))
             case "load":
                 channel.send_json(runner.load(message, fds))
             case "compile":

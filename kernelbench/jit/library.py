@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelbench.jit import compiler, flags, openmp
+from kernelbench.jit import compiler, flags, openmp, standard
 from kernelbench.jit.cache import BuildCache, content_key
 from kernelbench.jit.errors import BuildError
 from kernelbench.jit.signature import Signature, parse
@@ -16,7 +16,8 @@ LIBRARY_NAME = "kernel.so"
 
 # Without -fno-gnu-unique the template statics of two candidates are one object; without -Bsymbolic a
 # kernel's call to its own `softmax` may land in another library's.
-_COMPILE = ("-fPIC", "-fno-gnu-unique", "-MMD", "-MF", "includes.d", "-c", SOURCE_NAME, "-o", "kernel.o")
+_BASE = (*flags.DEFAULT, "-fPIC", "-fno-gnu-unique")
+_COMPILE = ("-MMD", "-MF", "includes.d", "-c", SOURCE_NAME, "-o", "kernel.o")
 _LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,-z,defs", "kernel.o", "-o", LIBRARY_NAME)
 
 
@@ -76,14 +77,20 @@ def build(
     if not signatures:
         raise BuildError('the source has no extern "C" function to call')
     words = compiler.command()
-    options = (*flags.DEFAULT, *chosen)
+    options = (*_BASE, *chosen)
     link = (*_LINK, *openmp.link_words())
     key = content_key("c++", source, "\n".join((*options, *_COMPILE, *link)), compiler.identity(words))
 
     def make(workspace: Path) -> None:
         (workspace / SOURCE_NAME).write_text(source, errors="surrogateescape")
         started = time.monotonic()
-        compiler.run((*words, *options, *_COMPILE), workspace, timeout_s)
+        header = standard.words(source, words, _BASE, chosen, cache)
+        try:
+            compiler.run((*words, *options, *header, *_COMPILE), workspace, timeout_s)
+        except BuildError as error:
+            if not (header and header[-1] in error.stderr):  # it may just have been removed
+                raise
+            compiler.run((*words, *options, *_COMPILE), workspace, timeout_s)
         _refuse_foreign_headers(workspace / "includes.d")
         # Apart from the compilation, because `-ffast-math` at the link makes GCC 12 and older flush
         # denormals to zero in the process that loads the library, torch's own arithmetic included.
@@ -91,6 +98,11 @@ def build(
         (workspace / "kernel.o").unlink()
 
     return cache.get_or_build(key, make, wait_s=timeout_s + 10) / LIBRARY_NAME, signatures
+
+
+def make_header(names: Sequence[str], extra: Sequence[str], cache: BuildCache) -> None:
+    """Make the precompiled header that `build` takes for sources that begin with these. Raises BuildError."""
+    standard.make(names, (*_BASE, *flags.check(extra)), cache)
 
 
 def _refuse_foreign_headers(dependencies: Path) -> None:

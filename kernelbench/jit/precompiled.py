@@ -23,7 +23,7 @@ from kernelbench.jit.errors import BuildError
 
 KEEP = 3
 TIMEOUT_S = 300.0
-WISH = "header-wanted.json"  # in the build cache: the flags of the header that a builder lacked
+WISH = "header-wanted.json"  # in the build cache: the header that a builder lacked
 
 # Some of what torch/all.h brings along, and what sources use without including it.
 _HEADER = """#pragma GCC system_header
@@ -53,6 +53,7 @@ _HEADER = """#pragma GCC system_header
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 """
+_NOT_OF_HEADERS = ("-D", "-U", "-W")
 _STANDS_FOR = ("torch/extension.h", "torch/torch.h", "torch/all.h", "torch/python.h")
 
 _FRONTEND = re.compile(
@@ -88,10 +89,7 @@ def words(
     itself checks that a macro does not touch a precompiled header, and otherwise reads the plain one.
     Raises BuildError.
     """
-    options = (*base, *flags)
-    kept = tuple(
-        o for o in options if o == "-DTORCH_API_INCLUDE_EXTENSION_H" or o[:2] not in ("-D", "-U", "-W")
-    )
+    kept = without_macros((*base, *flags))
     shared = os.environ.get("KERNELWRIGHT_HEADERS")
     headers = BuildCache(Path(shared) if shared else cache.folder / "headers")
     key = content_key(_HEADER, torch_version, "\n".join(kept), compiler.identity(command))
@@ -110,8 +108,18 @@ def words(
         headers.get_or_build(key, make, wait_s=TIMEOUT_S + 10)
         headers.touch(entry)
     elif not entry.is_dir():
-        with suppress(OSError):
-            wished = [shlex.quote(flag) for flag in flags if flag[:2] not in ("-D", "-U", "-W")]
-            (cache.folder / WISH).write_text(json.dumps(wished))
+        write_wish(cache, flags)
         raise BuildError("the precompiled header for these flags is not made yet")
     return ("-include", str(entry / "compact.h"), "-I", str(entry / "empty"))
+
+
+def without_macros(options: Sequence[str]) -> tuple[str, ...]:
+    """Those that decide whether GCC can take a precompiled header."""
+    return tuple(o for o in options if o == "-DTORCH_API_INCLUDE_EXTENSION_H" or o[:2] not in _NOT_OF_HEADERS)
+
+
+def write_wish(cache: BuildCache, flags: Sequence[str], standard: Sequence[str] = ()) -> None:
+    """For the header that this builder lacked, with these flags: of torch, or of `standard` headers."""
+    quoted = [shlex.quote(flag) for flag in flags if flag[:2] not in _NOT_OF_HEADERS]
+    with suppress(OSError):
+        (cache.folder / WISH).write_text(json.dumps({"flags": quoted, "standard": list(standard)}))

@@ -128,6 +128,20 @@ def test_no_more_is_timed_than_shows_which_of_two_is_faster(
     assert timing is not None and timing.processes == processes
 
 
+@pytest.mark.parametrize(("to_beat", "rounds"), [(None, 5), (0.01, 3), (100.0, 2)])
+def test_rounds_go_on_while_it_is_not_clear_and_end_where_it_is_hopeless(
+    evaluator: Evaluator, to_beat: float | None, rounds: int
+) -> None:
+    """In one process, in blocks of half the calls."""
+    effort = Effort(rounds=3, processes=1, most_processes=1, most_rounds=5, half_width=0.0, block_share=0.5)
+    honest = candidate_of(variant("Model", "Model"))
+    timing = evaluator.evaluate(task_of(REFERENCE), honest, ("eager",), effort, to_beat).timing
+    assert timing is not None and (timing.rounds, timing.processes) == (rounds, 1)
+    session = evaluator._session
+    assert session is not None
+    assert timing.calls_per_block == max(1, round(session.calls / 2))
+
+
 def test_outputs_of_each_block_lie_elsewhere(evaluator: Evaluator, evaluate: Evaluate) -> None:
     evaluate(variant("Model", "Model"))
     session = evaluator._session
@@ -135,7 +149,7 @@ def test_outputs_of_each_block_lie_elsewhere(evaluator: Evaluator, evaluate: Eva
     worker, places = session.baseline("eager"), []
     assert worker is not None
     for _ in range(20):
-        session.prepare(worker)
+        session.prepare(worker, 1)
         places.append(session.run(worker, [0], session.oracle.call_seeds(1)).outputs[0][0].address % 4096)
     assert len(set(places)) >= 3
 

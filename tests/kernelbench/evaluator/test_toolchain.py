@@ -46,8 +46,10 @@ WISHES = {
     "a_pipe": lambda path: os.mkfifo(path),
     "a_link": lambda path: path.symlink_to("/dev/zero"),
     "no_json": lambda path: path.write_text("{" * 100_000),
-    "no_list": lambda path: path.write_text('{"flags": 1}'),
-    "no_words": lambda path: path.write_text("[1]"),
+    "no_object": lambda path: path.write_text("[]"),
+    "other_things": lambda path: path.write_text('{"flags": [], "standard": [], "text": []}'),
+    "no_list": lambda path: path.write_text('{"flags": 1, "standard": []}'),
+    "no_words": lambda path: path.write_text('{"flags": [], "standard": [1]}'),
 }
 
 
@@ -60,7 +62,10 @@ def test_a_wish_that_no_builder_leaves_is_none(wish: str, tmp_path: Path) -> Non
 def test_a_wish_for_flags_outside_the_allowlist_is_refused(evaluator: Evaluator, tmp_path: Path) -> None:
     headers = evaluator.pool.cache / "trusted" / "headers"
     before = sorted(headers.rglob("*.gch"))
-    (tmp_path / WISH).write_text(json.dumps(["-fplugin=mine.so"]))
+    for names in ([], ["cmath"]):
+        (tmp_path / WISH).write_text(json.dumps({"flags": ["-fplugin=mine.so"], "standard": names}))
+        assert not toolchain.make_wanted_header(evaluator.pool, tmp_path)
+        assert not (tmp_path / WISH).exists()
+    (tmp_path / WISH).write_text(json.dumps({"flags": [], "standard": ["/etc/passwd"]}))
     assert not toolchain.make_wanted_header(evaluator.pool, tmp_path)
-    assert not (tmp_path / WISH).exists()
     assert sorted(headers.rglob("*.gch")) == before
