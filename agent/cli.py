@@ -162,6 +162,7 @@ def run(
     if resume is not None:
         with RunFolder.resume(resume) as folder, RunDatabase.open(folder.database) as database:
             settings = invocation.limiting(settings_of(database)).checked()
+            database.record_settings(settings.to_json())
             _, protocol = check_protocol(
                 settings.baselines, settings.own_kernels, settings.effort, device=settings.target
             )

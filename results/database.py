@@ -196,6 +196,11 @@ class RunDatabase:
         with self._write() as session:
             self._known_task(session, task_id).lessons = json_text(told)
 
+    def record_settings(self, settings: Mapping[str, JsonValue]) -> None:
+        """What the run is to do from now on."""
+        with self._write() as session:
+            session.get_one(RunRow, self.run_id).settings = json_text(dict(settings))
+
     def finish_task(self, task_id: str, stop_reason: str) -> None:
         """Marks a task as done."""
         with self._write() as session:

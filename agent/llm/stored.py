@@ -14,6 +14,7 @@ from agent.allowance import BudgetSpent
 from agent.llm import model as models
 from agent.llm.budget import Budget
 from agent.llm.model import Call, ChatModel, Completion, ModelError, Usage, estimated_tokens
+from kernelbench.evaluator import Gate
 from results.database import RunDatabase
 from results.records import LlmCall
 
@@ -21,9 +22,9 @@ from results.records import LlmCall
 class StoredModel:
     """A ChatModel. Calls that are alike and made at the same time are one."""
 
-    def __init__(self, model: ChatModel, database: RunDatabase, budget: Budget) -> None:
-        """What `database` holds has been spent already."""
-        self._model, self._database, self._budget = model, database, budget
+    def __init__(self, model: ChatModel, database: RunDatabase, budget: Budget, gate: Gate) -> None:
+        """What `database` holds has been spent already; nothing is written to it while `gate` is closed."""
+        self._model, self._database, self._budget, self._gate = model, database, budget, gate
         self._answers: dict[str, Completion] = {}
         self._under_way: dict[str, asyncio.Task[Completion]] = {}
         for call in database.llm_calls():
@@ -83,7 +84,11 @@ class StoredModel:
             usd=usd,
             seconds=seconds,
         )
-        await asyncio.to_thread(self._database.record_llm_call, record)
+        await asyncio.to_thread(self._store, record)
+
+    def _store(self, call: LlmCall) -> None:
+        with self._gate.lane():
+            self._database.record_llm_call(call)
 
 
 class ReplayedModel:

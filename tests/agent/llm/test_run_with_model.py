@@ -216,8 +216,11 @@ def test_a_run_that_is_killed_pays_for_no_answer_twice(
     time.sleep(1.0)  # its answer is there, and is being evaluated
     process.send_signal(signal.SIGKILL)
     process.wait()
-    done = run(home, endpoint, "--resume", out, "--json")
+    done = run(home, endpoint, "--resume", out, "--max-usd", 5, "--json")
     assert done.returncode == 0, done.stderr
+    with RunDatabase.open(out, read_only=True) as database:
+        limit = database.settings["run_limit"]
+    assert isinstance(limit, dict) and limit["usd"] == 5  # from now on
     assert [str(a.evaluation.verdict) for a in attempts(out)] == ["wrong_output", *["correct"] * 3]
     assert len(endpoint.requests) == json.loads(done.stdout)["llm_calls"] == 6
 
