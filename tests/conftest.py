@@ -5,6 +5,7 @@ where torch finds none.
 """
 
 import os
+import signal
 
 import pytest
 
@@ -12,7 +13,12 @@ WORKER, COUNT = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTES
 
 
 def pytest_configure() -> None:
-    """What a test starts inherits this: evaluators take as many threads as there are CPUs left to them."""
+    """What a test starts inherits this: evaluators take as many threads as there are CPUs left to them.
+
+    A shell has what it starts in the background ignore Ctrl-C, which some tests send.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if WORKER is not None:
         cpus = sorted(os.sched_getaffinity(0))
         mine = cpus[int(WORKER.removeprefix("gw")) % len(cpus) :: COUNT]
