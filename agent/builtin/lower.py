@@ -6,6 +6,7 @@ from typing import Any
 from agent.builtin.graph import DType, Graph, Node, Ref
 from agent.builtin.lower_reductions import ReductionLowering
 from agent.builtin.lower_views import SAME_OPS, VIEW_OPS, ViewLowering, same
+from agent.builtin.lower_windows import WindowLowering
 from agent.builtin.lowering import SUPPORTED_DTYPES
 from agent.builtin.ops import POINTWISE, Settings, pointwise_name
 from agent.builtin.program import Operand, Program
@@ -26,7 +27,7 @@ def lower(graph: Graph) -> Program:
     return _NodeLowering(graph).run()
 
 
-class _NodeLowering(ViewLowering, ReductionLowering):
+class _NodeLowering(ViewLowering, ReductionLowering, WindowLowering):
     """One method `on_<operator>` for each operator that is neither pointwise nor a view."""
 
     def run(self) -> Program:

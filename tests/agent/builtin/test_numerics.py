@@ -65,6 +65,24 @@ REFERENCES = {
         ),
         "torch.randn(40, 33)",
     ),
+    "pooling of sequences": source(
+        "return F.max_pool1d(x, 3, 2, dilation=2), torch.tanh(F.avg_pool1d(x, 7, 1, 3)) * 2",
+        "torch.randn(3, 5, 61)",
+    ),
+    "pooling of images": source(
+        "return F.max_pool2d(x, 3, 2, 1), F.avg_pool2d(x, (2, 5)), F.avg_pool2d(x, 3, 1, 1),"
+        " F.max_pool2d(x.transpose(1, 2), 2), F.avg_pool2d(x.relu(), 2, divisor_override=3)",
+        "torch.randn(2, 5, 23, 30)",
+    ),
+    "pooling of volumes": source(
+        "return F.avg_pool3d(x, 2), F.max_pool3d(x[0], (1, 3, 2), 2), F.max_pool3d(x, 3, 2, 1)",
+        "torch.randn(2, 3, 9, 8, 11)",
+    ),
+    "pooling that cuts windows off": source(
+        "return F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), F.max_pool2d(x, 2, ceil_mode=True),"
+        " F.relu(F.max_pool2d(x, 4, 8)), F.avg_pool2d(x, 1)",
+        "torch.randn(2, 5, 23, 31)",
+    ),
     "statistics of columns": source("return x.sum(0), x.argmin(0), x.mean(0).max()", "torch.randn(700, 45)"),
     "linear, bias, gelu": source(
         "return F.gelu(self.linear(x)) * 0.5", "torch.randn(20, 24)", init="self.linear = nn.Linear(24, 40)"
