@@ -286,12 +286,16 @@ class Emitter(ABC):
         for name in stage.keeps:
             out.add(f"{self.kept_name(name)}[{kept_place}] = {self.statements[name]};")
         for reduction in stage.reductions:
-            ctype = self.ctype(reduction.name)
-            value = self.operand(reduction.operand, "element", ctype, addresses)
-            target = self.reduced_value(reduction)
-            out.add(f"{target} = {self.update(reduction.op, ctype, target, value)};")
+            value = self.operand(reduction.operand, "element", self.ctype(reduction.name), addresses)
+            self.accumulate(reduction, value)
         for name in stage.stores:
             out.add(f"{stores[name]} = {self.stored(name, self.statements[name])};")
+
+    def accumulate(self, reduction: Reduce, value: str) -> None:
+        """Add one element of a row to what a pass reduces."""
+        target = self.reduced_value(reduction)
+        update = self.update(reduction.op, self.ctype(reduction.name), target, value)
+        self.out.add(f"{target} = {update};")
 
     def reduced_value(self, reduction: Reduce) -> str:
         return self.reduced_name(reduction)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from agent.builtin.cpp import ITEMSIZE, STORAGE, SUFFIX, VALUE, times, total
+from agent.builtin.cpp import ITEMSIZE, STORAGE, VALUE, times, total
 from agent.builtin.emit import Emitter
 from agent.builtin.ops import REDUCTIONS
 from agent.builtin.plan import Access, Loop, Stage, closure, reads
@@ -136,6 +136,8 @@ class RowEmitter(Emitter):
                 out.add(f"double {name}_total = 0.0;")
             else:
                 out.add(f"{ctype} {name} = {self.initial(reduction.op, ctype)};")
+            if self.watches_for_nan(reduction):
+                out.add(f"int32_t {name}_nan = 0;")
         variables = LOOP_VARIABLES[: len(outer)]
         for variable, loop in zip(variables, outer, strict=True):
             out.open(f"for (int64_t {variable} = 0; {variable} < {loop.size}; ++{variable})")
@@ -164,12 +166,27 @@ class RowEmitter(Emitter):
         for reduction in summed:
             out.add(f"{self.reduced_name(reduction)}_total += {self.reduced_name(reduction)};")
         out.close(len(outer) + blocked)
-        for reduction in summed:
+        for reduction in stage.reductions:
             name = self.reduced_name(reduction)
-            out.add(f"const float {name} = static_cast<float>({name}_total);")
+            if reduction in summed:
+                out.add(f"const float {name} = static_cast<float>({name}_total);")
+            elif self.watches_for_nan(reduction):
+                out.add(f"if ({name}_nan) {name} = NAN;")
 
     def sums_in_blocks(self, reduction: Reduce) -> bool:
         return reduction.op == "sum" and self.ctype(reduction.name) == "float"
+
+    def watches_for_nan(self, reduction: Reduce) -> bool:
+        """Whether NaNs are looked for apart: lanes then keep and join the extreme in one instruction."""
+        return reduction.op in ("amax", "amin") and self.ctype(reduction.name) in ("float", "double")
+
+    def accumulate(self, reduction: Reduce, value: str) -> None:
+        if not self.watches_for_nan(reduction):
+            super().accumulate(reduction, value)
+            return
+        name, sign = self.reduced_name(reduction), ">" if reduction.op == "amax" else "<"
+        self.out.add(f"{name} = {value} {sign} {name} ? {value} : {name};")
+        self.out.add(f"{name}_nan |= {value} != {value};")
 
     def limit(self, size: int) -> str:
         return "COLUMNS" if size == self.plan.row_length else str(size)
@@ -228,13 +245,9 @@ class RowEmitter(Emitter):
             self.out.add(f"stream_bytes({target}, {self.statements[name]}_block, {size});")
 
     def clause(self, reduction: Reduce) -> str:
-        ctype = self.ctype(reduction.name)
-        identifier = REDUCTIONS[reduction.op].simd
-        if "{t}" in identifier:
-            whole = {"amax": "max", "amin": "min"}
-            is_float = ctype in ("float", "double")
-            identifier = identifier.replace("{t}", SUFFIX[ctype]) if is_float else whole[reduction.op]
-        return f" reduction({identifier} : {self.reduced_name(reduction)})"
+        name = self.reduced_name(reduction)
+        also = f" reduction(| : {name}_nan)" if self.watches_for_nan(reduction) else ""
+        return f" reduction({REDUCTIONS[reduction.op].simd} : {name}){also}"
 
     # One element of a row.
 

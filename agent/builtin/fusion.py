@@ -232,7 +232,7 @@ class _Fusion:
 
     def add(self, statement: Fused, apart: bool) -> None:
         mine = self.unit[statement.name]
-        if apart and isinstance(statement, Reduce):
+        if apart and isinstance(statement, Reduce) and not self.is_swollen(statement.operand.base):
             self.apart.append((statement.name, statement.operand.base))
         for choice in self.choices(statement):
             merged = [s for unit in (*choice, mine) for s in self.members[unit]]
@@ -247,6 +247,11 @@ class _Fusion:
             break
         for base in self.reads[statement.name]:
             self.readers.setdefault(base, []).append(statement.name)
+
+    def is_swollen(self, name: str) -> bool:
+        """Whether a value is larger than all it is computed from, so that it must never be in memory."""
+        read = sum(math.prod(self.program.shapes[base]) for base in self.reads.get(name, ()))
+        return name in self.reads and math.prod(self.program.shapes[name]) > read
 
     def separated(self, merged: list[Statement]) -> bool:
         names = {s.name for s in merged}

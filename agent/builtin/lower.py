@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from agent.builtin.graph import DType, Graph, Node, Ref
-from agent.builtin.lower_reductions import ReductionLowering
 from agent.builtin.lower_views import SAME_OPS, VIEW_OPS, ViewLowering, same
 from agent.builtin.lower_windows import WindowLowering
 from agent.builtin.lowering import SUPPORTED_DTYPES
 from agent.builtin.ops import POINTWISE, Settings, pointwise_name
 from agent.builtin.program import Operand, Program
+from agent.builtin.short_rows import turn_short_rows
 
 FILLS: dict[str, Callable[[Settings], Any]] = {
     "full": lambda s: s["fill_value"],
@@ -27,7 +27,7 @@ def lower(graph: Graph) -> Program:
     return _NodeLowering(graph).run()
 
 
-class _NodeLowering(ViewLowering, ReductionLowering, WindowLowering):
+class _NodeLowering(ViewLowering, WindowLowering):
     """One method `on_<operator>` for each operator that is neither pointwise nor a view."""
 
     def run(self) -> Program:
@@ -37,6 +37,7 @@ class _NodeLowering(ViewLowering, ReductionLowering, WindowLowering):
                 self.program.views[item.name] = self.constant(item.values[0], item.meta.dtype)
         for node in self.graph.nodes:
             self.node(node)
+        turn_short_rows(self.program)
         return self.program
 
     def node(self, node: Node) -> None:

@@ -196,8 +196,8 @@ UNSUPPORTED = {"aten.pow.Scalar", "aten.clamp_max.Tensor", "aten.div.Tensor_mode
 
 REDUCTIONS: dict[str, Reduction] = {
     "sum": Reduction("0", "{a} + {v}", "+"),
-    "amax": Reduction("lowest_{t}", "maximum_{t}({a}, {v})", "maximum_{t}"),
-    "amin": Reduction("highest_{t}", "minimum_{t}({a}, {v})", "minimum_{t}"),
+    "amax": Reduction("lowest_{t}", "maximum_{t}({a}, {v})", "max"),
+    "amin": Reduction("highest_{t}", "minimum_{t}({a}, {v})", "min"),
     "prod": Reduction("1", "{a} * {v}", "*"),
     "any": Reduction("false", "{a} || {v}", "||"),
     "all": Reduction("true", "{a} && {v}", "&&"),

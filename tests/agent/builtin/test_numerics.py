@@ -83,6 +83,31 @@ REFERENCES = {
         " F.relu(F.max_pool2d(x, 4, 8)), F.avg_pool2d(x, 1)",
         "torch.randn(2, 5, 23, 31)",
     ),
+    "depthwise convolution of sequences": source(
+        "return F.silu(F.conv1d(F.pad(x, (3, 0)), self.weight, self.bias, groups=6)), self.conv(x)",
+        "torch.randn(3, 6, 50)",
+        init="self.weight = nn.Parameter(torch.randn(6, 1, 4)); self.bias = nn.Parameter(torch.randn(6));"
+        " self.conv = nn.Conv1d(6, 12, 5, stride=2, padding=4, dilation=2, groups=6, bias=False)",
+    ),
+    "depthwise convolution of images": source(
+        "return F.relu(self.first(x) + 1), self.second(x.transpose(2, 3)), F.conv2d(x, self.third, padding='same',"
+        " dilation=2, groups=5), F.conv2d(x, self.third, padding='valid', groups=5).tanh()",
+        "torch.randn(2, 5, 23, 30)",
+        init="self.first = nn.Conv2d(5, 15, 3, padding=1, groups=5);"
+        " self.second = nn.Conv2d(5, 5, (1, 4), stride=(2, 1), groups=5);"
+        " self.third = nn.Parameter(torch.randn(5, 1, 3, 3))",
+    ),
+    "depthwise convolution of volumes": source(
+        "return self.conv(x)", "torch.randn(2, 3, 7, 8, 19)", init="self.conv = nn.Conv3d(3, 3, 2, groups=3)"
+    ),
+    "short rows": source(
+        "z = x.view(37, 64, 3); return z.amax(-1) * 2, z.sum(-1), x.view(37, 96, 2).mean(-1), z.prod(2).relu()",
+        "torch.randn(37, 192)",
+    ),
+    "short rows that are read again": source(
+        "return torch.softmax(x.view(37, 48, 4), -1), x.view(37, 48, 4)[..., 1:3].amin(-1)",
+        "torch.randn(37, 192)",
+    ),
     "statistics of columns": source("return x.sum(0), x.argmin(0), x.mean(0).max()", "torch.randn(700, 45)"),
     "linear, bias, gelu": source(
         "return F.gelu(self.linear(x)) * 0.5", "torch.randn(20, 24)", init="self.linear = nn.Linear(24, 40)"

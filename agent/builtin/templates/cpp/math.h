@@ -240,13 +240,9 @@ static inline float at_most_f32(float x, float bound) { return x > bound ? bound
 
 // The larger; NaN when either is.
 static inline float maximum_f32(float a, float b) { return a > b || a != a ? a : b; }
-#pragma omp declare reduction(maximum_f32 : float : omp_out = maximum_f32(omp_out, omp_in)) \
-    initializer(omp_priv = omp_orig)
 
 // The smaller; NaN when either is.
 static inline float minimum_f32(float a, float b) { return a < b || a != a ? a : b; }
-#pragma omp declare reduction(minimum_f32 : float : omp_out = minimum_f32(omp_out, omp_in)) \
-    initializer(omp_priv = omp_orig)
 
 static inline float gelu_tanh_f32(float x) {
     return 0.5f * x * (1.0f + tanh_f32(0.7978845608028654f * (x + 0.044715f * x * x * x)));
