@@ -26,7 +26,7 @@ from agent.builtin.cpp import (
 from agent.builtin.fusion import Level
 from agent.builtin.ops import POINTWISE, REDUCTIONS
 from agent.builtin.plan import Access, Plan, Stage, reads
-from agent.builtin.program import Compute, Constant, Fused, Operand, Program, Reduce
+from agent.builtin.program import Compute, Constant, Fused, Operand, Program, Reduce, Scan
 
 CHUNKS = 256  # partial results of a reduction to a scalar; each is found by one thread, row by row
 
@@ -282,7 +282,10 @@ class Emitter(ABC):
                 text = f"{self.kept_name(name)}[{kept_place}]"
                 out.add(f"const {self.ctype(name)} {self.statements[name]} = {text};")
         for statement in stage.elements:
-            self.define(statement, "element", addresses, place)
+            if isinstance(statement, Scan):
+                self.scan(statement, addresses)
+            else:
+                self.define(statement, "element", addresses, place)
         for name in stage.keeps:
             out.add(f"{self.kept_name(name)}[{kept_place}] = {self.statements[name]};")
         for reduction in stage.reductions:
@@ -290,6 +293,25 @@ class Emitter(ABC):
             self.accumulate(reduction, value)
         for name in stage.stores:
             out.add(f"{stores[name]} = {self.stored(name, self.statements[name])};")
+
+    @abstractmethod
+    def scan(self, statement: Scan, addresses: dict[Access, str]) -> None:
+        """Define a scan's value at an element, which adds to the running value."""
+
+    def scan_type(self, statement: Scan) -> str:
+        """Of the running value: as torch does, floats are added up in double."""
+        ctype = self.ctype(statement.name)
+        return "double" if ctype == "float" else ctype
+
+    def running_update(self, statement: Scan, running: str, addresses: dict[Access, str]) -> None:
+        ctype = self.scan_type(statement)
+        value = self.operand(statement.operand, "element", ctype, addresses)
+        self.out.add(f"{running} = {self.update(statement.op, ctype, running, value)};")
+
+    def running_value(self, statement: Scan, running: str) -> None:
+        result = self.ctype(statement.name)
+        text = running if result == self.scan_type(statement) else f"static_cast<{result}>({running})"
+        self.out.add(f"const {result} {self.name(statement)} = {text};")
 
     def accumulate(self, reduction: Reduce, value: str) -> None:
         """Add one element of a row to what a pass reduces."""

@@ -1,10 +1,12 @@
 """Kernels whose vector loop runs across rows: a block of neighbouring columns, each lane reducing its own."""
 
+import math
+
 from agent.builtin.cpp import VALUE, times, total
 from agent.builtin.emit import Emitter
 from agent.builtin.emit_rows import LOOP_VARIABLES
 from agent.builtin.plan import Access, Stage, reads
-from agent.builtin.program import Compute, Reduce
+from agent.builtin.program import Clip, Compute, Reduce, Scan
 
 SUM_PERIOD = 256  # elements a lane sums in float before they go to a double
 
@@ -83,9 +85,28 @@ class ColumnEmitter(Emitter):
             self.out.add(f"{self.name(statement)}[i] = {text};")
         self.out.close()
 
-    def open_lanes(self) -> None:
+    def open_lanes(self, begin: str = "0", end: str = "n") -> None:
         self.out.add("#pragma omp simd")
-        self.out.open("for (int64_t i = 0; i < n; ++i)")
+        self.out.open(f"for (int64_t i = {begin}; i < {end}; ++i)")
+
+    def clipped_lanes(self, variable: str, clip: Clip) -> tuple[str, str]:
+        """The first of the lanes whose windows have this element, and the one after the last."""
+        place = times(variable, clip.dilation)
+        begin = f"({clip.padding + clip.stride - 1} - {place}) / {clip.stride} - first"
+        end = f"({clip.size - 1 + clip.padding + clip.stride} - {place}) / {clip.stride} - first"
+        self.out.add(f"const int64_t begin = std::max<int64_t>(0, {begin}), end = std::min(n, {end});")
+        return "begin", "end"
+
+    def skip_outside(self, variable: str, windows: int, clip: Clip) -> None:
+        """Pass over elements that the windows of this row do not have."""
+        axes = [axis for axis, inside in enumerate(self.plan.inner[:-1]) if not inside]
+        further_in = math.prod(self.plan.sizes[axis] for axis in axes if axis > windows)
+        number = f"outer / {further_in}" if further_in > 1 else "outer"
+        if windows != axes[0]:
+            number = f"{number} % {self.plan.sizes[windows]}"
+        at = f"{times(f'({number})', clip.stride)} + {times(variable, clip.dilation)} - {clip.padding}"
+        self.out.add(f"const int64_t {variable}_at = {at};")
+        self.out.add(f"if ({variable}_at < 0 || {variable}_at >= {clip.size}) continue;")
 
     def store_row_outputs(self) -> None:
         rows = [name for name in self.plan.outputs if self.plan.level(name) == "row"]
@@ -112,9 +133,21 @@ class ColumnEmitter(Emitter):
         summed = [r for r in stage.reductions if self.sums_in_periods(r)]
         for reduction in stage.reductions:
             self.start_lanes(reduction, reduction in summed)
+        for statement in stage.elements:
+            if isinstance(statement, Scan):
+                self.start_scan(statement)
         variables = LOOP_VARIABLES[: len(loops)]
-        for variable, loop in zip(variables, loops, strict=True):
+        lanes = ("0", "n")
+        inside = [axis for axis, within in enumerate(self.plan.inner) if within]
+        for number, (variable, loop) in enumerate(zip(variables, loops, strict=True)):
             out.open(f"for (int64_t {variable} = 0; {variable} < {loop.size}; ++{variable})")
+            for windows, elements, clip in self.plan.clips():
+                if elements != inside[number]:
+                    continue
+                if windows == len(self.plan.sizes) - 1:
+                    lanes = self.clipped_lanes(variable, clip)
+                else:
+                    self.skip_outside(variable, windows, clip)
         outputs = {self.output_access(name): name for name in stage.stores}
         addresses: dict[Access, str] = {}
         stores: dict[str, str] = {}
@@ -133,7 +166,7 @@ class ColumnEmitter(Emitter):
                 text = self.loaded(access, f"{name}[{total(terms)}]")
                 out.add(f"const {VALUE[access.dtype]} {addresses[access]} = {text};")
         place = total([times(v, loop.strides[None]) for v, loop in zip(variables, loops, strict=True)])
-        self.open_lanes()
+        self.open_lanes(*lanes)
         self.element_body(stage, addresses, stores, place, f"({place}) * BLOCK + i")
         out.close()
         if summed:
@@ -146,6 +179,17 @@ class ColumnEmitter(Emitter):
             self.flush(reduction)
             name = self.reduced_name(reduction)
             out.add(f"for (int64_t i = 0; i < n; ++i) {name}[i] = static_cast<float>({name}_total[i]);")
+
+    def start_scan(self, statement: Scan) -> None:
+        ctype, name = self.scan_type(statement), self.name(statement)
+        initial = self.initial(statement.op, ctype)
+        self.out.add(f"alignas(64) {ctype} {name}_running[BLOCK];")
+        self.out.add(f"for (int64_t i = 0; i < n; ++i) {name}_running[i] = {initial};")
+
+    def scan(self, statement: Scan, addresses: dict[Access, str]) -> None:
+        running = f"{self.name(statement)}_running[i]"
+        self.running_update(statement, running, addresses)
+        self.running_value(statement, running)
 
     def sums_in_periods(self, reduction: Reduce) -> bool:
         is_float = self.ctype(reduction.name) == "float"

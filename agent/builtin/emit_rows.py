@@ -6,7 +6,7 @@ from agent.builtin.cpp import ITEMSIZE, STORAGE, VALUE, times, total
 from agent.builtin.emit import Emitter
 from agent.builtin.ops import REDUCTIONS
 from agent.builtin.plan import Access, Loop, Stage, closure, reads
-from agent.builtin.program import Compute, Fused, Reduce
+from agent.builtin.program import Compute, Fused, Reduce, Scan
 
 PREFETCH_BLOCK = 256  # elements computed between two bursts of prefetches
 LINE_BYTES = 64
@@ -14,6 +14,8 @@ LOOP_VARIABLES = "jklmoq"
 
 
 class RowEmitter(Emitter):
+    scanned: Scan | None = None  # whose running value a vector loop shares between its lanes
+
     @property
     def flat(self) -> bool:
         return self.plan.mode == "flat"
@@ -70,7 +72,7 @@ class RowEmitter(Emitter):
         for statement in stage.row:
             if isinstance(statement, Reduce):
                 self.pick(statement)
-            else:
+            elif isinstance(statement, Compute):
                 self.define(statement, "row", self.names)
 
     def store_row_outputs(self) -> None:
@@ -129,6 +131,7 @@ class RowEmitter(Emitter):
         accesses, loops = self.pass_accesses(stage), self.nest(stage)
         vector, outer = loops[-1], loops[:-1]
         blocked = self.is_blocked(stage)
+        scans = [s for s in stage.elements if isinstance(s, Scan)]
         summed = [r for r in stage.reductions if (outer or blocked) and self.sums_in_blocks(r)]
         for reduction in stage.reductions:
             ctype, name = self.ctype(reduction.name), self.reduced_name(reduction)
@@ -138,6 +141,9 @@ class RowEmitter(Emitter):
                 out.add(f"{ctype} {name} = {self.initial(reduction.op, ctype)};")
             if self.watches_for_nan(reduction):
                 out.add(f"int32_t {name}_nan = 0;")
+        for scan in scans:
+            ctype = self.scan_type(scan)
+            out.add(f"{ctype} {self.name(scan)}_running = {self.initial(scan.op, ctype)};")
         variables = LOOP_VARIABLES[: len(outer)]
         for variable, loop in zip(variables, outer, strict=True):
             out.open(f"for (int64_t {variable} = 0; {variable} < {loop.size}; ++{variable})")
@@ -156,9 +162,18 @@ class RowEmitter(Emitter):
             out.add(f"float {self.reduced_name(reduction)} = 0.0f;")
         limit = "n" if self.flat or blocked else self.limit(vector.size)
         stores = self.store_targets(stage, bases)
-        out.add("#pragma omp simd" + "".join(self.clause(r) for r in stage.reductions))
-        out.open(f"for (int64_t i = 0; i < {limit}; ++i)")
         place = total([*bases[None], "i"])
+        self.scanned = scans[0] if len(scans) == 1 and not stage.reductions else None
+        if self.scanned is not None:
+            running = f"{self.name(self.scanned)}_running"
+            out.add(f"#pragma omp simd reduction(inscan, {REDUCTIONS[self.scanned.op].simd} : {running})")
+            out.open(f"for (int64_t i = 0; i < {limit}; ++i)")
+            self.before_scan(stage, self.scanned, addresses, place)
+            out.add(f"#pragma omp scan inclusive({running})")
+        else:
+            if not scans:  # which follow each other
+                out.add("#pragma omp simd" + "".join(self.clause(r) for r in stage.reductions))
+            out.open(f"for (int64_t i = 0; i < {limit}; ++i)")
         self.element_body(stage, addresses, stores, place, place)
         out.close()
         if self.knobs.streaming:
@@ -172,6 +187,26 @@ class RowEmitter(Emitter):
                 out.add(f"const float {name} = static_cast<float>({name}_total);")
             elif self.watches_for_nan(reduction):
                 out.add(f"if ({name}_nan) {name} = NAN;")
+
+    def before_scan(self, stage: Stage, scan: Scan, addresses: dict[Access, str], place: str) -> None:
+        """What the lanes share: the part of the loop before OpenMP's scan. What it defines ends with it."""
+        by_name: dict[str, Fused] = {s.name: s for s in stage.elements}
+        needed = closure([scan.operand.base], by_name, set())
+        first = [s for s in stage.elements if s.name in needed and isinstance(s, Compute)]
+        read: list[Fused] = [*first, scan]
+        for base in dict.fromkeys(v.base for s in read for v, _ in reads(s, self.plan.region)):
+            if base in self.kept:
+                text = f"{self.kept_name(base)}[{place}]"
+                self.out.add(f"const {self.ctype(base)} {self.statements[base]} = {text};")
+        for statement in first:
+            self.define(statement, "element", addresses, place)
+        self.running_update(scan, f"{self.name(scan)}_running", addresses)
+
+    def scan(self, statement: Scan, addresses: dict[Access, str]) -> None:
+        running = f"{self.name(statement)}_running"
+        if statement is not self.scanned:
+            self.running_update(statement, running, addresses)
+        self.running_value(statement, running)
 
     def sums_in_blocks(self, reduction: Reduce) -> bool:
         return reduction.op == "sum" and self.ctype(reduction.name) == "float"

@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import Literal
 
-from agent.builtin.program import Compute, Fused, Library, Program, Reduce, Statement, View
+from agent.builtin.program import Clip, Compute, Fused, Library, Program, Reduce, Scan, Statement, View
 
 Level = Literal["element", "row", "scalar"]
 Interval = tuple[int, int]  # of the linear index: [low, high) in steps of low
@@ -32,6 +32,7 @@ class Space:
     cuts: tuple[int, ...]
     reduced: frozenset[Interval]
     levels: dict[str, Level]
+    clips: frozenset[tuple[Interval, Interval, Clip]] = frozenset()  # windows, elements
 
     @property
     def axes(self) -> tuple[Interval, ...]:
@@ -82,6 +83,8 @@ def operands(statement: Statement, program: Program) -> list[View]:
     """The views a statement reads."""
     if isinstance(statement, Compute):
         return [o for o in statement.operands if isinstance(o, View)]
+    if isinstance(statement, Scan):
+        return [statement.operand]
     if isinstance(statement, Reduce):
         return [statement.operand, *([statement.index] if statement.index else [])]
     found = []
@@ -113,6 +116,8 @@ def analyse(statements: Sequence[Fused]) -> Space | None:
         elif level == "row":
             row_cuts |= _cuts(shape)
         result = level
+        if isinstance(statement, Scan) and level != "element":
+            return None
         if isinstance(statement, Reduce):
             result = "row" if math.prod(statement.shape) > 1 else "scalar"
             if level == "scalar" or (level == "row" and result == "row"):
@@ -123,17 +128,47 @@ def analyse(statements: Sequence[Fused]) -> Space | None:
     ordered = tuple(sorted(cuts))
     if any(high % low for low, high in pairwise(ordered)):
         return None
-    space = Space(numel, ordered, reduced, levels)
+    clips = _clips(statements, numel)
+    if clips is None:
+        return None
+    space = Space(numel, ordered, reduced, levels, clips)
+    if not all(interval in space.axes for *both, _ in clips for interval in both):
+        return None
     if not row_cuts <= _row_cuts(space) or not all(_readable(s, space) for s in statements):
         return None
     return space
 
 
+def _clips(statements: Sequence[Fused], numel: int) -> frozenset[tuple[Interval, Interval, Clip]] | None:
+    """What all elements are clipped by; None where only some are, or not all alike."""
+    found: dict[str, frozenset[tuple[Interval, Interval, Clip]]] = {}
+    for statement in statements:
+        views = [v for v in operands(statement, Program.__new__(Program)) if v.numel == numel]
+        if not views:
+            continue
+        mine = {found.get(v.base, frozenset(_clip_axes(v))) for v in views}
+        if len(mine - {frozenset()}) > 1:
+            return None
+        found[statement.name] = max(mine, key=len)
+    if len(set(found.values())) > 1:
+        return None
+    return next(iter(found.values()), frozenset())
+
+
+def _clip_axes(view: View) -> Iterator[tuple[Interval, Interval, Clip]]:
+    for clip in view.clips:
+        windows, elements = (
+            (math.prod(view.shape[axis + 1 :]), math.prod(view.shape[axis:]))
+            for axis in (clip.windows, clip.elements)
+        )
+        yield windows, elements, clip
+
+
 def _reduced_axes(statements: Sequence[Fused], numel: int) -> frozenset[Interval] | None:
-    """The axes all partial reductions share; empty where there is none, None where they differ."""
+    """The axes all partial reductions and scans share; empty where there is none, None where they differ."""
     found: set[frozenset[Interval]] = set()
     for s in statements:
-        if isinstance(s, Reduce) and s.operand.numel == numel and math.prod(s.shape) > 1:
+        if not isinstance(s, Compute) and s.operand.numel == numel and math.prod(s.shape) > 1:
             found.add(_intervals(s.operand.shape, s.dims))
     if len(found) > 1:
         return None

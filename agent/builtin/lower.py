@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
+from agent.builtin.fusion import operands
 from agent.builtin.graph import DType, Graph, Node, Ref
+from agent.builtin.host import needed_in_python
 from agent.builtin.lower_views import SAME_OPS, VIEW_OPS, ViewLowering, same
 from agent.builtin.lower_windows import WindowLowering
 from agent.builtin.lowering import SUPPORTED_DTYPES
 from agent.builtin.ops import POINTWISE, Settings, pointwise_name
-from agent.builtin.program import Operand, Program
+from agent.builtin.program import Library, Operand, Program, Statement
 from agent.builtin.short_rows import turn_short_rows
 
 FILLS: dict[str, Callable[[Settings], Any]] = {
@@ -37,6 +39,7 @@ class _NodeLowering(ViewLowering, WindowLowering):
                 self.program.views[item.name] = self.constant(item.values[0], item.meta.dtype)
         for node in self.graph.nodes:
             self.node(node)
+        drop_unread(self.program)
         turn_short_rows(self.program)
         return self.program
 
@@ -87,6 +90,17 @@ class _NodeLowering(ViewLowering, WindowLowering):
         if any(isinstance(v, Ref) for v in rest.values()):
             return False
         return self.compute(node.name, name, tuple(operands), rest, node.meta.shape, node.meta.dtype)
+
+
+def drop_unread(program: Program) -> None:
+    """Leave out what is computed for nobody."""
+    read = needed_in_python(program)
+    kept: list[Statement] = []
+    for statement in reversed(program.statements):
+        if isinstance(statement, Library) or statement.name in read:
+            kept.append(statement)
+            read |= {view.base for view in operands(statement, program)}
+    program.statements = kept[::-1]
 
 
 def _frozen(value: Any, alias_of: Callable[[str], object]) -> Any:

@@ -6,7 +6,9 @@ from typing import Any
 from agent.builtin.graph import Node, Ref
 from agent.builtin.lowering import ORDERED, SUPPORTED_DTYPES, Lowering, reshaped
 from agent.builtin.ops import Settings
-from agent.builtin.program import Constant, Reduce, View
+from agent.builtin.program import Constant, Reduce, Scan, View
+
+_LANES = 16  # columns side by side, or elements of a row, that a scan needs at least
 
 
 class ReductionLowering(Lowering):
@@ -153,6 +155,26 @@ class ReductionLowering(Lowering):
         self.compute(hit, "position", (source, self.view_of(extreme)), {}, source.shape, "int32")
         self.reduce(first, "first", self.view_of(hit), (dim,), keepdim, "int32")
         self.compute(name, "convert", (self.view_of(first),), {}, self.program.shapes[first], "int64")
+
+    def on_cumsum(self, node: Node) -> bool:
+        return self.running(node, "sum")
+
+    def on_cumprod(self, node: Node) -> bool:
+        return self.running(node, "prod")
+
+    def running(self, node: Node, op: str) -> bool:
+        settings, dtype = self.settings(node), node.meta.dtype
+        source, dim = self.reducible(settings), settings["dim"]
+        if source is None or not isinstance(dim, int) or dtype not in ("float32", "float64", "int64"):
+            return False
+        dim %= len(source.shape)
+        columns = math.prod(source.shape[dim + 1 :])
+        if max(columns, source.shape[dim] if columns == 1 else 0) < _LANES or source.shape[dim] == 1:
+            return False
+        if self.program.dtypes[source.base] != dtype:
+            return False
+        self.program.add(Scan(node.name, op, source, (dim,), node.meta.shape, dtype), node.meta.shape, dtype)
+        return True
 
     def on_gather(self, node: Node) -> bool:
         settings = self.settings(node)

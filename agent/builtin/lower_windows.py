@@ -2,14 +2,47 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.builtin.graph import Meta, Node
 from agent.builtin.lower_reductions import ReductionLowering
-from agent.builtin.lowering import FLOATS, vectorisable
-from agent.builtin.program import Constant, View, contiguous
+from agent.builtin.lowering import FLOATS, NEAR, vectorisable
+from agent.builtin.ops import POINTWISE, Settings
+from agent.builtin.program import Clip, Compute, Constant, View, contiguous
 
+_CHEAP = 12  # additions for an element, as often as windows read it
 _MOST_PRODUCTS = 16  # of an output, summed in a row; with 49 the library is faster (docs/LOG.md)
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """How windows lie along the last axes of a value, a number for each axis."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    @classmethod
+    def of(cls, settings: Settings, kernel: tuple[int, ...], stride: tuple[int, ...]) -> "_Frame | None":
+        """That of a pooling or a convolution, with the stride that it has if none is given.
+
+        None where one side is padded more than the other.
+        """
+        given, rank = settings.get("padding", 0), len(kernel)
+        dilation = _each(settings.get("dilation", 1), rank)
+        if isinstance(given, str):
+            both = [d * (k - 1) if given == "same" else 0 for k, d in zip(kernel, dilation, strict=True)]
+            if any(total % 2 for total in both):
+                return None
+            given = tuple(total // 2 for total in both)
+        return cls(kernel, _each(settings.get("stride") or stride, rank), _each(given, rank), dilation)
+
+    def counts(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        """How many windows there are, none of them cut off by the end of the padding."""
+        each = zip(sizes, self.kernel, self.stride, self.padding, self.dilation, strict=True)
+        return tuple((size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in each)
 
 
 class WindowLowering(ReductionLowering):
@@ -32,30 +65,22 @@ class WindowLowering(ReductionLowering):
         return self.pool(node, 3, "sum")
 
     def pool(self, node: Node, rank: int, op: str) -> bool:
-        """Windows over the last `rank` axes; a padded input is made first. Not where windows are cut off."""
-        settings = self.settings(node)
-        source, dtype = self.operand(settings["self"]), node.meta.dtype  # type: ignore[arg-type]
-        if not isinstance(source, View) or dtype not in FLOATS:
-            return False
+        """Where every window counts the same number of elements."""
+        settings, dtype = self.settings(node), node.meta.dtype
+        source = self.operand(settings["self"])  # type: ignore[arg-type]
         kernel = _each(settings["kernel_size"], rank)
-        stride = _each(settings.get("stride") or kernel, rank)
-        padding = _each(settings.get("padding", 0), rank)
-        dilation = _each(settings.get("dilation", 1), rank)
+        frame = _Frame.of(settings, kernel, stride=kernel)
+        if not isinstance(source, View) or frame is None or dtype not in FLOATS or math.prod(kernel) == 1:
+            return False
         counts_padding = op == "amax" or settings.get("count_include_pad", True)
-        if math.prod(kernel) == 1 or (any(padding) and not counts_padding):
+        if any(frame.padding) and not counts_padding:
             return False
-        sizes = [size + 2 * p for size, p in zip(source.shape[-rank:], padding, strict=True)]
-        whole = [
-            (size - d * (k - 1) - 1) // s + 1
-            for size, k, s, d in zip(sizes, kernel, stride, dilation, strict=True)
-        ]
-        if tuple(whole) != node.meta.shape[-rank:]:
+        if frame.counts(source.shape[-rank:]) != node.meta.shape[-rank:]:
             return False
-        if any(padding):
-            source = self.padded(node, source, padding, -math.inf if op == "amax" else 0.0)
-        windows = _windows(source, kernel, stride, dilation, whole)
-        if not vectorisable(windows):
+        source, frame = self.reached(node, source, frame, -math.inf if op == "amax" else 0.0)
+        if not vectorisable(_windows(source, frame)):
             return False
+        windows = self.windows(source, frame)
         first = len(source.shape) - 1
         dims = range(first, first + rank)
         if op == "amax":
@@ -63,7 +88,7 @@ class WindowLowering(ReductionLowering):
             return True
         total = self.fresh(f"{node.name}_sum")
         self.reduce(total, op, windows, dims, False, "float64" if dtype == "float64" else "float32")
-        divisor = settings.get("divisor_override") or math.prod(kernel)
+        divisor = settings.get("divisor_override") or math.prod(frame.kernel)
         assert isinstance(divisor, int)
         operands = (self.view_of(total), Constant(divisor))
         return self.compute(node.name, "div", operands, {}, node.meta.shape, dtype)
@@ -78,36 +103,35 @@ class WindowLowering(ReductionLowering):
         return self.depthwise(node, 3)
 
     def depthwise(self, node: Node, rank: int) -> bool:
-        """A convolution in which every channel has filters of its own: as sums of products, bias added."""
+        """A convolution in which every channel has filters of its own: sums of products, with the bias added.
+
+        Zeros of the padding are not multiplied, whatever the weights.
+        """
         settings, dtype = self.settings(node), node.meta.dtype
         source, weight = self.operand(settings["input"]), self.operand(settings["weight"])  # type: ignore[arg-type]
-        bias = self.operand(settings.get("bias")) if settings.get("bias") is not None else None  # type: ignore[arg-type]
-        groups = settings.get("groups", 1)
+        bias = self.operand(settings.get("bias"))  # type: ignore[arg-type]
         if not isinstance(source, View) or not isinstance(weight, View) or isinstance(bias, Constant):
             return False
-        alone = len(source.shape) == rank + 2 and source.shape[1] == groups and weight.shape[1] == 1
-        kernel, count = weight.shape[2:], node.meta.shape[2:]
-        if not alone or dtype not in ("float32", "float64") or not 1 < math.prod(kernel) <= _MOST_PRODUCTS:
+        channels, kernel = source.shape[-rank - 1], weight.shape[2:]
+        alone = settings.get("groups", 1) == channels and weight.shape[1] == 1
+        frame = _Frame.of(settings, kernel, stride=(1,) * rank)
+        if not alone or frame is None or not 1 < math.prod(kernel) <= _MOST_PRODUCTS:
             return False
-        stride, dilation = (_each(settings.get(name, 1), rank) for name in ("stride", "dilation"))
-        padding = _padding(settings.get("padding", 0), kernel, dilation)
-        if padding is None:
+        if len(source.shape) != rank + 2:
             return False
-        if any(padding):
-            source = self.padded(node, source, padding, 0.0)
-        windows = _windows(source, kernel, stride, dilation, count)
-        filters = weight.shape[0] // source.shape[1]  # of each channel
-        batch, channels, *rest = windows.shape
-        shape = (batch, channels, filters, *rest)
-        steps = windows.strides
-        windows = View(windows.base, shape, (*steps[:2], 0, *steps[2:]), windows.offset)
-        along = weight.strides
+        if dtype not in ("float32", "float64") or frame.stride[-1] * source.strides[-1] > NEAR:
+            return False
+        source, frame = self.reached(node, source, frame, 0.0)
+        filters, along = weight.shape[0] // channels, weight.strides  # so many of each channel
+        shape, strides = (*source.shape[:2], filters), (*source.strides[:2], 0)
+        repeated = replace(source, shape=shape + source.shape[2:], strides=strides + source.strides[2:])
+        windows = _windows(repeated, frame)
         spread = (0, along[0] * filters, along[0], *(0,) * (rank - 1), *along[2:], 0)
-        weights = View(weight.base, shape, spread, weight.offset)
+        weights = View(weight.base, windows.shape, spread, weight.offset)
         products, total = self.fresh(f"{node.name}_products"), self.fresh(f"{node.name}_sum")
-        if not self.compute(products, "mul", (windows, weights), {}, shape, dtype):
+        if not self.compute(products, "mul", (windows, weights), {}, windows.shape, dtype):
             return False
-        first = len(shape) - 1 - rank
+        first = len(windows.shape) - 1 - rank
         name = node.name if bias is None else total
         self.reduce(name, "sum", self.view_of(products), range(first, first + rank), False, dtype)
         self.program.define(name, node.meta.shape, dtype)  # filters are channels
@@ -116,12 +140,45 @@ class WindowLowering(ReductionLowering):
         added = View(bias.base, (bias.shape[0], *(1,) * rank), (bias.strides[0], *(0,) * rank), bias.offset)
         return self.compute(node.name, "add", (self.view_of(total), added), {}, node.meta.shape, dtype)
 
-    def padded(self, node: Node, source: View, padding: tuple[int, ...], value: float) -> View:
-        """A copy of the input with `padding` elements of `value` on both sides of its last axes."""
-        rank = len(padding)
-        shape = source.shape[:-rank] + tuple(
-            size + 2 * p for size, p in zip(source.shape[-rank:], padding, strict=True)
+    def reached(self, node: Node, source: View, frame: _Frame, edge: float) -> tuple[View, _Frame]:
+        """The value and its windows; a copy, with `edge` beyond the edge, where no clip can say what that is.
+
+        Clips are of axes, and of one window, or of one element, there is none.
+        """
+        rank = len(frame.kernel)
+        if not any(frame.padding) or 1 not in (*frame.counts(source.shape[-rank:]), *frame.kernel):
+            return source, frame
+        return self.padded(node, source, frame.padding, edge), replace(frame, padding=(0,) * rank)
+
+    def windows(self, source: View, frame: _Frame, spent: float = 0.0) -> View:
+        """Every element of every window. A value that is cheap to compute is computed for each of them.
+
+        Whoever else reads the value still finds it; where nobody does, it is not computed by itself. `spent`:
+        what is computed from it costs, in additions for each element that is there.
+        """
+        view = _windows(source, frame)
+        statement = next((s for s in self.program.statements if s.name == source.base), None)
+        if not isinstance(statement, Compute) or not source.linear or source.shape != statement.shape:
+            return view
+        times = view.numel / source.numel
+        cost = spent + times * POINTWISE[statement.op].cost
+        if statement.op == "position" or (times > 1 and cost > _CHEAP):
+            return view
+        operands = tuple(
+            o if isinstance(o, Constant) else self.windows(o, frame, cost) for o in statement.operands
         )
+        if not all(vectorisable(o) for o in operands if isinstance(o, View)):
+            return view
+        name = self.fresh(f"{statement.name}_windows")
+        there = replace(statement, name=name, operands=operands, shape=view.shape)
+        self.program.add(there, view.shape, statement.dtype)
+        return self.view_of(name)
+
+    def padded(self, node: Node, source: View, padding: Sequence[int], value: float) -> View:
+        """A copy of a value with `padding` elements of `value` on both sides of its last axes."""
+        rank = len(padding)
+        sizes = (size + 2 * p for size, p in zip(source.shape[-rank:], padding, strict=True))
+        shape = (*source.shape[:-rank], *sizes)
         both = tuple(p for p in reversed(padding) for _ in range(2))
         name = self.fresh(f"{node.name}_padded")
         strides = contiguous(shape) if source.linear else (0,) * len(shape)  # torch keeps the order of axes
@@ -131,30 +188,28 @@ class WindowLowering(ReductionLowering):
         return self.view_of(name)
 
 
-def _windows(
-    source: View,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    count: Sequence[int],
-) -> View:
-    """Every element of every window. The windows' last axis comes last: their elements lie between its and
-    the others, so that neighbouring windows are reduced side by side.
+def _windows(source: View, frame: _Frame) -> View:
+    """Every element of every window. What lies beyond the edge of the value changes no reduction over them.
+
+    The last axis of the windows comes last: their elements lie between it and the others, so that
+    neighbouring windows are reduced side by side.
     """
-    rank = len(kernel)
-    lead, steps = source.strides[:-rank], source.strides[-rank:]
-    along = tuple(step * s for step, s in zip(steps, stride, strict=True))
-    within = tuple(step * d for step, d in zip(steps, dilation, strict=True))
-    shape = (*source.shape[:-rank], *count[:-1], *kernel, count[-1])
-    return View(source.base, shape, (*lead, *along[:-1], *within, along[-1]), source.offset)
-
-
-def _padding(given: Any, kernel: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...] | None:
-    """Of a convolution, on both sides; None where the sides differ."""
-    if not isinstance(given, str):
-        return _each(given, len(kernel))
-    both = [d * (k - 1) if given == "same" else 0 for k, d in zip(kernel, dilation, strict=True)]
-    return None if any(total % 2 for total in both) else tuple(total // 2 for total in both)
+    rank = len(frame.kernel)
+    lead, sizes, steps = source.shape[:-rank], source.shape[-rank:], source.strides[-rank:]
+    count = frame.counts(sizes)
+    along = tuple(step * s for step, s in zip(steps, frame.stride, strict=True))
+    within = tuple(step * d for step, d in zip(steps, frame.dilation, strict=True))
+    last = len(lead) + 2 * rank - 1
+    places = (*range(len(lead), len(lead) + rank - 1), last)  # of the axes of windows
+    elements = range(last - rank, last)
+    clips = zip(places, elements, frame.stride, frame.dilation, frame.padding, sizes, strict=True)
+    return View(
+        source.base,
+        (*lead, *count[:-1], *frame.kernel, count[-1]),
+        (*source.strides[:-rank], *along[:-1], *within, along[-1]),
+        source.offset - sum(p * step for p, step in zip(frame.padding, steps, strict=True)),
+        tuple(Clip(*numbers) for numbers, padding in zip(clips, frame.padding, strict=True) if padding),
+    )
 
 
 def _each(value: Any, rank: int) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from agent.builtin.cpp import RESERVED
 from agent.builtin.fusion import Region
 from agent.builtin.plan import Plan
+from agent.builtin.program import Scan
 
 _SILENT = {"convert", "where", "position", "first", "reciprocal", "eq", "ne", "lt", "le", "gt", "ge", "isnan"}
 _COMPOSED = {"sub", "div", "sum", "amax", "exp", "exp_nonpositive", "log", "rsqrt", "mul", "add"}
@@ -13,7 +14,7 @@ _LONGEST = 4  # words of a name
 
 def kernel_name(region: Region) -> str:
     """A name such as softmax_rows or gelu_add."""
-    ops = [s.op for s in region.statements]
+    ops = _ops(region)
     words: list[str] = []
     if any(s.name.startswith("squares") for s in region.statements):
         words.append("normalize" if "rsqrt" in ops else "variance")
@@ -40,7 +41,11 @@ def unique(name: str, taken: set[str]) -> str:
 
 def description(region: Region) -> str:
     """The operators of a region, each once."""
-    return ", ".join(dict.fromkeys(s.op for s in region.statements))
+    return ", ".join(dict.fromkeys(_ops(region)))
+
+
+def _ops(region: Region) -> list[str]:
+    return [f"cum{s.op}" if isinstance(s, Scan) else s.op for s in region.statements]
 
 
 def comment(planned: Plan, schedule: Mapping[str, str]) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Literal
 
 from agent.builtin.fusion import Level, Region, operands
 from agent.builtin.ops import POINTWISE
-from agent.builtin.program import Compute, Fused, Program, Reduce, View
+from agent.builtin.program import Clip, Compute, Fused, Program, Reduce, Scan, View
 
 Mode = Literal["flat", "rows", "columns"]
 
@@ -43,7 +43,7 @@ class Stage:
     """Row statements, then one pass over the row (empty after the last)."""
 
     row: tuple[Fused, ...]
-    elements: tuple[Compute, ...]  # computed in the pass, in order
+    elements: tuple[Compute | Scan, ...]  # computed in the pass, in order
     reductions: tuple[Reduce, ...]
     stores: tuple[str, ...]  # element values written to their output
     keeps: tuple[str, ...]  # element values written to their buffer
@@ -127,6 +127,12 @@ class Plan:
         whole = Access("", "", self.full_strides(), 0)
         return self.nest([whole, *self.accesses.values()], inside=True)[-1].size
 
+    def clips(self) -> list[tuple[int, int, Clip]]:
+        """What windows are clipped by, with the axes of windows and of their elements."""
+        axes = self.region.space.axes
+        found = [(axes.index(w), axes.index(e), clip) for w, e, clip in self.region.space.clips]
+        return sorted(found, key=lambda clip: clip[1])
+
     def nest(self, accesses: Iterable[Access], inside: bool) -> list[Loop]:
         """The loops over the axes inside (or outside) a row, merged as far as `accesses` allow."""
         full = self.full_strides()
@@ -143,7 +149,7 @@ class Plan:
             if self.inner[axis] != inside:
                 continue
             strides = {key: vector[axis] for key, vector in vectors.items()}
-            if previous == axis - 1 and loops:
+            if previous == axis - 1 and loops and not self.region.space.clips:
                 last = loops[-1]
                 joined = all(last.strides[k] == stride * size for k, stride in strides.items())
                 if joined and full[previous] == full[axis] * size:
@@ -183,7 +189,7 @@ def reads(statement: Fused, region: Region) -> list[tuple[View, Level]]:
         return [(v, space.levels[statement.name]) for v in operands(statement, _NO_PROGRAM)]
     level: Level = "element" if statement.operand.numel == space.numel else "row"
     found = [(statement.operand, level)]
-    if statement.index is not None:
+    if isinstance(statement, Reduce) and statement.index is not None:
         found.append((statement.index, "row"))
     return found
 
@@ -287,7 +293,7 @@ def _stages(
         stages.append(
             Stage(
                 row=tuple(s for s in rows if depth[s.name] == p),
-                elements=tuple(s for s in elements if s.name in needed and isinstance(s, Compute)),
+                elements=tuple(s for s in elements if s.name in needed and isinstance(s, Compute | Scan)),
                 reductions=tuple(s for s in in_pass if depth[s.name] == p + 1),
                 stores=tuple(stored),
                 keeps=tuple(keeps),
@@ -310,11 +316,15 @@ def closure(names: Iterable[str], by_name: dict[str, Fused], available: set[str]
     while todo:
         name = todo.pop()
         statement = by_name[name]
-        if name in found or name in available or not isinstance(statement, Compute):
+        if name in found or name in available or isinstance(statement, Reduce):
             continue
         found.add(name)
-        todo += [o.base for o in statement.operands if isinstance(o, View) and o.base in by_name]
+        todo += [o.base for o in _operands(statement) if o.base in by_name]
     return found
+
+
+def _operands(statement: Fused) -> list[View]:
+    return operands(statement, _NO_PROGRAM)
 
 
 def _frontier(
@@ -324,10 +334,8 @@ def _frontier(
     found = {n for n in names if n in depth and depth[n] <= p}
     for name in closure(names, by_name, available):
         statement = by_name[name]
-        if depth[name] > p and isinstance(statement, Compute):
-            found |= {
-                o.base for o in statement.operands if isinstance(o, View) and depth.get(o.base, p + 1) <= p
-            }
+        if depth[name] > p:
+            found |= {o.base for o in _operands(statement) if depth.get(o.base, p + 1) <= p}
     return found
 
 
@@ -336,11 +344,6 @@ def _dear(name: str, by_name: dict[str, Fused], available: set[str], computed: s
     cost, loads = 0, set()
     for needed in closure([name], by_name, available):
         statement = by_name[needed]
-        assert isinstance(statement, Compute)
-        cost += POINTWISE[statement.op].cost
-        loads |= {
-            o.base
-            for o in statement.operands
-            if isinstance(o, View) and o.base not in computed and any(o.strides[-1:])
-        }
+        cost += POINTWISE[statement.op].cost if isinstance(statement, Compute) else DEAR
+        loads |= {o.base for o in _operands(statement) if o.base not in computed and any(o.strides[-1:])}
     return cost >= DEAR or len(loads) > 1

@@ -11,13 +11,33 @@ from agent.builtin.ops import Settings
 
 
 @dataclass(frozen=True)
+class Clip:
+    """Where windows reach over the edge: element `place` of window `number` lies at
+    number * stride + place * dilation - padding, which must be in [0, size).
+
+    `windows` and `elements` are the axes of the view that these are indices of.
+    """
+
+    windows: int
+    elements: int
+    stride: int
+    dilation: int
+    padding: int
+    size: int
+
+
+@dataclass(frozen=True)
 class View:
-    """Elements of the contiguous value `base`, read with strides."""
+    """Elements of the contiguous value `base`, read with strides.
+
+    Where a clip says so there is no element; only reductions can read such a view, and they pass over that.
+    """
 
     base: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int = 0
+    clips: tuple[Clip, ...] = ()
 
     @property
     def numel(self) -> int:
@@ -26,7 +46,7 @@ class View:
     @property
     def linear(self) -> bool:
         """Whether element i of the view is element i of a contiguous tensor (the base, when sizes match)."""
-        return self.offset == 0 and all(
+        return not (self.offset or self.clips) and all(
             size == 1 or stride == expected
             for size, stride, expected in zip(self.shape, self.strides, contiguous(self.shape), strict=True)
         )
@@ -67,6 +87,18 @@ class Reduce:
 
 
 @dataclass(frozen=True)
+class Scan:
+    """A running reduction of `operand` along one axis: what the elements up to each one reduce to."""
+
+    name: str
+    op: str  # a key of REDUCTIONS
+    operand: View
+    dims: tuple[int, ...]  # one
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
 class Library:
     """A torch call."""
 
@@ -74,8 +106,8 @@ class Library:
     node: Node
 
 
-Fused: TypeAlias = Compute | Reduce
-Statement: TypeAlias = Compute | Reduce | Library
+Fused: TypeAlias = Compute | Reduce | Scan
+Statement: TypeAlias = Fused | Library
 
 
 @dataclass
@@ -119,6 +151,8 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def broadcast(view: View, shape: tuple[int, ...]) -> View:
     """The view read at `shape`, as PyTorch broadcasts."""
+    if view.shape == shape:
+        return view
     missing = len(shape) - len(view.shape)
     strides = (0,) * missing + tuple(
         0 if size == 1 else stride for size, stride in zip(view.shape, view.strides, strict=True)

@@ -19,13 +19,14 @@ from agent.builtin.headers import TEMPLATES, helpers
 from agent.builtin.host import Host, fresh_results, in_place_outputs, needed_in_python
 from agent.builtin.naming import comment, description, kernel_name, unique
 from agent.builtin.plan import KEPT_LIMIT, Plan, plan
-from agent.builtin.program import Compute, Library, Operand, Program, View
+from agent.builtin.program import Compute, Library, Operand, Program, Reduce, View
 from agent.builtin.schedule import GRAPH_KNOBS, Schedule, legal
 
 SMALL = 1 << 15  # elements below which a parallel region costs more than it saves
 PREFETCH_LIMIT = 1 << 16  # elements of a row, over all inputs, that are fetched ahead
 DEAR = 12  # cost per element, in additions, that hides the memory by itself
 LINE_BYTES = 64
+_LEAST_BLOCKS = 8  # of columns, which threads share
 
 
 @dataclass(frozen=True)
@@ -229,6 +230,7 @@ def _column_block(planned: Plan) -> str:
     """Columns side by side: as many as memory likes to read in one go, if later passes find them cached."""
     passes = sum(stage.has_pass for stage in planned.stages)
     most = 1024 if passes == 1 else min(1024, KEPT_LIMIT // planned.row_length, planned.sizes[-1] // 2)
+    most = min(most, planned.rows // _LEAST_BLOCKS)
     return max((v for v in legal("k0.block") if int(v) <= max(most, 64)), key=int)
 
 
@@ -260,7 +262,8 @@ def _identity(planned: Plan, in_place: dict[str, str]) -> Hashable:
             reads = tuple(anonymous(o) for o in s.operands)
             statements.append((s.op, settings, reads, s.shape, s.dtype, s.compute_dtype))
         else:
-            statements.append((s.op, anonymous(s.operand), anonymous(s.index), s.dims, s.shape, s.dtype))
+            index = anonymous(s.index) if isinstance(s, Reduce) else None
+            statements.append((type(s), s.op, anonymous(s.operand), index, s.dims, s.shape, s.dtype))
     dtypes = tuple(a.dtype for a in planned.accesses.values())
     outputs = tuple(order[name] for name in planned.outputs)
     written = tuple((order[a], order[b]) for a, b in in_place.items())

@@ -83,6 +83,12 @@ REFERENCES = {
         " F.relu(F.max_pool2d(x, 4, 8)), F.avg_pool2d(x, 1)",
         "torch.randn(2, 5, 23, 31)",
     ),
+    "pooling of what is computed": source(
+        "z = F.hardswish(x * y + 1); return F.avg_pool2d(z, 2), F.max_pool2d(x.relu(), 3, 2, 1),"
+        " F.max_pool2d(torch.erf(y + x), 3, 1), F.avg_pool2d(z.view(2, 10, 12, 15), 3) + z.sum(), z",
+        "torch.randn(2, 5, 24, 15), torch.randn(5, 1, 15)",
+        arguments="x, y",
+    ),
     "depthwise convolution of sequences": source(
         "return F.silu(F.conv1d(F.pad(x, (3, 0)), self.weight, self.bias, groups=6)), self.conv(x)",
         "torch.randn(3, 6, 50)",
@@ -99,6 +105,16 @@ REFERENCES = {
     ),
     "depthwise convolution of volumes": source(
         "return self.conv(x)", "torch.randn(2, 3, 7, 8, 19)", init="self.conv = nn.Conv3d(3, 3, 2, groups=3)"
+    ),
+    "running sums": source(
+        "return torch.cumsum(x, 0) * 2, torch.cumsum(x.relu(), 1) / x.abs().sum(1, keepdim=True),"
+        " torch.cumprod(x.tanh(), -2), torch.cumsum(x, -1), torch.cumsum(y, 1) + 1, torch.cumsum(x.mT, 1)",
+        "torch.randn(5, 37, 70), torch.arange(5 * 37 * 70).view(5, 37, 70)",
+        arguments="x, y",
+    ),
+    "running sums of running sums": source(
+        "z = torch.cumsum(x, 1); return torch.cumsum(z * z, 1), z.amax(1), z.softmax(1)",
+        "torch.randn(3, 41, 33)",
     ),
     "short rows": source(
         "z = x.view(37, 64, 3); return z.amax(-1) * 2, z.sum(-1), x.view(37, 96, 2).mean(-1), z.prod(2).relu()",
