@@ -162,11 +162,11 @@ def run(
     if resume is not None:
         with RunFolder.resume(resume) as folder, RunDatabase.open(folder.database) as database:
             settings = invocation.limiting(settings_of(database)).checked()
-            database.record_settings(settings.to_json())
             _, protocol = check_protocol(
                 settings.baselines, settings.own_kernels, settings.effort, device=settings.target
             )
             with Evaluator(cache=cache_folder(), protocol=protocol, device=settings.target) as evaluator:
+                database.record_settings(settings.to_json())
                 return invocation.carry_out(folder, database, evaluator, settings)
     device = check_target(target)
     against, protocol = check_protocol(baselines, own_kernels, effort, device=device)

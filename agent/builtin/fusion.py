@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Literal
 
 from agent.builtin.program import Clip, Compute, Fused, Library, Program, Reduce, Scan, Statement, View
+from agent.builtin.untraceable import Untraceable
 
 Level = Literal["element", "row", "scalar"]
 Interval = tuple[int, int]  # of the linear index: [low, high) in steps of low
@@ -125,6 +126,8 @@ def analyse(statements: Sequence[Fused]) -> Space | None:
             if result == "scalar" and statement.op in ("pick", "first"):
                 return None
         levels[statement.name] = result
+    if _picks_from_scans(statements):
+        return None
     ordered = tuple(sorted(cuts))
     if any(high % low for low, high in pairwise(ordered)):
         return None
@@ -139,13 +142,26 @@ def analyse(statements: Sequence[Fused]) -> Space | None:
     return space
 
 
+def _picks_from_scans(statements: Sequence[Fused]) -> bool:
+    """Whether one element alone is asked of what only a walk through the whole row gives."""
+    walked: set[str] = set()
+    for s in statements:
+        if isinstance(s, Scan) or any(v.base in walked for v in operands(s, Program.__new__(Program))):
+            if isinstance(s, Reduce) and s.op == "pick" and s.operand.base in walked:
+                return True
+            walked.add(s.name)
+    return False
+
+
 def _clips(statements: Sequence[Fused], numel: int) -> frozenset[tuple[Interval, Interval, Clip]] | None:
-    """What all elements are clipped by; None where only some are, or not all alike."""
+    """What all elements are clipped by; None where only some are, or not all alike, or something else is."""
     found: dict[str, frozenset[tuple[Interval, Interval, Clip]]] = {}
     for statement in statements:
-        views = [v for v in operands(statement, Program.__new__(Program)) if v.numel == numel]
+        views = [v for v in operands(statement, Program.__new__(Program)) if v.numel == numel or v.clips]
         if not views:
             continue
+        if any(v.numel != numel for v in views):
+            return None
         mine = {found.get(v.base, frozenset(_clip_axes(v))) for v in views}
         if len(mine - {frozenset()}) > 1:
             return None
@@ -264,10 +280,16 @@ class _Fusion:
         self.unit = dict(self.order)
         self.readers: dict[str, list[str]] = {}  # the fused statements that read a value
         self.apart: list[tuple[str, str]] = []  # pairs that must not share a region
+        self.clipped: set[str] = set()  # values computed for elements of windows that may not be there
+        for s in program.statements:
+            if isinstance(s, Compute) and any(
+                v.clips or v.base in self.clipped for v in operands(s, program)
+            ):
+                self.clipped.add(s.name)
 
     def add(self, statement: Fused, apart: bool) -> None:
         mine = self.unit[statement.name]
-        if apart and isinstance(statement, Reduce) and not self.is_swollen(statement.operand.base):
+        if apart and isinstance(statement, Reduce) and not self.must_not_exist(statement.operand.base):
             self.apart.append((statement.name, statement.operand.base))
         for choice in self.choices(statement):
             merged = [s for unit in (*choice, mine) for s in self.members[unit]]
@@ -283,10 +305,12 @@ class _Fusion:
         for base in self.reads[statement.name]:
             self.readers.setdefault(base, []).append(statement.name)
 
-    def is_swollen(self, name: str) -> bool:
-        """Whether a value is larger than all it is computed from, so that it must never be in memory."""
-        read = sum(math.prod(self.program.shapes[base]) for base in self.reads.get(name, ()))
-        return name in self.reads and math.prod(self.program.shapes[name]) > read
+    def must_not_exist(self, name: str) -> bool:
+        """Whether a value must never be in memory: larger than all that it is computed from, or clipped."""
+        if name not in self.reads:
+            return False
+        read = sum(math.prod(self.program.shapes[base]) for base in self.reads[name])
+        return math.prod(self.program.shapes[name]) > read or name in self.clipped
 
     def separated(self, merged: list[Statement]) -> bool:
         names = {s.name for s in merged}
@@ -349,6 +373,8 @@ class _Fusion:
             else:
                 space = analyse(fused)
                 assert space is not None
+                if any(s.name in self.clipped for s in fused) and not space.reduced:
+                    raise Untraceable("windows with edges could not be reduced where they are computed")
                 found.append(Region(tuple(fused), space))
             for follower in followers.get(key, ()):
                 waiting[follower].discard(key)

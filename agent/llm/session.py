@@ -64,16 +64,16 @@ class ModelSession:
         model: ChatModel,
         budget: Budget,
         client: "OpenAIModel | None",
-        gate: Gate,
+        gate: Gate | None = None,
     ) -> None:
         """Use `asking` or `replaying`. `target`: the run's, for prompts must not change while it goes on."""
         self.roles, self.target, self.budget = roles, target, budget
         self._model, self._client = model, client
-        self._gate = gate
+        self._gate = gate or Gate()
         self._runtime = Runtime(self._gate)
 
     @classmethod
-    def asking(cls, roles: Roles, terms: Terms, database: RunDatabase, gate: Gate) -> Self:
+    def asking(cls, roles: Roles, terms: Terms, database: RunDatabase, gate: Gate | None = None) -> Self:
         """Answers are kept in `database`; nothing is done while `gate` is closed.
 
         Raises what `Terms.budget_for` does.
@@ -81,14 +81,13 @@ class ModelSession:
         from agent.llm.client import OpenAIModel  # takes two seconds to import
 
         budget, client = terms.budget_for(roles), OpenAIModel(terms.endpoint)
-        model = StoredModel(client, database, budget, gate)
-        return cls(roles, database.run.target, model, budget, client, gate)
+        return cls(roles, database.run.target, StoredModel(client, database, budget), budget, client, gate)
 
     @classmethod
     def replaying(cls, roles: Roles, recorded: RunDatabase) -> Self:
         """Nobody is asked, and nothing paid: the answers are those that a run has had."""
         budget = Budget(Prices({}), Allowance(), Allowance())
-        return cls(roles, recorded.run.target, ReplayedModel(recorded.llm_calls()), budget, None, Gate())
+        return cls(roles, recorded.run.target, ReplayedModel(recorded.llm_calls()), budget, None)
 
     def coder(self, evaluator: Evaluator, memory: Memory | None, language: Language) -> LlmCoder:
         situation = self._situations(evaluator, memory)

@@ -14,7 +14,6 @@ from agent.allowance import BudgetSpent
 from agent.llm import model as models
 from agent.llm.budget import Budget
 from agent.llm.model import Call, ChatModel, Completion, ModelError, Usage, estimated_tokens
-from kernelbench.evaluator import Gate
 from results.database import RunDatabase
 from results.records import LlmCall
 
@@ -22,9 +21,9 @@ from results.records import LlmCall
 class StoredModel:
     """A ChatModel. Calls that are alike and made at the same time are one."""
 
-    def __init__(self, model: ChatModel, database: RunDatabase, budget: Budget, gate: Gate) -> None:
-        """What `database` holds has been spent already; nothing is written to it while `gate` is closed."""
-        self._model, self._database, self._budget, self._gate = model, database, budget, gate
+    def __init__(self, model: ChatModel, database: RunDatabase, budget: Budget) -> None:
+        """What `database` holds has been spent already."""
+        self._model, self._database, self._budget = model, database, budget
         self._answers: dict[str, Completion] = {}
         self._under_way: dict[str, asyncio.Task[Completion]] = {}
         for call in database.llm_calls():
@@ -51,20 +50,20 @@ class StoredModel:
                 completion = await self._model.complete(call)
             except ModelError as error:
                 failure: JsonValue = {"error": type(error).__name__, "message": str(error)}
-                await self._keep(call, failure, error.usage, error.seconds)
+                self._keep(call, failure, error.usage, error.seconds)
                 raise
             except asyncio.CancelledError:  # the endpoint goes on, and charges nobody knows what
                 prompt = sum(estimated_tokens(message.content) for message in call.messages)
                 usage = Usage(prompt_tokens=prompt, completion_tokens=0, estimated=True)
                 ended: JsonValue = {"error": "ModelAbsent", "message": "the run was ended meanwhile"}
-                await self._keep(call, ended, usage, 0.0, priced=False)
+                self._keep(call, ended, usage, 0.0, priced=False)
                 raise
             told = completion.model_dump(mode="json")
-            await self._keep(call, told, completion.usage, completion.seconds)
+            self._keep(call, told, completion.usage, completion.seconds)
         self._answers[call.sha256] = completion
         return completion
 
-    async def _keep(
+    def _keep(
         self, call: Call, response: JsonValue, usage: Usage, seconds: float, priced: bool = True
     ) -> None:
         price = self._budget.prices.of(call.sampling.model) if priced else None
@@ -84,11 +83,7 @@ class StoredModel:
             usd=usd,
             seconds=seconds,
         )
-        await asyncio.to_thread(self._store, record)
-
-    def _store(self, call: LlmCall) -> None:
-        with self._gate.lane():
-            self._database.record_llm_call(call)
+        self._database.record_llm_call(record)  # in the loop: nothing that was paid for waits, or is lost
 
 
 class ReplayedModel:

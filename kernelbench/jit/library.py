@@ -91,7 +91,7 @@ def build(
             if not (header and header[-1] in error.stderr):  # it may just have been removed
                 raise
             compiler.run((*words, *options, *_COMPILE), workspace, timeout_s)
-        _refuse_foreign_headers(workspace / "includes.d")
+        _refuse_foreign_headers(workspace / "includes.d", known=(SOURCE_NAME, *header[1:]))
         # Apart from the compilation, because `-ffast-math` at the link makes GCC 12 and older flush
         # denormals to zero in the process that loads the library, torch's own arithmetic included.
         compiler.run((*words, *link), workspace, max(1.0, timeout_s - (time.monotonic() - started)))
@@ -105,9 +105,9 @@ def make_header(names: Sequence[str], extra: Sequence[str], cache: BuildCache) -
     standard.make(names, (*_BASE, *flags.check(extra)), cache)
 
 
-def _refuse_foreign_headers(dependencies: Path) -> None:
+def _refuse_foreign_headers(dependencies: Path, known: Sequence[str]) -> None:
     """Raises BuildError if a file was included that the key does not cover."""
     _, _, listed = dependencies.read_text().replace("\\\n", " ").partition(":")
-    foreign = [name for name in listed.split() if name != SOURCE_NAME]
+    foreign = [name for name in listed.split() if name not in known]
     if foreign:
         raise BuildError(f"only the compiler's own headers may be included, not {', '.join(foreign)}")

@@ -121,5 +121,7 @@ def without_macros(options: Sequence[str]) -> tuple[str, ...]:
 def write_wish(cache: BuildCache, flags: Sequence[str], standard: Sequence[str] = ()) -> None:
     """For the header that this builder lacked, with these flags: of torch, or of `standard` headers."""
     quoted = [shlex.quote(flag) for flag in flags if flag[:2] not in _NOT_OF_HEADERS]
+    wish = cache.folder / WISH
     with suppress(OSError):
-        (cache.folder / WISH).write_text(json.dumps({"flags": quoted, "standard": list(standard)}))
+        if not (standard and wish.exists()):  # torch's comes first: without it nothing is built
+            wish.write_text(json.dumps({"flags": quoted, "standard": list(standard)}))

@@ -39,8 +39,8 @@ def names_in(source: str) -> tuple[str, ...]:
     depth = 0
     for line in source.replace("\\\n", " ").split("\n"):
         include = _INCLUDE.fullmatch(line)
-        if include is not None and not depth:
-            names |= {include.group(1)} & HEADERS
+        if include is not None and not depth and include.group(1) in HEADERS:
+            names.add(include.group(1))
         elif _CONDITION.fullmatch(line):
             depth += 1
         elif depth and line.strip().startswith("#endif"):
@@ -70,13 +70,14 @@ def words(
 
 def make(names: Sequence[str], options: Sequence[str], cache: BuildCache) -> None:
     """Make the header that `words` takes with these options. Raises BuildError."""
+    names = sorted(set(names))
     if foreign := set(names) - HEADERS:
         raise BuildError(f"no standard headers: {', '.join(sorted(foreign))}")
     command = compiler.command()
     headers = _headers(cache.folder / "headers")
 
     def build(workspace: Path) -> None:
-        lines = ["#pragma GCC system_header", *(f"#include <{name}>" for name in sorted(names)), ""]
+        lines = ["#pragma GCC system_header", *(f"#include <{name}>" for name in names), ""]
         (workspace / "standard.h").write_text("\n".join(lines))
         arguments = ("-w", "-x", "c++-header", "standard.h", "-o", "standard.h.gch")
         compiler.run((*command, *without_macros(options), *arguments), workspace, TIMEOUT_S)

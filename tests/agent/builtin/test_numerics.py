@@ -185,6 +185,23 @@ def test_nan_infinity_and_large_values_come_out_as_in_the_reference(name: str, t
     assert_right(model, model_new, [x])
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["pooling of images", "pooling of what is computed", "depthwise convolution of images", "running sums"],
+)
+def test_what_windows_hold_never_leaves_the_kernel_that_reduces_it(name: str, tmp_path: Path) -> None:
+    prove(REFERENCES[name], tmp_path, fuse="apart")
+
+
+def test_an_element_of_a_scan_is_picked_after_it(tmp_path: Path) -> None:
+    text = source(
+        "return torch.gather(torch.cumsum(x, -1) * 2, 1, index)",
+        "torch.randn(64, 128), torch.randint(0, 128, (64, 1))",
+        arguments="x, index",
+    )
+    prove(text, tmp_path)
+
+
 def test_long_rows_are_summed_as_exactly_as_short_ones(tmp_path: Path) -> None:
     prove(source("return x.sum(1), F.layer_norm(x, (100003,))", "torch.rand(3, 100003) + 5"), tmp_path)
 

@@ -1,8 +1,6 @@
 """An answer is paid for once: kept before anybody sees it, given again after a crash, replayed without a model."""
 
 import asyncio
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,7 +21,6 @@ from agent.llm.model import (
 )
 from agent.llm.prices import Price, Prices
 from agent.llm.stored import ReplayedModel, StoredModel
-from kernelbench.evaluator import Gate
 from results.database import RunDatabase
 
 PRICES = Prices({"m": Price(prompt=1.0, completion=10.0)})
@@ -71,7 +68,7 @@ def ask(stored: StoredModel | ReplayedModel, *calls: Call) -> list[str]:
 
 def test_calls_that_are_alike_are_one(database: RunDatabase) -> None:
     model = Scripted("first", "second")
-    stored = StoredModel(model, database, budget(), Gate())
+    stored = StoredModel(model, database, budget())
     assert ask(stored, call(), call(), call()) == ["first"] * 3
     assert ask(stored, call()) == ["first"]
     assert model.asked == 1
@@ -79,7 +76,7 @@ def test_calls_that_are_alike_are_one(database: RunDatabase) -> None:
 
 
 def test_every_call_is_recorded_with_what_it_cost(database: RunDatabase) -> None:
-    ask(StoredModel(Scripted("text"), database, budget(), Gate()), call())
+    ask(StoredModel(Scripted("text"), database, budget()), call())
     [kept] = database.llm_calls()
     assert kept.usd == pytest.approx((1000 * 1 + 100 * 10) / 1e6)
     assert (kept.task, kept.role, kept.model, kept.prompt_tokens) == ("t", "coder", "m", 1000)
@@ -88,43 +85,30 @@ def test_every_call_is_recorded_with_what_it_cost(database: RunDatabase) -> None
 
 
 def test_the_cost_of_an_unknown_model_is_unknown(database: RunDatabase) -> None:
-    ask(StoredModel(Scripted("text"), database, budget(), Gate()), call(model="other"))
+    ask(StoredModel(Scripted("text"), database, budget()), call(model="other"))
     assert database.llm_calls()[0].usd is None
 
 
 def test_after_a_crash_the_answer_is_there(database: RunDatabase, tmp_path: Path) -> None:
-    ask(StoredModel(Scripted("paid"), database, budget(), Gate()), call())
+    ask(StoredModel(Scripted("paid"), database, budget()), call())
     with RunDatabase.open(tmp_path / "run.db") as again:
         model = Scripted("never")
-        assert ask(StoredModel(model, again, budget(), Gate()), call()) == ["paid"]
+        assert ask(StoredModel(model, again, budget()), call()) == ["paid"]
         assert model.asked == 0
 
 
 def test_what_was_spent_before_a_crash_counts(database: RunDatabase) -> None:
-    ask(StoredModel(Scripted("paid"), database, budget(), Gate()), call())
-    stored = StoredModel(Scripted("more"), database, budget(usd=0.002), Gate())
+    ask(StoredModel(Scripted("paid"), database, budget()), call())
+    stored = StoredModel(Scripted("more"), database, budget(usd=0.002))
     assert ask(stored, call()) == ["paid"]  # costs nothing any more
     with pytest.raises(BudgetSpent, match=r"\$0.002"):
         ask(stored, call("something else"))
 
 
-def test_nothing_is_written_while_a_candidate_is_timed(database: RunDatabase) -> None:
-    gate = Gate()
-    asking = threading.Thread(
-        target=ask, args=(StoredModel(Scripted("paid"), database, budget(), gate), call())
-    )
-    with gate.closed():
-        asking.start()
-        time.sleep(0.1)
-        assert not database.llm_calls()
-    asking.join()
-    assert len(database.llm_calls()) == 1
-
-
 def test_a_call_that_failed_is_recorded_and_asked_again(database: RunDatabase) -> None:
     wasted = Usage(prompt_tokens=1000, completion_tokens=50, estimated=True)
     model = Scripted(ModelAbsent("the stream broke off", wasted), "ok")
-    stored = StoredModel(model, database, budget(), Gate())
+    stored = StoredModel(model, database, budget())
     with pytest.raises(ModelAbsent):
         ask(stored, call())
     assert ask(stored, call()) == ["ok"]
@@ -135,13 +119,13 @@ def test_a_call_that_failed_is_recorded_and_asked_again(database: RunDatabase) -
 
 def test_a_run_is_replayed_with_its_failures(database: RunDatabase) -> None:
     model = Scripted("one", ModelRefused("too long"), "two")
-    stored = StoredModel(model, database, budget(), Gate())
+    stored = StoredModel(model, database, budget())
     ask(stored, call("a"))
     with pytest.raises(ModelRefused):
         ask(stored, call("b"))
     ask(stored, call("b"))
     with pytest.raises(ModelAbsent):
-        ask(StoredModel(Scripted(ModelAbsent("busy")), database, budget(), Gate()), call("d"))
+        ask(StoredModel(Scripted(ModelAbsent("busy")), database, budget()), call("d"))
     replayed = ReplayedModel(database.llm_calls())
     assert ask(replayed, call("a"), call("a")) == ["one", "one"]
     assert ask(replayed, call("b")) == ["two"]  # what came in the end

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from kernelbench import jit
 from kernelbench.jit import library, standard
 from kernelbench.jit.cache import BuildCache
-from kernelbench.jit.precompiled import WISH
+from kernelbench.jit.precompiled import WISH, write_wish
 
 SOURCE = """
 // a comment
@@ -31,7 +32,8 @@ extern "C" void f(const float* x, float* y) { *y = std::min(std::exp(*x), 2.0f);
     [
         ("", ("algorithm", "cmath")),
         ("/* one line */\n#pragma once\n", ("algorithm", "cmath")),
-        ("#include <immintrin.h>\n#include <unheard_of>\n", ("algorithm", "cmath", "immintrin.h")),
+        ("#include <immintrin.h>\n", ("algorithm", "cmath", "immintrin.h")),
+        ("#include <immintrin.h>\n#include <unheard_of>\n", ("immintrin.h",)),
         ("#define NAN 0\n", ()),
         ('#pragma GCC optimize("O0")\n', ()),
         ("/* #include <map>\n*/\n", ()),
@@ -67,6 +69,25 @@ def test_a_builder_takes_the_header_it_wished_for(
     with pytest.raises(jit.BuildError) as caught:
         jit.compile_cpp(SOURCE.replace("*y =", "*z ="), ["-O2"])
     assert caught.value.lines == (9,)
+
+
+def test_a_macro_that_touches_the_header_has_it_read_as_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trusted = BuildCache(tmp_path / "trusted")
+    monkeypatch.setenv("KERNELWRIGHT_HEADERS", str(trusted.folder / "headers"))
+    library.make_header(["cmath", "cassert", "cmath"], [], trusted)
+    source = '#include <cmath>\n#include <cassert>\nextern "C" void f(float* y) { assert(false); *y = 1; }'
+    y = torch.zeros(1)
+    jit.compile_cpp(source, ["-DNDEBUG"]).f(y)
+    assert y.item() == 1
+
+
+def test_torchs_header_is_wished_for_before_standard_ones(cache_folder: Path) -> None:
+    cache_folder.mkdir()
+    write_wish(BuildCache(), ["-O2"])
+    write_wish(BuildCache(), [], ["cmath"])
+    assert json.loads((cache_folder / WISH).read_text()) == {"flags": ["-O2"], "standard": []}
 
 
 def test_a_header_that_is_gone_again_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
