@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 from functools import cache
 
+from kernelbench.parsing import parsed
 from kernelbench.records import Task
 
 # By the first fragment that is found in the name of a module, function or method.
@@ -45,7 +46,7 @@ _INPUTS = frozenset(("get_inputs", "get_init_inputs"))
 @cache
 def _families(source: str) -> frozenset[str]:
     names, reduced = set(), set()
-    for node in _work(ast.parse(source)):
+    for node in _work(parsed(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             names.add(node.func.attr.lower())
             reduced.add(node.func.attr)

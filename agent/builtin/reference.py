@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from agent.builtin.untraceable import Untraceable
+from kernelbench.parsing import parsed
 
 _DROPPED = {"get_inputs", "get_init_inputs"}
 
@@ -29,7 +30,7 @@ def read(source: str, constructor: tuple[str, ...]) -> Reference:
 
     `constructor` are the literals the graph was traced with; other values are refused at construction.
     """
-    tree = ast.parse(source)
+    tree = parsed(source)
     model = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Model")
     methods = {n.name: n for n in model.body if isinstance(n, ast.FunctionDef)}
     kept = _reachable_methods(methods)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from agent.llm.model import ReplyUnusable
+from kernelbench.parsing import parsed
 
 MOST_CHARACTERS = 200_000  # of a candidate
 _FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})\s*([\w+#.-]*)")
@@ -86,7 +87,7 @@ def _unfenced(text: str, blocks: Sequence[Block]) -> Iterator[str]:
 
 def _what_is_wrong(text: str) -> str | None:
     try:
-        tree = ast.parse(text)
+        tree = parsed(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         where = f" in line {error.lineno}" if isinstance(error, SyntaxError) else ""
         return f"the reply's code is not valid Python: {error}{where}"
@@ -100,7 +101,7 @@ def _spliced(kernels: Sequence[str], parent: str | None) -> str:
     if parent is None:
         raise ReplyUnusable("the reply has kernels only: give the whole Python file that defines ModelNew")
     try:
-        tree = ast.parse(parent)
+        tree = parsed(parent)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ReplyUnusable(
             "the reply has kernels only, and the last file was none: give the whole file"
@@ -135,11 +136,12 @@ def _literal(text: str) -> str:
     """A Python literal of the text, readable where that is possible."""
     raw = f'r"""\n{text}\n"""'
     try:
-        if ast.literal_eval(raw).strip("\n") == text.strip("\n"):
-            return raw
+        found = [node.value for node in parsed(raw).body if isinstance(node, ast.Expr)]
     except (SyntaxError, ValueError):
-        pass
-    return repr(text)
+        return repr(text)
+    values = [node.value for node in found if isinstance(node, ast.Constant)]
+    whole = len(values) == 1 and isinstance(values[0], str) and values[0].strip("\n") == text.strip("\n")
+    return raw if whole else repr(text)
 
 
 def _limited(source: str) -> str:

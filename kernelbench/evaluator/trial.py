@@ -1,6 +1,5 @@
 """One evaluation in the making: a candidate goes through build, verification and timing to its verdict."""
 
-import ast
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from kernelbench.evaluator.session import TaskSession
 from kernelbench.evaluator.timing import Timings
 from kernelbench.evaluator.toolchain import make_wanted_header
 from kernelbench.evaluator.verification import verify
+from kernelbench.parsing import parsed
 from kernelbench.records import (
     Candidate,
     Correctness,
@@ -272,7 +272,7 @@ class _Stage:
 def _check_syntax(source: str) -> None:
     """What can be said without running anything. Raises Refused."""
     try:
-        ast.parse(source)
+        parsed(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
         raise Refused(Verdict.build_error, f"not valid Python: {error}{line}") from None
