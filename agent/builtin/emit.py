@@ -77,7 +77,7 @@ class Emitter(ABC):
         self.open_rows()
         self.open_row()
         for access in dict.fromkeys(self.plan.accesses.values()):
-            if any(access.strides):
+            if access.varies:
                 self.row_pointer(access)
         self.outputs_and_buffers()
         for stage in self.plan.stages:
@@ -86,6 +86,7 @@ class Emitter(ABC):
                 self.one_pass(stage)
             self.kept |= set(stage.keeps)
         self.store_row_outputs()
+        self.hand_on()
         for reduction in self.plan.totals:
             self.add_to_part(reduction)
         self.close_rows()
@@ -166,6 +167,8 @@ class Emitter(ABC):
 
     def output_access(self, name: str) -> Access:
         plan = self.plan
+        if name in plan.results:
+            return plan.results[name]
         if plan.level(name) == "element":
             return Access(name, self.program.dtypes[name], plan.full_strides(), 0)
         strides, step = [], 1
@@ -197,10 +200,12 @@ class Emitter(ABC):
     def row_pointer(self, access: Access) -> None:
         """A pointer to the row's elements, or the value where the whole row reads the same one."""
         pointer = self.pointers[access.base]
-        offset = total([*self.row_terms(access), str(access.offset) if access.offset else ""])
-        if self.varies_in_row(access) and not offset:
+        moved = times("step", access.move)
+        offset = total([*self.row_terms(access), moved, str(access.offset) if access.offset else ""])
+        several = self.varies_in_row(access) or access.base in self.plan.results
+        if several and not offset:
             self.names[access] = pointer
-        elif self.varies_in_row(access):
+        elif several:
             self.names[access] = self.fresh(f"{pointer}_row")
             const = "" if access.base in self.plan.outputs else "const "
             self.out.add(f"{const}{STORAGE[access.dtype]}* {self.names[access]} = {pointer} + {offset};")
@@ -215,7 +220,7 @@ class Emitter(ABC):
     def load_scalars(self) -> None:
         """Values that never vary are read once, before the rows."""
         for access in dict.fromkeys(self.plan.accesses.values()):
-            if not any(access.strides):
+            if not access.varies:
                 self.load_value(access, str(access.offset))
 
     def loaded(self, access: Access, text: str) -> str:
@@ -239,7 +244,12 @@ class Emitter(ABC):
         return text if ctype == wanted else f"static_cast<{wanted}>({text})"
 
     def expression(
-        self, statement: Compute, level: Level, addresses: dict[Access, str], place: str = ""
+        self,
+        statement: Compute,
+        level: Level,
+        addresses: dict[Access, str],
+        place: str = "",
+        kept_place: str = "",
     ) -> str:
         """The statement's right-hand side; `place` is the element's index in its row."""
         ctype = VALUE[statement.compute_dtype]
@@ -247,13 +257,28 @@ class Emitter(ABC):
         text = text.replace("highest_i32", "INT32_MAX").replace("{t}", SUFFIX[ctype])
         text = re.sub(r"<([^<>=&| ]+)>", lambda m: literal(float(m[1]), ctype), text)
         text = text.replace("{index}", f"static_cast<int32_t>({place})")
+        if statement.op == "carried":
+            text = text.replace("{before}", self.before(statement, level, kept_place))
         for position, operand in enumerate(statement.operands):
             wanted = "bool" if statement.op == "where" and position == 0 else ctype
             text = text.replace(f"{{{position}}}", self.operand(operand, level, wanted, addresses))
         return text
 
-    def define(self, statement: Compute, level: Level, addresses: dict[Access, str], place: str = "") -> None:
-        text = self.expression(statement, level, addresses, place)
+    def before(self, statement: Compute, level: Level, kept_place: str) -> str:
+        """What the step before has computed."""
+        assert self.plan.region.recurrence is not None
+        source = self.plan.region.recurrence.becomes[statement.name]
+        return f"{self.kept_name(source)}[{kept_place if level == 'element' else self.row_place}]"
+
+    def define(
+        self,
+        statement: Compute,
+        level: Level,
+        addresses: dict[Access, str],
+        place: str = "",
+        kept_place: str = "",
+    ) -> None:
+        text = self.expression(statement, level, addresses, place, kept_place)
         self.out.add(f"const {self.ctype(statement.name)} {self.name(statement)} = {text};")
 
     def pass_accesses(self, stage: Stage) -> list[Access]:
@@ -285,7 +310,7 @@ class Emitter(ABC):
             if isinstance(statement, Scan):
                 self.scan(statement, addresses)
             else:
-                self.define(statement, "element", addresses, place)
+                self.define(statement, "element", addresses, place, kept_place)
         for name in stage.keeps:
             out.add(f"{self.kept_name(name)}[{kept_place}] = {self.statements[name]};")
         for reduction in stage.reductions:
@@ -340,6 +365,9 @@ class Emitter(ABC):
 
     def open_rows(self) -> None:
         out, totals = self.out, self.plan.totals
+        if self.plan.region.recurrence is not None:
+            self.open_steps(self.plan.region.recurrence.steps)
+            return
         if self.knobs.parallel and self.knobs.streaming:
             out.add("#pragma omp parallel")
             out.open("")
@@ -355,8 +383,49 @@ class Emitter(ABC):
             out.add(f"{ctype} {self.name(reduction)}_part = {self.initial(reduction.op, ctype)};")
         out.open("for (int64_t row = chunk * ROWS / CHUNKS; row < (chunk + 1) * ROWS / CHUNKS; ++row)")
 
+    def open_steps(self, steps: int) -> None:
+        """Parts of the rows, each of them step by step."""
+        out, at_once = self.out, self.plan.rows_at_once
+        if self.knobs.parallel:
+            out.add("#pragma omp parallel for schedule(static)")
+        out.open(f"for (int64_t part = 0; part < {-(-self.row_count // at_once)}; ++part)")
+        for name in self.plan.carried:
+            size = f"{at_once} * {self.row_size(name)}" if at_once > 1 else self.row_size(name)
+            out.add(f"alignas(64) {self.ctype(name)} {self.carried_name(name)}[{size}];")
+        out.open(f"for (int64_t step = 0; step < {steps}; ++step)")
+        end = "part + 1" if at_once == 1 else f"std::min<int64_t>(ROWS, (part + 1) * {at_once})"
+        first = "part" if at_once == 1 else f"part * {at_once}"
+        out.open(f"for (int64_t row = {first}; row < {end}; ++row)")
+
+    def carried_rows(self) -> None:
+        """Where this row's part lies of what is carried from step to step."""
+        at_once = self.plan.rows_at_once
+        for name in self.plan.carried:
+            row = f" + (row - part * {at_once}) * {self.row_size(name)}" if at_once > 1 else ""
+            self.out.add(
+                f"{self.ctype(name)}* const {self.kept_name(name)} = {self.carried_name(name)}{row};"
+            )
+
+    def carried_name(self, name: str) -> str:
+        return f"{self.statements[name]}_carried"
+
+    @abstractmethod
+    def row_size(self, name: str) -> str:
+        """Elements that a value has in a row, or in the lanes of a block of columns."""
+
+    @property
+    @abstractmethod
+    def row_place(self) -> str:
+        """The index of a row's value in what is carried."""
+
+    @abstractmethod
+    def hand_on(self) -> None:
+        """Carries the row's values to the next step. Its elements' have been kept when they were computed."""
+
     def close_rows(self) -> None:
         out = self.out
+        if self.plan.region.recurrence is not None:
+            out.close(2)
         out.close()
         if self.plan.totals:
             for reduction in self.plan.totals:

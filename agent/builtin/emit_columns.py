@@ -59,9 +59,10 @@ class ColumnEmitter(Emitter):
         for name in plan.outputs:
             if plan.level(name) != "scalar":
                 self.row_pointer(self.output_access(name))
+        self.carried_rows()
         for name in plan.kept:
-            size = f"{plan.row_length} * BLOCK"
-            out.add(f"alignas(64) {self.ctype(name)} {self.kept_name(name)}[{size}];")
+            if name not in plan.carried:
+                out.add(f"alignas(64) {self.ctype(name)} {self.kept_name(name)}[{self.row_size(name)}];")
         for statement in plan.region.statements:
             if plan.level(statement.name) == "row":
                 out.add(f"alignas(64) {self.ctype(statement.name)} {self.name(statement)}[BLOCK];")
@@ -114,9 +115,25 @@ class ColumnEmitter(Emitter):
             return
         self.open_lanes()
         for name in rows:
-            target = self.names[self.output_access(name)]
-            self.out.add(f"{target}[i] = {self.stored(name, self.value(name))};")
+            access = self.output_access(name)
+            target = f"{self.names[access]}[{times('i', access.strides[-1]) or '0'}]"
+            self.out.add(f"{target} = {self.stored(name, self.value(name))};")
         self.out.close()
+
+    def hand_on(self) -> None:
+        rows = [name for name in self.plan.carried if self.plan.level(name) == "row"]
+        if rows:
+            self.open_lanes()
+            for name in rows:
+                self.out.add(f"{self.kept_name(name)}[i] = {self.value(name)};")
+            self.out.close()
+
+    def row_size(self, name: str) -> str:
+        return f"{self.plan.row_length} * BLOCK" if self.plan.level(name) == "element" else "BLOCK"
+
+    @property
+    def row_place(self) -> str:
+        return "i"
 
     def add_to_part(self, reduction: Reduce) -> None:
         view, level = reads(reduction, self.plan.region)[0]
@@ -155,7 +172,7 @@ class ColumnEmitter(Emitter):
             terms = [times(v, loop.strides[access]) for v, loop in zip(variables, loops, strict=True)]
             name = self.names[access]
             if access in outputs:
-                stores[outputs[access]] = f"{name}[{total([*terms, 'i'])}]"
+                stores[outputs[access]] = f"{name}[{total([*terms, times('i', access.strides[-1])])}]"
             elif access.strides[-1]:
                 index = total([*terms, times("i", access.strides[-1])])
                 addresses[access] = self.loaded(access, f"{name}[{index}]")

@@ -61,10 +61,12 @@ class RowEmitter(Emitter):
     def outputs_and_buffers(self) -> None:
         plan, out = self.plan, self.out
         for name in plan.outputs:
-            if plan.level(name) == "element":
+            if plan.level(name) == "element" or name in plan.results:
                 self.row_pointer(self.output_access(name))
+        self.carried_rows()
         for name in plan.kept:
-            out.add(f"alignas(64) {self.ctype(name)} {self.kept_name(name)}[COLUMNS];")
+            if name not in plan.carried:
+                out.add(f"alignas(64) {self.ctype(name)} {self.kept_name(name)}[COLUMNS];")
         if self.flat and self.knobs.prefetch:
             self.fetch_ahead("BLOCK + ", "BLOCK + ", "0", "BLOCK")
 
@@ -78,7 +80,25 @@ class RowEmitter(Emitter):
     def store_row_outputs(self) -> None:
         for name in self.plan.outputs:
             if self.plan.level(name) == "row":
-                self.out.add(f"{self.pointers[name]}[row] = {self.stored(name, self.statements[name])};")
+                whole = name not in self.plan.results
+                target = (
+                    f"{self.pointers[name]}[row]" if whole else f"*{self.names[self.output_access(name)]}"
+                )
+                self.out.add(f"{target} = {self.stored(name, self.statements[name])};")
+
+    def hand_on(self) -> None:
+        for name in self.plan.carried:
+            if self.plan.level(name) == "row":
+                self.out.add(f"{self.kept_name(name)}[0] = {self.statements[name]};")
+
+    def row_size(self, name: str) -> str:
+        if self.flat:
+            return "BLOCK"
+        return "COLUMNS" if self.plan.level(name) == "element" else "1"
+
+    @property
+    def row_place(self) -> str:
+        return "0"
 
     def add_to_part(self, reduction: Reduce) -> None:
         view, level = reads(reduction, self.plan.region)[0]
@@ -269,7 +289,8 @@ class RowEmitter(Emitter):
                 self.out.add(f"alignas(64) {STORAGE[access.dtype]} {block}[BLOCK];")
                 found[name] = f"{block}[i]"
             else:
-                found[name] = f"{self.names[access]}[{total([*bases[access], 'i'])}]"
+                stride = self.nest(stage)[-1].strides[access]
+                found[name] = f"{self.names[access]}[{total([*bases[access], times('i', stride)])}]"
         return found
 
     def stream(self, stage: Stage, bases: dict[Access | None, list[str]], limit: str) -> None:

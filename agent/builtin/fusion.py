@@ -14,7 +14,19 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import Literal
 
-from agent.builtin.program import Clip, Compute, Fused, Library, Program, Reduce, Scan, Statement, View
+from agent.builtin.program import (
+    Clip,
+    Compute,
+    Fused,
+    Library,
+    Program,
+    Recurrence,
+    Reduce,
+    Scan,
+    Statement,
+    View,
+    views_of,
+)
 from agent.builtin.untraceable import Untraceable
 
 Level = Literal["element", "row", "scalar"]
@@ -74,20 +86,17 @@ class Space:
 
 @dataclass(frozen=True)
 class Region:
-    """The statements of one kernel, in order, over one space."""
+    """The statements of one kernel, in order, over one space; with a recurrence, those of one step."""
 
     statements: tuple[Fused, ...]
     space: Space
+    recurrence: Recurrence | None = None
 
 
 def operands(statement: Statement, program: Program) -> list[View]:
     """The views a statement reads."""
-    if isinstance(statement, Compute):
-        return [o for o in statement.operands if isinstance(o, View)]
-    if isinstance(statement, Scan):
-        return [statement.operand]
-    if isinstance(statement, Reduce):
-        return [statement.operand, *([statement.index] if statement.index else [])]
+    if not isinstance(statement, Library):
+        return list(views_of(statement))
     found = []
     for name in statement.node.inputs:
         view = program.views.get(name)
@@ -146,7 +155,7 @@ def _picks_from_scans(statements: Sequence[Fused]) -> bool:
     """Whether one element alone is asked of what only a walk through the whole row gives."""
     walked: set[str] = set()
     for s in statements:
-        if isinstance(s, Scan) or any(v.base in walked for v in operands(s, Program.__new__(Program))):
+        if isinstance(s, Scan) or any(v.base in walked for v in views_of(s)):
             if isinstance(s, Reduce) and s.op == "pick" and s.operand.base in walked:
                 return True
             walked.add(s.name)
@@ -157,7 +166,7 @@ def _clips(statements: Sequence[Fused], numel: int) -> frozenset[tuple[Interval,
     """What all elements are clipped by; None where only some are, or not all alike, or something else is."""
     found: dict[str, frozenset[tuple[Interval, Interval, Clip]]] = {}
     for statement in statements:
-        views = [v for v in operands(statement, Program.__new__(Program)) if v.numel == numel or v.clips]
+        views = [v for v in views_of(statement) if v.numel == numel or v.clips]
         if not views:
             continue
         if any(v.numel != numel for v in views):
@@ -235,8 +244,7 @@ def _readable(statement: Fused, space: Space) -> bool:
         level: Level = space.levels[statement.name]
     else:
         level = "element" if statement.operand.numel == space.numel else "row"
-    views = operands(statement, Program.__new__(Program))
-    for view in views:
+    for view in views_of(statement):
         source = space.levels.get(view.base)
         if isinstance(statement, Reduce) and view is statement.index:
             if not space.reduced or min(space.reduced)[0] != 1 or len(space.reduced) != 1:
@@ -264,7 +272,7 @@ def fuse(program: Program, apart: bool = False) -> list[Region | Library]:
     """
     fusion = _Fusion(program)
     for statement in program.statements:
-        if not isinstance(statement, Library):
+        if not isinstance(statement, Library | Recurrence):
             fusion.add(statement, apart)
     return fusion.units()
 
@@ -277,6 +285,10 @@ class _Fusion:
         self.order = {s.name: i for i, s in enumerate(program.statements)}
         self.reads = {s.name: {v.base for v in operands(s, program)} for s in program.statements}
         self.members: dict[int, list[Statement]] = {i: [s] for i, s in enumerate(program.statements)}
+        for statement in program.statements:
+            if isinstance(statement, Recurrence):
+                place = self.order[statement.name]
+                self.order.update({view.base: place for view in statement.results.values()})
         self.unit = dict(self.order)
         self.readers: dict[str, list[str]] = {}  # the fused statements that read a value
         self.apart: list[tuple[str, str]] = []  # pairs that must not share a region
@@ -294,7 +306,7 @@ class _Fusion:
         for choice in self.choices(statement):
             merged = [s for unit in (*choice, mine) for s in self.members[unit]]
             merged.sort(key=lambda s: self.order[s.name])
-            fused = [s for s in merged if not isinstance(s, Library)]
+            fused = [s for s in merged if not isinstance(s, Library | Recurrence)]
             if self.separated(merged) or analyse(fused) is None or self.makes_cycle(merged):
                 continue
             for unit in choice:
@@ -320,7 +332,7 @@ class _Fusion:
         """Units to merge with, best first: all producers, each of them, those that read the same values."""
         producers: dict[int, None] = {}
         for base in self.reads[statement.name]:
-            if base in self.unit and not isinstance(self.members[self.unit[base]][0], Library):
+            if base in self.unit and not isinstance(self.members[self.unit[base]][0], Library | Recurrence):
                 producers[self.unit[base]] = None
         last_first = tuple(sorted(producers, reverse=True))
         if last_first:
@@ -367,10 +379,15 @@ class _Fusion:
         found: list[Region | Library] = []
         while ready:
             key = heappop(ready)
-            first, fused = self.members[key][0], [s for s in self.members[key] if not isinstance(s, Library)]
+            first = self.members[key][0]
             if isinstance(first, Library):
                 found.append(first)
+            elif isinstance(first, Recurrence):
+                space = analyse(first.body)
+                assert space is not None
+                found.append(Region(first.body, space, first))
             else:
+                fused = [s for s in self.members[key] if not isinstance(s, Library | Recurrence)]
                 space = analyse(fused)
                 assert space is not None
                 if any(s.name in self.clipped for s in fused) and not space.reduced:

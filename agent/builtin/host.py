@@ -192,6 +192,8 @@ def in_place_outputs(
     more once the output is written.
     """
     region = planned.region
+    if region.recurrence is not None:
+        return {}
     if any(isinstance(s, Reduce) and s.op == "pick" for s in region.statements):
         return {}
     last_read: dict[str, int] = {}

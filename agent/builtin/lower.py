@@ -6,11 +6,13 @@ from typing import Any
 from agent.builtin.fusion import operands
 from agent.builtin.graph import DType, Graph, Node, Ref
 from agent.builtin.host import needed_in_python
+from agent.builtin.lower_products import ProductLowering
 from agent.builtin.lower_views import SAME_OPS, VIEW_OPS, ViewLowering, same
 from agent.builtin.lower_windows import WindowLowering
 from agent.builtin.lowering import SUPPORTED_DTYPES
 from agent.builtin.ops import POINTWISE, Settings, pointwise_name
-from agent.builtin.program import Library, Operand, Program, Statement
+from agent.builtin.program import Library, Operand, Program, Recurrence, Statement
+from agent.builtin.reroll import reroll
 from agent.builtin.short_rows import turn_short_rows
 
 FILLS: dict[str, Callable[[Settings], Any]] = {
@@ -29,7 +31,7 @@ def lower(graph: Graph) -> Program:
     return _NodeLowering(graph).run()
 
 
-class _NodeLowering(ViewLowering, WindowLowering):
+class _NodeLowering(ViewLowering, WindowLowering, ProductLowering):
     """One method `on_<operator>` for each operator that is neither pointwise nor a view."""
 
     def run(self) -> Program:
@@ -39,6 +41,7 @@ class _NodeLowering(ViewLowering, WindowLowering):
                 self.program.views[item.name] = self.constant(item.values[0], item.meta.dtype)
         for node in self.graph.nodes:
             self.node(node)
+        reroll(self.program)
         drop_unread(self.program)
         turn_short_rows(self.program)
         return self.program
@@ -97,7 +100,10 @@ def drop_unread(program: Program) -> None:
     read = needed_in_python(program)
     kept: list[Statement] = []
     for statement in reversed(program.statements):
-        if isinstance(statement, Library) or statement.name in read:
+        made = {statement.name}
+        if isinstance(statement, Recurrence):
+            made = {view.base for view in statement.results.values()}
+        if isinstance(statement, Library) or made & read:
             kept.append(statement)
             read |= {view.base for view in operands(statement, program)}
     program.statements = kept[::-1]

@@ -7,7 +7,21 @@ from agent.builtin.fusion import Region
 from agent.builtin.plan import Plan
 from agent.builtin.program import Scan
 
-_SILENT = {"convert", "where", "position", "first", "reciprocal", "eq", "ne", "lt", "le", "gt", "ge", "isnan"}
+_SILENT = {
+    "carried",
+    "convert",
+    "where",
+    "position",
+    "first",
+    "reciprocal",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "isnan",
+}
 _COMPOSED = {"sub", "div", "sum", "amax", "exp", "exp_nonpositive", "log", "rsqrt", "mul", "add"}
 _LONGEST = 4  # words of a name
 
@@ -24,6 +38,8 @@ def kernel_name(region: Region) -> str:
     words += [op.removeprefix("clamp_tensor_").removesuffix("_tensor") for op in ops if op not in skipped]
     words = list(dict.fromkeys(words)) or list(dict.fromkeys(ops))
     text = "_".join(words[:_LONGEST])
+    if region.recurrence is not None:
+        return f"{text}_steps"
     if region.space.reduced:
         return f"{text}_rows"
     return f"{text}_kernel" if len(words) == 1 else text
@@ -45,7 +61,8 @@ def description(region: Region) -> str:
 
 
 def _ops(region: Region) -> list[str]:
-    return [f"cum{s.op}" if isinstance(s, Scan) else s.op for s in region.statements]
+    found = [f"cum{s.op}" if isinstance(s, Scan) else s.op for s in region.statements]
+    return [op for op in found if op != "carried"]
 
 
 def comment(planned: Plan, schedule: Mapping[str, str]) -> list[str]:
@@ -56,6 +73,11 @@ def comment(planned: Plan, schedule: Mapping[str, str]) -> list[str]:
         "columns": f"{planned.rows} columns of {planned.row_length}, side by side in the vector lanes",
     }[planned.mode]
     passes = sum(stage.has_pass for stage in planned.stages)
-    text = f"{shape}; {passes} pass{'' if passes == 1 else 'es'} over each."
+    text = f"{shape}; {passes} pass{'' if passes == 1 else 'es'} over each"
+    if planned.region.recurrence is not None:
+        text += (
+            f" in each of {planned.region.recurrence.steps} steps, which hand on {', '.join(planned.carried)}"
+        )
+    text += "."
     knobs = ", ".join(f"{knob}={value}" for knob, value in schedule.items())
     return [text, f"Schedule: {knobs}."] if knobs else [text]

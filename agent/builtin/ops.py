@@ -164,6 +164,7 @@ POINTWISE: dict[str, Pointwise] = {
         _shrink("{0} > LAMBDA ? {0} - LAMBDA : ({0} < -LAMBDA ? {0} + LAMBDA : {0} * <0.0>)"),
         1,
     ),
+    "carried": _unary("step == 0 ? {0} : {before}"),
     "position": _binary("{0} == {1} || {0} != {0} ? {index} : highest_i32", "operands"),
     "where": Pointwise(("condition", "self", "other"), "{0} ? {1} : {2}", 3),
     "convert": _unary("{0}"),

@@ -15,27 +15,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from agent.builtin.fusion import Level, Region, operands
+from agent.builtin.fusion import Level, Region
 from agent.builtin.ops import POINTWISE
-from agent.builtin.program import Clip, Compute, Fused, Program, Reduce, Scan, View
+from agent.builtin.program import Clip, Compute, Fused, Program, Reduce, Scan, View, views_of
 
 Mode = Literal["flat", "rows", "columns"]
 
 KEPT_LIMIT = 1 << 17  # elements that a thread keeps on its stack
+_CARRIED = 4096  # elements that rows which are taken through a step together hand the next one
+_LEAST_PARTS = 8  # of the rows of a recurrence, which threads share
 DEAR = 8  # cost in additions from which a value is kept rather than computed again
 
 
 @dataclass(frozen=True)
 class Access:
-    """An external value as the region reads it: strides over all axes (0 where it does not vary)."""
+    """An external value as the region reads it: strides over all axes (0 where it does not vary).
+
+    With every step of a recurrence it moves on by `move` elements.
+    """
 
     base: str
     dtype: str
     strides: tuple[int, ...]
     offset: int
+    move: int = 0
+
+    @property
+    def varies(self) -> bool:
+        return any(self.strides) or self.move != 0
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,7 @@ class Plan:
     outputs: tuple[str, ...]
     kept: tuple[str, ...]
     accesses: dict[tuple[View, Level], Access]
+    results: dict[str, Access]  # of a recurrence: where what a statement computes is written
 
     @property
     def row_length(self) -> int:
@@ -85,6 +96,22 @@ class Plan:
     @property
     def rows(self) -> int:
         return self.region.space.numel // self.row_length
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows a thread takes through a step of a recurrence before it goes on to the next step."""
+        if self.mode != "rows":
+            return 1
+        return max(1, min(_CARRIED // self.row_length, self.rows // _LEAST_PARTS))
+
+    @property
+    def carried(self) -> dict[str, list[str]]:
+        """What is computed for the next step of a recurrence, with the names it has there."""
+        found: dict[str, list[str]] = {}
+        if self.region.recurrence is not None:
+            for name, source in self.region.recurrence.becomes.items():
+                found.setdefault(source, []).append(name)
+        return found
 
     @property
     def statements(self) -> dict[str, Fused]:
@@ -165,7 +192,8 @@ def plan(region: Region, program: Program, outputs: Sequence[str], keep: bool = 
     """The plan of a region whose `outputs` are read outside it."""
     space = region.space
     accesses = _accesses(region, program)
-    sizes, inner, mode = _axes(region, accesses)
+    results = _results(region, program)
+    sizes, inner, mode = _axes(region, [*accesses.values(), *results.values()])
     stages, scalars, kept = _stages(region, outputs, keep and mode != "flat")
     if len(kept) * _kept_size(sizes, inner, mode) > KEPT_LIMIT:
         stages, scalars, kept = _stages(region, outputs, keep=False)
@@ -179,6 +207,7 @@ def plan(region: Region, program: Program, outputs: Sequence[str], keep: bool = 
         outputs=tuple(name for name in space.levels if name in set(outputs)),
         kept=kept,
         accesses=accesses,
+        results=results,
     )
 
 
@@ -186,7 +215,7 @@ def reads(statement: Fused, region: Region) -> list[tuple[View, Level]]:
     """The operands of a statement with the level each is read at."""
     space = region.space
     if isinstance(statement, Compute):
-        return [(v, space.levels[statement.name]) for v in operands(statement, _NO_PROGRAM)]
+        return [(v, space.levels[statement.name]) for v in views_of(statement)]
     level: Level = "element" if statement.operand.numel == space.numel else "row"
     found = [(statement.operand, level)]
     if isinstance(statement, Reduce) and statement.index is not None:
@@ -194,31 +223,40 @@ def reads(statement: Fused, region: Region) -> list[tuple[View, Level]]:
     return found
 
 
-_NO_PROGRAM = Program.__new__(Program)
-
-
 def _accesses(region: Region, program: Program) -> dict[tuple[View, Level], Access]:
     space = region.space
     found: dict[tuple[View, Level], Access] = {}
     for statement in region.statements:
         for view, level in reads(statement, region):
-            if view.base in space.levels:
-                continue
-            if not space.axes:
-                found[(view, level)] = Access(view.base, program.dtypes[view.base], (0,), view.offset)
-                continue
-            own = iter(space.strides(view, level))
-            strides = tuple(
-                0 if level == "scalar" or (level == "row" and space.is_reduced(axis)) else next(own)
-                for axis in space.axes
-            )
-            found[(view, level)] = Access(view.base, program.dtypes[view.base], strides, view.offset)
+            if view.base not in space.levels:
+                found[(view, level)] = access(view, level, region, program.dtypes[view.base])
     return found
 
 
-def _axes(
-    region: Region, accesses: dict[tuple[View, Level], Access]
-) -> tuple[tuple[int, ...], tuple[bool, ...], Mode]:
+def access(view: View, level: Level, region: Region, dtype: str) -> Access:
+    """How a view is read, or written, over all axes of a region."""
+    space = region.space
+    strides: tuple[int, ...] = (0,)
+    if space.axes:
+        own = iter(space.strides(view, level))
+        strides = tuple(
+            0 if level == "scalar" or (level == "row" and space.is_reduced(axis)) else next(own)
+            for axis in space.axes
+        )
+    return Access(view.base, dtype, strides, view.offset, view.move)
+
+
+def _results(region: Region, program: Program) -> dict[str, Access]:
+    if region.recurrence is None:
+        return {}
+    found = {}
+    for name, view in region.recurrence.results.items():
+        where = access(view, region.space.levels[name], region, program.dtypes[name])
+        found[name] = replace(where, base=name)
+    return found
+
+
+def _axes(region: Region, accesses: Sequence[Access]) -> tuple[tuple[int, ...], tuple[bool, ...], Mode]:
     """Sizes of the axes and which of them lie inside a row."""
     space = region.space
     sizes = tuple(high // low for low, high in space.axes)
@@ -230,8 +268,7 @@ def _axes(
     # Nothing fixes the rows: they are what varies together along the innermost axes.
     first = len(sizes)
     while first > 0 and (
-        first == len(sizes)
-        or all(a.strides[first - 1] == a.strides[first] * sizes[first] for a in accesses.values())
+        first == len(sizes) or all(a.strides[first - 1] == a.strides[first] * sizes[first] for a in accesses)
     ):
         first -= 1
     inner = tuple(axis >= first for axis in range(len(sizes)))
@@ -262,34 +299,35 @@ def _stages(
         for s in region.statements
         if space.levels[s.name] == "row" and (isinstance(s, Compute) or s.op == "pick")
     ]
-    last = max(
-        [depth[s.name] for s in in_pass] + [depth[o] + 1 for o in outputs if space.levels[o] == "element"],
-        default=0,
-    )
+    carried = set(region.recurrence.becomes.values()) if region.recurrence is not None else set()
+    carried = {name for name in carried if space.levels[name] == "element"}  # to the next step, in a buffer
+    written = [o for o in space.levels if (o in outputs or o in carried) and space.levels[o] == "element"]
+    last = max([depth[s.name] for s in in_pass] + [depth[o] + 1 for o in written], default=0)
     available: set[str] = set()
     kept: list[str] = []
     stages: list[Stage] = []
     wanted = [
-        {s.operand.base for s in in_pass if depth[s.name] == p + 1}
-        | {o for o in outputs if space.levels[o] == "element" and depth[o] == p}
+        {s.operand.base for s in in_pass if depth[s.name] == p + 1} | {o for o in written if depth[o] == p}
         for p in range(last)
     ]
     for p in range(last):
         needed = closure(wanted[p], by_name, available)
         stored = [s.name for s in elements if s.name in outputs and depth[s.name] == p]
-        keeps: list[str] = []
+        later: set[str] = set()
         if keep:
-            later: set[str] = set()
             for q in range(p + 1, last):
                 later |= _frontier(wanted[q], by_name, available, depth, p)
-            keeps = [
-                s.name
-                for s in elements
-                if s.name in later
+        keeps = [
+            s.name
+            for s in elements
+            if (s.name in carried and depth[s.name] == p)
+            or (
+                s.name in later
                 and s.name in needed
                 and s.name not in stored
                 and _dear(s.name, by_name, available, set(space.levels))
-            ]
+            )
+        ]
         stages.append(
             Stage(
                 row=tuple(s for s in rows if depth[s.name] == p),
@@ -319,12 +357,8 @@ def closure(names: Iterable[str], by_name: dict[str, Fused], available: set[str]
         if name in found or name in available or isinstance(statement, Reduce):
             continue
         found.add(name)
-        todo += [o.base for o in _operands(statement) if o.base in by_name]
+        todo += [o.base for o in views_of(statement) if o.base in by_name]
     return found
-
-
-def _operands(statement: Fused) -> list[View]:
-    return operands(statement, _NO_PROGRAM)
 
 
 def _frontier(
@@ -335,7 +369,7 @@ def _frontier(
     for name in closure(names, by_name, available):
         statement = by_name[name]
         if depth[name] > p:
-            found |= {o.base for o in _operands(statement) if depth.get(o.base, p + 1) <= p}
+            found |= {o.base for o in views_of(statement) if depth.get(o.base, p + 1) <= p}
     return found
 
 
@@ -345,5 +379,5 @@ def _dear(name: str, by_name: dict[str, Fused], available: set[str], computed: s
     for needed in closure([name], by_name, available):
         statement = by_name[needed]
         cost += POINTWISE[statement.op].cost if isinstance(statement, Compute) else DEAR
-        loads |= {o.base for o in _operands(statement) if o.base not in computed and any(o.strides[-1:])}
+        loads |= {o.base for o in views_of(statement) if o.base not in computed and any(o.strides[-1:])}
     return cost >= DEAR or len(loads) > 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from agent.builtin.graph import Graph, Meta, Node
@@ -31,6 +32,7 @@ class View:
     """Elements of the contiguous value `base`, read with strides.
 
     Where a clip says so there is no element; only reductions can read such a view, and they pass over that.
+    With every step of a recurrence it moves on by `move` elements.
     """
 
     base: str
@@ -38,6 +40,7 @@ class View:
     strides: tuple[int, ...]
     offset: int = 0
     clips: tuple[Clip, ...] = ()
+    move: int = 0
 
     @property
     def numel(self) -> int:
@@ -46,7 +49,7 @@ class View:
     @property
     def linear(self) -> bool:
         """Whether element i of the view is element i of a contiguous tensor (the base, when sizes match)."""
-        return not (self.offset or self.clips) and all(
+        return not (self.offset or self.clips or self.move) and all(
             size == 1 or stride == expected
             for size, stride, expected in zip(self.shape, self.strides, contiguous(self.shape), strict=True)
         )
@@ -99,6 +102,22 @@ class Scan:
 
 
 @dataclass(frozen=True)
+class Recurrence:
+    """Statements that one kernel carries out again and again, each step after the other.
+
+    What the operator `carried` computes is what `becomes` names for it, as it was in the step before; in the
+    first step it is its operand. `results` are the values that remain, with how what a statement computes in
+    the first step lies in its value.
+    """
+
+    name: str  # of its first result
+    steps: int
+    body: tuple[Compute | Reduce, ...]
+    becomes: Mapping[str, str] = field(hash=False)
+    results: Mapping[str, View] = field(hash=False)
+
+
+@dataclass(frozen=True)
 class Library:
     """A torch call."""
 
@@ -107,7 +126,7 @@ class Library:
 
 
 Fused: TypeAlias = Compute | Reduce | Scan
-Statement: TypeAlias = Fused | Library
+Statement: TypeAlias = Fused | Recurrence | Library
 
 
 @dataclass
@@ -157,4 +176,23 @@ def broadcast(view: View, shape: tuple[int, ...]) -> View:
     strides = (0,) * missing + tuple(
         0 if size == 1 else stride for size, stride in zip(view.shape, view.strides, strict=True)
     )
-    return View(view.base, shape, strides, view.offset)
+    return replace(view, shape=shape, strides=strides, clips=())
+
+
+def slots(statement: Fused) -> tuple[Operand, ...]:
+    """What a statement reads, in order."""
+    if isinstance(statement, Compute):
+        return statement.operands
+    if isinstance(statement, Reduce) and statement.index is not None:
+        return (statement.operand, statement.index)
+    return (statement.operand,)
+
+
+def views_of(statement: Fused | Recurrence) -> Iterator[View]:
+    """The views a statement reads; of a recurrence, those of values that it does not compute itself."""
+    if not isinstance(statement, Recurrence):
+        yield from (o for o in slots(statement) if isinstance(o, View))
+        return
+    inside = {s.name for s in statement.body}
+    for part in statement.body:
+        yield from (view for view in views_of(part) if view.base not in inside)

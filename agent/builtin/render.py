@@ -95,10 +95,11 @@ class _Rendering:
 
     def region(self, region: Region, index: int) -> None:
         """Adds the kernel of a region, unless there is one that does the same, and its call."""
+        left = region.recurrence.results if region.recurrence is not None else {}
         outputs = [
             s.name
             for s in region.statements
-            if s.name in self.python or self.readers.get(s.name, set()) - {index}
+            if s.name in left or s.name in self.python or self.readers.get(s.name, set()) - {index}
         ]
         planned = plan(region, self.program, outputs)
         in_place = in_place_outputs(planned, index, self.fresh, self.readers, self.program)
@@ -121,7 +122,7 @@ class _Rendering:
                 self.host.names[name] = self.host.names[in_place[name]]
                 values.append(self.host.names[name])
             else:
-                values.append(self.host.allocate(name))
+                values.append(self.host.allocate(left[name].base if name in left else name))
         if entry is None:
             knobs = self.knobs(planned, prefix, frozenset(in_place))
             entry = _Entry(self.emit(planned, knobs, pointers), planned, prefix)
@@ -151,11 +152,12 @@ class _Rendering:
             block = min(block, 2048, max(KEPT_LIMIT // planned.row_length, 16)) if planned.kept else block
         elements = [o for o in planned.outputs if planned.level(o) == "element"]
         streaming = prefetch = parallel = False
-        if elements and planned.mode != "columns" and not in_place:
+        steps = planned.region.recurrence is not None
+        if elements and not steps and planned.mode != "columns" and not in_place:
             itemsize = min(ITEMSIZE[self.program.dtypes[o]] for o in elements)
             if length * itemsize % LINE_BYTES == 0 or length * itemsize >= 64 * LINE_BYTES:
                 streaming = self.knob(f"{prefix}.streaming", "off") == "on"
-        if _prefetchable(planned):
+        if not steps and _prefetchable(planned):
             default = "off" if planned.mode == "flat" and planned.cost >= DEAR else "on"
             prefetch = self.knob(f"{prefix}.prefetch", default) == "on"
         if planned.mode == "flat" or planned.rows > 1:
@@ -265,9 +267,13 @@ def _identity(planned: Plan, in_place: dict[str, str]) -> Hashable:
             index = anonymous(s.index) if isinstance(s, Reduce) else None
             statements.append((type(s), s.op, anonymous(s.operand), index, s.dims, s.shape, s.dtype))
     dtypes = tuple(a.dtype for a in planned.accesses.values())
+    steps: Hashable = None
+    if (recurrence := planned.region.recurrence) is not None:
+        becomes = tuple((order[a], order[b]) for a, b in recurrence.becomes.items())
+        steps = (recurrence.steps, becomes, tuple(planned.results.items()))
     outputs = tuple(order[name] for name in planned.outputs)
     written = tuple((order[a], order[b]) for a, b in in_place.items())
-    return tuple(statements), dtypes, outputs, written
+    return tuple(statements), dtypes, outputs, written, steps
 
 
 def _headers(body: str) -> list[str]:

@@ -65,6 +65,35 @@ REFERENCES = {
         ),
         "torch.randn(40, 33)",
     ),
+    "recurrence of elements": source(
+        "h = self.h0\n        ys = []\n        for t in range(9):\n"
+        "            h = torch.sigmoid(a[:, t]) * h + x[:, t]\n            ys.append(torch.tanh(h))\n"
+        "        return torch.stack(ys, dim=1), h",
+        "torch.randn(5, 9, 33), torch.randn(5, 9, 33)",
+        init="self.h0 = nn.Parameter(torch.randn(33))",
+        arguments="x, a",
+    ),
+    "recurrence of matrices": source(
+        "e = torch.exp(-d)\n        s = k.new_zeros(2, 3, 7, 33)\n        ys = []\n        for t in range(6):\n"
+        "            s = e[:, t, :, :, None] * s + k[:, t, :, :, None] * v[:, t, :, None]\n"
+        "            ys.append((q[:, t, :, None] @ s).squeeze(-2))\n"
+        "        return torch.cat(ys, dim=-1)",
+        "torch.randn(2, 6, 3, 7), torch.randn(2, 6, 3, 7), torch.randn(2, 6, 3, 33), torch.rand(2, 6, 3, 7)",
+        arguments="q, k, v, d",
+    ),
+    "recurrence along rows": source(
+        "decay = torch.exp(-x[..., None] * self.a)\n        s, m = torch.zeros_like(decay[:, 0]), x[:, 0]\n"
+        "        ys = []\n        for t in range(12):\n            s = decay[:, t] * s + b[:, t, None] * x[:, t, :, None]\n"
+        "            m = torch.maximum(m, x[:, t])\n            ys.append((s * c[:, t, None]).sum(-1) + m)\n"
+        "        return torch.stack(ys, 1)",
+        "torch.rand(3, 12, 40), torch.randn(3, 12, 17), torch.randn(3, 12, 17)",
+        init="self.a = nn.Parameter(torch.rand(40, 17))",
+        arguments="x, b, c",
+    ),
+    "recurrence of softmaxes": source(
+        "h = x[0]\n        for t in range(1, 7):\n            h = torch.softmax(h + x[t], -1) * h\n        return h",
+        "torch.randn(7, 20, 65)",
+    ),
     "pooling of sequences": source(
         "return F.max_pool1d(x, 3, 2, dilation=2), torch.tanh(F.avg_pool1d(x, 7, 1, 3)) * 2",
         "torch.randn(3, 5, 61)",

@@ -1,0 +1,111 @@
+"""Random references against float64: `KERNELWRIGHT_GRAPHS=2000 pytest tests/agent/builtin/test_random_graphs.py`.
+
+A bug that is found this way is kept in FOUND, as small as hypothesis could make it.
+"""
+
+import copy
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from grammar import references
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from proving import as_list, double, models, propose
+
+EVERY = int(os.environ.get("KERNELWRIGHT_GRAPHS", "0"))
+SCHEDULES = st.fixed_dictionaries(
+    {},
+    optional={
+        "fuse": st.sampled_from(["all", "apart"]),
+        "k0__block": st.sampled_from(["64", "1024"]),
+        "k0__streaming": st.just("on"),
+        "k0__keep": st.just("off"),
+        "k0__prefetch": st.sampled_from(["on", "off"]),
+        "k0__threads": st.sampled_from(["all", "1"]),
+        "k0__in_place": st.just("off"),
+    },
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("graphs")
+
+
+def graphs(count: int) -> settings:
+    return settings(
+        max_examples=EVERY or count,
+        derandomize=not EVERY,
+        deadline=None,
+        database=None,
+        phases=(Phase.explicit, Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@pytest.mark.timeout(0)
+@graphs(60)
+@given(references(), SCHEDULES)
+def test_random_references(folder: Path, text: str, schedule: dict[str, str]) -> None:
+    hold(text, folder, schedule)
+
+
+@pytest.mark.timeout(0)
+@graphs(20)
+@given(references(half=True), SCHEDULES)
+def test_random_references_in_16_bits(folder: Path, text: str, schedule: dict[str, str]) -> None:
+    hold(text, folder, schedule)
+
+
+def hold(text: str, folder: Path, schedule: dict[str, str]) -> None:
+    candidate = propose(text, **schedule)
+    (folder / "last.py").write_text(f"{text}\n# {schedule}\n")  # what a crash was caused by
+    (folder / "last_candidate.py").write_text(candidate.source)
+    with torch.no_grad():
+        within_what_rounding_explains(*models(text, candidate, folder))
+
+
+def within_what_rounding_explains(model: Any, model_new: Any, inputs: list[Any]) -> None:
+    """The candidate is as near to float64 as the reference is, or as inputs rounded elsewhere would be.
+
+    Where a rounding of the inputs decides whether something is finite, or which integer it is, anything goes.
+    """
+    exact = as_list(copy.deepcopy(model).double()(*map(double, inputs)))
+    nudged = [as_list(copy.deepcopy(model).double()(*map(nudge, inputs))) for _ in range(4)]
+    eager = as_list(model(*copy.deepcopy(inputs)))
+    found = as_list(model_new(*copy.deepcopy(inputs)))
+    assert len(found) == len(eager)
+    for index, (ours, theirs, right) in enumerate(zip(found, eager, exact, strict=True)):
+        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+        others = [result[index] for result in nudged]
+        if not theirs.is_floating_point():
+            sure = torch.stack([theirs == right, *(other == right for other in others)]).all(0)
+            assert (ours == theirs)[sure].all()
+            continue
+        sure = torch.stack([theirs.isfinite() == v.isfinite() for v in (right, *others)]).all(0)
+        finite = theirs.isfinite() & sure
+        wild = ~theirs.isfinite() & sure
+        torch.testing.assert_close(ours[wild], theirs[wild], rtol=0, atol=0, equal_nan=True)
+        spread = torch.stack([(other - right).abs() for other in others]).amax(0)
+        error = (theirs.double() - right).abs()
+        slack = 8 * torch.finfo(theirs.dtype).eps * right.abs() + 1e-44
+        typical = error[finite].square().mean().sqrt() if finite.any() else 0.0
+        budget = 16 * typical + 16 * error + 64 * spread + slack
+        wrong = finite & ~((ours.double() - right).abs() <= budget)
+        if wrong.any():
+            at = tuple(wrong.nonzero()[0].tolist())
+            raise AssertionError(
+                f"output {index} at {at}: {ours[at].item()!r}, eager {theirs[at].item()!r}, float64 {right[at].item()!r}, "
+                f"{int(wrong.sum())} of {wrong.numel()} wrong"
+            )
+
+
+def nudge(value: Any) -> Any:
+    """The input in float64, rounded another way."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    eps = torch.finfo(value.dtype).eps
+    return value.double() * (1 + eps * (torch.rand(value.shape) - 0.5))
