@@ -29,6 +29,13 @@ class Rule:
 
 RULES = (
     Rule(
+        "layout",
+        "change the layout of images",
+        "Have images {new} in memory instead of {old}: convolutions need not reorder images whose channels "
+        "lie last, and what comes in or goes out in the other order is copied once.",
+        {"compute": 1.30, "memory": 1.30, "overhead": 1.02, "unknown": 1.30},
+    ),
+    Rule(
         "streaming",
         "change how results are stored",
         "Switch non-temporal stores of {where} from {old} to {new}: streaming stores save the "

@@ -1,12 +1,12 @@
 """The builtin coder: traces a task, fuses what it can, and renders it under a schedule."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from agent.builtin import reference
 from agent.builtin.graph import Graph
 from agent.builtin.lower import lower
 from agent.builtin.render import NothingToFuse, render
-from agent.builtin.schedule import Schedule
+from agent.builtin.schedule import GRAPH_KNOBS, Schedule
 from agent.builtin.untraceable import Untraceable
 from agent.protocols import Attempt
 from kernelbench.records import Advice, Candidate, Task, Verdict
@@ -31,25 +31,34 @@ class BuiltinCoder:
         schedule = Schedule.from_dict(best.candidate.schedule if best else {})
         if advice is not None:
             schedule = schedule.changed(advice.schedule)
+        layout = schedule.get("layout", GRAPH_KNOBS["layout"][0])
         try:
-            rendered = render(lower(self._trace(task)), task.source, schedule)
+            program = lower(self._trace(task), layout)
+        except Untraceable as reason:
+            return self._reference(task, str(reason))
+        try:
+            rendered = render(program, task.source, schedule)
         except Untraceable as reason:
             return self._reference(task, str(reason))
         except NothingToFuse:
-            return self._reference(task, "every operation is a library call")
+            knobs = {"layout": layout} if program.layout else {}
+            return self._reference(task, "every operation is a library call", knobs)
         return Candidate(
             source=rendered.source,
-            language="cpp",
+            language="cpp" if rendered.kernels else "torch",
             author=self.author,
             parents=(best.candidate.sha256,) if best else (),
             advice=advice.plan if advice else "",
             schedule=rendered.schedule.to_dict(),
         )
 
-    def _reference(self, task: Task, reason: str) -> Candidate:
+    def _reference(self, task: Task, reason: str, schedule: Mapping[str, str] | None = None) -> Candidate:
         docstring = f'"""The reference unchanged: {_one_line(reason)}."""\n\n'
         return Candidate(
-            source=docstring + reference.renamed(task.source), language="torch", author=self.author
+            source=docstring + reference.renamed(task.source),
+            language="torch",
+            author=self.author,
+            schedule=dict(schedule or {}),
         )
 
 

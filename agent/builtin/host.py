@@ -6,6 +6,7 @@ import keyword
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agent.builtin.fusion import Region, operands
 from agent.builtin.graph import Arg, DType, Node, Ref
@@ -104,12 +105,13 @@ class Host:
             return f"{self.value(source.ref)}[{index}]"
         _, short, overload = node.op.split(".")
         if short in METHODS and isinstance(node.args[0], Ref):
-            rest = ", ".join(self.argument(a) for a in node.args[1:])
+            plain = node.args[1] if short == "permute" else node.args[1:]
+            rest = ", ".join(self.argument(a) for a in (plain if isinstance(plain, tuple) else (plain,)))
             return f"{self.value(node.args[0].ref)}.{short}({rest})"
         if short in ("view", "_unsafe_view", "reshape") and isinstance(node.args[0], Ref):
             sizes = node.args[1]
             assert isinstance(sizes, tuple)
-            return f"{self.value(node.args[0].ref)}.reshape({', '.join(map(str, sizes))})"
+            return f"{self.value(node.args[0].ref)}.reshape({_listed(sizes)})"  # type: ignore[arg-type]
         function = CALLS.get(short) or f"torch.ops.aten.{short}.{overload}"
         arguments = [self.argument(a) for a in node.args]
         arguments += [f"{k}={self.argument(a)}" for k, a in node.kwargs.items()]
@@ -124,9 +126,12 @@ class Host:
             return "[" + ", ".join(self.argument(a) for a in arg) + "]"
         return _number(arg) if isinstance(arg, float) else repr(arg)
 
-    def library(self, name: str, node: Node) -> None:
+    def library(self, name: str, node: Node, order: tuple[int, ...] = ()) -> None:
         call = self.call(node)
         self.names[name] = self.fresh(name)
+        if order:
+            self.lines.append(f"{self.names[name]} = {call}.permute({_listed(order)}).contiguous()")
+            return
         contiguous = len(node.outputs) > 1 or node.meta.contiguous
         self.lines.append(f"{self.names[name]} = {call}{'' if contiguous else '.contiguous()'}")
 
@@ -143,13 +148,23 @@ class Host:
         for mutation in graph.mutations:
             target = attribute(mutation.buffer)
             self.lines.append(f"{target}.copy_({self.value(mutation.value)})")
-        texts = [self.value(name) for name in graph.outputs]
+        metas = graph.metas()
+        texts = []
+        for name in graph.outputs:
+            view = self.program.views.get(name)
+            turned = isinstance(view, View) and not replace(view, offset=0).linear
+            lies_otherwise = turned and metas[name].contiguous
+            texts.append(self.value(name) + (".contiguous()" if lies_otherwise else ""))
         if graph.structure == "tensor":
             self.lines.append(f"return {texts[0]}")
         elif graph.structure == "tuple":
             self.lines.append(f"return {', '.join(texts)}{',' if len(texts) == 1 else ''}")
         else:
             self.lines.append(f"return [{', '.join(texts)}]")
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 def _number(value: float) -> str:

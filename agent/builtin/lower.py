@@ -1,17 +1,18 @@
 """From a `Graph` of ATen calls to a `Program`: views resolved, constants folded, repeated work shared."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from agent.builtin.fusion import operands
-from agent.builtin.graph import DType, Graph, Node, Ref
+from agent.builtin.graph import Arg, DType, Graph, Node, Ref
 from agent.builtin.host import needed_in_python
+from agent.builtin.lower_layout import CONVOLUTIONS, LayoutLowering
 from agent.builtin.lower_products import ProductLowering
 from agent.builtin.lower_views import SAME_OPS, VIEW_OPS, ViewLowering, same
 from agent.builtin.lower_windows import WindowLowering
-from agent.builtin.lowering import SUPPORTED_DTYPES
+from agent.builtin.lowering import SUPPORTED_DTYPES, turned, vectorisable
 from agent.builtin.ops import POINTWISE, Settings, pointwise_name
-from agent.builtin.program import Library, Operand, Program, Recurrence, Statement
+from agent.builtin.program import Library, Operand, Program, Recurrence, Statement, View, broadcast
 from agent.builtin.reroll import reroll
 from agent.builtin.short_rows import turn_short_rows
 
@@ -26,12 +27,15 @@ FILLS: dict[str, Callable[[Settings], Any]] = {
 }
 
 
-def lower(graph: Graph) -> Program:
-    """The program of a graph. Everything the tables do not list becomes a `Library` statement."""
-    return _NodeLowering(graph).run()
+def lower(graph: Graph, layout: str = "contiguous") -> Program:
+    """The program of a graph. Everything the tables do not list becomes a `Library` statement.
+
+    `layout`: how convolutions have their images in memory, and all that is computed from them.
+    """
+    return _NodeLowering(graph, layout).run()
 
 
-class _NodeLowering(ViewLowering, WindowLowering, ProductLowering):
+class _NodeLowering(ViewLowering, WindowLowering, ProductLowering, LayoutLowering):
     """One method `on_<operator>` for each operator that is neither pointwise nor a view."""
 
     def run(self) -> Program:
@@ -59,6 +63,8 @@ class _NodeLowering(ViewLowering, WindowLowering, ProductLowering):
                 return
         short = node.op.split(".")[1] if "." in node.op else node.op
         handler = getattr(self, f"on_{short}", None)
+        if short in CONVOLUTIONS and node.meta.dtype == "float32":
+            self.program.layout = self.layout
         if len(node.outputs) == 1 and node.meta.numel == 0:
             self.library(node)
         elif handler is not None and handler(node):
@@ -82,17 +88,30 @@ class _NodeLowering(ViewLowering, WindowLowering, ProductLowering):
             return False
         if node.name in self.mutated and node.meta.numel == 1:
             return False  # a counter
-        operands: list[Operand] = []
-        for argument in entry.arguments[: entry.operands]:
-            value = settings.get(argument)
-            operand = self.operand(value)  # type: ignore[arg-type]
-            if operand is None:
-                return False
-            operands.append(operand)
+        names = entry.arguments[: entry.operands]
+        given: list[Arg] = [settings.get(name) for name in names]  # type: ignore[misc]
+        operands = self.in_one_order(given, node.meta.shape) or [self.operand(a) for a in given]
+        read = tuple(o for o in operands if o is not None)
+        if len(read) < len(given):
+            return False
         rest = {k: v for k, v in settings.items() if k not in entry.arguments[: entry.operands]}
         if any(isinstance(v, Ref) for v in rest.values()):
             return False
-        return self.compute(node.name, name, tuple(operands), rest, node.meta.shape, node.meta.dtype)
+        return self.compute(node.name, name, read, rest, node.meta.shape, node.meta.dtype)
+
+    def in_one_order(self, given: Sequence[Arg], shape: tuple[int, ...]) -> list[Operand | None] | None:
+        """The operands, read in an order of axes that is not their own, if one of them lies so in memory."""
+        operands = [self.operand_as_it_lies(arg) for arg in given]
+        order = self.in_order_of(tuple(o for o in operands if o is not None), shape)
+        if order is None:
+            return None
+        for number, (arg, operand) in enumerate(zip(given, operands, strict=True)):
+            if not isinstance(operand, View) or vectorisable(turned(broadcast(operand, shape), order)):
+                continue
+            if not isinstance(arg, Ref) or operand.shape != shape:
+                return None
+            operands[number] = self.view_of(self.copied(arg.ref, order))
+        return operands
 
 
 def drop_unread(program: Program) -> None:

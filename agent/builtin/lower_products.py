@@ -4,7 +4,7 @@ import math
 
 from agent.builtin.graph import Node
 from agent.builtin.lower_reductions import ReductionLowering
-from agent.builtin.lowering import NEAR
+from agent.builtin.lowering import NEAR, turned
 from agent.builtin.program import View, broadcast
 
 
@@ -44,10 +44,5 @@ class ProductLowering(ReductionLowering):
 
 def _turned(view: View) -> View:
     """The view with its last two axes exchanged."""
-    shape, strides = view.shape, view.strides
-    return View(
-        view.base,
-        (*shape[:-2], shape[-1], shape[-2]),
-        (*strides[:-2], strides[-1], strides[-2]),
-        view.offset,
-    )
+    rank = len(view.shape)
+    return turned(view, (*range(rank - 2), rank - 1, rank - 2))

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from agent.builtin.graph import Node, Ref
-from agent.builtin.lowering import ORDERED, SUPPORTED_DTYPES, Lowering, reshaped
+from agent.builtin.lowering import ORDERED, SUPPORTED_DTYPES, Lowering, reshaped, turned
 from agent.builtin.ops import Settings
 from agent.builtin.program import Constant, Reduce, Scan, View
 
@@ -15,11 +15,18 @@ class ReductionLowering(Lowering):
     def reduce(self, name: str, op: str, source: View, dims: Any, keepdim: bool, dtype: str) -> None:
         """Adds the reduction, or a view of the source where every reduced size is 1."""
         rank = len(source.shape)
-        axes = tuple(sorted({int(d) % rank for d in dims})) if dims else tuple(range(rank))
-        shape = tuple(
-            1 if d in axes else size for d, size in enumerate(source.shape) if keepdim or d not in axes
-        )
-        self.program.add(Reduce(name, op, source, axes, shape, dtype), shape, dtype)
+        axes = {int(d) % rank for d in dims} if dims else set(range(rank))
+        order = self.order(source) or tuple(range(rank))
+        across = turned(source, order)
+        left = [d for d in order if keepdim or d not in axes]
+        shape = tuple(1 if d in axes else source.shape[d] for d in left)
+        places = tuple(place for place, d in enumerate(order) if d in axes)
+        if left == sorted(left):
+            self.program.add(Reduce(name, op, across, places, shape, dtype), shape, dtype)
+            return
+        base = self.fresh(f"{name}_channels_last")
+        self.program.add(Reduce(base, op, across, places, shape, dtype), shape, dtype)
+        self.define_turned(name, base, tuple(sorted(left).index(d) for d in left))
 
     def on_sum(self, node: Node) -> bool:
         return self.plain(node, "sum")
@@ -41,7 +48,7 @@ class ReductionLowering(Lowering):
 
     def plain(self, node: Node, op: str) -> bool:
         settings = self.settings(node)
-        source = self.reducible(settings)
+        source = self.reducible(settings, as_it_lies=True)
         if source is None or node.meta.dtype not in SUPPORTED_DTYPES:
             return False
         dims = settings.get("dim")
@@ -57,8 +64,10 @@ class ReductionLowering(Lowering):
         self.reduce(node.name, op, source, dims, bool(settings.get("keepdim", False)), node.meta.dtype)
         return True
 
-    def reducible(self, settings: Settings) -> View | None:
-        source = self.operand(settings["self"])  # type: ignore[arg-type]
+    def reducible(self, settings: Settings, as_it_lies: bool = False) -> View | None:
+        """What is to be reduced; only `reduce` and `compute` can do with its axes in another order."""
+        find = self.operand_as_it_lies if as_it_lies else self.operand
+        source = find(settings["self"])  # type: ignore[arg-type]
         if not isinstance(source, View) or self.program.dtypes[source.base] not in SUPPORTED_DTYPES:
             return None
         return source if source.numel > 1 else None
@@ -68,7 +77,7 @@ class ReductionLowering(Lowering):
 
     def on_var_mean(self, node: Node) -> bool:
         settings = self.settings(node)
-        source = self.reducible(settings)
+        source = self.reducible(settings, as_it_lies=True)
         dtype = node.meta.dtype
         if source is None or dtype not in ("float32", "float64"):
             return False
@@ -85,7 +94,7 @@ class ReductionLowering(Lowering):
             for part in ("row_sum", "row_mean", "centered", "square", "squares", "variance")
         )
         self.reduce(row_sum, "sum", source, dims, True, dtype)
-        kept = self.program.shapes[row_sum]
+        kept = self.view_of(row_sum).shape
         self.compute(row_mean, "div", (self.view_of(row_sum), Constant(count)), {}, kept, dtype)
         mean = self.view_of(row_mean)
         self.compute(centered, "sub", (source, mean), {}, source.shape, dtype)
@@ -117,7 +126,7 @@ class ReductionLowering(Lowering):
         if dim is None:
             self.reduce(node.name, op, source, (), False, node.meta.dtype)
             return True
-        if self.size(source, (dim,)) == 1:
+        if self.size(source, (dim,)) in (1, source.numel):  # of all elements only the extreme itself is found
             return False
         keepdim = bool(settings.get("keepdim", False))
         values, indices = f"{node.name}_values", f"{node.name}_indices"
@@ -140,7 +149,7 @@ class ReductionLowering(Lowering):
         settings = self.settings(node)
         source = self.reducible(settings)
         dim = settings.get("dim")
-        if source is None or dim is None or self.size(source, (dim,)) == 1:
+        if source is None or dim is None or self.size(source, (dim,)) in (1, source.numel):
             return False
         if self.program.dtypes[source.base] not in ORDERED:
             return False
@@ -184,7 +193,7 @@ class ReductionLowering(Lowering):
             return False
         dim %= len(source.shape)
         expected = tuple(1 if d == dim else size for d, size in enumerate(source.shape))
-        if node.meta.shape != expected or source.shape[dim] == 1:
+        if node.meta.shape != expected or source.shape[dim] in (1, source.numel):
             return False
         self.program.add(
             Reduce(node.name, "pick", source, (dim,), node.meta.shape, node.meta.dtype, index),

@@ -67,6 +67,8 @@ class WindowLowering(ReductionLowering):
     def pool(self, node: Node, rank: int, op: str) -> bool:
         """Where every window counts the same number of elements."""
         settings, dtype = self.settings(node), node.meta.dtype
+        if self.order(self.operand_as_it_lies(settings["self"])) is not None:  # type: ignore[arg-type]
+            return False
         source = self.operand(settings["self"])  # type: ignore[arg-type]
         kernel = _each(settings["kernel_size"], rank)
         frame = _Frame.of(settings, kernel, stride=kernel)
@@ -107,6 +109,8 @@ class WindowLowering(ReductionLowering):
 
         Zeros of the padding are not multiplied, whatever the weights.
         """
+        if self.layout == "channels_last" and rank > 1:
+            return False
         settings, dtype = self.settings(node), node.meta.dtype
         source, weight = self.operand(settings["input"]), self.operand(settings["weight"])  # type: ignore[arg-type]
         bias = self.operand(settings.get("bias"))  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -28,8 +29,13 @@ NEAR = 4  # stride, in elements, up to which reading every n-th element beats ma
 
 
 class Lowering:
-    def __init__(self, graph: Graph) -> None:
+    """With the layout `channels_last`, what is computed from a value lies in memory as the value does, in its
+    order of axes. Else everything is computed in the order of its own axes.
+    """
+
+    def __init__(self, graph: Graph, layout: str = "contiguous") -> None:
         self.graph = graph
+        self.layout = layout
         self.program = Program(graph)
         self.seen: dict[tuple[Any, ...], str] = {}
         self.tuples: dict[str, Node] = {}
@@ -54,6 +60,61 @@ class Lowering:
         if isinstance(arg, bool | int | float):
             return Constant(arg)
         return None
+
+    def operand_as_it_lies(self, arg: Arg) -> Operand | None:
+        """An operand that may be in another order of axes."""
+        view = self.program.views.get(arg.ref) if isinstance(arg, Ref) else None
+        return view if self.order(view) is not None else self.operand(arg)
+
+    # Orders of axes.
+
+    def order(self, view: Operand | None) -> tuple[int, ...] | None:
+        """A view's axes as they lie in memory, the innermost last; None where they have that order."""
+        if self.layout != "channels_last" or not isinstance(view, View) or view.clips or vectorisable(view):
+            return None
+        axes = tuple(sorted(range(len(view.shape)), key=lambda axis: -view.strides[axis]))
+        return axes if vectorisable(turned(view, axes)) else None
+
+    def in_order_of(self, operands: tuple[Operand, ...], shape: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The order of axes of the operands that have this shape."""
+        whole = (self.order(o) for o in operands if isinstance(o, View) and o.shape == shape)
+        return next((order for order in whole if order is not None), None)
+
+    def define_turned(self, name: str, base: str, order: tuple[int, ...]) -> None:
+        """`name` is `base`, whose axes are those of `name` in this order."""
+        back = tuple(order.index(axis) for axis in range(len(order)))
+        shape = self.program.shapes[base]
+        self.program.views[name] = turned(View(base, shape, contiguous(shape)), back)
+        meta = Meta(
+            shape=tuple(shape[axis] for axis in back),
+            dtype=self.program.dtypes[base],
+            strides=turned(View(base, shape, contiguous(shape)), back).strides,
+        )
+        self.program.view_nodes[name] = Node(
+            name=name, op="aten.permute.default", args=(Ref(ref=base), back), kwargs={}, outputs=(meta,)
+        )
+
+    def copied(self, name: str, order: tuple[int, ...]) -> str:
+        """The name of a copy of a value, in this order of axes; the copy is made once."""
+        view = self.view_of(name)
+        key = ("copied", view, order)
+        if key not in self.seen:
+            across = turned(view, order)
+            there, copy = self.fresh(f"{name}_turned"), self.fresh(f"{name}_channels_last")
+            self.program.views[there] = across
+            meta = Meta(
+                shape=across.shape, dtype=self.program.dtypes[view.base], strides=contiguous(across.shape)
+            )
+            self.program.view_nodes[there] = Node(
+                name=there, op="aten.permute.default", args=(Ref(ref=name), order), kwargs={}, outputs=(meta,)
+            )
+            node = Node(
+                name=copy, op="aten.contiguous.default", args=(Ref(ref=there),), kwargs={}, outputs=(meta,)
+            )
+            self.program.add(Library(copy, node), meta.shape, meta.dtype)
+            self.seen[key] = self.fresh(f"{name}_copied")
+            self.define_turned(self.seen[key], copy, order)
+        return self.seen[key]
 
     def constant(self, value: Any, dtype: str) -> Constant:
         if dtype == "bool":
@@ -106,6 +167,15 @@ class Lowering:
         if op == "exp" and self.below_maximum(operands[0]):
             op = "exp_nonpositive"
         views = tuple(broadcast(o, shape) if isinstance(o, View) else o for o in operands)
+        order = self.in_order_of(views, shape)
+        if order is not None:
+            across = tuple(turned(v, order) if isinstance(v, View) else v for v in views)
+            if not all(vectorisable(v) for v in across if isinstance(v, View)):
+                return False
+            base, size = self.fresh(f"{name}_channels_last"), tuple(shape[axis] for axis in order)
+            self.program.add(Compute(base, op, across, settings, size, dtype, compute_dtype), size, dtype)
+            self.define_turned(name, base, order)
+            return True
         if not all(vectorisable(v) for v in views if isinstance(v, View)):
             return False
         self.program.add(Compute(name, op, views, settings, shape, dtype, compute_dtype), shape, dtype)
@@ -151,6 +221,14 @@ def vectorisable(view: View) -> bool:
     """Whether neighbours along the last axis are near each other in memory, or the same element."""
     strides = [stride for size, stride in zip(view.shape, view.strides, strict=True) if size > 1]
     return not strides or strides[-1] <= NEAR
+
+
+def turned(view: View, order: tuple[int, ...]) -> View:
+    """The view with its axes in another order."""
+    shape, strides = view.shape, view.strides
+    return replace(
+        view, shape=tuple(shape[axis] for axis in order), strides=tuple(strides[axis] for axis in order)
+    )
 
 
 def reshaped(view: View, shape: tuple[int, ...]) -> View:

@@ -119,10 +119,11 @@ class Recurrence:
 
 @dataclass(frozen=True)
 class Library:
-    """A torch call."""
+    """A torch call; `order` is that of its result's axes in memory, where it is not their own."""
 
     name: str
     node: Node
+    order: tuple[int, ...] = ()
 
 
 Fused: TypeAlias = Compute | Reduce | Scan
@@ -134,6 +135,7 @@ class Program:
     """Statements in order. `views` says how each name of the graph reads a value that really exists."""
 
     graph: Graph
+    layout: str = ""  # of images, where there are such as could have another
     statements: list[Statement] = field(default_factory=list)
     views: dict[str, Operand] = field(default_factory=dict)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of the values that exist

@@ -50,9 +50,13 @@ class NothingToFuse(Exception):  # noqa: N818 - a property of the graph, not a f
 
 
 def render(program: Program, source: str, schedule: Schedule, language: str = "cpp") -> Rendered:
-    """The candidate for `program`, which was traced from `source`. Raises NothingToFuse."""
+    """The candidate for `program`, which was traced from `source`.
+
+    It has no kernel where everything is a library call, on images in another layout than the reference's.
+    Raises NothingToFuse where that is the reference's too.
+    """
     units = fuse(program, apart=schedule.get("fuse", "all") == "apart")
-    if not any(isinstance(unit, Region) for unit in units):
+    if not any(isinstance(unit, Region) or unit.order for unit in units):
         raise NothingToFuse
     return _Rendering(program, source, schedule, units, language).run()
 
@@ -75,6 +79,10 @@ class _Rendering:
         self.python = needed_in_python(program)
         self.fresh = fresh_results(units) - self.python
         self.used = {knob: schedule.get(knob, values[0]) for knob, values in GRAPH_KNOBS.items()}
+        if program.layout:
+            self.used["layout"] = program.layout
+        else:
+            del self.used["layout"]
         self.entries: dict[Hashable, _Entry] = {}
         self.titles: set[str] = set()
         self.readers: dict[str, set[int]] = {}  # of each value: the units that read it
@@ -87,7 +95,7 @@ class _Rendering:
         self.host.start()
         for index, unit in enumerate(self.units):
             if isinstance(unit, Library):
-                self.host.library(unit.name, unit.node)
+                self.host.library(unit.name, unit.node, unit.order)
             else:
                 self.region(unit, index)
         self.host.finish()
@@ -192,12 +200,15 @@ class _Rendering:
                 headers=_headers(body),
                 helpers=chosen,
                 vector_bits=self.used["vector"],
+                layout=self.program.layout,
                 flags=flags,
                 reference=self.reference,
                 constants=self.host.constants,
                 forward=self.host.lines,
             )
         )
+        if not entries:
+            self.used = {"layout": self.used["layout"]}
         names = tuple(e.kernel.name for e in entries)
         return Rendered(text, Schedule.from_dict(self.used), names)
 

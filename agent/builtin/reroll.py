@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from agent.builtin.fusion import Region, analyse, operands
 from agent.builtin.graph import Ref
@@ -33,8 +32,6 @@ from agent.builtin.program import (
 
 _LEAST_STEPS = 4
 _MOST_STATEMENTS = 64  # of a step
-
-Body = TypeVar("Body", Compute, Reduce)
 
 
 def reroll(program: Program) -> None:
@@ -279,10 +276,11 @@ class _Loop:
         return name
 
 
-def _reading(statement: Body, read: Sequence[Operand]) -> Body:
+def _reading(statement: Compute | Reduce, read: Sequence[Operand]) -> Compute | Reduce:
     """The statement with other operands."""
     if isinstance(statement, Compute):
         return replace(statement, operands=tuple(read))
+    assert isinstance(read[0], View)
     return replace(statement, operand=read[0])
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 GRAPH_KNOBS: dict[str, tuple[str, ...]] = {
     "fuse": ("all", "apart"),  # apart: a reduction does not join the kernel that computes its operand
+    "layout": ("contiguous", "channels_last"),  # of images, where there are convolutions
     "vector": ("512", "256"),  # bits; the compiler's preference
     "unroll": ("off", "on"),  # -funroll-loops
 }

@@ -152,10 +152,14 @@ def _spread(error: torch.Tensor, count: int | torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`error` in units of the budget, infinite where the outputs cannot be compared; `detail` says where."""
+    """`error` in units of the budget, infinite where the outputs cannot be compared; `detail` says where.
+
+    `beyond`: the part of the elements that are beyond their budgets.
+    """
 
     error: float
     detail: str
+    beyond: float = 0.0
 
 
 def compare(expected: Expected, actual: torch.Tensor) -> Comparison:
@@ -182,7 +186,7 @@ def compare(expected: Expected, actual: torch.Tensor) -> Comparison:
     worst = float(error.max())
     if worst <= 1.0:
         return Comparison(worst, "")
-    return Comparison(worst, _where(error > 1.0, actual, exact))
+    return Comparison(worst, _where(error > 1.0, actual, exact), float((error > 1.0).double().mean()))
 
 
 def _fused_error(expected: Expected, actual: torch.Tensor) -> float | None:

@@ -252,7 +252,8 @@ class Oracle:
         detail = results[worst].detail
         if detail and len(results) > 1:
             detail = f"output {worst}: {detail}"
-        return {"error": _finite(results[worst].error), "detail": detail}
+        beyond = max(result.beyond for result in results)
+        return {"error": _finite(results[worst].error), "detail": detail, "beyond": beyond}
 
     def resembles(self, position: int, outputs: Sequence[Sequence[Any]]) -> bool:
         """Whether parts of two outputs agree. See `budget.Leeway`."""

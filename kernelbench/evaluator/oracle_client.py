@@ -17,19 +17,29 @@ from kernelbench.records import Record, Task, Verdict
 
 _NO_MEMORY = ("DeviceError", "OutOfMemoryError")  # of a GPU
 _SHORTCUTS_S = 900.0  # for trying all on one input
+_DOUBTFUL, _FEW = 2.0, 1e-5  # budgets, and part of the elements, in which an honest kernel may be beyond
 _PART_BYTES = 1 << 18  # of an output that is looked at after every timed block
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The oracle's word on one call; `error` is in units of the budget, None where not comparable."""
+    """The oracle's word on one call; `error` is in units of the budget, None where not comparable.
+
+    `beyond`: the part of the elements that are beyond their budgets.
+    """
 
     error: float | None
     detail: str
+    beyond: float = 0.0
 
     @property
     def within_budget(self) -> bool:
         return self.error is not None and self.error <= 1.0
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether so few elements are beyond their budgets, by so little, that it may be chance."""
+        return self.error is not None and 1.0 < self.error <= _DOUBTFUL and 0.0 < self.beyond <= _FEW
 
 
 class Shortcut(Record):

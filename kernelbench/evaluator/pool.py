@@ -23,7 +23,9 @@ from kernelbench.records import Candidate, Evaluation, Target, Task, Work
 T = TypeVar("T")
 _LANE_BYTES = 6 << 30  # of memory, that a lane's oracle, workers and their inputs and outputs may take
 _LANES = 4  # by default, at most: while one of them times, the others stand still
-_CPUS_OF_A_LANE = 2  # oracle and candidate compute at the same time; two lanes on two CPUs took longer than one
+_CPUS_OF_A_LANE = (
+    2  # oracle and candidate compute at the same time; two lanes on two CPUs took longer than one
+)
 _LANES_ON_GPU = 2  # at most: every lane has an oracle, baselines and inputs on it
 _PATIENCE = 8  # jobs on a task that is at hand that may go before a waiting one
 _REMEMBERED = 10_000  # evaluations

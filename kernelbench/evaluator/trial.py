@@ -122,7 +122,12 @@ class Trial:
             why = implausible(session, candidate_us)
             if why is not None:
                 return Verdict.implausible, why
-        return Verdict.correct, f"{self.correctness.inputs_tried} inputs within the error budget"
+        but = (
+            ", but for a few elements that another draw cleared"
+            if (self.correctness.error or 0.0) > 1
+            else ""
+        )
+        return Verdict.correct, f"{self.correctness.inputs_tried} inputs within the error budget{but}"
 
     def _build(self, session: TaskSession) -> None:
         """Load the candidate and call it once in the builder, so that all it compiles is in the cache.

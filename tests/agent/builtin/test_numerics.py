@@ -235,6 +235,57 @@ def test_long_rows_are_summed_as_exactly_as_short_ones(tmp_path: Path) -> None:
     prove(source("return x.sum(1), F.layer_norm(x, (100003,))", "torch.rand(3, 100003) + 5"), tmp_path)
 
 
+IMAGES = {
+    "convolution, batch norm, residual": source(
+        "return F.relu(self.norm(self.conv(x)) + x).mean((2, 3)), self.norm(x)",
+        "torch.randn(3, 12, 9, 11)",
+        init="self.conv = nn.Conv2d(12, 12, 3, padding=1); self.norm = nn.BatchNorm2d(12)",
+    ),
+    "pooled, put together, convolved": source(
+        "y = F.relu(self.conv(x))\n        z = torch.cat([y, F.max_pool2d(y, 3, 1, 1), torch.tanh(y)], 1)\n"
+        "        return self.last(z).amin(1, keepdim=True), y.softmax(1), F.avg_pool2d(y, 2)",
+        "torch.randn(2, 5, 8, 10)",
+        init="self.conv = nn.Conv2d(5, 17, 3, padding=1); self.last = nn.ConvTranspose2d(51, 9, 2, 2)",
+    ),
+    "gates of channels, group norm": source(
+        "y = self.conv(x)\n        y = y * torch.sigmoid(y.mean((2, 3), keepdim=True))\n"
+        "        return F.silu(self.norm(y)) + self.bias, y.argmax(1), y.transpose(1, 2) * 2",
+        "torch.randn(2, 6, 7, 9)",
+        init="self.conv = nn.Conv2d(6, 16, 1); self.norm = nn.GroupNorm(4, 16); "
+        "self.bias = nn.Parameter(torch.randn(16, 1, 1))",
+    ),
+    "depthwise, one image": source(
+        "return F.relu6(self.conv(x)) * x[:, :, :1, :1]",
+        "torch.randn(1, 20, 8, 8)",
+        init="self.conv = nn.Conv2d(20, 20, 3, padding=1, groups=20)",
+    ),
+    "volumes": source(
+        "return F.gelu(self.conv(x) * y), self.conv(x).sum((2, 3, 4))",
+        "torch.randn(2, 3, 5, 6, 7), torch.randn(2, 1, 3, 4, 5)",
+        init="self.conv = nn.Conv3d(3, 8, 3)",
+        arguments="x, y",
+    ),
+}
+
+
+@pytest.mark.parametrize("fuse", ["all", "apart"])
+@pytest.mark.parametrize("name", IMAGES)
+def test_images_whose_channels_lie_last(name: str, fuse: str, tmp_path: Path) -> None:
+    candidate = prove(IMAGES[name], tmp_path, layout="channels_last", fuse=fuse)
+    assert candidate.schedule["layout"] == "channels_last"
+
+
+def test_a_convolution_alone_in_another_layout_is_torch_calls(tmp_path: Path) -> None:
+    text = source("return self.conv(x)", "torch.randn(2, 6, 7, 9)", init="self.conv = nn.Conv2d(6, 16, 3)")
+    assert propose(text).schedule == {"layout": "contiguous"}
+    candidate = propose(text, layout="channels_last")
+    assert (candidate.language, candidate.schedule) == ("torch", {"layout": "channels_last"})
+    model, new, inputs = models(text, candidate, tmp_path)
+    assert_right(model, new, inputs)
+    with torch.no_grad():
+        assert new(*inputs).is_contiguous()
+
+
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
 def test_half_precision(precision: torch.dtype, tmp_path: Path) -> None:
     text = source(

@@ -5,13 +5,14 @@ A bug that is found this way is kept in FOUND, as small as hypothesis could make
 
 import copy
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from grammar import references
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from proving import as_list, double, models, propose
 
@@ -55,17 +56,34 @@ def test_random_references(folder: Path, text: str, schedule: dict[str, str]) ->
 
 @pytest.mark.timeout(0)
 @graphs(20)
-@given(references(half=True), SCHEDULES)
+@given(st.sampled_from(["bfloat16", "float16"]).flatmap(references), SCHEDULES)
 def test_random_references_in_16_bits(folder: Path, text: str, schedule: dict[str, str]) -> None:
     hold(text, folder, schedule)
 
 
 def hold(text: str, folder: Path, schedule: dict[str, str]) -> None:
+    assume(works(text) and not squares_denormals(text))
     candidate = propose(text, **schedule)
     (folder / "last.py").write_text(f"{text}\n# {schedule}\n")  # what a crash was caused by
     (folder / "last_candidate.py").write_text(candidate.source)
     with torch.no_grad():
         within_what_rounding_explains(*models(text, candidate, folder))
+
+
+def squares_denormals(text: str) -> bool:
+    """Whether a square may underflow where torch has its double."""
+    return "1e-41" in text and re.search(r"std|var|norm|square|\*\*|hypot", text) is not None
+
+
+def works(text: str) -> bool:
+    """Whether the reference takes its inputs: tensors without elements take more operators than others."""
+    module: dict[str, Any] = {}
+    exec(text, module)
+    try:
+        module["Model"]()(*module["get_inputs"]())
+    except RuntimeError:
+        return False
+    return True
 
 
 def within_what_rounding_explains(model: Any, model_new: Any, inputs: list[Any]) -> None:
@@ -83,15 +101,17 @@ def within_what_rounding_explains(model: Any, model_new: Any, inputs: list[Any])
         others = [result[index] for result in nudged]
         if not theirs.is_floating_point():
             sure = torch.stack([theirs == right, *(other == right for other in others)]).all(0)
-            assert (ours == theirs)[sure].all()
+            assert (ours == theirs)[sure].all(), f"output {index}: {ours} is not {theirs}"
             continue
         sure = torch.stack([theirs.isfinite() == v.isfinite() for v in (right, *others)]).all(0)
         finite = theirs.isfinite() & sure
         wild = ~theirs.isfinite() & sure
-        torch.testing.assert_close(ours[wild], theirs[wild], rtol=0, atol=0, equal_nan=True)
+        same = alike(ours, theirs) | alike(ours, right)  # eager's vector code has a NaN for gelu(inf)
+        assert same[wild].all(), f"output {index}: {ours[wild & ~same]} is not {theirs[wild & ~same]}"
         spread = torch.stack([(other - right).abs() for other in others]).amax(0)
         error = (theirs.double() - right).abs()
-        slack = 8 * torch.finfo(theirs.dtype).eps * right.abs() + 1e-44
+        ulps = 64 if theirs.dtype == torch.float64 else 8  # in float64 the reference is its own measure
+        slack = ulps * torch.finfo(theirs.dtype).eps * right.abs() + 1e-44
         typical = error[finite].square().mean().sqrt() if finite.any() else 0.0
         budget = 16 * typical + 16 * error + 64 * spread + slack
         wrong = finite & ~((ours.double() - right).abs() <= budget)
@@ -101,6 +121,10 @@ def within_what_rounding_explains(model: Any, model_new: Any, inputs: list[Any])
                 f"output {index} at {at}: {ours[at].item()!r}, eager {theirs[at].item()!r}, float64 {right[at].item()!r}, "
                 f"{int(wrong.sum())} of {wrong.numel()} wrong"
             )
+
+
+def alike(ours: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    return (ours == right) | (ours.isnan() & right.isnan())
 
 
 def nudge(value: Any) -> Any:

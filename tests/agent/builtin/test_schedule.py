@@ -15,7 +15,12 @@ NORM = source(
 SOFTMAX = source("return torch.softmax(torch.tanh(x) * 3, dim=-1)", "torch.randn(300, 1024)")
 COLUMNS = source("return torch.softmax(x, dim=1)", "torch.randn(3, 40, 700)")
 
+IMAGES = source(
+    "return F.relu(self.conv(x)) * 2", "torch.randn(2, 6, 7, 9)", init="self.conv = nn.Conv2d(6, 16, 3)"
+)
+
 CASES = [
+    (IMAGES, "layout", "channels_last"),
     (SOFTMAX, "fuse", "apart"),
     (SOFTMAX, "vector", "256"),
     (SOFTMAX, "unroll", "on"),

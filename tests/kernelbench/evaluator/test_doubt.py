@@ -1,0 +1,79 @@
+"""A result that is off by little, on few elements, is decided by another draw of the same family."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from kernelbench.evaluator.budget import compare, expect
+from kernelbench.evaluator.oracle_client import Comparison
+from kernelbench.evaluator.refusal import Refused
+from kernelbench.evaluator.verification import verify
+from kernelbench.records import Verdict
+
+RIGHT, DOUBTFUL = Comparison(0.4, ""), Comparison(1.2, "1 of 400000 elements differ", 2.5e-6)
+FAMILIES = ("task", "heavy_tailed", "perturbed")
+WORKER: Any = None
+
+
+def session(draws: dict[str, list[Comparison]]) -> Any:
+    """A session whose oracle answers, for each draw of a family, with the next of its comparisons."""
+    filled: dict[int, str] = {}
+    drawn: list[Comparison] = []
+
+    def fill(slots: list[int], family: str) -> None:
+        filled[slots[0]] = family
+
+    def run(worker: Any, slots: list[int], seeds: list[Any]) -> Any:
+        drawn[:] = [draws[filled[slot]].pop(0) for slot in slots[:-1]]
+        return SimpleNamespace(outputs=[*drawn, drawn[0]])
+
+    oracle = SimpleNamespace(
+        fill=fill,
+        call_seeds=lambda count: [None] * count,
+        expect=lambda slot, seed, rate: {"usable": True, "reference_error": 0.25},
+        compare=lambda worker, outputs, call: outputs[call],
+    )
+    return SimpleNamespace(
+        protocol=SimpleNamespace(families=FAMILIES),
+        oracle=oracle,
+        calls=1,
+        slots=3,
+        prepare=lambda worker, calls: None,
+        run=run,
+        check_inputs=lambda worker, slots: None,
+    )
+
+
+def test_a_second_draw_within_its_budget_is_right() -> None:
+    found = verify(
+        session({"task": [RIGHT], "heavy_tailed": [DOUBTFUL, RIGHT], "perturbed": [RIGHT]}), WORKER
+    )
+    assert (found.inputs_tried, found.error) == (4, 1.2)
+
+
+def test_twice_in_doubt_is_wrong() -> None:
+    with pytest.raises(Refused) as refusal:
+        verify(session({"task": [DOUBTFUL, DOUBTFUL], "heavy_tailed": [RIGHT], "perturbed": [RIGHT]}), WORKER)
+    assert refusal.value.verdict is Verdict.wrong_output
+
+
+@pytest.mark.parametrize(
+    "wrong", [Comparison(2.1, "", 1e-6), Comparison(1.1, "", 1e-3), Comparison(None, "")]
+)
+def test_more_than_that_is_wrong_at_once(wrong: Comparison) -> None:
+    with pytest.raises(Refused) as refusal:
+        verify(session({"task": [wrong, RIGHT], "heavy_tailed": [RIGHT], "perturbed": [RIGHT]}), WORKER)
+    assert refusal.value.verdict is Verdict.wrong_output
+
+
+def test_how_many_elements_are_beyond_their_budgets() -> None:
+    x = torch.rand(1000, 400, dtype=torch.float64) + 1
+    expected = expect(x, x.float(), [x.float()], fan_in=1.0)
+    y = x.float()
+    y[3, 7] *= 1 + 2e-6
+    y[5, 9] *= 1 + 2e-6
+    found = compare(expected, y)
+    assert 1.0 < found.error < 3.0
+    assert found.beyond == pytest.approx(2 / 400_000)
