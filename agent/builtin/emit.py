@@ -91,11 +91,13 @@ class Emitter(ABC):
             self.add_to_part(reduction)
         self.close_rows()
         self.finish()
-        parameters = tuple(
+        return Kernel(name, self.parameters(), tuple(self.out.lines))
+
+    def parameters(self) -> tuple[str, ...]:
+        return tuple(
             f"{'' if base in self.plan.outputs else 'const '}{STORAGE[self.program.dtypes[base]]}* {pointer}"
             for base, pointer in self.pointers.items()
         )
-        return Kernel(name, parameters, tuple(self.out.lines))
 
     # What differs between the shapes of loop.
 

@@ -25,6 +25,7 @@ from agent.builtin.program import (
     Scan,
     Statement,
     View,
+    contiguous_axis,
     views_of,
 )
 from agent.builtin.untraceable import Untraceable
@@ -141,7 +142,7 @@ def analyse(statements: Sequence[Fused]) -> Space | None:
     if any(high % low for low, high in pairwise(ordered)):
         return None
     clips = _clips(statements, numel)
-    if clips is None:
+    if clips is None or not _turned_alike(statements, numel):
         return None
     space = Space(numel, ordered, reduced, levels, clips)
     if not all(interval in space.axes for *both, _ in clips for interval in both):
@@ -160,6 +161,14 @@ def _picks_from_scans(statements: Sequence[Fused]) -> bool:
                 return True
             walked.add(s.name)
     return False
+
+
+def _turned_alike(statements: Sequence[Fused], numel: int) -> bool:
+    """Whether all that is read in another order of axes can be turned in the same tiles."""
+    axes = {contiguous_axis(v) for s in statements for v in views_of(s)} - {None}
+    if not axes:
+        return True
+    return len(axes) == 1 and all(isinstance(s, Compute) and math.prod(s.shape) == numel for s in statements)
 
 
 def _clips(statements: Sequence[Fused], numel: int) -> frozenset[tuple[Interval, Interval, Clip]] | None:
@@ -319,7 +328,7 @@ class _Fusion:
 
     def must_not_exist(self, name: str) -> bool:
         """Whether a value must never be in memory: larger than all that it is computed from, or clipped."""
-        if name not in self.reads:
+        if name not in self.reads or isinstance(self.program.statements[self.order[name]], Library):
             return False
         read = sum(math.prod(self.program.shapes[base]) for base in self.reads[name])
         return math.prod(self.program.shapes[name]) > read or name in self.clipped

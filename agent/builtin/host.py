@@ -6,7 +6,6 @@ import keyword
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from agent.builtin.fusion import Region, operands
 from agent.builtin.graph import Arg, DType, Node, Ref
@@ -148,13 +147,7 @@ class Host:
         for mutation in graph.mutations:
             target = attribute(mutation.buffer)
             self.lines.append(f"{target}.copy_({self.value(mutation.value)})")
-        metas = graph.metas()
-        texts = []
-        for name in graph.outputs:
-            view = self.program.views.get(name)
-            turned = isinstance(view, View) and not replace(view, offset=0).linear
-            lies_otherwise = turned and metas[name].contiguous
-            texts.append(self.value(name) + (".contiguous()" if lies_otherwise else ""))
+        texts = [self.value(name) for name in graph.outputs]
         if graph.structure == "tensor":
             self.lines.append(f"return {texts[0]}")
         elif graph.structure == "tuple":

@@ -1,6 +1,7 @@
 """From a `Graph` of ATen calls to a `Program`: views resolved, constants folded, repeated work shared."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agent.builtin.fusion import operands
@@ -10,11 +11,22 @@ from agent.builtin.lower_layout import CONVOLUTIONS, LayoutLowering
 from agent.builtin.lower_products import ProductLowering
 from agent.builtin.lower_views import SAME_OPS, VIEW_OPS, ViewLowering, same
 from agent.builtin.lower_windows import WindowLowering
-from agent.builtin.lowering import SUPPORTED_DTYPES, turned, vectorisable
+from agent.builtin.lowering import SUPPORTED_DTYPES
 from agent.builtin.ops import POINTWISE, Settings, pointwise_name
-from agent.builtin.program import Library, Operand, Program, Recurrence, Statement, View, broadcast
+from agent.builtin.program import (
+    Library,
+    Operand,
+    Program,
+    Recurrence,
+    Statement,
+    View,
+    broadcast,
+    turned,
+    vectorisable,
+)
 from agent.builtin.reroll import reroll
 from agent.builtin.short_rows import turn_short_rows
+from agent.builtin.turning import turn_before_copies
 
 FILLS: dict[str, Callable[[Settings], Any]] = {
     "full": lambda s: s["fill_value"],
@@ -45,10 +57,25 @@ class _NodeLowering(ViewLowering, WindowLowering, ProductLowering, LayoutLowerin
                 self.program.views[item.name] = self.constant(item.values[0], item.meta.dtype)
         for node in self.graph.nodes:
             self.node(node)
+        self.turn_results()
         reroll(self.program)
         drop_unread(self.program)
+        turn_before_copies(self.program)
         turn_short_rows(self.program)
         return self.program
+
+    def turn_results(self) -> None:
+        """Have results lie as the reference's do."""
+        metas = self.graph.metas()
+        for name in self.graph.outputs:
+            view = self.program.views.get(name)
+            if not isinstance(view, View) or not metas[name].contiguous:
+                continue
+            if not replace(view, offset=0).linear:
+                lying = self.fresh(f"{name}_lying")
+                self.program.views[lying] = view
+                self.program.view_nodes[lying] = self.program.view_nodes[name]
+                self.program.views[name] = self.view_of(self.copied_as_it_reads(lying, view))
 
     def node(self, node: Node) -> None:
         key = (node.op, _frozen(node.args, self.alias_of), _frozen(node.kwargs, self.alias_of))

@@ -4,8 +4,7 @@ import math
 
 from agent.builtin.graph import Node
 from agent.builtin.lower_reductions import ReductionLowering
-from agent.builtin.lowering import NEAR, turned
-from agent.builtin.program import View, broadcast
+from agent.builtin.program import NEAR, View, broadcast, turned
 
 
 class ProductLowering(ReductionLowering):

@@ -4,9 +4,9 @@ import math
 from typing import Any
 
 from agent.builtin.graph import Node, Ref
-from agent.builtin.lowering import ORDERED, SUPPORTED_DTYPES, Lowering, reshaped, turned
+from agent.builtin.lowering import ORDERED, SUPPORTED_DTYPES, Lowering, reshaped
 from agent.builtin.ops import Settings
-from agent.builtin.program import Constant, Reduce, Scan, View
+from agent.builtin.program import Constant, Reduce, Scan, View, turned
 
 _LANES = 16  # columns side by side, or elements of a row, that a scan needs at least
 

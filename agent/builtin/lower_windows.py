@@ -7,9 +7,9 @@ from typing import Any
 
 from agent.builtin.graph import Meta, Node
 from agent.builtin.lower_reductions import ReductionLowering
-from agent.builtin.lowering import FLOATS, NEAR, vectorisable
+from agent.builtin.lowering import FLOATS
 from agent.builtin.ops import POINTWISE, Settings
-from agent.builtin.program import Clip, Compute, Constant, View, contiguous
+from agent.builtin.program import NEAR, Clip, Compute, Constant, View, contiguous, vectorisable
 
 _CHEAP = 12  # additions for an element, as often as windows read it
 _MOST_PRODUCTS = 16  # of an output, summed in a row; with 49 the library is faster (docs/LOG.md)

@@ -2,7 +2,6 @@
 
 import math
 import re
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,13 +18,15 @@ from agent.builtin.program import (
     View,
     broadcast,
     contiguous,
+    contiguous_axis,
+    turned,
+    vectorisable,
 )
 
 SUPPORTED_DTYPES = {"float32", "float64", "int64", "int32", "bool", "uint8", "bfloat16", "float16"}
 ORDERED = {"float32", "float64", "int64", "int32", "bfloat16", "float16"}
 FLOATS = {"float32", "float64", "bfloat16", "float16"}
 INTEGER_FUNCTIONS = {"at_least", "at_most", "maximum", "minimum", "sign", "lowest", "highest", "bitwise_not"}
-NEAR = 4  # stride, in elements, up to which reading every n-th element beats making a copy
 
 
 class Lowering:
@@ -108,10 +109,7 @@ class Lowering:
             self.program.view_nodes[there] = Node(
                 name=there, op="aten.permute.default", args=(Ref(ref=name), order), kwargs={}, outputs=(meta,)
             )
-            node = Node(
-                name=copy, op="aten.contiguous.default", args=(Ref(ref=there),), kwargs={}, outputs=(meta,)
-            )
-            self.program.add(Library(copy, node), meta.shape, meta.dtype)
+            self.copy(copy, across, there)
             self.seen[key] = self.fresh(f"{name}_copied")
             self.define_turned(self.seen[key], copy, order)
         return self.seen[key]
@@ -196,39 +194,33 @@ class Lowering:
         operand = self.program.views.get(name)
         if not isinstance(operand, View) or vectorisable(operand):
             return operand
-        key = ("contiguous", operand)
+        return self.view_of(self.copied_as_it_reads(name, operand))
+
+    def copied_as_it_reads(self, name: str, view: View) -> str:
+        """The name of a copy of a value, in the order of its own axes; the copy is made once."""
+        key = ("contiguous", view)
         if key not in self.seen:
-            copy = self.fresh(f"{operand.base}_contiguous")
-            self.seen[key] = copy
-            meta = Meta(
-                shape=operand.shape,
-                dtype=self.program.dtypes[operand.base],
-                strides=contiguous(operand.shape),
-            )
-            node = Node(
-                name=copy, op="aten.contiguous.default", args=(Ref(ref=name),), kwargs={}, outputs=(meta,)
-            )
-            self.program.add(Library(copy, node), meta.shape, meta.dtype)
-        return self.program.views[self.seen[key]]
+            self.seen[key] = self.fresh(f"{view.base}_contiguous")
+            self.copy(self.seen[key], view, name)
+        return self.seen[key]
+
+    def copy(self, name: str, view: View, original: str) -> None:
+        """Adds a copy of a view, which is that of `original`."""
+        dtype = self.program.dtypes[view.base]
+        if contiguous_axis(view) is not None and dtype in SUPPORTED_DTYPES:
+            compute_dtype = "float32" if dtype in ("bfloat16", "float16") else dtype
+            copied = Compute(name, "copy", (view,), {}, view.shape, dtype, compute_dtype)
+            self.program.add(copied, view.shape, dtype)
+            return
+        meta = Meta(shape=view.shape, dtype=dtype, strides=contiguous(view.shape))
+        args = (Ref(ref=original),)
+        node = Node(name=name, op="aten.contiguous.default", args=args, kwargs={}, outputs=(meta,))
+        self.program.add(Library(name, node), meta.shape, meta.dtype)
 
     def view_of(self, name: str) -> View:
         view = self.program.views[name]
         assert isinstance(view, View)
         return view
-
-
-def vectorisable(view: View) -> bool:
-    """Whether neighbours along the last axis are near each other in memory, or the same element."""
-    strides = [stride for size, stride in zip(view.shape, view.strides, strict=True) if size > 1]
-    return not strides or strides[-1] <= NEAR
-
-
-def turned(view: View, order: tuple[int, ...]) -> View:
-    """The view with its axes in another order."""
-    shape, strides = view.shape, view.strides
-    return replace(
-        view, shape=tuple(shape[axis] for axis in order), strides=tuple(strides[axis] for axis in order)
-    )
 
 
 def reshaped(view: View, shape: tuple[int, ...]) -> View:

@@ -68,6 +68,7 @@ def _ops(region: Region) -> list[str]:
 def comment(planned: Plan, schedule: Mapping[str, str]) -> list[str]:
     """How a kernel runs, with its part of the schedule."""
     shape = {
+        "tiles": f"{planned.region.space.numel} elements in tiles, in which axes change places",
         "flat": f"{planned.row_length} elements in blocks",
         "rows": f"{planned.rows} rows of {planned.row_length}",
         "columns": f"{planned.rows} columns of {planned.row_length}, side by side in the vector lanes",

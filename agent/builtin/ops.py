@@ -168,6 +168,7 @@ POINTWISE: dict[str, Pointwise] = {
     "position": _binary("{0} == {1} || {0} != {0} ? {index} : highest_i32", "operands"),
     "where": Pointwise(("condition", "self", "other"), "{0} ? {1} : {2}", 3),
     "convert": _unary("{0}"),
+    "copy": _unary("{0}"),
     "eq": _binary("{0} == {1}", "operands"),
     "ne": _binary("{0} != {1}", "operands"),
     "lt": _binary("{0} < {1}", "operands"),

@@ -5,10 +5,11 @@ statements (once per row) and passes (a loop over the row's elements). Pass p+1 
 reductions of pass p found. An element value that a later pass needs again is kept in a buffer of the
 thread when it is dear, and computed again when it is cheap.
 
-Three shapes of loop cover the spaces:
+Four shapes of loop cover the spaces:
 - `flat`: one axis, no rows; a "row" is a block of the tensor;
 - `rows`: the innermost axis belongs to the row; the loop over it is the vector loop;
-- `columns`: the innermost axis does not; a block of neighbouring rows runs side by side in the lanes.
+- `columns`: the innermost axis does not; a block of neighbouring rows runs side by side in the lanes;
+- `tiles`: a row is the innermost axis, and some of what it reads lies along another one.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from typing import Literal
 
 from agent.builtin.fusion import Level, Region
 from agent.builtin.ops import POINTWISE
-from agent.builtin.program import Clip, Compute, Fused, Program, Reduce, Scan, View, views_of
+from agent.builtin.program import Clip, Compute, Fused, Program, Reduce, Scan, View, contiguous_axis, views_of
 
-Mode = Literal["flat", "rows", "columns"]
+Mode = Literal["flat", "rows", "columns", "tiles"]
 
 KEPT_LIMIT = 1 << 17  # elements that a thread keeps on its stack
 _CARRIED = 4096  # elements that rows which are taken through a step together hand the next one
@@ -194,7 +195,7 @@ def plan(region: Region, program: Program, outputs: Sequence[str], keep: bool = 
     accesses = _accesses(region, program)
     results = _results(region, program)
     sizes, inner, mode = _axes(region, [*accesses.values(), *results.values()])
-    stages, scalars, kept = _stages(region, outputs, keep and mode != "flat")
+    stages, scalars, kept = _stages(region, outputs, keep and mode not in ("flat", "tiles"))
     if len(kept) * _kept_size(sizes, inner, mode) > KEPT_LIMIT:
         stages, scalars, kept = _stages(region, outputs, keep=False)
     return Plan(
@@ -265,6 +266,8 @@ def _axes(region: Region, accesses: Sequence[Access]) -> tuple[tuple[int, ...], 
     if space.reduced:
         inner = tuple(space.is_reduced(axis) for axis in space.axes)
         return sizes, inner, "rows" if inner[-1] else "columns"
+    if any(contiguous_axis(view) is not None for s in region.statements for view in views_of(s)):
+        return sizes, (*(False,) * (len(sizes) - 1), True), "tiles"
     # Nothing fixes the rows: they are what varies together along the innermost axes.
     first = len(sizes)
     while first > 0 and (

@@ -10,6 +10,9 @@ from typing import TypeAlias
 from agent.builtin.graph import Graph, Meta, Node
 from agent.builtin.ops import Settings
 
+NEAR = 4  # stride, in elements, up to which reading every n-th element beats making a copy
+_LEAST_TILE = 8  # elements that lie together, for a transposition of our own
+
 
 @dataclass(frozen=True)
 class Clip:
@@ -179,6 +182,64 @@ def broadcast(view: View, shape: tuple[int, ...]) -> View:
         0 if size == 1 else stride for size, stride in zip(view.shape, view.strides, strict=True)
     )
     return replace(view, shape=shape, strides=strides, clips=())
+
+
+def vectorisable(view: View) -> bool:
+    """Whether neighbours along the last axis are near each other in memory, or the same element."""
+    strides = [stride for size, stride in zip(view.shape, view.strides, strict=True) if size > 1]
+    return not strides or strides[-1] <= NEAR
+
+
+def turned(view: View, order: tuple[int, ...]) -> View:
+    """The view with its axes in another order."""
+    shape, strides = view.shape, view.strides
+    return replace(
+        view, shape=tuple(shape[axis] for axis in order), strides=tuple(strides[axis] for axis in order)
+    )
+
+
+def contiguous_axis(view: View) -> tuple[int, int] | None:
+    """The axis along which neighbours are neighbours in memory, where it is not the last one: the divisors of
+    the linear index at which it begins and ends. None where there is none.
+    """
+    if vectorisable(view) or view.clips or view.move:
+        return None
+    for dim, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
+        if stride == 1 and size >= _LEAST_TILE:
+            low = math.prod(view.shape[dim + 1 :])
+            return low, low * size
+    return None
+
+
+def composed(view: View, shape: tuple[int, ...], operand: View, steps: int = 1) -> View | None:
+    """What `view`, of a value of this shape, is of an operand that is read at this shape.
+
+    None where an axis of the view goes over the end of one of the value's.
+    """
+    whole = contiguous(shape)
+    offset, rest = operand.offset, view.offset
+    reach = [0] * len(shape)
+    for dim, stride in enumerate(whole):
+        reach[dim], rest = divmod(rest, stride)
+        offset += reach[dim] * operand.strides[dim]
+
+    def along(size: int, stride: int) -> int | None:
+        """The operand's stride for one of the view's, which stays within one axis."""
+        if size == 1 or stride == 0:
+            return 0
+        for dim, step in enumerate(whole):
+            if shape[dim] > 1 and step <= stride < step * shape[dim] and stride % step == 0:
+                reach[dim] += (size - 1) * (stride // step)
+                return operand.strides[dim] * (stride // step)
+        return None
+
+    strides = [along(size, stride) for size, stride in zip(view.shape, view.strides, strict=True)]
+    move = along(steps, view.move)
+    if move is None or operand.clips or any(at >= size for at, size in zip(reach, shape, strict=True)):
+        return None
+    if any(stride is None for stride in strides):
+        return None
+    return View(operand.base, view.shape, tuple(s or 0 for s in strides), offset, move=move)
 
 
 def slots(statement: Fused) -> tuple[Operand, ...]:

@@ -14,6 +14,7 @@ from agent.builtin.cpp import ITEMSIZE
 from agent.builtin.emit import Emitter, Kernel, Knobs
 from agent.builtin.emit_columns import ColumnEmitter
 from agent.builtin.emit_rows import RowEmitter
+from agent.builtin.emit_tiles import TileEmitter
 from agent.builtin.fusion import Region, fuse, operands
 from agent.builtin.headers import TEMPLATES, helpers
 from agent.builtin.host import Host, fresh_results, in_place_outputs, needed_in_python
@@ -26,6 +27,7 @@ SMALL = 1 << 15  # elements below which a parallel region costs more than it sav
 PREFETCH_LIMIT = 1 << 16  # elements of a row, over all inputs, that are fetched ahead
 DEAR = 12  # cost per element, in additions, that hides the memory by itself
 LINE_BYTES = 64
+_TILE = 64  # elements of a tile's row
 _LEAST_BLOCKS = 8  # of columns, which threads share
 
 
@@ -138,7 +140,8 @@ class _Rendering:
         self.host.lines.append(f"lib.{entry.kernel.name}({', '.join(values)})")
 
     def emit(self, planned: Plan, knobs: Knobs, pointers: dict[str, str]) -> Kernel:
-        emitter: type[Emitter] = ColumnEmitter if planned.mode == "columns" else RowEmitter
+        emitters: dict[str, type[Emitter]] = {"columns": ColumnEmitter, "tiles": TileEmitter}
+        emitter = emitters.get(planned.mode, RowEmitter)
         title = unique(kernel_name(planned.region), self.titles)
         return emitter(planned, self.program, knobs, pointers).kernel(title)
 
@@ -151,6 +154,9 @@ class _Rendering:
 
     def knobs(self, planned: Plan, prefix: str, in_place: frozenset[str]) -> Knobs:
         """The knobs of a kernel. One that cannot change it is not asked for."""
+        if planned.mode == "tiles":
+            default = "1" if planned.region.space.numel < SMALL else "all"
+            return Knobs(_TILE, False, self.knob(f"{prefix}.threads", default) == "all", False, in_place)
         length = planned.vector_length
         block = length
         if length > 128:

@@ -26,6 +26,7 @@ from agent.builtin.program import (
     Reduce,
     Statement,
     View,
+    composed,
     contiguous,
     slots,
 )
@@ -313,35 +314,8 @@ def _part(producer: Compute, view: View, steps: int) -> Compute | None:
         return None
     operands = []
     for operand in producer.operands:
-        composed = _composed(view, producer.shape, operand, steps) if isinstance(operand, View) else operand
-        if composed is None:
+        part = composed(view, producer.shape, operand, steps) if isinstance(operand, View) else operand
+        if part is None:
             return None
-        operands.append(composed)
+        operands.append(part)
     return replace(producer, operands=tuple(operands), shape=view.shape)
-
-
-def _composed(view: View, shape: tuple[int, ...], operand: View, steps: int) -> View | None:
-    """What `view`, of a value of this shape, is of the operand that is read at this shape."""
-    whole = contiguous(shape)
-    offset, rest = operand.offset, view.offset
-    reach = [0] * len(shape)
-    for dim, stride in enumerate(whole):
-        index, rest = divmod(rest, stride)
-        offset += index * operand.strides[dim]
-        reach[dim] = index
-
-    def along(size: int, stride: int) -> int | None:
-        """The operand's stride for one of the view's, which stays within one axis."""
-        for dim, step in enumerate(whole):
-            if shape[dim] > 1 and step <= stride < step * shape[dim] and stride % step == 0:
-                reach[dim] += (size - 1) * (stride // step)
-                return operand.strides[dim] * (stride // step)
-        return None
-
-    strides = [along(n, s) if n > 1 else 0 for n, s in zip(view.shape, view.strides, strict=True)]
-    move = along(steps, view.move)
-    if move is None or any(at >= size for at, size in zip(reach, shape, strict=True)):
-        return None
-    if operand.clips or any(stride is None for stride in strides):
-        return None
-    return View(operand.base, view.shape, tuple(s or 0 for s in strides), offset, move=move)

@@ -4,8 +4,7 @@ import math
 from dataclasses import replace
 
 from agent.builtin.fusion import operands
-from agent.builtin.lowering import NEAR
-from agent.builtin.program import Compute, Library, Program, Reduce, Statement, View
+from agent.builtin.program import NEAR, Compute, Library, Program, Reduce, Statement, View
 
 _LANES = 16  # rows side by side, at least
 

@@ -14,7 +14,7 @@ import torch
 from grammar import references
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
-from proving import as_list, double, models, propose
+from proving import as_list, double, models, propose, source
 
 EVERY = int(os.environ.get("KERNELWRIGHT_GRAPHS", "0"))
 SCHEDULES = st.fixed_dictionaries(
@@ -29,6 +29,29 @@ SCHEDULES = st.fixed_dictionaries(
         "k0__in_place": st.just("off"),
     },
 )
+
+
+FOUND = {
+    "the place of the extreme of all elements": (
+        source(
+            "return x.argmin(0) * 2, x.max(0)[1], x.gather(0, x.argmax(0, keepdim=True))", "torch.randn(13)"
+        ),
+        {},
+    ),
+    "what the library computes from a constant, reduced by itself": (
+        source(
+            "return F.conv1d(x, x.new_ones(x.shape[1], 1, 3), padding=1, groups=x.shape[1]).std()",
+            "torch.randn(7, 64, 33)",
+        ),
+        {"fuse": "apart"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found(name: str, tmp_path: Path) -> None:
+    text, schedule = FOUND[name]
+    hold(text, tmp_path, schedule)
 
 
 @pytest.fixture(scope="module")

@@ -357,3 +357,45 @@ static inline void stream_fence() {
     _mm_sfence();
 #endif
 }
+
+// Writes the transpose of 16 by 16 elements of four bytes; strides are in elements.
+static inline void turn_16x16(const void* from, int64_t from_stride, void* to, int64_t to_stride) {
+    const float* x = static_cast<const float*>(from);
+    float* y = static_cast<float*>(to);
+#if defined(__AVX512F__)
+    __m512 r[16], t[16];
+    for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_ps(x + i * from_stride);
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4)
+        for (int k = 0; k < 2; ++k) {
+            const __m512d a = _mm512_castps_pd(t[i + k]), b = _mm512_castps_pd(t[i + k + 2]);
+            r[i + 2 * k] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+            r[i + 2 * k + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+        }
+    for (int i = 0; i < 16; i += 8)
+        for (int k = 0; k < 4; ++k) {
+            t[i + k] = _mm512_shuffle_f32x4(r[i + k], r[i + k + 4], 0x88);
+            t[i + k + 4] = _mm512_shuffle_f32x4(r[i + k], r[i + k + 4], 0xdd);
+        }
+    for (int k = 0; k < 8; ++k) {
+        _mm512_storeu_ps(y + k * to_stride, _mm512_shuffle_f32x4(t[k], t[k + 8], 0x88));
+        _mm512_storeu_ps(y + (k + 8) * to_stride, _mm512_shuffle_f32x4(t[k], t[k + 8], 0xdd));
+    }
+#else
+    for (int i = 0; i < 16; ++i)
+        for (int k = 0; k < 16; ++k) y[k * to_stride + i] = x[i * from_stride + k];
+#endif
+}
+
+// Copies `columns` rows of `rows` elements, `stride` apart, into `rows` rows that are `width` apart.
+static inline void turn_f32(const float* x, int64_t stride, float* y, int64_t width, int64_t rows, int64_t columns) {
+    const bool whole = sizeof(float) == 4;
+    const int64_t down = whole ? rows / 16 * 16 : 0, along = whole ? columns / 16 * 16 : 0;
+    for (int64_t j = 0; j < down; j += 16)
+        for (int64_t i = 0; i < along; i += 16) turn_16x16(x + i * stride + j, stride, y + j * width + i, width);
+    for (int64_t i = 0; i < columns; ++i)
+        for (int64_t j = i < along ? down : 0; j < rows; ++j) y[j * width + i] = x[i * stride + j];
+}

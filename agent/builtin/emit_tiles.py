@@ -1,0 +1,117 @@
+"""Kernels that read values in another order of axes: tile by tile, turned in a buffer in the cache."""
+
+from __future__ import annotations
+
+from agent.builtin.cpp import STORAGE, SUFFIX, times, total
+from agent.builtin.emit import Kernel
+from agent.builtin.emit_rows import RowEmitter
+from agent.builtin.plan import Access
+from agent.builtin.program import NEAR
+
+TILE = 64  # rows of a tile: neighbours in memory of the values that are turned
+
+
+class TileEmitter(RowEmitter):
+    """A tile has TILE rows of BLOCK elements; along the rows' axis turned values lie together in memory."""
+
+    def kernel(self, name: str) -> Kernel:
+        plan, out = self.plan, self.out
+        self.outputs = [self.output_access(output) for output in plan.outputs]
+        self.sizes, self.strides = self.merged([*plan.accesses.values(), *self.outputs])
+        turned = [a for a in dict.fromkeys(plan.accesses.values()) if self.strides[a][-1] > NEAR]
+        self.across = self.strides[turned[0]].index(1)  # the axis of the rows
+        self.load_scalars()
+        rows, columns = self.sizes[self.across], self.sizes[-1]
+        others = [axis for axis in range(len(self.sizes) - 1) if axis != self.across]
+        count = 1
+        for axis in others:
+            count *= self.sizes[axis]
+        out.add(f"constexpr int64_t ROWS = {rows}, COLUMNS = {columns}, TILE = {TILE}, BLOCK = {self.block};")
+        out.add("constexpr int64_t DOWN = (ROWS + TILE - 1) / TILE, ALONG = (COLUMNS + BLOCK - 1) / BLOCK;")
+        if self.knobs.parallel:
+            out.add("#pragma omp parallel for schedule(static)")
+        out.open(f"for (int64_t tile = 0; tile < {count} * DOWN * ALONG; ++tile)")
+        if count > 1:
+            out.add("const int64_t outer = tile / (DOWN * ALONG);")
+        out.add("const int64_t top = tile / ALONG % DOWN * TILE, first = tile % ALONG * BLOCK;")
+        out.add("const int64_t rows = std::min(TILE, ROWS - top), n = std::min(BLOCK, COLUMNS - first);")
+        for access in turned:
+            self.turn(access, others)
+        out.open("for (int64_t j = 0; j < rows; ++j)")
+        addresses: dict[Access, str] = {}
+        for access in dict.fromkeys(plan.accesses.values()):
+            if access in turned:
+                addresses[access] = self.loaded(access, f"{self.names[access]}[j * BLOCK + i]")
+            elif access.varies:
+                addresses[access] = self.row(access, others)
+            else:
+                addresses[access] = self.names[access]
+        for access in self.outputs:
+            self.row(access, others)
+        stores = {a.base: f"{self.names[a]}[i]" for a in self.outputs}
+        out.add("#pragma omp simd")
+        out.open("for (int64_t i = 0; i < n; ++i)")
+        self.element_body(plan.stages[0], addresses, stores, "", "")
+        out.close(3)
+        parameters = self.parameters()
+        return Kernel(name, parameters, tuple(out.lines))
+
+    @property
+    def block(self) -> int:
+        return min(self.knobs.block, self.sizes[-1])
+
+    def merged(self, accesses: list[Access]) -> tuple[list[int], dict[Access, list[int]]]:
+        """Sizes of the axes and every access's strides along them, with axes that can be one as one."""
+        sizes: list[int] = []
+        strides: dict[Access, list[int]] = {a: [] for a in accesses}
+        for axis, size in enumerate(self.plan.sizes):
+            if sizes and all(strides[a][-1] == a.strides[axis] * size for a in accesses):
+                sizes[-1] *= size
+                for a in accesses:
+                    strides[a][-1] = a.strides[axis]
+                continue
+            sizes.append(size)
+            for a in accesses:
+                strides[a].append(a.strides[axis])
+        return sizes, strides
+
+    def corner(self, access: Access, others: list[int]) -> list[str]:
+        """Terms of the offset of a tile's first element."""
+        strides, further_in, terms = self.strides[access], 1, []
+        for axis in reversed(others):
+            text = "outer" if further_in == 1 else f"outer / {further_in}"
+            text = text if axis == others[0] else f"{text} % {self.sizes[axis]}"
+            terms.append(times(text, strides[axis]))
+            further_in *= self.sizes[axis]
+        offset = str(access.offset) if access.offset else ""
+        return [*reversed(terms), times("top", strides[self.across]), times("first", strides[-1]), offset]
+
+    def turn(self, access: Access, others: list[int]) -> None:
+        """Copies a tile into a buffer, with the axes exchanged."""
+        out, pointer = self.out, self.pointers[access.base]
+        corner, tile = self.fresh(f"{pointer}_corner"), self.fresh(f"{pointer}_tile")
+        ctype = STORAGE[access.dtype]
+        out.add(f"const {ctype}* {corner} = {pointer} + {total(self.corner(access, others)) or '0'};")
+        out.add(f"alignas(64) {ctype} {tile}[TILE * BLOCK];")
+        stride = self.strides[access][-1]
+        if ctype in SUFFIX:
+            out.add(f"turn_{SUFFIX[ctype]}({corner}, {stride}, {tile}, BLOCK, rows, n);")
+        else:
+            out.open("for (int64_t i = 0; i < n; ++i)")
+            read = f"{corner}[{times('i', stride)} + j]"
+            out.add(f"for (int64_t j = 0; j < rows; ++j) {tile}[j * BLOCK + i] = {read};")
+            out.close()
+        self.names[access] = tile
+
+    def row(self, access: Access, others: list[int]) -> str:
+        """A row of what is read, or written, as it lies: its pointer; how an element of it is read."""
+        strides, pointer = self.strides[access], self.pointers[access.base]
+        offset = total([*self.corner(access, others), times("j", strides[self.across])])
+        written = access in self.outputs
+        if not strides[-1] and not written:
+            self.load_value(access, offset)
+            return self.names[access]
+        self.names[access] = self.fresh(f"{pointer}_row")
+        const = "" if written else "const "
+        self.out.add(f"{const}{STORAGE[access.dtype]}* {self.names[access]} = {pointer} + {offset or '0'};")
+        return self.loaded(access, f"{self.names[access]}[{times('i', strides[-1]) or '0'}]")
