@@ -122,7 +122,9 @@ class Work(Record):
 
 
 class Correctness(Record):
-    """Errors are in units of the budget: 1.0 is the largest elementwise error that is accepted."""
+    """Errors are in units of the budget: 1.0 is the largest elementwise error that is accepted, but for at
+    most one element in a hundred thousand, up to 2.0, that another draw has cleared.
+    """
 
     inputs_tried: int
     error: float | None  # of the candidate, worst over all inputs; None: outputs not comparable

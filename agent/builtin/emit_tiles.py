@@ -19,7 +19,8 @@ class TileEmitter(RowEmitter):
         self.outputs = [self.output_access(output) for output in plan.outputs]
         self.sizes, self.strides = self.merged([*plan.accesses.values(), *self.outputs])
         turned = [a for a in dict.fromkeys(plan.accesses.values()) if self.strides[a][-1] > NEAR]
-        self.across = self.strides[turned[0]].index(1)  # the axis of the rows
+        axes = range(len(self.sizes))
+        self.across = next(axis for axis in axes if all(self.strides[a][axis] == 1 for a in turned))
         self.load_scalars()
         rows, columns = self.sizes[self.across], self.sizes[-1]
         others = [axis for axis in range(len(self.sizes) - 1) if axis != self.across]

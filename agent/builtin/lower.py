@@ -78,7 +78,8 @@ class _NodeLowering(ViewLowering, WindowLowering, ProductLowering, LayoutLowerin
                 self.program.views[name] = self.view_of(self.copied_as_it_reads(lying, view))
 
     def node(self, node: Node) -> None:
-        key = (node.op, _frozen(node.args, self.alias_of), _frozen(node.kwargs, self.alias_of))
+        made = tuple((meta.shape, meta.dtype) for meta in node.outputs)
+        key = (node.op, _frozen(node.args, self.alias_of), _frozen(node.kwargs, self.alias_of), made)
         twin = self.seen.setdefault(key, node.name)
         if twin != node.name and node.op != "getitem":
             if twin in self.program.views:

@@ -2,7 +2,7 @@
 
 from agent.builtin.graph import Node, Ref
 from agent.builtin.lowering import Lowering
-from agent.builtin.program import Library
+from agent.builtin.program import Library, View
 
 CONVOLUTIONS = {"conv2d", "conv3d", "conv_transpose2d", "conv_transpose3d"}
 _FOLLOWING = {
@@ -30,7 +30,8 @@ class LayoutLowering(Lowering):
         first = node.args[0] if node.args else None
         if short in CONVOLUTIONS and isinstance(first, Ref):
             if self.order(self.program.views.get(first.ref)) != order:
-                if len(self.view_of(first.ref).shape) != rank:
+                image = self.program.views.get(first.ref)
+                if not isinstance(image, View) or len(image.shape) != rank:
                     return False
                 first = Ref(ref=self.copied(first.ref, order))
             node = node.model_copy(update={"args": (first, *node.args[1:])})

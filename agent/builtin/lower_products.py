@@ -23,7 +23,7 @@ class ProductLowering(ReductionLowering):
         if min(len(a.shape), len(b.shape)) < 2 or math.prod(shape[:-2]) == 1 or 1 not in shape[-2:]:
             return False
         length = a.shape[-1]
-        if length == 1 or math.prod(shape) == 1:
+        if length <= 1 or math.prod(shape) == 1:
             return False
         a, b = broadcast(a, (*shape[:-2], shape[-2], length)), broadcast(b, (*shape[:-2], length, shape[-1]))
         matrix, vector = (b, _turned(a)) if shape[-2] == 1 else (_turned(a), b)  # [..., k, n], [..., k, 1]

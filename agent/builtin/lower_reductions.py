@@ -13,7 +13,7 @@ _LANES = 16  # columns side by side, or elements of a row, that a scan needs at 
 
 class ReductionLowering(Lowering):
     def reduce(self, name: str, op: str, source: View, dims: Any, keepdim: bool, dtype: str) -> None:
-        """Adds the reduction, or a view of the source where every reduced size is 1."""
+        """Adds the reduction of a source in whatever order its axes lie."""
         rank = len(source.shape)
         axes = {int(d) % rank for d in dims} if dims else set(range(rank))
         order = self.order(source) or tuple(range(rank))
@@ -77,7 +77,7 @@ class ReductionLowering(Lowering):
 
     def on_var_mean(self, node: Node) -> bool:
         settings = self.settings(node)
-        source = self.reducible(settings, as_it_lies=True)
+        source = self.reducible(settings, as_it_lies=bool(settings.get("keepdim", False)))
         dtype = node.meta.dtype
         if source is None or dtype not in ("float32", "float64"):
             return False
@@ -98,7 +98,7 @@ class ReductionLowering(Lowering):
         self.compute(row_mean, "div", (self.view_of(row_sum), Constant(count)), {}, kept, dtype)
         mean = self.view_of(row_mean)
         self.compute(centered, "sub", (source, mean), {}, source.shape, dtype)
-        self.seen[("aten.sub.Tensor", (source, mean), ())] = centered
+        self.seen[("aten.sub.Tensor", (source, mean), (), ((source.shape, dtype),))] = centered
         self.compute(square, "mul", (self.view_of(centered), self.view_of(centered)), {}, source.shape, dtype)
         self.reduce(squares, "sum", self.view_of(square), dims, True, dtype)
         self.compute(variance, "div", (self.view_of(squares), Constant(divisor)), {}, kept, dtype)

@@ -53,6 +53,8 @@ class Lowering:
     def alias_of(self, name: str) -> object:
         """What a name reads, so that two ways of naming one value share work."""
         view = self.program.views.get(name)
+        if isinstance(view, Constant):
+            return repr(view)  # 1 and 1.0 are two things, and so are 0.0 and -0.0
         return view if view is not None else name
 
     def operand(self, arg: Arg) -> Operand | None:
@@ -165,7 +167,7 @@ class Lowering:
         if op == "exp" and self.below_maximum(operands[0]):
             op = "exp_nonpositive"
         views = tuple(broadcast(o, shape) if isinstance(o, View) else o for o in operands)
-        order = self.in_order_of(views, shape)
+        order = self.in_order_of(operands, shape)
         if order is not None:
             across = tuple(turned(v, order) if isinstance(v, View) else v for v in views)
             if not all(vectorisable(v) for v in across if isinstance(v, View)):
@@ -187,7 +189,14 @@ class Lowering:
             return False
         left, right = difference.operands
         maximum = statements.get(right.base) if isinstance(right, View) else None
-        return isinstance(maximum, Reduce) and maximum.op == "amax" and maximum.operand == left
+        if not isinstance(maximum, Reduce) or maximum.op != "amax" or maximum.operand != left:
+            return False
+        assert isinstance(left, View) and isinstance(right, View)
+        rows = tuple(1 if d in maximum.dims else size for d, size in enumerate(left.shape))
+        along = zip(left.shape, contiguous(rows), strict=True)
+        wanted = [0 if d in maximum.dims else step for d, (_, step) in enumerate(along)]
+        pairs = zip(left.shape, right.strides, wanted, strict=True)
+        return all(size == 1 or stride == step for size, stride, step in pairs)
 
     def readable(self, name: str) -> Operand | None:
         """What a name reads; where that jumps through memory, a contiguous copy of it."""

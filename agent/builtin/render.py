@@ -116,7 +116,8 @@ class _Rendering:
         twin = _identity(planned, in_place)
         entry = self.entries.get(twin)
         prefix = entry.prefix if entry else f"k{len(self.entries)}"
-        if planned.kept and self.knob(f"{prefix}.keep", "on") == "off":
+        freely = planned.kept and region.recurrence is None  # a recurrence keeps what it overwrites
+        if freely and self.knob(f"{prefix}.keep", "on") == "off":
             planned = plan(region, self.program, outputs, keep=False)
         if in_place and self.knob(f"{prefix}.in_place", "on") == "off":
             in_place = {}
@@ -162,8 +163,8 @@ class _Rendering:
         if length > 128:
             default = {"flat": "256", "rows": "4096", "columns": _column_block(planned)}[planned.mode]
             block = int(self.knob(f"{prefix}.block", default))
-        if planned.mode == "columns":
-            block = min(block, 2048, max(KEPT_LIMIT // planned.row_length, 16)) if planned.kept else block
+        if planned.mode == "columns" and planned.kept:
+            block = min(block, 2048, max(KEPT_LIMIT // (planned.row_length * len(planned.kept)), 16))
         elements = [o for o in planned.outputs if planned.level(o) == "element"]
         streaming = prefetch = parallel = False
         steps = planned.region.recurrence is not None
@@ -287,7 +288,8 @@ def _identity(planned: Plan, in_place: dict[str, str]) -> Hashable:
     steps: Hashable = None
     if (recurrence := planned.region.recurrence) is not None:
         becomes = tuple((order[a], order[b]) for a, b in recurrence.becomes.items())
-        steps = (recurrence.steps, becomes, tuple(planned.results.items()))
+        left = tuple((order[name], replace(to, base="")) for name, to in planned.results.items())
+        steps = (recurrence.steps, becomes, left)
     outputs = tuple(order[name] for name in planned.outputs)
     written = tuple((order[a], order[b]) for a, b in in_place.items())
     return tuple(statements), dtypes, outputs, written, steps

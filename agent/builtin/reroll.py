@@ -29,6 +29,7 @@ from agent.builtin.program import (
     composed,
     contiguous,
     slots,
+    vectorisable,
 )
 
 _LEAST_STEPS = 4
@@ -124,7 +125,7 @@ class _Loop:
                 return None
             self.body.append(_reading(first, [o for o in read if o is not None]))
         results = self.results()
-        if not results or not self.carried:
+        if not results or not self.carried or not self.moves(results):
             return None
         body = (*self.carried.values(), *self.body)
         becomes = {carried.name: source for source, carried in self.carried.items()}
@@ -182,6 +183,11 @@ class _Loop:
                 known = replace(known, compute_dtype="float32")
             self.carried[source.name] = known
         return replace(view, base=known.name) if repr(known.operands[0]) == repr(initial) else None
+
+    def moves(self, results: dict[str, View]) -> bool:
+        """Whether steps differ in what they read or leave; else it is a chain, best computed in registers."""
+        read = (o for s in self.body for o in slots(s) if isinstance(o, View))
+        return any(view.move for view in (*read, *results.values()))
 
     def results(self) -> dict[str, View] | None:
         """How what remains of the first step's values lies in its results; None where more is read."""
@@ -288,11 +294,13 @@ def _reading(statement: Compute | Reduce, read: Sequence[Operand]) -> Compute | 
 def _is_a_kernel(recurrence: Recurrence, program: Program) -> bool:
     """Whether one kernel can do it: a step is one region, and nothing in it asks for what is overwritten."""
     space = analyse(recurrence.body)
-    if space is None or "scalar" in space.levels.values() or space.clips:
+    if space is None or not space.axes or "scalar" in space.levels.values() or space.clips:
         return False
     for carried in recurrence.body[: len(recurrence.becomes)]:
         program.define(carried.name, carried.shape, carried.dtype)
     planned = plan(Region(recurrence.body, space, recurrence), program, list(recurrence.results))
+    if planned.mode == "tiles":
+        return False
     width = min(planned.sizes[-1], 64) if planned.mode == "columns" else planned.rows_at_once
     if planned.mode != "flat" and planned.row_length * width * len(planned.carried) > KEPT_LIMIT:
         return False
@@ -315,7 +323,7 @@ def _part(producer: Compute, view: View, steps: int) -> Compute | None:
     operands = []
     for operand in producer.operands:
         part = composed(view, producer.shape, operand, steps) if isinstance(operand, View) else operand
-        if part is None:
+        if part is None or (isinstance(part, View) and not vectorisable(part)):
             return None
         operands.append(part)
     return replace(producer, operands=tuple(operands), shape=view.shape)

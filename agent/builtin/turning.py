@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from agent.builtin.fusion import operands
+from agent.builtin.fusion import analyse, operands
 from agent.builtin.host import needed_in_python
 from agent.builtin.program import (
     Compute,
@@ -74,4 +74,5 @@ def _in_order_of(view: View, producer: Compute) -> Compute | None:
             found.append(part)
         else:
             found.append(operand)
-    return replace(producer, operands=tuple(found), shape=view.shape)
+    turned = replace(producer, operands=tuple(found), shape=view.shape)
+    return turned if analyse([turned]) is not None else None

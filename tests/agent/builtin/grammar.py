@@ -41,6 +41,8 @@ F.pad(x, (1, 2)) | F.pad(x, (0, 1), value=1.5) | x.narrow(-1, 0, 1) | x.unfold(-
 x.repeat_interleave(2, -1) | x.permute(*range(x.dim() - 1, -1, -1)) | x.T.contiguous() | x.select(0, -1)
 """
 WINDOWS = """
+F.conv2d(x, x.new_ones(9, x.shape[1], 3, 3), padding=1) | F.conv2d(x, x.new_ones(17, x.shape[1], 1, 1) * 0.1)
+F.conv_transpose2d(x, x.new_ones(x.shape[1], 12, 2, 2), stride=2) | F.conv2d(x, x.new_ones(x.shape[1], 1, 3, 3), groups=x.shape[1])
 F.max_pool1d(x, 3, 2, 1) | F.avg_pool1d(x, 2) | F.max_pool2d(x, 2) | F.avg_pool2d(x, 3, 1, 1) | F.max_pool3d(x, 2)
 F.avg_pool2d(x, 2, count_include_pad=False, padding=1) | F.max_pool2d(x, 3, 2, 1, ceil_mode=True)
 F.adaptive_avg_pool2d(x, 1) | F.interpolate(x, scale_factor=2.0) | F.pixel_shuffle(x, 2) | F.unfold(x, 2)
@@ -114,6 +116,42 @@ def table(text: str) -> list[str]:
     return [entry.strip() for line in text.strip().splitlines() for entry in line.split(" | ")]
 
 
+STEPS = """
+torch.tanh(h * 0.5 + x) | h * torch.sigmoid(x) + x | torch.maximum(h, x) | (h + x).softmax(-1) | h * 0.9 + x * h.mean(-1, keepdim=True)
+(h - h.amax(-1, keepdim=True)).exp() * x | h + x.cumsum(-1) | h.clamp(-1, 1) * x.abs()
+"""
+
+
+def loop(draw: st.DrawFn, drawn: Random) -> None:
+    """Appends a loop over the first axis of a value, whose steps hand on one of their values."""
+    several = [name for name, value in drawn.values.items() if value.dim() > 1 and value.is_floating_point()]
+    if not several:
+        return
+    source = draw(st.sampled_from(several))
+    steps = min(drawn.values[source].shape[0], 7)
+    dtype = drawn.values[source].dtype
+    drawn.apply(draw(st.sampled_from(["x[0]", "torch.zeros_like(x[0])", "x[0] * 2 - x.mean(0)"])), [source])
+    state = list(drawn.values)[-1]
+    left = []
+    body = draw(st.lists(st.sampled_from(table(STEPS)), min_size=1, max_size=3))
+    for step in range(steps):
+        drawn.apply(f"x[{step}]", [source])
+        read = list(drawn.values)[-1]
+        for expression in body:
+            drawn.apply(re.sub(r"\bh\b", "y", expression), [read, state])
+            state = list(drawn.values)[-1]
+        left.append(state)
+    if (
+        draw(st.booleans())
+        and len({drawn.values[name].shape for name in left}) == 1
+        and dtype == drawn.values[state].dtype
+    ):
+        name = f"v{len(drawn.lines)}"
+        drawn.lines.append(f"{name} = torch.stack([{', '.join(left)}], {draw(st.integers(0, 1))})")
+        drawn.values[name] = drawn.values[state].unsqueeze(0).expand(steps, *drawn.values[state].shape)
+        drawn.unread = [v for v in drawn.unread if v not in left] + [name]
+
+
 @st.composite
 def references(draw: st.DrawFn, half: str = "") -> str:
     """The source of a reference of up to twelve operators on one to three inputs, all of the dtype `half` if
@@ -166,6 +204,8 @@ def references(draw: st.DrawFn, half: str = "") -> str:
                 several = ["(0, -1)", "(-2, -1)"] if rank > 1 else []
                 expression = replaced(expression, "D", draw(st.sampled_from(dims + several)))
             drawn.apply(expression, [recent, other] if kind is BINARY else [recent])
+    if draw(st.integers(0, 4)) == 0:
+        loop(draw, drawn)
     if not drawn.lines:
         drawn.apply("x + x", ["a"])
     results = drawn.unread[-4:]

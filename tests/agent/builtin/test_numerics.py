@@ -235,6 +235,13 @@ def test_long_rows_are_summed_as_exactly_as_short_ones(tmp_path: Path) -> None:
     prove(source("return x.sum(1), F.layer_norm(x, (100003,))", "torch.rand(3, 100003) + 5"), tmp_path)
 
 
+def test_a_chain_of_the_same_operators_is_no_recurrence(tmp_path: Path) -> None:
+    text = source(
+        "for _ in range(9):\n            x = torch.tanh(x) * 1.5\n        return x", "torch.randn(40, 50)"
+    )
+    assert "step" not in prove(text, tmp_path).source
+
+
 TURNED = {
     "matrices": source(
         "return x.transpose(1, 2) * 2 + y, x.mT.contiguous()",

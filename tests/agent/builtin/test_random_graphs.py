@@ -21,6 +21,7 @@ SCHEDULES = st.fixed_dictionaries(
     {},
     optional={
         "fuse": st.sampled_from(["all", "apart"]),
+        "layout": st.sampled_from(["contiguous", "channels_last"]),
         "k0__block": st.sampled_from(["64", "1024"]),
         "k0__streaming": st.just("on"),
         "k0__keep": st.just("off"),
@@ -37,6 +38,83 @@ FOUND = {
             "return x.argmin(0) * 2, x.max(0)[1], x.gather(0, x.argmax(0, keepdim=True))", "torch.randn(13)"
         ),
         {},
+    ),
+    "a recurrence that keeps what its last pass needs": (
+        source(
+            "h, ys = torch.zeros(64, 128), []\n        for t in range(8):\n            g = torch.exp(h + x[t])\n"
+            "            h = torch.tanh(h * 0.5 + x[t])\n            ys.append(g * h.sum(-1, keepdim=True))\n"
+            "        return torch.stack(ys)",
+            "torch.randn(8, 64, 128) * 0.1",
+        ),
+        {"k0__keep": "off"},
+    ),
+    "fills of other shapes and types": (
+        source(
+            "return x + torch.zeros(3, 4), x + torch.zeros(4), i * torch.ones(4, dtype=torch.int64), i * torch.ones(4)",
+            "torch.randn(4), torch.arange(4)",
+            arguments="x, i",
+        ),
+        {},
+    ),
+    "a loop on one element": (
+        source(
+            "for t in range(6):\n            x = torch.tanh(x * 0.5 + y[t])\n        return x",
+            "torch.randn(1), torch.randn(6, 1)",
+            arguments="x, y",
+        ),
+        {},
+    ),
+    "operands that are turned in different ways": (
+        source(
+            "z = x - x.mean(-1, keepdim=True)\n        return z.permute(2, 1, 0).contiguous(), (z * 2).mT.contiguous()",
+            "torch.randn(16, 16, 16)",
+        ),
+        {},
+    ),
+    "variances of rows of images": (
+        source(
+            "return self.conv(x).var(3), self.conv(x).std(2)",
+            "torch.randn(2, 3, 9, 11)",
+            init="self.conv = nn.Conv2d(3, 12, 3)",
+        ),
+        {"layout": "channels_last"},
+    ),
+    "a constant image": (
+        source(
+            "return self.conv(x) / (F.conv2d(torch.ones_like(x), self.w) + 2)",
+            "torch.randn(2, 3, 9, 11)",
+            init="self.conv = nn.Conv2d(3, 12, 3); self.w = nn.Parameter(torch.rand(12, 3, 3, 3))",
+        ),
+        {"layout": "channels_last"},
+    ),
+    "windows that overlap, turned": (
+        source(
+            "return x.t().unfold(0, 16, 1).permute(0, 2, 1) + y.transpose(1, 2)",
+            "torch.randn(20, 19), torch.randn(4, 20, 16)",
+            arguments="x, y",
+        ),
+        {},
+    ),
+    "a turned value in a loop": (
+        source(
+            "z = a * w.t().unsqueeze(-1).expand(16, 16, 4)\n        h = torch.zeros(16, 16)\n        for t in range(4):\n"
+            "            h = torch.tanh(h + z[..., t])\n        return h",
+            "torch.randn(16, 16, 4), torch.randn(16, 16)",
+            arguments="a, w",
+        ),
+        {},
+    ),
+    "what is not below its maximum": (
+        source("return torch.exp(x - x.amax(1))", "60 * torch.randn(9, 9).round()"),
+        {},
+    ),
+    "a mean of images before the images": (
+        source(
+            "y = self.conv(x)\n        return y.mean(2, keepdim=True) - y",
+            "torch.randn(2, 3, 9, 11)",
+            init="self.conv = nn.Conv2d(3, 12, 3)",
+        ),
+        {"layout": "channels_last"},
     ),
     "what the library computes from a constant, reduced by itself": (
         source(

@@ -68,6 +68,30 @@ def test_more_than_that_is_wrong_at_once(wrong: Comparison) -> None:
     assert refusal.value.verdict is Verdict.wrong_output
 
 
+def test_one_of_two_calls_that_is_far_off_is_nondeterministic() -> None:
+    far = Comparison(None, "NaN", 1.0)
+    for pair in ((DOUBTFUL, far), (far, RIGHT)):
+        one = session({"task": [RIGHT], "heavy_tailed": [RIGHT], "perturbed": [RIGHT]})
+        run = one.run
+
+        def twice(worker: Any, slots: list[int], seeds: list[Any], run: Any = run, pair: Any = pair) -> Any:
+            block = run(worker, slots, seeds)
+            block.outputs[0], block.outputs[-1] = pair
+            return block
+
+        one.run = twice
+        with pytest.raises(Refused) as refusal:
+            verify(one, WORKER)
+        assert refusal.value.verdict in (Verdict.nondeterministic, Verdict.wrong_output)
+
+
+def test_doubts_in_many_families_are_no_chance() -> None:
+    draws = {family: [DOUBTFUL, RIGHT, RIGHT] for family in FAMILIES}
+    with pytest.raises(Refused) as refusal:
+        verify(session(draws), WORKER)
+    assert refusal.value.verdict is Verdict.wrong_output
+
+
 def test_how_many_elements_are_beyond_their_budgets() -> None:
     x = torch.rand(1000, 400, dtype=torch.float64) + 1
     expected = expect(x, x.float(), [x.float()], fan_in=1.0)

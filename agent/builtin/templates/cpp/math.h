@@ -360,9 +360,9 @@ static inline void stream_fence() {
 
 // Writes the transpose of 16 by 16 elements of four bytes; strides are in elements.
 static inline void turn_16x16(const void* from, int64_t from_stride, void* to, int64_t to_stride) {
+#if defined(__AVX512F__)
     const float* x = static_cast<const float*>(from);
     float* y = static_cast<float*>(to);
-#if defined(__AVX512F__)
     __m512 r[16], t[16];
     for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_ps(x + i * from_stride);
     for (int i = 0; i < 16; i += 2) {
@@ -385,8 +385,10 @@ static inline void turn_16x16(const void* from, int64_t from_stride, void* to, i
         _mm512_storeu_ps(y + (k + 8) * to_stride, _mm512_shuffle_f32x4(t[k], t[k + 8], 0xdd));
     }
 #else
+    const char* x = static_cast<const char*>(from);
+    char* y = static_cast<char*>(to);
     for (int i = 0; i < 16; ++i)
-        for (int k = 0; k < 16; ++k) y[k * to_stride + i] = x[i * from_stride + k];
+        for (int k = 0; k < 16; ++k) std::memcpy(y + 4 * (k * to_stride + i), x + 4 * (i * from_stride + k), 4);
 #endif
 }
 
