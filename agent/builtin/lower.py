@@ -101,8 +101,14 @@ class _NodeLowering(ViewLowering, WindowLowering, ProductLowering, LayoutLowerin
             self.view(node, short)
         elif short in FILLS:
             settings = self.settings(node)
-            self.program.views[node.name] = self.constant(FILLS[short](settings), node.meta.dtype)
-            self.program.view_nodes[node.name] = node
+            value = self.constant(FILLS[short](settings), node.meta.dtype)
+            filled: dict[str, Any] = {  # without the tensor that it is like
+                "op": "aten.full.default",
+                "args": (node.meta.shape, value.value),
+                "kwargs": {"dtype": DType(dtype=node.meta.dtype)},
+            }
+            self.program.views[node.name] = value
+            self.program.view_nodes[node.name] = node.model_copy(update=filled)
         elif not self.pointwise(node):
             self.library(node)
 

@@ -48,6 +48,13 @@ FOUND = {
         ),
         {"k0__keep": "off"},
     ),
+    "what the library computes from a fill": (
+        source(
+            "y = x.square()\n        z = torch.zeros_like(y[0])\n        return (z - z.amax(-1, keepdim=True)).exp() * y[0], -y",
+            "torch.rand(1, 1)",
+        ),
+        {},
+    ),
     "fills of other shapes and types": (
         source(
             "return x + torch.zeros(3, 4), x + torch.zeros(4), i * torch.ones(4, dtype=torch.int64), i * torch.ones(4)",
@@ -211,7 +218,7 @@ def within_what_rounding_explains(model: Any, model_new: Any, inputs: list[Any])
         assert same[wild].all(), f"output {index}: {ours[wild & ~same]} is not {theirs[wild & ~same]}"
         spread = torch.stack([(other - right).abs() for other in others]).amax(0)
         error = (theirs.double() - right).abs()
-        ulps = 64 if theirs.dtype == torch.float64 else 8  # in float64 the reference is its own measure
+        ulps = 4096 if theirs.dtype == torch.float64 else 8  # in float64 the reference is its own measure
         slack = ulps * torch.finfo(theirs.dtype).eps * right.abs() + 1e-44
         typical = error[finite].square().mean().sqrt() if finite.any() else 0.0
         budget = 16 * typical + 16 * error + 64 * spread + slack
