@@ -34,6 +34,7 @@ from agent.builtin.program import (
 
 _LEAST_STEPS = 4
 _MOST_STATEMENTS = 64  # of a step
+_MOST_ATTEMPTS = 256  # to find a loop: each looks at all of its statements
 
 
 def reroll(program: Program) -> None:
@@ -53,12 +54,23 @@ def reroll(program: Program) -> None:
 def _rolled_from(program: Program, begin: int) -> tuple[Recurrence, int, int] | None:
     """The first loop from statement `begin` on, with its place and its number of statements."""
     numbers: dict[Hashable, int] = {}
+    attempts = 0
+    readers: dict[str, list[Statement]] = {}
+    for statement in program.statements:
+        for base in {view.base for view in operands(statement, program)}:
+            readers.setdefault(base, []).append(statement)
+    graph = program.graph
+    names = (*graph.outputs, *(m.value for m in graph.mutations))
+    returned = {view.base for name in names if isinstance(view := program.views.get(name), View)}
     kinds = [numbers.setdefault(_kind(s), len(numbers)) for s in program.statements]
     for first, last, period in _repetitions(kinds, begin):
         for place in range(max(begin, first - period), first + period):
             most = (last - place) // period
             for steps in range(most, max(most - 2, _LEAST_STEPS - 1), -1):  # a step may follow that is none
-                rolled = _Loop(program, place, period, steps).rolled()
+                attempts += 1
+                if attempts > _MOST_ATTEMPTS:
+                    return None
+                rolled = _Loop(program, readers, returned, place, period, steps).rolled()
                 if rolled is not None:
                     return rolled, place, steps * period
     return None
@@ -102,6 +114,8 @@ class _Loop:
     """An attempt: `steps` times `period` statements from `place` on. What fails returns None."""
 
     program: Program
+    readers: dict[str, list[Statement]]  # of every value
+    returned: set[str]
     place: int
     period: int
     steps: int
@@ -112,20 +126,21 @@ class _Loop:
         statements = self.program.statements[self.place : self.place + self.steps * self.period]
         self.columns = [statements[number :: self.period] for number in range(self.period)]
         self.found = {s.name: divmod(number, self.period) for number, s in enumerate(statements)}
+        if any(not isinstance(s, Compute | Reduce) or s.op == "pick" for s in statements):
+            return None
+        results = self.results()
+        if not results:
+            return None
         for column in self.columns:
             first = column[0]
-            if not isinstance(first, Compute | Reduce) or (
-                isinstance(first, Reduce) and first.index is not None
-            ):
-                return None
+            assert isinstance(first, Compute | Reduce)
             if not all(isinstance(s, Compute | Reduce) and _same_work(first, s) for s in column):
                 return None
             read = [self.operand(several) for several in zip(*(slots(s) for s in column), strict=True)]  # type: ignore[arg-type]
             if any(o is None for o in read):
                 return None
             self.body.append(_reading(first, [o for o in read if o is not None]))
-        results = self.results()
-        if not results or not self.carried or not self.moves(results):
+        if not self.carried or not self.moves(results):
             return None
         body = (*self.carried.values(), *self.body)
         becomes = {carried.name: source for source, carried in self.carried.items()}
@@ -191,17 +206,12 @@ class _Loop:
 
     def results(self) -> dict[str, View] | None:
         """How what remains of the first step's values lies in its results; None where more is read."""
-        outside = [s for s in self.program.statements if s.name not in self.found]
         readers: dict[str, list[Statement]] = {}
-        for statement in outside:
-            for base in {view.base for view in operands(statement, self.program)} & self.found.keys():
-                readers.setdefault(base, []).append(statement)
-        graph = self.program.graph
-        returned = {
-            view.base
-            for name in (*graph.outputs, *(m.value for m in graph.mutations))
-            if isinstance(view := self.program.views.get(name), View)
-        }
+        for name in self.found:
+            outside = [s for s in self.readers.get(name, ()) if s.name not in self.found]
+            if outside:
+                readers[name] = outside
+        returned = self.returned
         results: dict[str, View] = {}
         for column in self.columns:
             names = [s.name for s in column]
