@@ -34,9 +34,6 @@ class BuiltinCoder:
         layout = schedule.get("layout", GRAPH_KNOBS["layout"][0])
         try:
             program = lower(self._trace(task), layout)
-        except Untraceable as reason:
-            return self._reference(task, str(reason))
-        try:
             rendered = render(program, task.source, schedule)
         except Untraceable as reason:
             return self._reference(task, str(reason))

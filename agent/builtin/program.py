@@ -154,6 +154,12 @@ class Program:
         self.shapes[name] = shape
         self.dtypes[name] = dtype
 
+    def fresh(self, name: str) -> str:
+        """`name`, or a longer one where a value has it already."""
+        while name in self.shapes:
+            name += "_"
+        return name
+
     def meta(self, name: str) -> Meta:
         shape = self.shapes[name]
         return Meta(shape=shape, dtype=self.dtypes[name], strides=contiguous(shape))

@@ -192,7 +192,7 @@ class _Loop:
             initial = replace(initial, shape=source.shape, strides=contiguous(source.shape))
         known = self.carried.get(source.name)
         if known is None:
-            name = self.fresh(f"{source.name}_before")
+            name = self.program.fresh(f"{source.name}_before")
             known = Compute(name, "carried", (initial,), {}, source.shape, source.dtype, source.dtype)
             if known.compute_dtype in ("bfloat16", "float16"):
                 known = replace(known, compute_dtype="float32")
@@ -267,7 +267,7 @@ class _Loop:
                 if part is None or not self.alone(view, body, elsewhere):
                     continue
                 elsewhere.add(view.base)
-                name = self.fresh(f"{view.base}_step")
+                name = self.program.fresh(f"{view.base}_step")
                 self.program.define(name, view.shape, part.dtype)
                 made = View(name, view.shape, contiguous(view.shape))
                 read = [_reading(s, [made if o == view else o for o in slots(s)]) for s in body]
@@ -286,11 +286,6 @@ class _Loop:
         read = (o for s in body for o in slots(s) if isinstance(o, View) and o.base == base)
         returned = base in needed_in_python(self.program)
         return not returned and all(s.name in elsewhere for s in readers) and all(o == view for o in read)
-
-    def fresh(self, name: str) -> str:
-        while name in self.program.shapes:
-            name += "_"
-        return name
 
 
 def _reading(statement: Compute | Reduce, read: Sequence[Operand]) -> Compute | Reduce:

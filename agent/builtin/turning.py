@@ -50,9 +50,7 @@ def _turn_producer(program: Program, number: int, statement: Compute) -> bool:
             continue
         found: list[Statement] = [replace(turned, name=statement.name)]
         if statement.op != "copy":
-            name = f"{producer.name}_turned"
-            while name in program.shapes:
-                name += "_"
+            name = program.fresh(f"{producer.name}_turned")
             program.define(name, view.shape, producer.dtype)
             made = View(name, view.shape, contiguous(view.shape))
             read = tuple(made if o == view else o for o in statement.operands)

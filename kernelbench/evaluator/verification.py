@@ -31,6 +31,9 @@ def verify(session: TaskSession, worker: Worker) -> Correctness:
     if "perturbed" in session.protocol.families:  # an input that it has just answered, but for a little
         _check_block(session, worker, [chosen.choice(slots)], ["perturbed"], seen)
     doubtful = tuple(seen.doubtful)
+    few = f"a few elements are beyond the error budget, in families {', '.join(doubtful)}"
+    if len(doubtful) > _MOST_DOUBTS:
+        raise Refused(Verdict.wrong_output, few)
     for family in doubtful:
         known = seen.inputs
         for _ in range(_MOST_DRAWS):
@@ -40,8 +43,7 @@ def verify(session: TaskSession, worker: Worker) -> Correctness:
             _check_block(session, worker, [slot], [family], seen, decides=True)
             if seen.inputs > known:
                 break
-        if seen.inputs == known or len(doubtful) > _MOST_DOUBTS:
-            few = f"a few elements are beyond the error budget, in families {', '.join(doubtful)}"
+        if seen.inputs == known:
             raise Refused(Verdict.wrong_output, few)
     return Correctness(
         inputs_tried=seen.inputs,
