@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast, get_args
 
 import typer
 
@@ -52,7 +52,9 @@ def run(
     judge_model: Annotated[str | None, typer.Option(help="Another one for the judge.")] = None,
     language: Annotated[
         list[str] | None,
-        typer.Option(help="Of a model's kernels: cpp, triton, on a GPU cuda; several with --search evolve."),
+        typer.Option(
+            help="Of the kernels: cpp, triton; models: on a GPU cuda, with --search evolve several."
+        ),
     ] = None,
     temperature: Annotated[float | None, typer.Option(help="Of the coder's model.")] = None,
     judge_temperature: Annotated[float | None, typer.Option(help="Of the judge's model.")] = None,
@@ -194,6 +196,7 @@ def run(
             own_kernels=own_kernels,
             effort=effort,
             memory=memory,
+            language=_own_language(language if roles is None else None, device),
             roles=roles,
         )
     ).checked()
@@ -256,6 +259,16 @@ def _languages(names: list[str] | None, device: str) -> tuple[Language, ...]:
         if name not in known:
             raise UsageError(f"models write no {name} kernels for {device}", f"choose {', '.join(known)}")
     return tuple(name for name in known if (names is None and name == known[0]) or name in (names or ()))
+
+
+def _own_language(names: list[str] | None, device: str) -> Language:
+    """That the builtin coder writes in. Raises UsageError."""
+    if len(names or ()) > 1:
+        raise UsageError("the builtin coder writes in one language", "give one --language")
+    for name in names or ():
+        if name not in get_args(Language):
+            raise UsageError(f"{name} is no language of kernels", "choose cpp or triton")
+    return cast(Language, names[0]) if names else "cpp" if device == "cpu" else "triton"
 
 
 def _sampling(model: str, temperature: float | None, effort: str | None, reply_tokens: int) -> Sampling:

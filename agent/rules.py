@@ -60,7 +60,7 @@ RULES = (
         "keep",
         "trade memory for arithmetic",
         "Set keep={new} in {where} (was {old}): a value that two passes need is either kept in a buffer on "
-        "the thread's stack or computed again.",
+        "the thread's stack, or in registers, or computed again.",
         {"compute": 1.15, "memory": 1.08, "overhead": 1.01, "unknown": 1.08},
     ),
     Rule(
@@ -82,6 +82,20 @@ RULES = (
         "Use blocks of {new} elements in {where} instead of {old}: small blocks stay in the first-level "
         "cache, large ones have less overhead each.",
         {"memory": 1.07, "compute": 1.06, "overhead": 1.05, "unknown": 1.05},
+    ),
+    Rule(
+        "rows",
+        "change the rows of a program",
+        "Give a program of {where} {new} rows at once instead of {old}: more of them share what is started "
+        "and loaded once, fewer leave registers for more programs on a multiprocessor.",
+        {"memory": 1.06, "compute": 1.06, "overhead": 1.04, "unknown": 1.05},
+    ),
+    Rule(
+        "warps",
+        "change the number of warps",
+        "Run a program of {where} with {new} warps instead of {old}: fewer keep more elements in each "
+        "thread, more hide the time that loads take.",
+        {"memory": 1.08, "compute": 1.06, "overhead": 1.02, "unknown": 1.06},
     ),
     Rule(
         "in_place",
@@ -148,7 +162,7 @@ def _moves(schedule: Mapping[str, str]) -> Iterator[Move]:
         if rule is None:
             continue
         values = legal(knob)
-        if name == "block":
+        if name in ("block", "rows", "warps"):
             at = values.index(old)
             near = [values[i] for i in (at - 2, at + 2, at - 1, at + 1) if 0 <= i < len(values)]
         else:

@@ -4,6 +4,7 @@ Tasks wait for language models, and for their turn in the lanes of an Evaluation
 candidates are built and verified, and one lane times at a time.
 """
 
+import importlib.util
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
@@ -25,7 +26,7 @@ from agent.tracing import trace
 from kernelbench.errors import InfrastructureError, MissingPrerequisite, TaskError, UsageError
 from kernelbench.evaluator import BASELINES, EvaluationPool, Evaluator, Gate
 from kernelbench.machine import compiler
-from kernelbench.records import Advice, Candidate, Record, Task
+from kernelbench.records import Advice, Candidate, Language, Record, Task
 from results.database import RunDatabase
 from results.lessons import Effect
 from results.records import TaskRun, TaskState
@@ -58,6 +59,7 @@ class Settings(Record):
     effort: str = "full"
     memory: bool = True
     learn_from: tuple[str, ...] = ()
+    language: Language = "cpp"  # of the builtin coder's kernels
     roles: Roles | None = None  # of language models, where coder and judge are such
     run_limit: Allowance = Allowance()
     task_limit: Allowance = Allowance()
@@ -98,14 +100,27 @@ class Settings(Record):
                     "a winner is evaluated twice, the second time to be believed",
                     "give --max-evaluations of 2 or more",
                 )
-        if self.coder == "builtin" and self.target != "cpu":
-            raise UsageError("the builtin coder writes C++ for a CPU", "give --coder llm, or --target cpu")
+        if self.coder == "builtin":
+            self._check_language()
         if self.target == "cpu" and compiler() is None:
             raise MissingPrerequisite(
                 "C++ kernels need a C++ compiler",
                 "install g++ (Debian, Ubuntu: apt-get install g++) or set CXX",
             )
         return self
+
+    def _check_language(self) -> None:
+        """Raises UsageError or MissingPrerequisite."""
+        known = ("cpp", "triton") if self.target == "cpu" else ("triton",)
+        if self.language not in known:
+            raise UsageError(
+                f"the builtin coder writes no {self.language} kernels for {self.target}",
+                f"choose {' or '.join(known)}",
+            )
+        if self.language == "triton" and importlib.util.find_spec("triton") is None:
+            raise MissingPrerequisite(
+                "Triton kernels need Triton, which checks them on the CPU too", "pip install triton"
+            )
 
     def _check_languages(self, roles: Roles) -> None:
         """Raises UsageError."""
@@ -174,6 +189,7 @@ class BuiltinInLane:
     """The builtin coder, which computes on the cores that are timed on: it has its turns in the lanes."""
 
     pool: EvaluationPool
+    language: Language
     _graphs: dict[str, "Graph"] = field(default_factory=dict)  # by task; a trace takes seconds
 
     def propose(
@@ -192,7 +208,7 @@ class BuiltinInLane:
                 self._graphs[task.sha256] = trace(evaluator.pool, task)
             return self._graphs[task.sha256]
 
-        return BuiltinCoder(traced).propose(task, history, advice, sample)
+        return BuiltinCoder(traced, self.language).propose(task, history, advice, sample)
 
 
 def carry_out(
@@ -293,7 +309,7 @@ class _Work:
     def _coders_and_search(self, memory: Memory | None) -> tuple[Mapping[str, Coder], Search]:
         """Coders by the names that the search asks for them by; "" is the one it has without more ado."""
         settings, rules = self.settings, self.settings.stop_rules
-        builtin = BuiltinInLane(self.pool)
+        builtin = BuiltinInLane(self.pool, settings.language)
         if self.models is None:
             return {"": builtin}, Refine(RulesJudge(), rules)
         models, judge = self.models, self.models.judge(self.pool, memory)
@@ -301,14 +317,13 @@ class _Work:
             name: models.coder(self.pool, memory, name) for name in models.roles.languages
         }
         coders: dict[str, Coder] = {"": next(iter(writers.values())), **writers, "builtin": builtin}
-        competing = ("builtin", *writers) if settings.target == "cpu" else tuple(writers)
         match settings.search:
             case "best-of-n":
                 return coders, BestOfN(rules)
             case "beam":
                 return coders, Beam(judge, rules, settings.beam_width, settings.beam_advices)
             case "evolve":
-                return coders, Evolve(judge, RulesJudge(), rules, competing, settings.islands)
+                return coders, Evolve(judge, RulesJudge(), rules, ("builtin", *writers), settings.islands)
             case _:
                 return coders, Refine(judge, rules, from_latest=settings.refine_from == "latest")
 

@@ -21,6 +21,7 @@ from agent.bench.publishing import log
 from agent.bench.server import Says, Server
 from agent.builtin import graph as graphs
 from agent.builtin.coder import BuiltinCoder
+from agent.builtin.cpp.language import Cpp
 from agent.builtin.lower import lower
 from agent.builtin.render import render
 from agent.builtin.schedule import Schedule, legal
@@ -97,7 +98,7 @@ def _files(task: Task, graph: graphs.Graph) -> list[str]:
     lowered = lower(graph)
 
     def written(**moves: str) -> str:
-        return render(lowered, task.source, Schedule.from_dict({**first.schedule, **moves})).source
+        return render(lowered, task.source, Schedule.from_dict({**first.schedule, **moves}), Cpp()).source
 
     plain = {
         knob: {"threads": "1", "block": "64", "streaming": "off", "prefetch": "off"}[knob.rpartition(".")[2]]

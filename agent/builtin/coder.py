@@ -3,13 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from agent.builtin import reference
+from agent.builtin.cpp.language import Cpp
 from agent.builtin.graph import Graph
+from agent.builtin.language import Language
 from agent.builtin.lower import lower
 from agent.builtin.render import NothingToFuse, render
 from agent.builtin.schedule import GRAPH_KNOBS, Schedule
+from agent.builtin.triton.language import Triton
 from agent.builtin.untraceable import Untraceable
 from agent.protocols import Attempt
 from kernelbench.records import Advice, Candidate, Task, Verdict
+
+LANGUAGES: dict[str, Language] = {language.name: language for language in (Cpp(), Triton())}
 
 
 class BuiltinCoder:
@@ -17,8 +22,9 @@ class BuiltinCoder:
 
     author = "builtin"
 
-    def __init__(self, trace: Callable[[Task], Graph]) -> None:
+    def __init__(self, trace: Callable[[Task], Graph], language: str = "cpp") -> None:
         self._trace = trace
+        self._language = LANGUAGES[language]
 
     def propose(
         self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
@@ -34,7 +40,7 @@ class BuiltinCoder:
         layout = schedule.get("layout", GRAPH_KNOBS["layout"][0])
         try:
             program = lower(self._trace(task), layout)
-            rendered = render(program, task.source, schedule)
+            rendered = render(program, task.source, schedule, self._language)
         except Untraceable as reason:
             return self._reference(task, str(reason))
         except NothingToFuse:
@@ -42,7 +48,7 @@ class BuiltinCoder:
             return self._reference(task, "every operation is a library call", knobs)
         return Candidate(
             source=rendered.source,
-            language="cpp" if rendered.kernels else "torch",
+            language=self._language.name if rendered.kernels else "torch",
             author=self.author,
             parents=(best.candidate.sha256,) if best else (),
             advice=advice.plan if advice else "",

@@ -26,8 +26,10 @@ METHODS = {"unsqueeze", "expand", "permute", "transpose", "t", "select", "contig
 class Host:
     """Collects the lines of `forward` and the names that values have in it."""
 
-    def __init__(self, program: Program, taken: set[str]) -> None:
+    def __init__(self, program: Program, taken: set[str], placement: str = "") -> None:
+        """`taken`: names of the file; `placement`: where new tensors are made, unless that is the default."""
         self.program = program
+        self.placement = placement
         self.lines: list[str] = []
         self.names: dict[str, str] = {}
         self.taken = {"self", "torch", "F", "nn", "lib", "jit", "checked", *taken}
@@ -43,6 +45,7 @@ class Host:
 
     def start(self) -> None:
         """Checks of the arguments; constants for their shapes, and for tensors the forward writes out."""
+        moves: list[str] = []
         for name, value in self.program.graph.fixed.items():
             self.lines.append(f"if {name} != {value}:")
             self.lines.append(f'    raise ValueError("these kernels are built for {name}={value}")')
@@ -53,6 +56,9 @@ class Host:
                 tensor = f"torch.tensor([{values}], dtype=torch.{item.meta.dtype})"
                 self.constants.append((name, f"{tensor}.reshape({item.meta.shape!r})"))
                 self.names[item.name] = name
+                if self.placement:
+                    self.names[item.name] = self.fresh(item.target)
+                    moves.append(f"{self.names[item.name]} = {name}.to({self.placement})")
             elif item.kind == "user":
                 self.taken.add(item.target)
                 self.names[item.name] = item.target
@@ -60,6 +66,7 @@ class Host:
                 self.constants.append((constant, repr(item.meta.shape)))
                 check = f'checked("{item.target}", {item.target}, {constant}, torch.{item.meta.dtype})'
                 self.lines.append(f"{item.target} = {check}")
+        self.lines += moves
 
     def value(self, name: str) -> str:
         """The Python name of a graph value, made on first use."""
@@ -114,6 +121,8 @@ class Host:
         function = CALLS.get(short) or f"torch.ops.aten.{short}.{overload}"
         arguments = [self.argument(a) for a in node.args]
         arguments += [f"{k}={self.argument(a)}" for k, a in node.kwargs.items()]
+        if self.placement and not node.inputs:
+            arguments.append(f"device={self.placement}")
         return f"{function}({', '.join(arguments)})"
 
     def argument(self, arg: Arg) -> str:
@@ -139,6 +148,7 @@ class Host:
         self.names[name] = self.fresh(name)
         dtype = self.program.dtypes[name]
         suffix = "" if dtype == "float32" else f", dtype=torch.{dtype}"
+        suffix += f", device={self.placement}" if self.placement else ""
         self.lines.append(f"{self.names[name]} = torch.empty({shape!r}{suffix})")
         return self.names[name]
 

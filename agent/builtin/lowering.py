@@ -26,7 +26,7 @@ from agent.builtin.program import (
 SUPPORTED_DTYPES = {"float32", "float64", "int64", "int32", "bool", "uint8", "bfloat16", "float16"}
 ORDERED = {"float32", "float64", "int64", "int32", "bfloat16", "float16"}
 FLOATS = {"float32", "float64", "bfloat16", "float16"}
-INTEGER_FUNCTIONS = {"at_least", "at_most", "maximum", "minimum", "sign", "lowest", "highest", "bitwise_not"}
+INTEGER_FUNCTIONS = {"at_least", "at_most", "maximum", "minimum", "sign", "abs", "where", "bitwise_not"}
 
 
 class Lowering:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from agent.builtin.cpp import RESERVED
 from agent.builtin.fusion import Region
 from agent.builtin.plan import Plan
 from agent.builtin.program import Scan
@@ -48,7 +47,7 @@ def kernel_name(region: Region) -> str:
 def unique(name: str, taken: set[str]) -> str:
     """`name`, or with a number where it is taken; enters it into `taken`."""
     text, number = name, 2
-    while text in taken or text in RESERVED:
+    while text in taken:
         text = f"{name}_{number}"
         number += 1
     taken.add(text)
@@ -65,16 +64,15 @@ def _ops(region: Region) -> list[str]:
     return [op for op in found if op != "carried"]
 
 
-def comment(planned: Plan, schedule: Mapping[str, str]) -> list[str]:
+def comment(planned: Plan, manner: str, schedule: Mapping[str, str]) -> list[str]:
     """How a kernel runs, with its part of the schedule."""
     shape = {
         "tiles": f"{planned.region.space.numel} elements in tiles, in which axes change places",
         "flat": f"{planned.row_length} elements in blocks",
         "rows": f"{planned.rows} rows of {planned.row_length}",
-        "columns": f"{planned.rows} columns of {planned.row_length}, side by side in the vector lanes",
+        "columns": f"{planned.rows} columns of {planned.row_length}, neighbours side by side",
     }[planned.mode]
-    passes = sum(stage.has_pass for stage in planned.stages)
-    text = f"{shape}; {passes} pass{'' if passes == 1 else 'es'} over each"
+    text = f"{shape}; {manner}"
     if planned.region.recurrence is not None:
         text += (
             f" in each of {planned.region.recurrence.steps} steps, which hand on {', '.join(planned.carried)}"

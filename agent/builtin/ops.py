@@ -105,7 +105,8 @@ def _hardtanh(settings: Settings) -> str:
 
 
 def _leaky_relu(settings: Settings) -> str:
-    return f"{{0}} > 0 ? {{0}} : {number(settings.get('negative_slope'), 0.01)} * {{0}}"
+    slope = number(settings.get("negative_slope"), 0.01)
+    return f"where_{{t}}({{0}} > <0.0>, {{0}}, {slope} * {{0}})"
 
 
 def _shrink(outside: str) -> Callable[[Settings], str]:
@@ -129,7 +130,7 @@ POINTWISE: dict[str, Pointwise] = {
     "clamp_min": Pointwise(("self", "min"), _clamp, 1),
     "clamp_max": Pointwise(("self", "max"), _clamp, 1),
     "clamp_tensor_min": Pointwise(("self", "min"), "maximum_{t}({0}, {1})", 2),
-    "abs": _unary("std::abs({0})"),
+    "abs": _unary("abs_{t}({0})"),
     "neg": _unary("-{0}"),
     "sign": _unary("sign_{t}({0})"),
     "reciprocal": _unary("<1.0> / {0}"),
@@ -158,15 +159,17 @@ POINTWISE: dict[str, Pointwise] = {
     "relu6": _unary("at_most_{t}(at_least_{t}({0}, <0.0>), <6.0>)"),
     "hardsigmoid": _unary("hardsigmoid_{t}({0})", 3),
     "hardswish": _unary("{0} * hardsigmoid_{t}({0})", 4),
-    "hardshrink": Pointwise(("self", "lambd"), _shrink("{0} >= -LAMBDA && {0} <= LAMBDA ? <0.0> : {0}"), 1),
+    "hardshrink": Pointwise(
+        ("self", "lambd"), _shrink("where_{t}(({0} >= -LAMBDA) & ({0} <= LAMBDA), <0.0>, {0})"), 1
+    ),
     "softshrink": Pointwise(
         ("self", "lambd"),
-        _shrink("{0} > LAMBDA ? {0} - LAMBDA : ({0} < -LAMBDA ? {0} + LAMBDA : {0} * <0.0>)"),
+        _shrink("where_{t}({0} > LAMBDA, {0} - LAMBDA, where_{t}({0} < -LAMBDA, {0} + LAMBDA, {0} * <0.0>))"),
         1,
     ),
-    "carried": _unary("step == 0 ? {0} : {before}"),
-    "position": _binary("{0} == {1} || {0} != {0} ? {index} : highest_i32", "operands"),
-    "where": Pointwise(("condition", "self", "other"), "{0} ? {1} : {2}", 3),
+    "carried": _unary("where_{t}(step == 0, {0}, {before})"),
+    "position": _binary("where_i32(({0} == {1}) | ({0} != {0}), {index}, 2147483647)", "operands"),
+    "where": Pointwise(("condition", "self", "other"), "where_{t}({0}, {1}, {2})", 3),
     "convert": _unary("{0}"),
     "copy": _unary("{0}"),
     "eq": _binary("{0} == {1}", "operands"),
@@ -176,10 +179,10 @@ POINTWISE: dict[str, Pointwise] = {
     "gt": _binary("{0} > {1}", "operands"),
     "ge": _binary("{0} >= {1}", "operands"),
     "isnan": Pointwise(("self",), "{0} != {0}", 1, "operands"),
-    "isinf": Pointwise(("self",), "std::abs({0}) == <inf>", 1, "operands"),
+    "isinf": Pointwise(("self",), "abs_{t}({0}) == <inf>", 1, "operands"),
     "logical_not": Pointwise(("self",), "{0} == <0.0>", 1, "operands"),
-    "logical_and": _binary("{0} != <0.0> && {1} != <0.0>", "operands"),
-    "logical_or": _binary("{0} != <0.0> || {1} != <0.0>", "operands"),
+    "logical_and": _binary("({0} != <0.0>) & ({1} != <0.0>)", "operands"),
+    "logical_or": _binary("({0} != <0.0>) | ({1} != <0.0>)", "operands"),
     "bitwise_not": _unary("bitwise_not_{t}({0})"),
     "bitwise_and": _binary("{0} & {1}"),
     "bitwise_or": _binary("{0} | {1}"),
@@ -201,8 +204,8 @@ REDUCTIONS: dict[str, Reduction] = {
     "amax": Reduction("lowest_{t}", "maximum_{t}({a}, {v})", "max"),
     "amin": Reduction("highest_{t}", "minimum_{t}({a}, {v})", "min"),
     "prod": Reduction("1", "{a} * {v}", "*"),
-    "any": Reduction("false", "{a} || {v}", "||"),
-    "all": Reduction("true", "{a} && {v}", "&&"),
+    "any": Reduction("false", "{a} | {v}", "||"),
+    "all": Reduction("true", "{a} & {v}", "&&"),
     "first": Reduction("highest_{t}", "minimum_{t}({a}, {v})", "min"),  # smallest index; never NaN
 }
 

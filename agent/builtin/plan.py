@@ -78,6 +78,16 @@ class Loop:
 
 
 @dataclass(frozen=True)
+class Digit:
+    """An axis, or neighbours that are one, in the joint index of several: index // product % size."""
+
+    size: int
+    stride: int  # of an access
+    product: int  # of the sizes further in
+    first: bool  # nothing lies further out
+
+
+@dataclass(frozen=True)
 class Plan:
     region: Region
     mode: Mode
@@ -115,6 +125,12 @@ class Plan:
         return found
 
     @property
+    def passes(self) -> str:
+        """In words."""
+        count = sum(stage.has_pass for stage in self.stages)
+        return f"{count} pass{'' if count == 1 else 'es'} over each"
+
+    @property
     def statements(self) -> dict[str, Fused]:
         return {s.name: s for s in self.region.statements}
 
@@ -139,6 +155,19 @@ class Plan:
         """The external access behind an operand; None where the region computes it."""
         return self.accesses.get((view, level))
 
+    def output(self, name: str) -> Access:
+        """How a value of the region is written."""
+        if name in self.results:
+            return self.results[name]
+        dtype, level = self.statements[name].dtype, self.level(name)
+        if level == "element":
+            return Access(name, dtype, self.full_strides(), 0)
+        strides, step = [], 1
+        for size, inside in zip(reversed(self.sizes), reversed(self.inner), strict=True):
+            strides.append(0 if inside or level == "scalar" else step)
+            step *= 1 if inside else size
+        return Access(name, dtype, tuple(reversed(strides)), 0)
+
     def full_strides(self) -> tuple[int, ...]:
         """Strides of an element value, contiguous over all axes."""
         found, step = [], 1
@@ -154,6 +183,35 @@ class Plan:
             return self.sizes[-1]
         whole = Access("", "", self.full_strides(), 0)
         return self.nest([whole, *self.accesses.values()], inside=True)[-1].size
+
+    def digits(self, strides: Sequence[int], axes: Sequence[int]) -> list[Digit]:
+        """Where an access goes along `axes`, outermost first; those are left out along which it stays."""
+        merged: list[tuple[int, int, int]] = []  # size, stride, product
+        inner = 1
+        for axis in reversed(axes):
+            size, stride = self.sizes[axis], strides[axis]
+            if merged and merged[-1][1] * merged[-1][0] == stride and (stride or not merged[-1][1]):
+                merged[-1] = (merged[-1][0] * size, merged[-1][1], merged[-1][2])
+            else:
+                merged.append((size, stride, inner))
+            inner *= size
+        found = [Digit(*entry, first=entry is merged[-1]) for entry in merged if entry[1]]
+        return found[::-1]
+
+    def merged(self, accesses: Sequence[Access]) -> tuple[list[int], dict[Access, list[int]]]:
+        """Sizes of the axes and every access's strides along them, with axes that can be one as one."""
+        sizes: list[int] = []
+        strides: dict[Access, list[int]] = {a: [] for a in accesses}
+        for axis, size in enumerate(self.sizes):
+            if sizes and all(strides[a][-1] == a.strides[axis] * size for a in accesses):
+                sizes[-1] *= size
+                for a in accesses:
+                    strides[a][-1] = a.strides[axis]
+                continue
+            sizes.append(size)
+            for a in accesses:
+                strides[a].append(a.strides[axis])
+        return sizes, strides
 
     def clips(self) -> list[tuple[int, int, Clip]]:
         """What windows are clipped by, with the axes of windows and of their elements."""

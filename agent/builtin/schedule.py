@@ -21,7 +21,9 @@ KERNEL_KNOBS: dict[str, tuple[str, ...]] = {
     "prefetch": ("on", "off"),  # of the next row or block, while this one is computed
     "threads": ("all", "1"),
     "in_place": ("on", "off"),  # over the fresh result of a library call
-    "keep": ("on", "off"),  # values a later pass needs: in a buffer, or computed again
+    "keep": ("on", "off"),  # values a later pass needs: in a buffer or in registers, or computed again
+    "rows": ("1", "2", "4", "8", "16", "32", "64", "128"),  # that a program works on at once
+    "warps": ("1", "2", "4", "8", "16"),  # of a program
 }
 
 

@@ -34,14 +34,14 @@ def task(text: str) -> Task:
     return Task(id="file:test", level=1, source=text)
 
 
-def coder() -> BuiltinCoder:
-    return BuiltinCoder(lambda asked: trace_source(asked.source, asked.precision))
+def coder(language: str = "cpp") -> BuiltinCoder:
+    return BuiltinCoder(lambda asked: trace_source(asked.source, asked.precision), language)
 
 
-def propose(text: str, **schedule: str) -> Candidate:
+def propose(text: str, language: str = "cpp", **schedule: str) -> Candidate:
     knobs = {knob.replace("__", "."): value for knob, value in schedule.items()}
     advice = Advice(bottleneck="", method="", plan="", predicted_gain=1.0, schedule=knobs)
-    return coder().propose(task(text), [], advice if knobs else None)
+    return coder(language).propose(task(text), [], advice if knobs else None)
 
 
 def load(text: str, folder: Path) -> ModuleType:
@@ -100,9 +100,9 @@ def assert_right(model: Any, model_new: Any, inputs: list[Any]) -> None:
         assert ((ours.double() - exact)[finite].abs() <= budget).all()
 
 
-def prove(text: str, folder: Path, **schedule: str) -> Candidate:
-    candidate = propose(text, **schedule)
-    assert candidate.language == "cpp", candidate.source.splitlines()[0]
+def prove(text: str, folder: Path, language: str = "cpp", **schedule: str) -> Candidate:
+    candidate = propose(text, language, **schedule)
+    assert candidate.language == language, candidate.source.splitlines()[0]
     assert_right(*models(text, candidate, folder))
     return candidate
 

@@ -33,6 +33,14 @@ SCHEDULES = st.fixed_dictionaries(
 
 
 FOUND = {
+    "what is computed again from what another result was written over": (
+        source(
+            "z = torch.sigmoid(self.linear(x))\n        return z + 1, z / z.sum(-1, keepdim=True)",
+            "torch.randn(30, 64)",
+            init="self.linear = nn.Linear(64, 512)",
+        ),
+        {"k0__keep": "off"},
+    ),
     "the place of the extreme of all elements": (
         source(
             "return x.argmin(0) * 2, x.max(0)[1], x.gather(0, x.argmax(0, keepdim=True))", "torch.randn(13)"
@@ -169,9 +177,9 @@ def test_random_references_in_16_bits(folder: Path, text: str, schedule: dict[st
     hold(text, folder, schedule)
 
 
-def hold(text: str, folder: Path, schedule: dict[str, str]) -> None:
+def hold(text: str, folder: Path, schedule: dict[str, str], language: str = "cpp") -> None:
     assume(works(text) and not squares_denormals(text))
-    candidate = propose(text, **schedule)
+    candidate = propose(text, language, **schedule)
     (folder / "last.py").write_text(f"{text}\n# {schedule}\n")  # what a crash was caused by
     (folder / "last_candidate.py").write_text(candidate.source)
     with torch.no_grad():

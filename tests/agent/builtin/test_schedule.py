@@ -47,7 +47,8 @@ def test_a_move_changes_the_source_and_not_the_result(
 
 
 def test_every_knob_has_a_case() -> None:
-    assert {knob.rpartition(".")[2] for _, knob, _ in CASES} == set(GRAPH_KNOBS) | set(KERNEL_KNOBS)
+    of_triton = {"rows", "warps"}  # test_triton.py
+    assert {knob.rpartition(".")[2] for _, knob, _ in CASES} | of_triton == {*GRAPH_KNOBS, *KERNEL_KNOBS}
 
 
 def test_a_schedule_survives_the_round_trip() -> None:
@@ -56,7 +57,7 @@ def test_a_schedule_survives_the_round_trip() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knob", "value"), [("k0.block", "7"), ("warp", "1"), ("k0.warps", "4"), ("fuse", "on")]
+    ("knob", "value"), [("k0.block", "7"), ("warp", "1"), ("k0.warps", "3"), ("fuse", "on")]
 )
 def test_an_illegal_schedule_is_refused_with_the_legal_values(knob: str, value: str) -> None:
     with pytest.raises(ValueError, match=legal(knob)[0] if legal(knob) else "no such knob"):

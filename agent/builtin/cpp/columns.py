@@ -2,9 +2,9 @@
 
 import math
 
-from agent.builtin.cpp import VALUE, times, total
-from agent.builtin.emit import Emitter
-from agent.builtin.emit_rows import LOOP_VARIABLES
+from agent.builtin.cpp.emit import Emitter, Place
+from agent.builtin.cpp.rows import LOOP_VARIABLES
+from agent.builtin.cpp.vocabulary import VALUE, times, total
 from agent.builtin.plan import Access, Stage, reads
 from agent.builtin.program import Clip, Compute, Reduce, Scan
 
@@ -58,7 +58,7 @@ class ColumnEmitter(Emitter):
         plan, out = self.plan, self.out
         for name in plan.outputs:
             if plan.level(name) != "scalar":
-                self.row_pointer(self.output_access(name))
+                self.row_pointer(self.plan.output(name))
         self.carried_rows()
         for name in plan.kept:
             if name not in plan.carried:
@@ -115,7 +115,7 @@ class ColumnEmitter(Emitter):
             return
         self.open_lanes()
         for name in rows:
-            access = self.output_access(name)
+            access = self.plan.output(name)
             target = f"{self.names[access]}[{times('i', access.strides[-1]) or '0'}]"
             self.out.add(f"{target} = {self.stored(name, self.value(name))};")
         self.out.close()
@@ -165,7 +165,7 @@ class ColumnEmitter(Emitter):
                     lanes = self.clipped_lanes(variable, clip)
                 else:
                     self.skip_outside(variable, windows, clip)
-        outputs = {self.output_access(name): name for name in stage.stores}
+        outputs = {self.plan.output(name): name for name in stage.stores}
         addresses: dict[Access, str] = {}
         stores: dict[str, str] = {}
         for access in accesses:
@@ -184,7 +184,7 @@ class ColumnEmitter(Emitter):
                 out.add(f"const {VALUE[access.dtype]} {addresses[access]} = {text};")
         place = total([times(v, loop.strides[None]) for v, loop in zip(variables, loops, strict=True)])
         self.open_lanes(*lanes)
-        self.element_body(stage, addresses, stores, place, f"({place}) * BLOCK + i")
+        self.element_body(stage, addresses, stores, Place(place, f"({place}) * BLOCK + i"))
         out.close()
         if summed:
             out.open(f"if (({place}) % {SUM_PERIOD} == {SUM_PERIOD - 1})")

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.builtin.cpp import (
+from agent.builtin.cpp.vocabulary import (
     HALVES,
     HIGHEST,
     LOWEST,
@@ -24,6 +24,7 @@ from agent.builtin.cpp import (
     total,
 )
 from agent.builtin.fusion import Level
+from agent.builtin.language import Kernel
 from agent.builtin.ops import POINTWISE, REDUCTIONS
 from agent.builtin.plan import Access, Plan, Stage, reads
 from agent.builtin.program import Compute, Constant, Fused, Operand, Program, Reduce, Scan
@@ -43,21 +44,18 @@ class Knobs:
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """The text of one kernel. Its parameters are the external values, then the outputs."""
+class Place:
+    """Where an element is: its index in its row, and in what the row keeps."""
 
-    name: str
-    parameters: tuple[str, ...]
-    body: tuple[str, ...]
+    index: str = ""
+    kept: str = ""
 
-    @property
-    def words(self) -> tuple[str, ...]:
-        """All names in the body, to pick the helper functions by."""
-        return tuple(dict.fromkeys(re.findall(r"\w+", "\n".join(self.body))))
+
+NOWHERE = Place()
 
 
 class Emitter(ABC):
-    def __init__(self, plan: Plan, program: Program, knobs: Knobs, pointers: dict[str, str]) -> None:
+    def __init__(self, plan: Plan, program: Program, knobs: Knobs, pointers: Mapping[str, str]) -> None:
         """`pointers` gives the parameter name of every external base and output, in order."""
         self.plan = plan
         self.program = program
@@ -91,7 +89,7 @@ class Emitter(ABC):
             self.add_to_part(reduction)
         self.close_rows()
         self.finish()
-        return Kernel(name, self.parameters(), tuple(self.out.lines))
+        return Kernel(name, self.parameters(), tuple(self.out.lines), self.plan.passes)
 
     def parameters(self) -> tuple[str, ...]:
         return tuple(
@@ -167,37 +165,16 @@ class Emitter(ABC):
         ctype = self.ctype(reduction.name)
         return "double" if reduction.op in ("sum", "prod") and ctype == "float" else ctype
 
-    def output_access(self, name: str) -> Access:
-        plan = self.plan
-        if name in plan.results:
-            return plan.results[name]
-        if plan.level(name) == "element":
-            return Access(name, self.program.dtypes[name], plan.full_strides(), 0)
-        strides, step = [], 1
-        for size, inside in zip(reversed(plan.sizes), reversed(plan.inner), strict=True):
-            strides.append(0 if inside else step)
-            step *= 1 if inside else size
-        return Access(name, self.program.dtypes[name], tuple(reversed(strides)), 0)
-
     # Addresses and expressions.
 
     def outside(self, access: Access, axes: Sequence[int], variable: str) -> list[str]:
         """Terms of the offset along `axes`, for their joint index `variable`."""
-        merged: list[tuple[int, int, int]] = []  # size, stride, product of the sizes further in
-        inner = 1
-        for axis in reversed(axes):
-            size, stride = self.plan.sizes[axis], access.strides[axis]
-            if merged and merged[-1][1] * merged[-1][0] == stride and (stride or not merged[-1][1]):
-                merged[-1] = (merged[-1][0] * size, merged[-1][1], merged[-1][2])
-            else:
-                merged.append((size, stride, inner))
-            inner *= size
         terms = []
-        for position, (size, stride, product) in enumerate(merged):
-            text = variable if product == 1 else f"{variable} / {product}"
-            text = text if position == len(merged) - 1 else f"{text} % {size}"
-            terms.append(times(text, stride))
-        return [t for t in reversed(terms) if t]
+        for digit in self.plan.digits(access.strides, axes):
+            text = variable if digit.product == 1 else f"{variable} / {digit.product}"
+            text = text if digit.first else f"{text} % {digit.size}"
+            terms.append(times(text, digit.stride))
+        return terms
 
     def row_pointer(self, access: Access) -> None:
         """A pointer to the row's elements, or the value where the whole row reads the same one."""
@@ -250,37 +227,35 @@ class Emitter(ABC):
         statement: Compute,
         level: Level,
         addresses: dict[Access, str],
-        place: str = "",
-        kept_place: str = "",
+        place: Place = NOWHERE,
     ) -> str:
-        """The statement's right-hand side; `place` is the element's index in its row."""
+        """The statement's right-hand side."""
         ctype = VALUE[statement.compute_dtype]
         text = POINTWISE[statement.op].template(statement.settings)
-        text = text.replace("highest_i32", "INT32_MAX").replace("{t}", SUFFIX[ctype])
+        text = text.replace("{t}", SUFFIX[ctype])
         text = re.sub(r"<([^<>=&| ]+)>", lambda m: literal(float(m[1]), ctype), text)
-        text = text.replace("{index}", f"static_cast<int32_t>({place})")
+        text = text.replace("{index}", f"static_cast<int32_t>({place.index})")
         if statement.op == "carried":
-            text = text.replace("{before}", self.before(statement, level, kept_place))
+            text = text.replace("{before}", self.before(statement, level, place))
         for position, operand in enumerate(statement.operands):
             wanted = "bool" if statement.op == "where" and position == 0 else ctype
             text = text.replace(f"{{{position}}}", self.operand(operand, level, wanted, addresses))
         return text
 
-    def before(self, statement: Compute, level: Level, kept_place: str) -> str:
+    def before(self, statement: Compute, level: Level, place: Place) -> str:
         """What the step before has computed."""
         assert self.plan.region.recurrence is not None
         source = self.plan.region.recurrence.becomes[statement.name]
-        return f"{self.kept_name(source)}[{kept_place if level == 'element' else self.row_place}]"
+        return f"{self.kept_name(source)}[{place.kept if level == 'element' else self.row_place}]"
 
     def define(
         self,
         statement: Compute,
         level: Level,
         addresses: dict[Access, str],
-        place: str = "",
-        kept_place: str = "",
+        place: Place = NOWHERE,
     ) -> None:
-        text = self.expression(statement, level, addresses, place, kept_place)
+        text = self.expression(statement, level, addresses, place)
         self.out.add(f"const {self.ctype(statement.name)} {self.name(statement)} = {text};")
 
     def pass_accesses(self, stage: Stage) -> list[Access]:
@@ -291,30 +266,29 @@ class Emitter(ABC):
                 access = self.plan.access(view, level)
                 if access is not None and level == "element":
                     found[access] = None
-        return [*found, *(self.output_access(name) for name in stage.stores)]
+        return [*found, *(self.plan.output(name) for name in stage.stores)]
 
     def element_body(
         self,
         stage: Stage,
         addresses: dict[Access, str],
         stores: dict[str, str],
-        place: str,
-        kept_place: str,
+        place: Place,
     ) -> None:
         """The inside of a pass's vector loop; `stores` says where each stored value goes."""
         out = self.out
         read = [v.base for s in stage.in_pass for v, _ in reads(s, self.plan.region)]
         for name in dict.fromkeys([*read, *stage.stores]):
             if name in self.kept:
-                text = f"{self.kept_name(name)}[{kept_place}]"
+                text = f"{self.kept_name(name)}[{place.kept}]"
                 out.add(f"const {self.ctype(name)} {self.statements[name]} = {text};")
         for statement in stage.elements:
             if isinstance(statement, Scan):
                 self.scan(statement, addresses)
             else:
-                self.define(statement, "element", addresses, place, kept_place)
+                self.define(statement, "element", addresses, place)
         for name in stage.keeps:
-            out.add(f"{self.kept_name(name)}[{kept_place}] = {self.statements[name]};")
+            out.add(f"{self.kept_name(name)}[{place.kept}] = {self.statements[name]};")
         for reduction in stage.reductions:
             value = self.operand(reduction.operand, "element", self.ctype(reduction.name), addresses)
             self.accumulate(reduction, value)

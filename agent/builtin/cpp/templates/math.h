@@ -217,6 +217,10 @@ static inline float pow_f32(float x, float y) {
 
 // From here on float stands for any type: what a double or integer kernel needs is derived from it.
 
+static inline float where_f32(bool condition, float a, float b) { return condition ? a : b; }
+
+static inline float abs_f32(float x) { return std::abs(x); }
+
 static inline float sqrt_f32(float x) { return std::sqrt(x); }
 
 static inline float rsqrt_f32(float x) { return 1.0f / std::sqrt(x); }

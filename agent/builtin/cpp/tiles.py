@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from agent.builtin.cpp import STORAGE, SUFFIX, times, total
-from agent.builtin.emit import Kernel
-from agent.builtin.emit_rows import RowEmitter
+from agent.builtin.cpp.emit import NOWHERE
+from agent.builtin.cpp.rows import RowEmitter
+from agent.builtin.cpp.vocabulary import STORAGE, SUFFIX, times, total
+from agent.builtin.language import Kernel
 from agent.builtin.plan import Access
 from agent.builtin.program import NEAR
 
@@ -16,8 +17,8 @@ class TileEmitter(RowEmitter):
 
     def kernel(self, name: str) -> Kernel:
         plan, out = self.plan, self.out
-        self.outputs = [self.output_access(output) for output in plan.outputs]
-        self.sizes, self.strides = self.merged([*plan.accesses.values(), *self.outputs])
+        self.outputs = [self.plan.output(output) for output in plan.outputs]
+        self.sizes, self.strides = plan.merged([*plan.accesses.values(), *self.outputs])
         turned = [a for a in dict.fromkeys(plan.accesses.values()) if self.strides[a][-1] > NEAR]
         axes = range(len(self.sizes))
         self.across = next(axis for axis in axes if all(self.strides[a][axis] == 1 for a in turned))
@@ -52,29 +53,14 @@ class TileEmitter(RowEmitter):
         stores = {a.base: f"{self.names[a]}[i]" for a in self.outputs}
         out.add("#pragma omp simd")
         out.open("for (int64_t i = 0; i < n; ++i)")
-        self.element_body(plan.stages[0], addresses, stores, "", "")
+        self.element_body(plan.stages[0], addresses, stores, NOWHERE)
         out.close(3)
         parameters = self.parameters()
-        return Kernel(name, parameters, tuple(out.lines))
+        return Kernel(name, parameters, tuple(out.lines), plan.passes)
 
     @property
     def block(self) -> int:
         return min(self.knobs.block, self.sizes[-1])
-
-    def merged(self, accesses: list[Access]) -> tuple[list[int], dict[Access, list[int]]]:
-        """Sizes of the axes and every access's strides along them, with axes that can be one as one."""
-        sizes: list[int] = []
-        strides: dict[Access, list[int]] = {a: [] for a in accesses}
-        for axis, size in enumerate(self.plan.sizes):
-            if sizes and all(strides[a][-1] == a.strides[axis] * size for a in accesses):
-                sizes[-1] *= size
-                for a in accesses:
-                    strides[a][-1] = a.strides[axis]
-                continue
-            sizes.append(size)
-            for a in accesses:
-                strides[a].append(a.strides[axis])
-        return sizes, strides
 
     def corner(self, access: Access, others: list[int]) -> list[str]:
         """Terms of the offset of a tile's first element."""

@@ -1,4 +1,4 @@
-"""Picks the helper functions a kernel calls out of a language's `math.h`, with what those call in turn."""
+"""Picks the helper functions a kernel calls out of `math.h`, with what those call in turn."""
 
 import re
 from collections.abc import Iterable
@@ -13,8 +13,8 @@ _TYPES = {"f64": "double", "i64": "int64_t", "i32": "int32_t", "u8": "uint8_t", 
 
 
 @cache
-def _blocks(language: str) -> dict[str, str]:
-    text = (TEMPLATES / language / "math.h").read_text()
+def _blocks() -> dict[str, str]:
+    text = (TEMPLATES / "math.h").read_text()
     found = {}
     for block in re.split(r"\n\n(?!\s)", text):
         match = _DEFINED.search(block)
@@ -35,9 +35,9 @@ def _block(name: str, blocks: dict[str, str]) -> str | None:
     return re.sub(r"\bfloat\b", _TYPES[suffix], text)
 
 
-def helpers(names: Iterable[str], language: str = "cpp") -> list[str]:
+def helpers(names: Iterable[str]) -> list[str]:
     """Definitions of the helpers among `names` and of all they use, callees first."""
-    blocks = _blocks(language)
+    blocks = _blocks()
     order: list[str] = []
     chosen: dict[str, str] = {}
 
@@ -56,3 +56,17 @@ def helpers(names: Iterable[str], language: str = "cpp") -> list[str]:
     for name in names:
         visit(name)
     return [chosen[name] for name in order]
+
+
+def standard_headers(body: str) -> list[str]:
+    """What a text needs to have included."""
+    found = ["cmath", "cstdint"]
+    if "std::min" in body or "std::max" in body:
+        found.insert(0, "algorithm")
+    if "std::memcpy" in body:
+        found.append("cstring")
+    if "numeric_limits" in body:
+        found.append("limits")
+    if "_mm" in body:
+        found.append("immintrin.h")
+    return found

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from agent.builtin.cpp import ITEMSIZE, STORAGE, VALUE, times, total
-from agent.builtin.emit import Emitter
+from agent.builtin.cpp.emit import Emitter, Place
+from agent.builtin.cpp.vocabulary import ITEMSIZE, STORAGE, VALUE, times, total
 from agent.builtin.ops import REDUCTIONS
 from agent.builtin.plan import Access, Loop, Stage, closure, reads
 from agent.builtin.program import Compute, Fused, Reduce, Scan
@@ -62,7 +62,7 @@ class RowEmitter(Emitter):
         plan, out = self.plan, self.out
         for name in plan.outputs:
             if plan.level(name) == "element" or name in plan.results:
-                self.row_pointer(self.output_access(name))
+                self.row_pointer(self.plan.output(name))
         self.carried_rows()
         for name in plan.kept:
             if name not in plan.carried:
@@ -81,9 +81,7 @@ class RowEmitter(Emitter):
         for name in self.plan.outputs:
             if self.plan.level(name) == "row":
                 whole = name not in self.plan.results
-                target = (
-                    f"{self.pointers[name]}[row]" if whole else f"*{self.names[self.output_access(name)]}"
-                )
+                target = f"{self.pointers[name]}[row]" if whole else f"*{self.names[self.plan.output(name)]}"
                 self.out.add(f"{target} = {self.stored(name, self.statements[name])};")
 
     def hand_on(self) -> None:
@@ -137,7 +135,7 @@ class RowEmitter(Emitter):
         for name in self.plan.outputs:
             plain = name not in self.knobs.in_place and not self.knobs.streaming
             if plain and self.plan.level(name) == "element":
-                fetched.append((self.output_access(name), outputs_ahead, ", 1"))
+                fetched.append((self.plan.output(name), outputs_ahead, ", 1"))
         if not fetched:
             return
         step = LINE_BYTES // max(ITEMSIZE[access.dtype] for access, _, _ in fetched)
@@ -182,7 +180,8 @@ class RowEmitter(Emitter):
             out.add(f"float {self.reduced_name(reduction)} = 0.0f;")
         limit = "n" if self.flat or blocked else self.limit(vector.size)
         stores = self.store_targets(stage, bases)
-        place = total([*bases[None], "i"])
+        index = total([*bases[None], "i"])
+        place = Place(index, index)
         self.scanned = scans[0] if len(scans) == 1 and not stage.reductions else None
         if self.scanned is not None:
             running = f"{self.name(self.scanned)}_running"
@@ -194,7 +193,7 @@ class RowEmitter(Emitter):
             if not scans:  # which follow each other
                 out.add("#pragma omp simd" + "".join(self.clause(r) for r in stage.reductions))
             out.open(f"for (int64_t i = 0; i < {limit}; ++i)")
-        self.element_body(stage, addresses, stores, place, place)
+        self.element_body(stage, addresses, stores, place)
         out.close()
         if self.knobs.streaming:
             self.stream(stage, bases, limit)
@@ -208,7 +207,7 @@ class RowEmitter(Emitter):
             elif self.watches_for_nan(reduction):
                 out.add(f"if ({name}_nan) {name} = NAN;")
 
-    def before_scan(self, stage: Stage, scan: Scan, addresses: dict[Access, str], place: str) -> None:
+    def before_scan(self, stage: Stage, scan: Scan, addresses: dict[Access, str], place: Place) -> None:
         """What the lanes share: the part of the loop before OpenMP's scan. What it defines ends with it."""
         by_name: dict[str, Fused] = {s.name: s for s in stage.elements}
         needed = closure([scan.operand.base], by_name, set())
@@ -216,7 +215,7 @@ class RowEmitter(Emitter):
         read: list[Fused] = [*first, scan]
         for base in dict.fromkeys(v.base for s in read for v, _ in reads(s, self.plan.region)):
             if base in self.kept:
-                text = f"{self.kept_name(base)}[{place}]"
+                text = f"{self.kept_name(base)}[{place.kept}]"
                 self.out.add(f"const {self.ctype(base)} {self.statements[base]} = {text};")
         for statement in first:
             self.define(statement, "element", addresses, place)
@@ -264,7 +263,7 @@ class RowEmitter(Emitter):
         variables: str,
     ) -> dict[Access, str]:
         """How the vector loop reads each external value; what does not vary in it is loaded before."""
-        outputs = {self.output_access(name) for name in stage.stores}
+        outputs = {self.plan.output(name) for name in stage.stores}
         found: dict[Access, str] = {}
         for access in accesses:
             if access in outputs:
@@ -283,7 +282,7 @@ class RowEmitter(Emitter):
     def store_targets(self, stage: Stage, bases: dict[Access | None, list[str]]) -> dict[str, str]:
         found = {}
         for name in stage.stores:
-            access = self.output_access(name)
+            access = self.plan.output(name)
             if self.knobs.streaming:
                 block = f"{self.statements[name]}_block"
                 self.out.add(f"alignas(64) {STORAGE[access.dtype]} {block}[BLOCK];")
@@ -295,7 +294,7 @@ class RowEmitter(Emitter):
 
     def stream(self, stage: Stage, bases: dict[Access | None, list[str]], limit: str) -> None:
         for name in stage.stores:
-            access = self.output_access(name)
+            access = self.plan.output(name)
             target = total([self.names[access], *bases[access]])
             size = f"{limit} * sizeof({STORAGE[access.dtype]})"
             self.out.add(f"stream_bytes({target}, {self.statements[name]}_block, {size});")
@@ -329,7 +328,7 @@ class RowEmitter(Emitter):
                     text = f"{self.kept_name(view.base)}[{at}]"
                     out.add(f"const {self.ctype(view.base)} {self.statements[view.base]} = {text};")
         for element in elements:
-            self.define(element, "element", addresses, at)
+            self.define(element, "element", addresses, Place(at, at))
         value = self.operand(statement.operand, "element", ctype, addresses)
         out.add(f"{self.name(statement)} = {value};")
         out.close()

@@ -1,0 +1,106 @@
+"""C++ as the coder writes it, and the schedules of its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from agent.builtin.cpp.columns import ColumnEmitter
+from agent.builtin.cpp.emit import Emitter, Knobs
+from agent.builtin.cpp.headers import helpers, standard_headers
+from agent.builtin.cpp.rows import RowEmitter
+from agent.builtin.cpp.tiles import TileEmitter
+from agent.builtin.cpp.vocabulary import ITEMSIZE, RESERVED
+from agent.builtin.language import Ask, Kernel, Language
+from agent.builtin.plan import KEPT_LIMIT, Plan, plan
+from agent.builtin.program import Program
+from agent.builtin.schedule import legal
+
+_SMALL = 1 << 15  # elements below which a parallel region costs more than it saves
+_PREFETCH_LIMIT = 1 << 16  # elements of a row, over all inputs, that are fetched ahead
+_DEAR = 12  # cost per element, in additions, that hides the memory by itself
+_LINE_BYTES = 64
+_TILE = 64  # elements of a tile's row
+_LEAST_BLOCKS = 8  # of columns, which threads share
+
+
+class Cpp(Language):
+    name = "cpp"
+    folder = Path(__file__).parent / "templates"
+    graph_knobs = frozenset({"fuse", "layout", "vector", "unroll"})
+    reserved = RESERVED
+
+    def replanned(self, planned: Plan, program: Program, ask: Ask) -> Plan:
+        recurrence = planned.region.recurrence is not None  # which keeps what it overwrites
+        if planned.kept and not recurrence and ask("keep", "on") == "off":
+            return plan(planned.region, program, planned.outputs, keep=False)
+        return planned
+
+    def kernel(
+        self,
+        name: str,
+        planned: Plan,
+        program: Program,
+        pointers: Mapping[str, str],
+        in_place: frozenset[str],
+        ask: Ask,
+    ) -> Kernel:
+        emitters: dict[str, type[Emitter]] = {"columns": ColumnEmitter, "tiles": TileEmitter}
+        emitter = emitters.get(planned.mode, RowEmitter)
+        return emitter(planned, program, _knobs(planned, program, in_place, ask), pointers).kernel(name)
+
+    def call(self, kernel: Kernel, values: Sequence[str]) -> list[str]:
+        return [f"lib.{kernel.name}({', '.join(values)})"]
+
+    def context(self, kernels: Sequence[Kernel], schedule: Mapping[str, str]) -> dict[str, object]:
+        chosen = helpers(word for kernel in kernels for word in kernel.words)
+        body = "\n".join([*chosen, *(line for kernel in kernels for line in kernel.body)])
+        flags = ["-funroll-loops"] if schedule["unroll"] == "on" else []
+        return {"helpers": chosen, "headers": standard_headers(body), "flags": flags}
+
+
+def _knobs(planned: Plan, program: Program, in_place: frozenset[str], ask: Ask) -> Knobs:
+    """The knobs of a kernel. One that cannot change it is not asked for."""
+    few = "1" if planned.region.space.numel < _SMALL else "all"
+    if planned.mode == "tiles":
+        return Knobs(_TILE, False, ask("threads", few) == "all", False, in_place)
+    length = planned.vector_length
+    block = length
+    if length > 128:
+        default = {"flat": "256", "rows": "4096", "columns": _column_block(planned)}[planned.mode]
+        block = int(ask("block", default))
+    if planned.mode == "columns" and planned.kept:
+        block = min(block, 2048, max(KEPT_LIMIT // (planned.row_length * len(planned.kept)), 16))
+    elements = [o for o in planned.outputs if planned.level(o) == "element"]
+    streaming = prefetch = parallel = False
+    steps = planned.region.recurrence is not None
+    if elements and not steps and planned.mode != "columns" and not in_place:
+        itemsize = min(ITEMSIZE[program.dtypes[o]] for o in elements)
+        if length * itemsize % _LINE_BYTES == 0 or length * itemsize >= 64 * _LINE_BYTES:
+            streaming = ask("streaming", "off") == "on"
+    if not steps and _prefetchable(planned):
+        default = "off" if planned.mode == "flat" and planned.cost >= _DEAR else "on"
+        prefetch = ask("prefetch", default) == "on"
+    if planned.mode == "flat" or planned.rows > 1:
+        parallel = ask("threads", few) == "all"
+    return Knobs(block, streaming, parallel, prefetch, in_place)
+
+
+def _column_block(planned: Plan) -> str:
+    """Columns side by side: as many as memory likes to read in one go, if later passes find them cached."""
+    passes = sum(stage.has_pass for stage in planned.stages)
+    most = 1024 if passes == 1 else min(1024, KEPT_LIMIT // planned.row_length, planned.sizes[-1] // 2)
+    most = min(most, planned.rows // _LEAST_BLOCKS)
+    return max((v for v in legal("k0.block") if int(v) <= max(most, 64)), key=int)
+
+
+def _prefetchable(planned: Plan) -> bool:
+    """Whether whole rows are read, short enough for the next one to fit in the cache beside this one."""
+    full = planned.full_strides()
+    whole = len({a for a in planned.accesses.values() if a.strides == full})
+    if planned.mode == "columns" or not whole:
+        return False
+    if planned.mode == "flat":
+        return True
+    together = list(planned.inner) == sorted(planned.inner)
+    return together and planned.row_length >= 256 and whole * planned.row_length <= _PREFETCH_LIMIT

@@ -1,0 +1,71 @@
+"""What the coder needs of a language that kernels are written in, and nothing else of it is used.
+
+A language is a folder: a `Language`, the emitters that write its kernels, and `templates/` with the file that
+they go into, `file.py.j2`, and the functions that they call.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from agent.builtin.plan import Plan
+from agent.builtin.program import Program
+from kernelbench import records
+
+Ask = Callable[[str, str], str]  # a knob of the kernel and its default: the value to use
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The text of one kernel. Its parameters are the external values, then the outputs."""
+
+    name: str
+    parameters: tuple[str, ...]  # as they are declared
+    body: tuple[str, ...]
+    manner: str  # how it goes over a row, or over all elements
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """All names in the body, to pick the functions by that it calls."""
+        return tuple(dict.fromkeys(re.findall(r"\w+", "\n".join(self.body))))
+
+
+class Language(ABC):
+    name: ClassVar[records.Language]
+    folder: ClassVar[Path]  # of its templates
+    graph_knobs: ClassVar[frozenset[str]]  # those of a whole graph that change what it writes
+    reserved: ClassVar[frozenset[str]]  # what no kernel may be called
+    imports: ClassVar[tuple[str, ...]] = ()
+
+    def replanned(self, planned: Plan, program: Program, ask: Ask) -> Plan:
+        """The plan with what the schedule of its kernel changes of it."""
+        return planned
+
+    @abstractmethod
+    def kernel(
+        self,
+        name: str,
+        planned: Plan,
+        program: Program,
+        pointers: Mapping[str, str],
+        in_place: frozenset[str],
+        ask: Ask,
+    ) -> Kernel:
+        """`pointers`: parameters, by external value and output; `in_place`: outputs written over a value."""
+
+    @abstractmethod
+    def call(self, kernel: Kernel, values: Sequence[str]) -> list[str]:
+        """The lines of `forward` that run a kernel on values, by their names."""
+
+    @abstractmethod
+    def context(self, kernels: Sequence[Kernel], schedule: Mapping[str, str]) -> dict[str, object]:
+        """What its template takes besides what those of all languages do."""
+
+    def placement(self, program: Program) -> str:
+        """Where new tensors are made, as torch's `device`; empty where that is the default."""
+        return ""

@@ -1,1 +1,0 @@
-"""Jinja2 templates and helper functions, one folder for each language."""

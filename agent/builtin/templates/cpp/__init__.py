@@ -1,1 +1,0 @@
-"""What a C++ candidate is rendered from."""

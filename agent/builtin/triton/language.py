@@ -1,0 +1,143 @@
+"""Triton as the coder writes it, and the schedules of its kernels."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from agent.builtin.host import attribute
+from agent.builtin.language import Ask, Kernel, Language
+from agent.builtin.plan import Plan, plan
+from agent.builtin.program import Program
+from agent.builtin.schedule import legal
+from agent.builtin.triton.emit import Emitter, Knobs, TritonKernel
+from agent.builtin.triton.tiles import TILE, FlatEmitter, RowEmitter, TurnedEmitter
+from agent.builtin.triton.vocabulary import RESERVED
+from agent.builtin.untraceable import Untraceable
+
+_FUNCTIONS = Path(__file__).parent / "functions.py"
+_HELD = 1 << 14  # elements of a row up to which whole rows are held in registers
+_LONGEST_HELD = 1 << 16  # the same where nothing else will do
+_ELEMENTS = 2048  # of a tile
+_A_WARP = 512  # elements that one works on
+
+
+@cache
+def _functions() -> dict[str, str]:
+    """The functions of `functions.py` by name, with their decorators."""
+    text = _FUNCTIONS.read_text()
+    found = {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef):
+            lines = text.splitlines()[node.decorator_list[0].lineno - 1 : node.end_lineno]
+            found[node.name] = "\n".join(lines)
+    return found
+
+
+class Triton(Language):
+    name = "triton"
+    folder = Path(__file__).parent / "templates"
+    graph_knobs = frozenset({"fuse", "layout"})
+    imports = ("import triton", "import triton.language as tl")
+    reserved = RESERVED | frozenset(_functions())
+
+    def replanned(self, planned: Plan, program: Program, ask: Ask) -> Plan:
+        return plan(planned.region, program, planned.outputs, keep=False)
+
+    def kernel(
+        self,
+        name: str,
+        planned: Plan,
+        program: Program,
+        pointers: Mapping[str, str],
+        in_place: frozenset[str],
+        ask: Ask,
+    ) -> Kernel:
+        emitter: type[Emitter] = RowEmitter if planned.region.space.reduced else FlatEmitter
+        if planned.mode == "tiles":
+            emitter = TurnedEmitter
+        knobs = _knobs(planned, emitter, ask)
+        return emitter(planned, program, knobs, pointers, self.reserved).kernel(name)
+
+    def call(self, kernel: Kernel, values: Sequence[str]) -> list[str]:
+        assert isinstance(kernel, TritonKernel)
+        warps = "" if kernel.warps == 4 else f", num_warps={kernel.warps}"
+        if not kernel.parts:
+            return [f"{kernel.name}[({kernel.programs},)]({', '.join(values)}{warps})"]
+        place = values[0]
+        names = [f"{kernel.name}_part_{number}" for number in range(len(kernel.parts))]
+        lines = [
+            f"{name} = torch.empty({kernel.programs}, dtype=torch.{dtype}, device={place}.device)"
+            for name, dtype in zip(names, kernel.parts, strict=True)
+        ]
+        for function, body, programs in (
+            (kernel.name, kernel.body, kernel.programs),
+            (f"{kernel.name}_joined", kernel.joins, 1),
+        ):
+            given = [*(values[number] for number in kernel.used(body)), *names]
+            lines.append(f"{function}[({programs},)]({', '.join(given)}{warps})")
+        return lines
+
+    def context(self, kernels: Sequence[Kernel], schedule: Mapping[str, str]) -> dict[str, object]:
+        return {"helpers": _helpers(word for kernel in kernels for word in kernel.words)}
+
+    def placement(self, program: Program) -> str:
+        for item in program.graph.inputs:
+            if item.kind == "user":
+                return f"{item.target}.device"
+        held = [item for item in program.graph.inputs if item.kind in ("parameter", "buffer", "constant")]
+        return f"{attribute(held[0].target)}.device" if held else ""
+
+
+def _knobs(planned: Plan, emitter: type[Emitter], ask: Ask) -> Knobs:
+    if emitter is TurnedEmitter:
+        return Knobs(TILE, TILE, int(ask("warps", "4")))
+    if emitter is FlatEmitter:
+        block = min(int(ask("block", "1024")), _power(planned.region.space.numel))
+        return Knobs(block, 1, int(ask("warps", "4")))
+    length = _power(planned.row_length)
+    steps = planned.region.recurrence is not None
+    if steps and length > _LONGEST_HELD:
+        raise Untraceable(f"a loop takes rows of {planned.row_length} elements from step to step")
+    held = steps or length <= _least_block(planned)
+    passes = sum(stage.has_pass for stage in planned.stages)
+    if not held and length <= _LONGEST_HELD and passes > 1 and planned.mode == "rows":
+        held = ask("keep", "on" if length <= _HELD else "off") == "on"
+    block = length if held else min(int(ask("block", str(_least_block(planned)))), length)
+    most = _power(planned.rows)
+    rows = max(min(_ELEMENTS // block, most), 1)
+    if most > 1 and not (steps and block > _ELEMENTS):
+        rows = min(int(ask("rows", str(min(rows, int(legal("k0.rows")[-1]))))), most)
+    warps = max(1, min(rows * block // _A_WARP, 16))
+    return Knobs(block, rows, int(ask("warps", str(_power(warps)))))
+
+
+def _least_block(planned: Plan) -> int:
+    """Elements of a row that a tile has at least; with its neighbours in memory beside it."""
+    return 64 if planned.mode == "columns" else 1024
+
+
+def _power(number: int) -> int:
+    """The power of two that is not smaller."""
+    return 1 << max(number - 1, 0).bit_length()
+
+
+def _helpers(words: Iterable[str]) -> list[str]:
+    """The functions among `words` and all that they call, callees first."""
+    functions = _functions()
+    chosen: dict[str, None] = {}
+
+    def visit(name: str) -> None:
+        if name not in functions or name in chosen:
+            return
+        for word in dict.fromkeys(re.findall(r"\w+", functions[name])):
+            if word != name:
+                visit(word)
+        chosen[name] = None
+
+    for word in words:
+        visit(word)
+    return [functions[name] for name in chosen]

@@ -1,0 +1,62 @@
+"""Triton vocabulary: types, literals, reserved words, the functions of its own language."""
+
+import keyword
+import math
+
+from agent.builtin.cpp.vocabulary import HALVES
+
+VALUE = {
+    "float32": "tl.float32",
+    "float64": "tl.float64",
+    "int64": "tl.int64",
+    "int32": "tl.int32",
+    "uint8": "tl.uint8",
+    "bool": "tl.int1",
+    "bfloat16": "tl.float32",  # computed in float
+    "float16": "tl.float32",
+}
+BUILTIN = {name: f"tl.{name}" for name in "exp log erf sqrt rsqrt floor ceil abs where".split()}
+BUILTIN |= {"exp_nonpositive": "tl.exp", "pow": "power", "round": "round_to_even"}
+LOWEST = {"int64": str(-(2**63)), "int32": str(-(2**31)), "uint8": "0"}
+HIGHEST = {"int64": str(2**63 - 1), "int32": str(2**31 - 1), "uint8": "255"}
+
+_NAMES = "tl triton float range row rows_in j columns_in i inside down along outer part block step start"
+RESERVED = frozenset(keyword.kwlist) | frozenset(_NAMES.split())
+_SINGLE = 1 << 24  # integers below are floats as they are
+
+
+def value_type(dtype: str) -> str:
+    return "float32" if dtype in HALVES else dtype
+
+
+def literal(value: float | int | bool, dtype: str) -> str:
+    """A number as a value of a type. Conversion is Python's: for an integer, floats are cut."""
+    if dtype == "bool":
+        return str(bool(value))
+    if value_type(dtype) in ("float32", "float64"):
+        if math.isnan(value) or math.isinf(value):
+            return f'float("{float(value)}")'
+        text = repr(float(value))
+        exact = float(value).is_integer() and abs(value) < _SINGLE
+        if dtype == "float64" and not exact:
+            return f"tl.full([], {text}, tl.float64)"
+        return text if value >= 0 else f"({text})"
+    return str(int(value)) if value >= 0 else f"({int(value)})"
+
+
+class Lines:
+    """Python text with indentation."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.depth = 1
+
+    def add(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def open(self, head: str) -> None:
+        self.add(f"{head}:")
+        self.depth += 1
+
+    def close(self) -> None:
+        self.depth -= 1

@@ -1,0 +1,293 @@
+"""Triton kernels: right in Triton's interpreter, built for chips that are not there, timed where there is a GPU."""
+
+import math
+import multiprocessing
+import os
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from grammar import references
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from proving import models, propose, ruff, source
+from test_numerics import IMAGES, REFERENCES, TURNED
+from test_random_graphs import FOUND, graphs, squares_denormals, works
+
+from agent.builtin.triton.vocabulary import literal
+from kernelbench.evaluator import Evaluator
+from kernelbench.records import Candidate, Task, Verdict
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+IN_PASSES = {"k0__keep": "off", "k0__block": "64", "k0__rows": "16", "k1__block": "64", "k1__keep": "off"}
+SCHEDULES = st.fixed_dictionaries(
+    {},
+    optional={
+        "fuse": st.sampled_from(["all", "apart"]),
+        "layout": st.sampled_from(["contiguous", "channels_last"]),
+        "k0__block": st.sampled_from(["64", "512"]),
+        "k0__keep": st.just("off"),
+        "k0__rows": st.sampled_from(["1", "2", "16"]),
+        "k0__in_place": st.just("off"),
+        "k1__block": st.just("64"),
+        "k1__keep": st.just("off"),
+    },
+)
+
+
+@pytest.fixture(scope="module")
+def interpreter() -> Iterator[ProcessPoolExecutor]:
+    """A process whose kernels are interpreted."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("TRITON_INTERPRET", "1")
+            executor.submit(os.getpid).result()  # starts it
+        yield executor
+
+
+def hold(interpreter: ProcessPoolExecutor, text: str, loosely: bool, **schedule: str) -> Candidate:
+    import interpreting
+
+    candidate = propose(text, "triton", **schedule)
+    interpreter.submit(interpreting.check, text, candidate, loosely).result()
+    return candidate
+
+
+@pytest.mark.parametrize("schedule", [{}, IN_PASSES], ids=["held", "in passes"])
+@pytest.mark.parametrize("name", REFERENCES)
+def test_kernels_are_as_exact_as_the_reference(
+    name: str, schedule: dict[str, str], interpreter: ProcessPoolExecutor
+) -> None:
+    candidate = hold(interpreter, REFERENCES[name], False, **schedule)
+    assert candidate.language == "triton"
+
+
+@pytest.mark.parametrize("name", TURNED)
+def test_what_lies_in_another_order(name: str, interpreter: ProcessPoolExecutor) -> None:
+    hold(interpreter, TURNED[name], False)
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_images_whose_channels_lie_last(name: str, interpreter: ProcessPoolExecutor) -> None:
+    hold(interpreter, IMAGES[name], False, layout="channels_last")
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found_with_cpp(name: str, interpreter: ProcessPoolExecutor) -> None:
+    hold(interpreter, FOUND[name][0], True, **IN_PASSES)
+
+
+SCALARS = {
+    "numbers beside elements": source(
+        "y = F.elu(x.min())\n        return (z - x.min()).abs(), (y < y).to(y.dtype) * y, -y",
+        "torch.randn(5), torch.randn(3000)",
+        arguments="x, z",
+    ),
+    "conditions on a number": source(
+        "return torch.minimum(torch.expm1(x.mean()), z).sum(), torch.maximum(z, x.mean())",
+        "torch.randn(5), torch.randn(3000)",
+        arguments="x, z",
+    ),
+    "what a forward makes": source(
+        "return torch.arange(x.shape[1]) * x + torch.tensor([1.0, 2.0, 3.0]), torch.eye(3) * x[:3]",
+        "torch.randn(4, 3)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_numbers(name: str, interpreter: ProcessPoolExecutor) -> None:
+    hold(interpreter, SCALARS[name], False)
+
+
+@pytest.mark.timeout(0)
+@graphs(30)
+@given(references(), SCHEDULES)
+def test_random_references(interpreter: ProcessPoolExecutor, text: str, schedule: dict[str, str]) -> None:
+    assume(works(text) and not squares_denormals(text))
+    hold(interpreter, text, True, **schedule)
+
+
+@pytest.mark.timeout(0)
+@graphs(10)
+@given(st.sampled_from(["bfloat16", "float16"]).flatmap(references), SCHEDULES)
+def test_random_references_in_16_bits(
+    interpreter: ProcessPoolExecutor, text: str, schedule: dict[str, str]
+) -> None:
+    assume(works(text) and not squares_denormals(text))
+    hold(interpreter, text, True, **schedule)
+
+
+# The functions. The interpreter's exp, log and erf are numpy's: what is tested is what is built of them.
+
+Exact = Callable[[np.ndarray], np.ndarray]
+FUNCTIONS: dict[str, tuple[float, tuple[float, ...], Exact, float]] = {
+    "expm1": (90.0, (), np.expm1, 3.0),
+    "log1p": (4.0, (), np.log1p, 3.0),
+    "tanh": (10.0, (), np.tanh, 5.0),
+    "sigmoid": (80.0, (), lambda x: 1 / (1 + np.exp(-x)), 3.0),
+    "softplus": (30.0, (1.0, 20.0), lambda x: np.where(x > 20, x, np.log1p(np.exp(x))), 5.0),
+    "round_to_even": (9.0, (), np.round, 0.0),
+    "trunc": (9.0, (), np.trunc, 0.0),
+    "power": (9.0, (-3.0,), lambda x: x**-3.0, 0.51),
+}
+SPECIALS = [0.0, -0.0, math.inf, -math.inf, math.nan, 1e-40, -1e-40, 3.4e38, -3.4e38, 1.0, -1.0, 88.8, -104.0]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_keep_to_their_error(name: str, interpreter: ProcessPoolExecutor) -> None:
+    import interpreting
+
+    size, arguments, exact, most = FUNCTIONS[name]
+    chance = np.random.default_rng(0)
+    magnitudes = np.exp(chance.uniform(-90, 0, 4000)) * size * chance.choice([-1, 1], 4000)
+    x = np.concatenate([chance.uniform(-size, size, 8000), magnitudes]).astype(np.float32)
+    found = interpreter.submit(interpreting.applied, name, x, *arguments).result()
+    with np.errstate(all="ignore"):
+        right = exact(x.astype(np.float64))
+        rounded = right.astype(np.float32)
+    finite = np.isfinite(rounded) & (np.abs(rounded) > 1.2e-38)
+    error = np.abs(found[finite] - right[finite]) / np.spacing(np.abs(rounded[finite]))
+    assert error.max() <= most, f"{error.max():.2f} ulp at {x[finite][error.argmax()]!r}"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_special_values(name: str, interpreter: ProcessPoolExecutor) -> None:
+    import interpreting
+
+    _, arguments, exact, _ = FUNCTIONS[name]
+    x = np.array(SPECIALS, dtype=np.float32)
+    found = interpreter.submit(interpreting.applied, name, x, *arguments).result()
+    with np.errstate(all="ignore"):
+        right = exact(x.astype(np.float64)).astype(np.float32)
+    np.testing.assert_allclose(found, right, rtol=1e-6, atol=1e-38)
+
+
+@pytest.mark.parametrize("exponent", [2.5, 3.0, -1.0, 0.0, -2.5, 2.0])
+def test_powers_of_special_values(exponent: float, interpreter: ProcessPoolExecutor) -> None:
+    import interpreting
+
+    x = np.array([*SPECIALS, 2.0, -2.0, -1.0], dtype=np.float32)
+    found = interpreter.submit(interpreting.applied, "power", x, exponent).result()
+    with np.errstate(all="ignore"):
+        right = np.power(x.astype(np.float64), exponent).astype(np.float32)
+    np.testing.assert_allclose(found, right, rtol=1e-6)
+
+
+def test_numbers_keep_their_digits() -> None:
+    assert literal(0.1, "float32") == "0.1"
+    assert literal(0.1, "float64") == "tl.full([], 0.1, tl.float64)"
+    assert literal(-2.0, "bfloat16") == "(-2.0)"
+    assert literal(math.inf, "float32") == 'float("inf")'
+    assert literal(2.7, "int64") == "2"
+    assert literal(1, "bool") == "True"
+
+
+# The file.
+
+
+@pytest.mark.parametrize("name", ["layer norm, gelu, residual", "cross entropy", "losses over everything"])
+def test_the_file_is_lint_clean(name: str, tmp_path: Path) -> None:
+    text = propose(REFERENCES[name], "triton").source
+    assert "All checks passed!" in ruff(text, tmp_path)
+    defined = set(re.findall(r"^def (\w+)", text, re.MULTILINE)) - {"checked"}
+    for function in defined:
+        assert len(re.findall(rf"\b{function}\b", text)) > 1, f"{function} is never called"
+
+
+SOFTMAX = source("return torch.softmax(torch.tanh(x) * 3, dim=-1)", "torch.randn(300, 3000)")
+
+
+@pytest.mark.parametrize(
+    ("knob", "value"),
+    [("k0.rows", "4"), ("k0.warps", "4"), ("k0.keep", "off"), ("fuse", "apart")],
+)
+def test_a_move_changes_the_source_and_not_the_result(
+    knob: str, value: str, interpreter: ProcessPoolExecutor
+) -> None:
+    before = propose(SOFTMAX, "triton")
+    assert before.schedule[knob] != value
+    after = hold(interpreter, SOFTMAX, False, **{knob.replace(".", "__"): value})
+    assert after.schedule[knob] == value
+    assert after.source.split("import torch", 1)[1] != before.source.split("import torch", 1)[1]
+
+
+def test_a_loop_over_rows_that_no_program_holds_is_left_to_torch() -> None:
+    loop = source(
+        "h = torch.zeros_like(x[0])\n        for t in range(8):\n"
+        "            h = torch.tanh(h * h.mean(-1, keepdim=True) + x[t])\n        return h",
+        "torch.randn(8, 2, 100_000)",
+    )
+    candidate = propose(loop, "triton")
+    assert candidate.language == "torch" and "100000 elements" in candidate.source
+
+
+# Without a GPU: kernels are built for chips by name.
+
+TYPES = {
+    torch.float32: "*fp32",
+    torch.float64: "*fp64",
+    torch.int64: "*i64",
+    torch.int32: "*i32",
+    torch.bool: "*i1",
+    torch.bfloat16: "*bf16",
+    torch.float16: "*fp16",
+}
+
+
+@pytest.mark.parametrize("chip", [80, 90])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "every activation",
+        "softmax over channels",
+        "layer norm, gelu, residual",
+        "batch norm in training",
+        "cross entropy",
+        "losses over everything",
+    ],
+)
+def test_kernels_are_built_for_chips(
+    name: str, chip: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from triton import compile
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    from triton.runtime.jit import JITFunction
+
+    launched: list[tuple[Any, tuple[Any, ...], int]] = []
+
+    def note(self: Any, *args: Any, grid: Any, warmup: bool, num_warps: int = 4) -> None:
+        launched.append((self, args, num_warps))
+
+    monkeypatch.setattr(JITFunction, "run", note)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    for schedule in ({}, IN_PASSES):
+        candidate = propose(REFERENCES[name], "triton", **schedule)
+        _, model, inputs = models(REFERENCES[name], candidate, tmp_path)
+        model(*inputs)
+    assert launched
+    for function, args, warps in launched:
+        types = {p.name: TYPES[a.dtype] for p, a in zip(function.params, args, strict=True)}
+        aligned = {(n,): [["tt.divisibility", 16]] for n in range(len(args))}
+        built = compile(
+            ASTSource(function, types, {}, aligned),
+            target=GPUTarget("cuda", chip, 32),
+            options={"num_warps": warps},
+        )
+        assert built.asm["cubin"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", REFERENCES)
+def test_kernels_pass_on_a_gpu(name: str, tmp_path: Path) -> None:
+    with Evaluator(cache=tmp_path, device="cuda:0") as evaluator:
+        task = Task(id="file:test", level=1, source=REFERENCES[name])
+        evaluation = evaluator.evaluate(task, propose(REFERENCES[name], "triton"), ("eager",))
+    assert evaluation.verdict is Verdict.correct, evaluation.reason
