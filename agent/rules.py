@@ -36,6 +36,20 @@ RULES = (
         {"compute": 1.30, "memory": 1.30, "overhead": 1.02, "unknown": 1.30},
     ),
     Rule(
+        "windows",
+        "choose between own kernels and the library's",
+        "Leave pooling and depthwise convolutions to {new} kernels instead of {old} ones: the library's may "
+        "be better suited to these shapes, our own take along what comes before and after.",
+        {"compute": 1.20, "memory": 1.10, "overhead": 1.02, "unknown": 1.10},
+    ),
+    Rule(
+        "attention",
+        "choose between own kernels and the library's",
+        "Have attention {new} instead of {old}: one call that never has the scores in memory, or products "
+        "with a kernel of our own between them.",
+        {"compute": 1.05, "memory": 1.05, "overhead": 1.02, "unknown": 1.05},
+    ),
+    Rule(
         "streaming",
         "change how results are stored",
         "Switch non-temporal stores of {where} from {old} to {new}: streaming stores save the "

@@ -8,7 +8,7 @@ from agent.builtin.graph import Graph
 from agent.builtin.language import Language
 from agent.builtin.lower import lower
 from agent.builtin.render import NothingToFuse, render
-from agent.builtin.schedule import GRAPH_KNOBS, Schedule
+from agent.builtin.schedule import Schedule
 from agent.builtin.triton.language import Triton
 from agent.builtin.untraceable import Untraceable
 from agent.protocols import Attempt
@@ -37,15 +37,13 @@ class BuiltinCoder:
         schedule = Schedule.from_dict(best.candidate.schedule if best else {})
         if advice is not None:
             schedule = schedule.changed(advice.schedule)
-        layout = schedule.get("layout", GRAPH_KNOBS["layout"][0])
         try:
-            program = lower(self._trace(task), layout)
+            program = lower(self._trace(task), schedule)
             rendered = render(program, task.source, schedule, self._language)
         except Untraceable as reason:
             return self._reference(task, str(reason))
         except NothingToFuse:
-            knobs = {"layout": layout} if program.layout else {}
-            return self._reference(task, "every operation is a library call", knobs)
+            return self._reference(task, "every operation is a library call", program.choices)
         return Candidate(
             source=rendered.source,
             language=self._language.name if rendered.kernels else "torch",

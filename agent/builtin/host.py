@@ -13,7 +13,9 @@ from agent.builtin.plan import Plan
 from agent.builtin.program import Library, Program, Reduce, View
 
 # ATen operators with a torch function of the same argument order that reads better.
-_FUNCTIONAL = "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"
+_FUNCTIONAL = """
+linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d scaled_dot_product_attention
+"""
 _TORCH = "matmul mm bmm addmm baddbmm cat stack cumsum cumprod einsum"
 CALLS = {name: f"F.{name}" for name in _FUNCTIONAL.split()}
 CALLS |= {name: f"torch.{name}" for name in _TORCH.split()}

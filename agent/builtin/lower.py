@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from agent.builtin.attention import with_fused_attention
 from agent.builtin.fusion import operands
 from agent.builtin.graph import Arg, DType, Graph, Node, Ref
 from agent.builtin.host import needed_in_python
@@ -25,6 +26,7 @@ from agent.builtin.program import (
     vectorisable,
 )
 from agent.builtin.reroll import reroll
+from agent.builtin.schedule import DEFAULT, Schedule
 from agent.builtin.short_rows import turn_short_rows
 from agent.builtin.turning import turn_before_copies
 
@@ -39,12 +41,15 @@ FILLS: dict[str, Callable[[Settings], Any]] = {
 }
 
 
-def lower(graph: Graph, layout: str = "contiguous") -> Program:
-    """The program of a graph. Everything the tables do not list becomes a `Library` statement.
-
-    `layout`: how convolutions have their images in memory, and all that is computed from them.
-    """
-    return _NodeLowering(graph, layout).run()
+def lower(graph: Graph, schedule: Schedule = DEFAULT) -> Program:
+    """The program of a graph. Everything the tables do not list becomes a `Library` statement."""
+    fused = with_fused_attention(graph)
+    if fused is not None and schedule.value("attention") == "fused":
+        graph = fused
+    lowering = _NodeLowering(graph, schedule)
+    if fused is not None:
+        lowering.choice("attention")
+    return lowering.run()
 
 
 class _NodeLowering(ViewLowering, WindowLowering, ProductLowering, LayoutLowering):
@@ -92,7 +97,7 @@ class _NodeLowering(ViewLowering, WindowLowering, ProductLowering, LayoutLowerin
         short = node.op.split(".")[1] if "." in node.op else node.op
         handler = getattr(self, f"on_{short}", None)
         if short in CONVOLUTIONS and node.meta.dtype == "float32":
-            self.program.layout = self.layout
+            self.choice("layout")
         if len(node.outputs) == 1 and node.meta.numel == 0:
             self.library(node)
         elif handler is not None and handler(node):
@@ -111,6 +116,16 @@ class _NodeLowering(ViewLowering, WindowLowering, ProductLowering, LayoutLowerin
             self.program.view_nodes[node.name] = node.model_copy(update=filled)
         elif not self.pointwise(node):
             self.library(node)
+
+    def on_scaled_dot_product_attention(self, node: Node) -> bool:
+        """torch's result has the heads of a token beside each other in memory."""
+        shape, order = node.meta.shape, (0, 2, 1, 3)
+        if len(shape) != 4:
+            return False
+        base, size = self.fresh(f"{node.name}_heads"), tuple(shape[axis] for axis in order)
+        self.program.add(Library(base, node, order), size, node.meta.dtype)
+        self.define_turned(node.name, base, order)
+        return True
 
     def pointwise(self, node: Node) -> bool:
         name = pointwise_name(node.op)

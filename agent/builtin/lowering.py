@@ -22,6 +22,7 @@ from agent.builtin.program import (
     turned,
     vectorisable,
 )
+from agent.builtin.schedule import Schedule
 
 SUPPORTED_DTYPES = {"float32", "float64", "int64", "int32", "bool", "uint8", "bfloat16", "float16"}
 ORDERED = {"float32", "float64", "int64", "int32", "bfloat16", "float16"}
@@ -34,14 +35,20 @@ class Lowering:
     order of axes. Else everything is computed in the order of its own axes.
     """
 
-    def __init__(self, graph: Graph, layout: str = "contiguous") -> None:
+    def __init__(self, graph: Graph, schedule: Schedule) -> None:
         self.graph = graph
-        self.layout = layout
+        self.schedule = schedule
+        self.layout = schedule.value("layout")
         self.program = Program(graph)
         self.seen: dict[tuple[Any, ...], str] = {}
         self.tuples: dict[str, Node] = {}
         self.mutated = {m.value for m in graph.mutations}
         self.taken = {i.name for i in graph.inputs} | {n.name for n in graph.nodes}
+
+    def choice(self, knob: str) -> str:
+        """The value of a knob that makes a difference here."""
+        self.program.choices[knob] = self.schedule.value(knob)
+        return self.program.choices[knob]
 
     def fresh(self, name: str) -> str:
         """`name`, or a longer one where the graph has it already."""

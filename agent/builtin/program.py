@@ -138,7 +138,7 @@ class Program:
     """Statements in order. `views` says how each name of the graph reads a value that really exists."""
 
     graph: Graph
-    layout: str = ""  # of images, where there are such as could have another
+    choices: dict[str, str] = field(default_factory=dict)  # knobs that mattered when it was made
     statements: list[Statement] = field(default_factory=list)
     views: dict[str, Operand] = field(default_factory=dict)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of the values that exist

@@ -45,11 +45,12 @@ class NothingToFuse(Exception):  # noqa: N818 - a property of the graph, not a f
 def render(program: Program, source: str, schedule: Schedule, language: Language) -> Rendered:
     """The candidate for `program`, which was traced from `source`.
 
-    It has no kernel where everything is a library call, on images in another layout than the reference's.
-    Raises NothingToFuse where that is the reference's too.
+    It has no kernel where everything is a library call, other than the reference's.
+    Raises NothingToFuse where they are the reference's.
     """
     units = fuse(program, apart=schedule.get("fuse", "all") == "apart")
-    if not any(isinstance(unit, Region) or unit.order for unit in units):
+    chosen = bool(program.choices) and any(isinstance(unit, Library) and unit.order for unit in units)
+    if not chosen and not any(isinstance(unit, Region) for unit in units):
         raise NothingToFuse
     return _Rendering(program, source, schedule, units, language).run()
 
@@ -76,10 +77,7 @@ class _Rendering:
             for knob, values in GRAPH_KNOBS.items()
             if knob in language.graph_knobs
         }
-        if program.layout:
-            self.used["layout"] = program.layout
-        else:
-            self.used.pop("layout", None)
+        self.used |= program.choices
         self.entries: dict[Hashable, _Entry] = {}
         self.readers: dict[str, set[int]] = {}  # of each value: the units that read it
         for index, unit in enumerate(units):
@@ -149,6 +147,8 @@ class _Rendering:
 
     def fill(self) -> Rendered:
         entries = list(self.entries.values())
+        if not entries:
+            self.used = dict(self.program.choices)
         text = (
             _environment(self.language.folder)
             .get_template("file.py.j2")
@@ -165,15 +165,12 @@ class _Rendering:
                 library=self.library(),
                 schedule={k: v for k, v in self.used.items() if "." not in k},
                 imports=self.imports(),
-                layout=self.program.layout,
                 reference=self.reference,
                 constants=self.host.constants,
                 forward=self.host.lines,
                 **self.language.context([e.kernel for e in entries], self.used),
             )
         )
-        if not entries:
-            self.used = {"layout": self.used["layout"]}
         names = tuple(e.kernel.name for e in entries)
         return Rendered(text, Schedule.from_dict(self.used), names)
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 GRAPH_KNOBS: dict[str, tuple[str, ...]] = {
     "fuse": ("all", "apart"),  # apart: a reduction does not join the kernel that computes its operand
     "layout": ("contiguous", "channels_last"),  # of images, where there are convolutions
+    "attention": ("fused", "apart"),  # spelled out in the reference: one call of torch, or as it is there
+    "windows": ("own", "library"),  # pooling and depthwise convolutions: kernels of our own, or torch's
     "vector": ("512", "256"),  # bits; the compiler's preference
     "unroll": ("off", "on"),  # -funroll-loops
 }
@@ -51,8 +53,15 @@ class Schedule:
     def to_dict(self) -> dict[str, str]:
         return dict(self.values)
 
+    def value(self, knob: str) -> str:
+        """Of a knob that concerns all kernels."""
+        return self.values.get(knob, GRAPH_KNOBS[knob][0])
+
     def get(self, knob: str, default: str) -> str:
         return self.values.get(knob, default)
 
     def changed(self, moves: Mapping[str, str]) -> Schedule:
         return Schedule.from_dict({**self.values, **moves})
+
+
+DEFAULT = Schedule({})

@@ -27,7 +27,7 @@ _LEAST_BLOCKS = 8  # of columns, which threads share
 class Cpp(Language):
     name = "cpp"
     folder = Path(__file__).parent / "templates"
-    graph_knobs = frozenset({"fuse", "layout", "vector", "unroll"})
+    graph_knobs = frozenset({"fuse", "vector", "unroll"})
     reserved = RESERVED
 
     def replanned(self, planned: Plan, program: Program, ask: Ask) -> Plan:
@@ -55,7 +55,7 @@ class Cpp(Language):
     def context(self, kernels: Sequence[Kernel], schedule: Mapping[str, str]) -> dict[str, object]:
         chosen = helpers(word for kernel in kernels for word in kernel.words)
         body = "\n".join([*chosen, *(line for kernel in kernels for line in kernel.body)])
-        flags = ["-funroll-loops"] if schedule["unroll"] == "on" else []
+        flags = ["-funroll-loops"] if schedule.get("unroll") == "on" else []
         return {"helpers": chosen, "headers": standard_headers(body), "flags": flags}
 
 

@@ -40,7 +40,7 @@ def _functions() -> dict[str, str]:
 class Triton(Language):
     name = "triton"
     folder = Path(__file__).parent / "templates"
-    graph_knobs = frozenset({"fuse", "layout"})
+    graph_knobs = frozenset({"fuse"})
     imports = ("import triton", "import triton.language as tl")
     reserved = RESERVED | frozenset(_functions())
 

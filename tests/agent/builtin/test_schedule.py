@@ -19,7 +19,16 @@ IMAGES = source(
     "return F.relu(self.conv(x)) * 2", "torch.randn(2, 6, 7, 9)", init="self.conv = nn.Conv2d(6, 16, 3)"
 )
 
+POOLED = source("return F.relu(F.max_pool2d(x, 3, 2, 1)) * 2", "torch.randn(2, 6, 17, 19)")
+ATTENTION = source(
+    "return torch.softmax(x @ y.mT + m, -1) @ z",
+    "torch.randn(2, 3, 40, 16), torch.randn(2, 3, 50, 16), torch.randn(2, 3, 50, 16), torch.randn(40, 50)",
+    arguments="x, y, z, m",
+)
+
 CASES = [
+    (POOLED, "windows", "library"),
+    (ATTENTION, "attention", "apart"),
     (IMAGES, "layout", "channels_last"),
     (SOFTMAX, "fuse", "apart"),
     (SOFTMAX, "vector", "256"),
