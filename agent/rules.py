@@ -40,7 +40,7 @@ RULES = (
         "choose between own kernels and the library's",
         "Leave pooling and depthwise convolutions to {new} kernels instead of {old} ones: the library's may "
         "be better suited to these shapes, our own take along what comes before and after.",
-        {"compute": 1.20, "memory": 1.10, "overhead": 1.02, "unknown": 1.10},
+        {"compute": 1.03, "memory": 1.02, "overhead": 1.01, "unknown": 1.02},
     ),
     Rule(
         "attention",
