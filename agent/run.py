@@ -311,7 +311,7 @@ class _Work:
         settings, rules = self.settings, self.settings.stop_rules
         builtin = BuiltinInLane(self.pool, settings.language)
         if self.models is None:
-            return {"": builtin}, Refine(RulesJudge(), rules)
+            return {"": builtin}, Refine(RulesJudge(settings.rounds), rules)
         models, judge = self.models, self.models.judge(self.pool, memory)
         writers: dict[str, Coder] = {
             name: models.coder(self.pool, memory, name) for name in models.roles.languages

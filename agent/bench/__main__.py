@@ -10,6 +10,9 @@ from typing import Annotated
 import typer
 
 from agent.bench.cost import layers, turnaround, verification
+from agent.bench.drawing import draw
+from agent.bench.fusion import fusion
+from agent.bench.goals import first, goals
 from agent.bench.guards import guards
 from agent.bench.pools import disturbance, throughput
 from agent.bench.scheduling import scheduling
@@ -31,7 +34,11 @@ for part in (
     shortcuts,
     suite,
     verification,
+    draw,
     upstream,
+    goals,
+    first,
+    fusion,
 ):
     app.command()(part)
 app.command(hidden=True)(naive)
@@ -57,6 +64,9 @@ def everything(
     verification()
     if kernelbench_dir is not None:
         upstream(kernelbench_dir)
+    goals()
+    first()
+    fusion()
 
 
 if __name__ == "__main__":

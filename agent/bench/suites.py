@@ -7,20 +7,8 @@ from typing import Annotated
 
 import typer
 
+from agent.bench.drawing import SAMPLE
 from agent.bench.publishing import PUBLISHED
-
-UPSTREAM = (
-    ("kernelbench:1/19", "dim=98304 batch_size=128"),  # ReLU
-    ("kernelbench:1/23", "dim=98304 batch_size=128"),  # Softmax
-    ("kernelbench:1/26", "dim=98304 batch_size=128"),  # GELU
-    ("kernelbench:1/36", "batch_size=2"),  # RMSNorm
-    ("kernelbench:1/94", "batch_size=256"),  # MSELoss
-    ("kernelbench:2/12", "batch_size=256 in_features=1024 out_features=1024"),  # Gemm_Multiply_LeakyReLU
-    ("kernelbench:2/40", "batch_size=1024 in_features=1024 out_features=1024"),  # Matmul_Scaling_ResidualAdd
-    ("kernelbench:2/59", "batch_size=512 in_features=1024 out_features=1024"),  # Matmul_Swish_Scaling
-    ("kernelbench:2/62", "batch_size=512 input_size=1024 hidden_size=1024"),  # Matmul_GroupNorm_LeakyReLU_Sum
-    ("kernelbench:2/99", "batch_size=512 in_features=1024 out_features=1024"),  # Matmul_GELU_Softmax
-)
 
 
 def suite(
@@ -35,12 +23,9 @@ def suite(
 def upstream(
     kernelbench_dir: Annotated[Path, typer.Option(envvar="KERNELBENCH_DIR")], rounds: int = 3
 ) -> None:
-    """The builtin coder on ten upstream KernelBench problems, sizes reduced to fit two cores."""
-    names = PUBLISHED / "upstream.txt"
-    names.parent.mkdir(parents=True, exist_ok=True)
-    names.write_text("".join(f"{task} set {values}\n" for task, values in UPSTREAM))
+    """The builtin coder on the upstream KernelBench problems that `draw` has drawn."""
     _run(
-        ["--suite", str(names), "--kernelbench-dir", str(kernelbench_dir), "--rounds", str(rounds)],
+        ["--suite", str(SAMPLE), "--kernelbench-dir", str(kernelbench_dir), "--rounds", str(rounds)],
         "upstream",
     )
 

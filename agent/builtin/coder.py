@@ -37,6 +37,8 @@ class BuiltinCoder:
         schedule = Schedule.from_dict(best.candidate.schedule if best else {})
         if advice is not None:
             schedule = schedule.changed(advice.schedule)
+        if schedule.value("kernels") == "none":
+            return self._reference(task, "kernels of our own were slower", {"kernels": "none"})
         try:
             program = lower(self._trace(task), schedule)
             rendered = render(program, task.source, schedule, self._language)

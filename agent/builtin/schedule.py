@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 GRAPH_KNOBS: dict[str, tuple[str, ...]] = {
+    "kernels": ("own", "none"),  # none: the reference as it is
     "fuse": ("all", "apart"),  # apart: a reduction does not join the kernel that computes its operand
     "layout": ("contiguous", "channels_last"),  # of images, where there are convolutions
     "attention": ("fused", "apart"),  # spelled out in the reference: one call of torch, or as it is there

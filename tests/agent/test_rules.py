@@ -9,6 +9,7 @@ from kernelbench.records import (
     Evaluation,
     Fingerprint,
     Interval,
+    Speedup,
     Stages,
     Target,
     Task,
@@ -125,3 +126,24 @@ def test_with_nothing_correct_it_retreats_once() -> None:
         candidate(**{k.replace(".", "__"): v for k, v in advice.schedule.items()}), 0.0, Verdict.wrong_output
     )
     assert RulesJudge().advise(TASK, [failed, again]) is None
+
+
+def slower(high: float) -> Attempt:
+    found = attempt(candidate(), 100.0)
+    interval = Interval(median=0.8, low=0.7, high=high)
+    evaluation = found.evaluation.model_copy(update={"speedup": Speedup(eager=interval)})
+    return Attempt(found.candidate, evaluation, None)
+
+
+def test_the_last_candidate_is_the_reference_where_that_is_faster() -> None:
+    judge = RulesJudge(rounds=3)
+    first = judge.advise(TASK, [slower(0.9)])
+    assert first is not None and first.schedule != {"kernels": "none"}
+    last = judge.advise(TASK, [slower(0.9), slower(0.9)])
+    assert last is not None and last.schedule == {"kernels": "none"}
+    unsure = judge.advise(TASK, [slower(1.1), slower(1.1)])
+    assert unsure is not None and unsure.schedule != {"kernels": "none"}
+    handed_in = Candidate(
+        source="reference", language="torch", author="builtin", schedule={"kernels": "none"}
+    )
+    assert judge.advise(TASK, [slower(0.9), attempt(handed_in, 80.0)]) is None

@@ -4,9 +4,10 @@ import math
 
 from agent.builtin.cpp.emit import Emitter, Place
 from agent.builtin.cpp.rows import LOOP_VARIABLES
-from agent.builtin.cpp.vocabulary import VALUE, times, total
+from agent.builtin.cpp.vocabulary import VALUE
 from agent.builtin.plan import Access, Stage, reads
 from agent.builtin.program import Clip, Compute, Reduce, Scan
+from agent.builtin.text import times, total
 
 SUM_PERIOD = 256  # elements a lane sums in float before they go to a double
 

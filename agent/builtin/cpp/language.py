@@ -10,11 +10,12 @@ from agent.builtin.cpp.emit import Emitter, Knobs
 from agent.builtin.cpp.headers import helpers, standard_headers
 from agent.builtin.cpp.rows import RowEmitter
 from agent.builtin.cpp.tiles import TileEmitter
-from agent.builtin.cpp.vocabulary import ITEMSIZE, RESERVED
+from agent.builtin.cpp.vocabulary import RESERVED
 from agent.builtin.language import Ask, Kernel, Language
 from agent.builtin.plan import KEPT_LIMIT, Plan, plan
 from agent.builtin.program import Program
 from agent.builtin.schedule import legal
+from agent.builtin.text import ITEMSIZE
 
 _SMALL = 1 << 15  # elements below which a parallel region costs more than it saves
 _PREFETCH_LIMIT = 1 << 16  # elements of a row, over all inputs, that are fetched ahead

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from agent.builtin.cpp.emit import Emitter, Place
-from agent.builtin.cpp.vocabulary import ITEMSIZE, STORAGE, VALUE, times, total
+from agent.builtin.cpp.vocabulary import STORAGE, VALUE
 from agent.builtin.ops import REDUCTIONS
 from agent.builtin.plan import Access, Loop, Stage, closure, reads
 from agent.builtin.program import Compute, Fused, Reduce, Scan
+from agent.builtin.text import ITEMSIZE, times, total
 
 PREFETCH_BLOCK = 256  # elements computed between two bursts of prefetches
 LINE_BYTES = 64

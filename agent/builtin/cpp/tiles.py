@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from agent.builtin.cpp.emit import NOWHERE
 from agent.builtin.cpp.rows import RowEmitter
-from agent.builtin.cpp.vocabulary import STORAGE, SUFFIX, times, total
+from agent.builtin.cpp.vocabulary import STORAGE, SUFFIX
 from agent.builtin.language import Kernel
 from agent.builtin.plan import Access
 from agent.builtin.program import NEAR
+from agent.builtin.text import times, total
 
 TILE = 64  # rows of a tile: neighbours in memory of the values that are turned
 

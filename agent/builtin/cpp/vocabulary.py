@@ -12,17 +12,6 @@ STORAGE = {
     "bfloat16": "uint16_t",
     "float16": "uint16_t",
 }
-ITEMSIZE = {
-    "float32": 4,
-    "float64": 8,
-    "int64": 8,
-    "int32": 4,
-    "uint8": 1,
-    "bool": 1,
-    "bfloat16": 2,
-    "float16": 2,
-}
-HALVES = {"bfloat16", "float16"}  # stored in 16 bits, computed in float
 VALUE = {**STORAGE, "bool": "bool", "bfloat16": "float", "float16": "float"}
 SUFFIX = {"float": "f32", "double": "f64", "int64_t": "i64", "int32_t": "i32", "uint8_t": "u8", "bool": "b"}
 LOWEST = {"float": "-INFINITY", "double": "-INFINITY", "int64_t": "INT64_MIN", "int32_t": "INT32_MIN"}
@@ -51,18 +40,6 @@ def literal(value: float | int | bool, ctype: str) -> str:
             return "-INFINITY" if value < 0 else "INFINITY"
         return repr(float(value)) + ("f" if ctype == "float" else "")
     return str(int(value))
-
-
-def times(text: str, stride: int) -> str:
-    """`text * stride`; empty for a stride of 0."""
-    if stride == 0:
-        return ""
-    return text if stride == 1 else f"{text} * {stride}"
-
-
-def total(terms: list[str]) -> str:
-    """The sum of the terms that are not empty."""
-    return " + ".join(term for term in terms if term)
 
 
 class Lines:

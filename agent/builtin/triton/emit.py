@@ -6,18 +6,19 @@ what never varies is a scalar. The emitters in `tiles.py` say where elements are
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from agent.builtin.cpp.vocabulary import HALVES, total
 from agent.builtin.fusion import Level
 from agent.builtin.language import Kernel
 from agent.builtin.ops import POINTWISE, REDUCTIONS
 from agent.builtin.plan import Access, Plan, reads
 from agent.builtin.program import Compute, Constant, Fused, Operand, Program, Reduce, Scan
+from agent.builtin.text import HALVES, total
 from agent.builtin.triton.vocabulary import BUILTIN, HIGHEST, LOWEST, VALUE, Lines, literal, value_type
 
 PARTS = 1024  # programs that find a share each of what is reduced to a scalar
@@ -176,6 +177,18 @@ class Emitter(ABC):
     @abstractmethod
     def present(self) -> str:
         """What of a tile is there; empty for all of it."""
+
+    @property
+    def far(self) -> bool:
+        """Whether an offset may need more than 32 bits."""
+        plan = self.plan
+        sizes = [self.program.shapes[a.base] for a in plan.accesses.values()]
+        sizes += [self.program.shapes[name] for name in plan.outputs if name in self.program.shapes]
+        return max((math.prod(size) for size in sizes), default=0) >= 1 << 31
+
+    def many(self, number: int) -> str:
+        """A factor of indices."""
+        return f"tl.full([], {number}, tl.int64)" if self.far else str(number)
 
     # Names and values.
 

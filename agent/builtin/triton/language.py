@@ -22,6 +22,7 @@ _FUNCTIONS = Path(__file__).parent / "functions.py"
 _HELD = 1 << 14  # elements of a row up to which whole rows are held in registers
 _LONGEST_HELD = 1 << 16  # the same where nothing else will do
 _ELEMENTS = 2048  # of a tile
+_MOST_ELEMENTS = 1 << 16  # that one may have; Triton itself takes 2^20
 _A_WARP = 512  # elements that one works on
 
 
@@ -107,7 +108,7 @@ def _knobs(planned: Plan, emitter: type[Emitter], ask: Ask) -> Knobs:
     if not held and length <= _LONGEST_HELD and passes > 1 and planned.mode == "rows":
         held = ask("keep", "on" if length <= _HELD else "off") == "on"
     block = length if held else min(int(ask("block", str(_least_block(planned)))), length)
-    most = _power(planned.rows)
+    most = min(_power(planned.rows), _MOST_ELEMENTS // block)
     rows = max(min(_ELEMENTS // block, most), 1)
     if most > 1 and not (steps and block > _ELEMENTS):
         rows = min(int(ask("rows", str(min(rows, int(legal("k0.rows")[-1]))))), most)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from agent.builtin.cpp.vocabulary import total
 from agent.builtin.plan import Access, Stage, closure, reads
 from agent.builtin.program import NEAR, Compute, Reduce, Scan
+from agent.builtin.text import total
 from agent.builtin.triton.emit import Emitter, Shape, digits
 from agent.builtin.triton.vocabulary import VALUE, literal
 
@@ -33,7 +33,8 @@ class FlatEmitter(Emitter):
 
     def body(self, block: str) -> None:
         numel = self.plan.region.space.numel
-        self.out.add(f"i = {block} * {self.knobs.block} + tl.arange(0, {self.knobs.block})")
+        block_size = self.knobs.block
+        self.out.add(f"i = {block} * {self.many(block_size)} + tl.arange(0, {block_size})")
         if self.present():
             self.out.add(f"inside = i < {numel}")
         if self.plan.region.recurrence is not None:
@@ -102,7 +103,7 @@ class RowEmitter(Emitter):
 
     def body(self, block: str) -> None:
         plan, out, rows = self.plan, self.out, self.knobs.rows
-        out.add(f"row = {block} * {rows} + tl.arange(0, {rows})[:, None]")
+        out.add(f"row = {block} * {self.many(rows)} + tl.arange(0, {rows})[:, None]")
         if self.rows_in:
             out.add(f"rows_in = row < {plan.rows}")
         if not self.held:
@@ -121,7 +122,8 @@ class RowEmitter(Emitter):
     def columns(self, start: str) -> None:
         """The indices of elements, and which of them there are."""
         out, length = self.out, self.plan.row_length
-        out.add(f"j = {start}tl.arange(0, {self.knobs.block})[None, :]")
+        far = ".to(tl.int64)" if self.far else ""
+        out.add(f"j = {start}tl.arange(0, {self.knobs.block})[None, :]{far}")
         conditions = [f"j < {length}"] if length % self.knobs.block else []
         rows = [axis for axis, inside in enumerate(self.plan.inner) if not inside]
         columns = [axis for axis, inside in enumerate(self.plan.inner) if inside]
@@ -299,9 +301,9 @@ class TurnedEmitter(Emitter):
     def body(self, block: str) -> None:
         out, down, along = self.out, self.down, self.along
         if self.others:
-            out.add(f"outer = {block} // {down * along}")
-        out.add(f"down = {block} // {along} % {down} * {TILE} + tl.arange(0, {TILE})[:, None]")
-        out.add(f"along = {block} % {along} * {TILE} + tl.arange(0, {TILE})[None, :]")
+            out.add(f"outer = {block} // {self.many(down * along)}")
+        out.add(f"down = {block} // {along} % {down} * {self.many(TILE)} + tl.arange(0, {TILE})[:, None]")
+        out.add(f"along = {block} % {along} * {self.many(TILE)} + tl.arange(0, {TILE})[None, :]")
         if self.sizes[self.across] % TILE:
             out.add(f"rows_in = down < {self.sizes[self.across]}")
         if self.sizes[-1] % TILE:

@@ -3,7 +3,7 @@
 import keyword
 import math
 
-from agent.builtin.cpp.vocabulary import HALVES
+from agent.builtin.text import HALVES
 
 VALUE = {
     "float32": "tl.float32",

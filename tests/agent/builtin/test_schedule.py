@@ -56,8 +56,14 @@ def test_a_move_changes_the_source_and_not_the_result(
 
 
 def test_every_knob_has_a_case() -> None:
-    of_triton = {"rows", "warps"}  # test_triton.py
-    assert {knob.rpartition(".")[2] for _, knob, _ in CASES} | of_triton == {*GRAPH_KNOBS, *KERNEL_KNOBS}
+    elsewhere = {"rows", "warps"} | {"kernels"}  # test_triton.py, and the next test
+    assert {knob.rpartition(".")[2] for _, knob, _ in CASES} | elsewhere == {*GRAPH_KNOBS, *KERNEL_KNOBS}
+
+
+def test_the_reference_may_be_handed_in_as_it_is() -> None:
+    candidate = propose(SOFTMAX, kernels="none")
+    assert candidate.language == "torch" and candidate.schedule == {"kernels": "none"}
+    assert candidate.source.startswith('"""The reference unchanged: kernels of our own were slower."""')
 
 
 def test_a_schedule_survives_the_round_trip() -> None:

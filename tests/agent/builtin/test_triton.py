@@ -189,6 +189,14 @@ def test_numbers_keep_their_digits() -> None:
     assert literal(1, "bool") == "True"
 
 
+def test_offsets_that_32_bits_do_not_hold() -> None:
+    large = source("return x * 2, x.sum(-1), x[:, :9].clone()", "torch.randn(1, 1).expand(50_000, 50_000)")
+    text = propose(large, "triton").source
+    assert "tl.full([], 1024, tl.int64)" in text or "[None, :].to(tl.int64)" in text
+    small = propose(source("return x * 2", "torch.randn(500, 500)"), "triton").source
+    assert "int64" not in small
+
+
 # The file.
 
 

@@ -1,0 +1,173 @@
+"""What the runs of `suite` and `upstream` come to beside speedups, and how long a first kernel takes."""
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.bench.publishing import log, publish, suite_run
+from agent.builtin.coder import BuiltinCoder
+from agent.tracing import trace
+from kernelbench import sources
+from kernelbench.evaluator import Effort, Evaluator
+from kernelbench.machine import cache_folder
+from kernelbench.records import Fingerprint, Speedup, Task, Verdict
+from results.database import RunDatabase
+from results.records import Attempt
+
+_BEHIND = 0.97
+_EVERY = 4  # task of the suite is one of those that first kernels are timed on
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """A task's winner, with what was tried before it."""
+
+    winner: Attempt
+    before: tuple[Attempt, ...]
+
+    @property
+    def speedup(self) -> Speedup | None:
+        return self.winner.evaluation.speedup
+
+    @property
+    def until_near(self) -> float:
+        """Seconds of evaluations until one came within 5% of the best."""
+        seconds, rates = 0.0, []
+        for attempt in self.before:
+            speedup = attempt.evaluation.speedup
+            rates.append(speedup.eager.median if speedup is not None and speedup.eager is not None else 0.0)
+        for attempt, rate in zip(self.before, rates, strict=True):
+            seconds += attempt.evaluation.stages.total_s
+            if rate >= 0.95 * max(rates):
+                break
+        return seconds
+
+
+def goals() -> None:
+    """From the runs that `suite` and `upstream` have left in `runs/`."""
+    columns: dict[str, list[_Outcome]] = {}
+    mark: Fingerprint | None = None
+    runs = {f"level {level}": suite_run(level) for level in (1, 2, 3)}
+    for name, path in {**runs, "upstream": Path("runs/bench-upstream")}.items():
+        if (path / "run.db").exists():
+            with RunDatabase.open(path / "run.db", read_only=True) as database:
+                columns[name] = _outcomes(database)
+                mark = database.run.target.fingerprint
+    assert mark is not None, "no run of `suite` is there"
+    columns["suite"] = [outcome for name in runs for outcome in columns.get(name, ())]
+    table = [(what, *(measure(c) for c in columns.values()), goal) for what, measure, goal in _MEASURES]
+    publish("goals", "What the suites come to", ("", *columns, "goal"), table, mark)
+
+
+def _outcomes(database: RunDatabase) -> list[_Outcome]:
+    found = []
+    for entry in database.tasks():
+        attempts = database.attempts(entry.task.id)
+        confirmed = [attempt for attempt in attempts if attempt.confirms]
+        if confirmed and not entry.measures_nothing:
+            found.append(_Outcome(confirmed[-1], tuple(a for a in attempts if not a.confirms)))
+    return found
+
+
+def _geometric(values: Sequence[float]) -> str:
+    return f"{statistics.geometric_mean(values):.2f} (n={len(values)})" if values else "-"
+
+
+def _of(found: Sequence[_Outcome], against: str) -> list[float]:
+    intervals = [getattr(o.speedup, against) for o in found if o.speedup is not None]
+    return [interval.median for interval in intervals if interval is not None]
+
+
+def _not_by_products(found: Sequence[_Outcome]) -> list[_Outcome]:
+    return [o for o in found if o.winner.profile is not None and o.winner.profile.bottleneck != "compute"]
+
+
+def _correct(found: Sequence[_Outcome]) -> str:
+    right = [o for o in found if o.winner.evaluation.verdict is Verdict.correct]
+    return f"{len(right)} of {len(found)}"
+
+
+def _fastest(found: Sequence[_Outcome]) -> str:
+    ahead = [
+        o for o in found if o.winner.candidate.language != "torch" and any(r > 1 for r in _of([o], "fastest"))
+    ]
+    return f"{len(ahead) / len(found):.0%}" if found else "-"
+
+
+def _behind(found: Sequence[_Outcome]) -> str:
+    return str(sum(rate < _BEHIND for rate in _of(found, "fastest")))
+
+
+def _distance(found: Sequence[_Outcome]) -> str:
+    bound = [
+        o.winner.profile
+        for o in found
+        if o.winner.profile is not None and o.winner.profile.bottleneck == "memory"
+    ]
+    lights = [profile.speed_of_light for profile in bound if profile.speed_of_light]
+    return f"{statistics.median(1 / light for light in lights):.2f} (n={len(lights)})" if lights else "-"
+
+
+def _until_near(found: Sequence[_Outcome]) -> str:
+    return f"{statistics.median(o.until_near for o in found):.1f} s" if found else "-"
+
+
+def _share(found: Sequence[_Outcome]) -> str:
+    shares = [o.winner.evaluation.own_kernel_share for o in found]
+    known = [share for share in shares if share is not None]
+    return f"{statistics.mean(known):.0%}" if known else "-"
+
+
+_MEASURES = (
+    ("correct", _correct, "all"),
+    ("against eager", lambda found: _geometric(_of(found, "eager")), "1.3"),
+    (
+        "the same, but for what products and convolutions bound",
+        lambda found: _geometric(_of(_not_by_products(found), "eager")),
+        "2.0",
+    ),
+    ("against the fastest of eager and compile", lambda found: _geometric(_of(found, "fastest")), "1.15"),
+    (f"tasks below {_BEHIND} of the fastest", _behind, "0"),
+    ("tasks in which own kernels are the fastest", _fastest, "60%"),
+    ("time in own kernels, mean", _share, ""),
+    ("times the roofline's floor, median of what memory binds", _distance, "1.5"),
+    ("evaluations until 95% of the best speedup, median", _until_near, ""),
+)
+
+
+def first() -> None:
+    """How long it takes from a task to a kernel that is known to be right: every fourth task of the suite."""
+    tasks = sources.resolve([], suite="builtin")[::_EVERY]
+    found: list[tuple[float, Task]] = []
+    brief = Effort(rounds=1, processes=1, most_processes=1, half_width=1.0)
+    with Evaluator(cache=cache_folder()) as evaluator:
+        evaluator.evaluate(
+            tasks[0],
+            BuiltinCoder(lambda task: trace(evaluator.pool, task)).propose(tasks[0], [], None),
+            ("eager",),
+            brief,
+        )
+        for task in tasks[1:]:
+            start = time.perf_counter()
+            candidate = BuiltinCoder(lambda task: trace(evaluator.pool, task)).propose(task, [], None)
+            evaluation = evaluator.evaluate(task, candidate, ("eager",), brief)
+            taken = time.perf_counter() - start - evaluation.stages.time_s
+            if evaluation.verdict is Verdict.correct:
+                found.append((taken, task))
+            log(f"{task.id}: {evaluation.verdict} after {taken:.1f} s")
+        seconds = [taken for taken, _ in found]
+        slowest, at = max(found, key=lambda entry: entry[0])
+        rows = [
+            ("tasks", f"{len(found)} of {len(tasks) - 1}"),
+            ("median", f"{statistics.median(seconds):.1f} s"),
+            ("longest", f"{slowest:.1f} s, {at.id}"),
+        ]
+        publish(
+            "first",
+            "From a task to its first kernel that is right, without timing it",
+            ("", ""),
+            rows,
+            evaluator.target.fingerprint,
+        )

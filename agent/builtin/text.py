@@ -1,0 +1,25 @@
+"""What the languages share of types and text."""
+
+ITEMSIZE = {
+    "float32": 4,
+    "float64": 8,
+    "int64": 8,
+    "int32": 4,
+    "uint8": 1,
+    "bool": 1,
+    "bfloat16": 2,
+    "float16": 2,
+}
+HALVES = {"bfloat16", "float16"}  # stored in 16 bits, computed in float
+
+
+def times(text: str, stride: int) -> str:
+    """`text * stride`; empty for a stride of 0."""
+    if stride == 0:
+        return ""
+    return text if stride == 1 else f"{text} * {stride}"
+
+
+def total(terms: list[str]) -> str:
+    """The sum of the terms that are not empty."""
+    return " + ".join(term for term in terms if term)
