@@ -5,14 +5,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from agent.bench.drawing import upstream_run
 from agent.bench.publishing import log, publish, suite_run
 from agent.builtin.coder import BuiltinCoder
 from agent.tracing import trace
 from kernelbench import sources
 from kernelbench.evaluator import Effort, Evaluator
-from kernelbench.machine import cache_folder
 from kernelbench.records import Fingerprint, Speedup, Task, Verdict
+from profiling.records import Profile
 from results.database import RunDatabase
 from results.records import Attempt
 
@@ -22,14 +24,18 @@ _EVERY = 4  # task of the suite is one of those that first kernels are timed on
 
 @dataclass(frozen=True)
 class _Outcome:
-    """A task's winner, with what was tried before it."""
+    """A task's winner, with what was tried before it; where nothing was right, there is none."""
 
-    winner: Attempt
+    winner: Attempt | None
     before: tuple[Attempt, ...]
 
     @property
     def speedup(self) -> Speedup | None:
-        return self.winner.evaluation.speedup
+        return self.winner.evaluation.speedup if self.winner is not None else None
+
+    @property
+    def profile(self) -> Profile | None:
+        return self.winner.profile if self.winner is not None else None
 
     @property
     def until_near(self) -> float:
@@ -50,7 +56,7 @@ def goals() -> None:
     columns: dict[str, list[_Outcome]] = {}
     mark: Fingerprint | None = None
     runs = {f"level {level}": suite_run(level) for level in (1, 2, 3)}
-    for name, path in {**runs, "upstream": Path("runs/bench-upstream")}.items():
+    for name, path in {**runs, "upstream": upstream_run()}.items():
         if (path / "run.db").exists():
             with RunDatabase.open(path / "run.db", read_only=True) as database:
                 columns[name] = _outcomes(database)
@@ -66,8 +72,9 @@ def _outcomes(database: RunDatabase) -> list[_Outcome]:
     for entry in database.tasks():
         attempts = database.attempts(entry.task.id)
         confirmed = [attempt for attempt in attempts if attempt.confirms]
-        if confirmed and not entry.measures_nothing:
-            found.append(_Outcome(confirmed[-1], tuple(a for a in attempts if not a.confirms)))
+        if not entry.measures_nothing:
+            winner = confirmed[-1] if confirmed else None
+            found.append(_Outcome(winner, tuple(a for a in attempts if not a.confirms)))
     return found
 
 
@@ -81,18 +88,17 @@ def _of(found: Sequence[_Outcome], against: str) -> list[float]:
 
 
 def _not_by_products(found: Sequence[_Outcome]) -> list[_Outcome]:
-    return [o for o in found if o.winner.profile is not None and o.winner.profile.bottleneck != "compute"]
+    return [o for o in found if o.profile is not None and o.profile.bottleneck != "compute"]
 
 
 def _correct(found: Sequence[_Outcome]) -> str:
-    right = [o for o in found if o.winner.evaluation.verdict is Verdict.correct]
+    right = [o for o in found if o.winner is not None and o.winner.evaluation.verdict is Verdict.correct]
     return f"{len(right)} of {len(found)}"
 
 
 def _fastest(found: Sequence[_Outcome]) -> str:
-    ahead = [
-        o for o in found if o.winner.candidate.language != "torch" and any(r > 1 for r in _of([o], "fastest"))
-    ]
+    own = [o for o in found if o.winner is not None and o.winner.candidate.language != "torch"]
+    ahead = [o for o in own if any(rate > 1 for rate in _of([o], "fastest"))]
     return f"{len(ahead) / len(found):.0%}" if found else "-"
 
 
@@ -101,21 +107,18 @@ def _behind(found: Sequence[_Outcome]) -> str:
 
 
 def _distance(found: Sequence[_Outcome]) -> str:
-    bound = [
-        o.winner.profile
-        for o in found
-        if o.winner.profile is not None and o.winner.profile.bottleneck == "memory"
-    ]
+    bound = [o.profile for o in found if o.profile is not None and o.profile.bottleneck == "memory"]
     lights = [profile.speed_of_light for profile in bound if profile.speed_of_light]
     return f"{statistics.median(1 / light for light in lights):.2f} (n={len(lights)})" if lights else "-"
 
 
 def _until_near(found: Sequence[_Outcome]) -> str:
-    return f"{statistics.median(o.until_near for o in found):.1f} s" if found else "-"
+    seconds = [o.until_near for o in found if o.winner is not None]
+    return f"{statistics.median(seconds):.1f} s" if seconds else "-"
 
 
 def _share(found: Sequence[_Outcome]) -> str:
-    shares = [o.winner.evaluation.own_kernel_share for o in found]
+    shares = [o.winner.evaluation.own_kernel_share for o in found if o.winner is not None]
     known = [share for share in shares if share is not None]
     return f"{statistics.mean(known):.0%}" if known else "-"
 
@@ -142,16 +145,12 @@ def first() -> None:
     tasks = sources.resolve([], suite="builtin")[::_EVERY]
     found: list[tuple[float, Task]] = []
     brief = Effort(rounds=1, processes=1, most_processes=1, half_width=1.0)
-    with Evaluator(cache=cache_folder()) as evaluator:
-        evaluator.evaluate(
-            tasks[0],
-            BuiltinCoder(lambda task: trace(evaluator.pool, task)).propose(tasks[0], [], None),
-            ("eager",),
-            brief,
-        )
+    with TemporaryDirectory() as cache, Evaluator(cache=Path(cache)) as evaluator:
+        coder = BuiltinCoder(lambda task: trace(evaluator.pool, task))
+        evaluator.evaluate(tasks[0], coder.propose(tasks[0], [], None), ("eager",), brief)  # starts workers
         for task in tasks[1:]:
             start = time.perf_counter()
-            candidate = BuiltinCoder(lambda task: trace(evaluator.pool, task)).propose(task, [], None)
+            candidate = coder.propose(task, [], None)
             evaluation = evaluator.evaluate(task, candidate, ("eager",), brief)
             taken = time.perf_counter() - start - evaluation.stages.time_s
             if evaluation.verdict is Verdict.correct:
@@ -166,7 +165,7 @@ def first() -> None:
         ]
         publish(
             "first",
-            "From a task to its first kernel that is right, without timing it",
+            "From a task to its first kernel that is right, nothing built before, without timing it",
             ("", ""),
             rows,
             evaluator.target.fingerprint,

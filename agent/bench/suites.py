@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from agent.bench.drawing import SAMPLE
-from agent.bench.publishing import PUBLISHED
+from agent.bench.drawing import SAMPLE, upstream_run
+from agent.bench.publishing import PUBLISHED, suite_run
 
 
 def suite(
@@ -17,7 +17,11 @@ def suite(
 ) -> None:
     """The builtin coder on the built-in suite, a table a level."""
     for level in levels or (1, 2, 3):
-        _run(["--suite", f"builtin:level{level}", "--rounds", str(rounds)], f"suite-level{level}")
+        _run(
+            ["--suite", f"builtin:level{level}", "--rounds", str(rounds)],
+            f"suite-level{level}",
+            suite_run(level),
+        )
 
 
 def upstream(
@@ -27,11 +31,11 @@ def upstream(
     _run(
         ["--suite", str(SAMPLE), "--kernelbench-dir", str(kernelbench_dir), "--rounds", str(rounds)],
         "upstream",
+        upstream_run(),
     )
 
 
-def _run(arguments: list[str], name: str) -> None:
-    out = Path("runs") / f"bench-{name}"
+def _run(arguments: list[str], name: str, out: Path) -> None:
     resume = (out / "run.db").exists()
     wanted = ["--resume", str(out)] if resume else [*arguments, "--out", str(out)]
     subprocess.run([sys.executable, "-m", "kernelwright", "run", *wanted], check=True)

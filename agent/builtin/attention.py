@@ -146,7 +146,9 @@ class _Rewriting:
         fills = [self.number(branch) for branch in branches]
         for fill, scores, place in ((fills[0], branches[1], 0), (fills[1], branches[0], 1)):
             inner = self.inner(scores)
-            if isinstance(condition, Ref) and fill is not None and fill <= -_ABSORBS and inner is not None:
+            if not isinstance(condition, Ref) or inner is None or inner.meta.shape != node.meta.shape:
+                continue
+            if fill is not None and fill <= -_ABSORBS:
                 return condition.ref, inner, (fill, 0.0) if place == 0 else (0.0, fill)
         return None
 
@@ -193,6 +195,11 @@ def _is_last(node: Node, last: int) -> bool:
     return dims in ((-1,), (last,)) and keepdim is True
 
 
+def _broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+    rank = max(len(left), len(right))
+    return tuple(max(pair) for pair in zip(*((1,) * (rank - len(s)) + s for s in (left, right)), strict=True))
+
+
 class _Calls:
     """The nodes that take the place of an attention's last product."""
 
@@ -223,14 +230,16 @@ class _Calls:
         return self.made
 
     def mask(self) -> str | None:
-        """The sum of both masks, NaN in rows that are left out altogether."""
+        """What to add to scores, NaN in rows that are left out altogether."""
         found, dtype = self.found, self.product.meta.dtype
         mask = found.added
         if found.condition is not None:
             shape = self.metas[found.condition].shape
-            numbers = [self.number(value) for value in found.instead]
-            left_out = self.compute("left_out", "aten.where.self", shape, dtype, found.condition, *numbers)
-            mask = left_out if mask is None else self.sum_of(mask, left_out)
+            sides = [self.number(value) for value in found.instead]
+            if mask is not None:
+                sides[found.instead.index(0.0)] = mask  # it does not count where the condition says so
+                shape = _broadcast(shape, self.metas[mask].shape)
+            mask = self.compute("masked", "aten.where.self", shape, dtype, found.condition, *sides)
         if mask is None or not found.may_be_empty:
             return mask
         shape = self.metas[mask].shape
@@ -239,14 +248,7 @@ class _Calls:
         empty = self.compute("empty", "aten.eq.Scalar", rows, "bool", most, -math.inf)
         numbers = [self.number(value) for value in (math.nan, 0.0)]
         nothing = self.compute("nothing", "aten.where.self", rows, dtype, empty, *numbers)
-        return self.sum_of(mask, nothing)
-
-    def sum_of(self, mask: str, other: str) -> str:
-        left, right = self.metas[mask].shape, self.metas[other].shape
-        rank = max(len(left), len(right))
-        pairs = zip(*((1,) * (rank - len(s)) + s for s in (left, right)), strict=True)
-        shape = tuple(max(pair) for pair in pairs)
-        return self.compute("mask", "aten.add.Tensor", shape, self.metas[mask].dtype, mask, other)
+        return self.compute("mask", "aten.add.Tensor", shape, dtype, mask, nothing)
 
     def number(self, value: float) -> str:
         dtype = self.product.meta.dtype

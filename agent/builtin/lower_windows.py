@@ -79,10 +79,8 @@ class WindowLowering(ReductionLowering):
             return False
         if frame.counts(source.shape[-rank:]) != node.meta.shape[-rank:]:
             return False
-        if self.choice("windows") == "library":
-            return False
         source, frame = self.reached(node, source, frame, -math.inf if op == "amax" else 0.0)
-        if not vectorisable(_windows(source, frame)):
+        if not vectorisable(_windows(source, frame)) or self.choice("windows") == "library":
             return False
         windows = self.windows(source, frame)
         first = len(source.shape) - 1
@@ -126,6 +124,8 @@ class WindowLowering(ReductionLowering):
         if len(source.shape) != rank + 2:
             return False
         if dtype not in ("float32", "float64") or frame.stride[-1] * source.strides[-1] > NEAR:
+            return False
+        if self.choice("windows") == "library":
             return False
         source, frame = self.reached(node, source, frame, 0.0)
         filters, along = weight.shape[0] // channels, weight.strides  # so many of each channel

@@ -1,8 +1,8 @@
 """The operators the builtin coder writes itself: one table entry each.
 
 An expression is a template over the operands, `{0}`, `{1}` …, and the suffix `{t}` of the type it computes
-in (`f32`, `f64`, `i64`, …). What it calls is defined in the language's `math.h`, so the table serves every
-language. Operators that take settings have a function that returns the expression.
+in (`f32`, `f64`, `i64`, …). What it calls each language defines, so the table serves all of
+them. Operators that take settings have a function that returns the expression.
 """
 
 from collections.abc import Callable, Sequence

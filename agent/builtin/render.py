@@ -208,7 +208,7 @@ def _identity(planned: Plan, in_place: dict[str, str]) -> Hashable:
     order.update({base: -1 - i for i, base in enumerate(bases)})
 
     def anonymous(view: Operand | None) -> Hashable:
-        return replace(view, base=str(order[view.base])) if isinstance(view, View) else view
+        return replace(view, base=str(order[view.base])) if isinstance(view, View) else repr(view)
 
     statements: list[Hashable] = []
     for s in planned.region.statements:

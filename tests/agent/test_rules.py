@@ -70,9 +70,9 @@ def test_a_memory_bound_kernel_is_told_about_memory() -> None:
     assert "50%" in advice.bottleneck
 
 
-def test_a_compute_bound_kernel_is_told_about_vectors() -> None:
+def test_a_compute_bound_kernel_is_told_about_arithmetic() -> None:
     advice = RulesJudge().advise(TASK, [measured(candidate(), 100.0, "compute", 0.5)])
-    assert advice is not None and advice.schedule == {"vector": "256"}
+    assert advice is not None and set(advice.schedule) <= {"k0.keep", "vector"}
 
 
 def test_a_small_kernel_is_told_about_threads() -> None:
@@ -147,3 +147,5 @@ def test_the_last_candidate_is_the_reference_where_that_is_faster() -> None:
         source="reference", language="torch", author="builtin", schedule={"kernels": "none"}
     )
     assert judge.advise(TASK, [slower(0.9), attempt(handed_in, 80.0)]) is None
+    behind = judge.advise(TASK, [slower(0.9), attempt(handed_in, 200.0)])  # and was no faster either
+    assert behind is not None and behind.schedule != {"kernels": "none"}

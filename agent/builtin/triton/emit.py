@@ -79,6 +79,8 @@ class TritonKernel(Kernel):
 
 
 class Emitter(ABC):
+    one: str  # the shape of a tile of one element, as text
+
     def __init__(
         self,
         plan: Plan,
@@ -99,6 +101,7 @@ class Emitter(ABC):
         self.shapes: dict[str, Shape] = {}  # of the values that have a name
         self.loaded: dict[Access, str] = {}  # what is at hand, by its name
         self.named: dict[Access, str] = {}
+        self.before: dict[str, str] = {}  # what values were a step before, by their names
 
     def kernel(self, name: str) -> TritonKernel:
         plan, out = self.plan, self.out
@@ -123,7 +126,6 @@ class Emitter(ABC):
         joins: tuple[str, ...] = ()
         if parts:
             body, self.out = self.out, Lines()
-            self.loaded = {}
             self.join(parts, programs)
             self.scalars()
             self.out, joins = body, tuple(self.out.lines)
@@ -184,7 +186,7 @@ class Emitter(ABC):
         plan = self.plan
         sizes = [self.program.shapes[a.base] for a in plan.accesses.values()]
         sizes += [self.program.shapes[name] for name in plan.outputs if name in self.program.shapes]
-        return max((math.prod(size) for size in sizes), default=0) >= 1 << 31
+        return max([plan.region.space.numel, *map(math.prod, sizes)]) >= 1 << 31
 
     def many(self, number: int) -> str:
         """A factor of indices."""
@@ -208,7 +210,7 @@ class Emitter(ABC):
                 self.named[access] = self.fresh(pointer.removesuffix("_ptr"))
             name = self.loaded[access] = self.named[access]
             if shape == "scalar":  # a tile of one: the interpreter takes conditions on scalars for numbers
-                where = total([where, "tl.arange(0, 1)"])
+                where = total([where, "tl.arange(0, 1)" + ("[None, :]" if "," in self.one else "")])
             mask = f", mask={mask}" if mask else ""
             cast = ".to(tl.float32)" if access.dtype in HALVES else ""
             self.out.add(f"{name} = tl.load({pointer}{f' + {where}' if where else ''}{mask}){cast}")
@@ -246,19 +248,34 @@ class Emitter(ABC):
     def define(self, statement: Compute, level: Level) -> None:
         dtype = value_type(statement.compute_dtype)
         text = POINTWISE[statement.op].template(statement.settings)
+        values = [o for n, o in enumerate(statement.operands) if not (statement.op == "where" and n == 0)]
+        typed = "{" in text.replace("{t}", "") and any(not isinstance(o, Constant) for o in values)
+
+        def number(value: float | int | bool) -> str:
+            """Of the type, where nothing beside it says which that is."""
+            if typed:
+                return literal(value, dtype)
+            plain = literal(value, "float32" if "float" in dtype else dtype)
+            if "tl.full" in plain:
+                return literal(value, dtype)
+            return f"tl.full({self.one}, {plain}, {VALUE[dtype]})"
+
         text = re.sub(r"(\w+)_\{t\}|where_i32", lambda m: BUILTIN.get(m[1] or "where", m[1]), text)
-        text = re.sub(r"<([^<>=&| ]+)>", lambda m: literal(float(m[1]), dtype), text)
+        text = re.sub(r"<([^<>=&| ]+)>", lambda m: number(float(m[1])), text)
         text = text.replace("{index}", self.index)
         shapes: list[Shape] = ["tile"] if statement.op == "position" else ["scalar"]
         if statement.op == "carried":
             assert self.plan.region.recurrence is not None
-            text = text.replace(
-                "{before}", self.kept_name(self.plan.region.recurrence.becomes[statement.name])
-            )
+            source = self.plan.region.recurrence.becomes[statement.name]
+            text = text.replace("{before}", self.kept_name(source))
             shapes.append("row" if level == "row" else "tile")
         for position, operand in enumerate(statement.operands):
+            if f"{{{position}}}" not in text:
+                continue
             wanted = "bool" if statement.op == "where" and position == 0 else dtype
             value, shape = self.operand(operand, level, wanted)
+            if isinstance(operand, Constant) and wanted == dtype:
+                value = number(operand.value)
             text = text.replace(f"{{{position}}}", value)
             shapes.append(shape)
         name = self.statements[statement.name]
@@ -266,11 +283,9 @@ class Emitter(ABC):
         self.shapes[name] = max(shapes, key=_ORDER.index)
 
     def kept_name(self, name: str) -> str:
-        return f"{self.statements[name]}_before"
-
-    def whole(self, name: str) -> str:
-        """A value in the shape of a tile."""
-        return name if self.shapes.get(name) == "tile" else f"tl.broadcast_to({name}, {self.tile})"
+        if name not in self.before:
+            self.before[name] = self.fresh(f"{self.statements[name]}_before")
+        return self.before[name]
 
     def store(self, output: str) -> None:
         access = self.plan.output(output)
@@ -356,6 +371,7 @@ class Emitter(ABC):
 
     def scalars(self) -> None:
         """The statements and outputs that follow from totals."""
+        self.loaded, self.named, self.one = {}, {}, "[1]"
         for reduction in self.plan.totals:
             self.shapes[self.statements[reduction.name]] = "scalar"
         for statement in self.plan.scalars:
@@ -420,7 +436,7 @@ class Emitter(ABC):
 
     def moved(self, access: Access) -> list[str]:
         """The part of an offset that is the same for the whole tile."""
-        found = [f"step * {access.move}"] if access.move else []
+        found = [f"step * {self.many(access.move)}"] if access.move else []
         return [*found, str(access.offset)] if access.offset else found
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -20,21 +20,28 @@ from agent.builtin.untraceable import Untraceable
 
 _FUNCTIONS = Path(__file__).parent / "functions.py"
 _HELD = 1 << 14  # elements of a row up to which whole rows are held in registers
-_LONGEST_HELD = 1 << 16  # the same where nothing else will do
+_LONGEST_HELD = 1 << 15  # the same where it is asked for
 _ELEMENTS = 2048  # of a tile
 _MOST_ELEMENTS = 1 << 16  # that one may have; Triton itself takes 2^20
 _A_WARP = 512  # elements that one works on
 
 
+@dataclass(frozen=True)
+class _Function:
+    text: str  # with its decorator
+    words: tuple[str, ...]  # the names in its body
+
+
 @cache
-def _functions() -> dict[str, str]:
-    """The functions of `functions.py` by name, with their decorators."""
+def _functions() -> dict[str, _Function]:
+    """The functions of `functions.py` by name."""
     text = _FUNCTIONS.read_text()
     found = {}
     for node in ast.parse(text).body:
         if isinstance(node, ast.FunctionDef):
             lines = text.splitlines()[node.decorator_list[0].lineno - 1 : node.end_lineno]
-            found[node.name] = "\n".join(lines)
+            names = (n.id for part in node.body for n in ast.walk(part) if isinstance(n, ast.Name))
+            found[node.name] = _Function("\n".join(lines), tuple(dict.fromkeys(names)))
     return found
 
 
@@ -101,7 +108,7 @@ def _knobs(planned: Plan, emitter: type[Emitter], ask: Ask) -> Knobs:
         return Knobs(block, 1, int(ask("warps", "4")))
     length = _power(planned.row_length)
     steps = planned.region.recurrence is not None
-    if steps and length > _LONGEST_HELD:
+    if steps and length > _HELD:
         raise Untraceable(f"a loop takes rows of {planned.row_length} elements from step to step")
     held = steps or length <= _least_block(planned)
     passes = sum(stage.has_pass for stage in planned.stages)
@@ -134,11 +141,10 @@ def _helpers(words: Iterable[str]) -> list[str]:
     def visit(name: str) -> None:
         if name not in functions or name in chosen:
             return
-        for word in dict.fromkeys(re.findall(r"\w+", functions[name])):
-            if word != name:
-                visit(word)
+        for word in functions[name].words:
+            visit(word)
         chosen[name] = None
 
     for word in words:
         visit(word)
-    return [functions[name] for name in chosen]
+    return [functions[name].text for name in chosen]

@@ -22,6 +22,7 @@ class FlatEmitter(Emitter):
 
     axis = 0
     index = "i"
+    one = "[1]"
 
     @property
     def tile(self) -> str:
@@ -64,11 +65,12 @@ class RowEmitter(Emitter):
     """A tile is some rows, whole or a block of each."""
 
     axis = 1
+    one = "[1, 1]"
     at = "j"  # the index of elements in their rows
 
     @property
     def index(self) -> str:
-        return self.at
+        return self.at if self.at == "j" and not self.far else f"{self.at}.to(tl.int32)"
 
     @property
     def tile(self) -> str:
@@ -198,7 +200,9 @@ class RowEmitter(Emitter):
         out.add(f"{at}_in = {both(self.rows_in, inside)}")
         by_name = {s.name: s for s in plan.region.statements if plan.level(s.name) == "element"}
         needed = closure([statement.operand.base], by_name, set())
-        names, loaded, self.at = dict(self.statements), dict(self.loaded), at
+        before = dict(self.statements), dict(self.loaded), self.named
+        names, loaded, _ = before
+        self.at, self.named = at, {}  # what is loaded at this place has names of its own
         self.loaded = {a: n for a, n in loaded.items() if self.shapes[n] != "tile"}
         for name, element in by_name.items():
             if name in needed and isinstance(element, Compute):
@@ -208,7 +212,8 @@ class RowEmitter(Emitter):
         nothing = float("nan") if "float" in statement.dtype else 0
         result = names[statement.name]
         out.add(f"{result} = tl.where({at}_in, {value}, {literal(nothing, statement.dtype)})")
-        self.statements, self.loaded, self.at = names, loaded, "j"
+        self.statements, self.loaded, self.named = before
+        self.at = "j"
         self.shapes[result] = "row"
 
     # Rows that are gone through in passes.
@@ -272,6 +277,7 @@ class TurnedEmitter(Emitter):
 
     axis = 1
     index = "along"
+    one = "[1, 1]"
 
     def __init__(self, *given: object) -> None:
         super().__init__(*given)  # type: ignore[arg-type]

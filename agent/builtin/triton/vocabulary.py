@@ -36,12 +36,15 @@ def literal(value: float | int | bool, dtype: str) -> str:
     if value_type(dtype) in ("float32", "float64"):
         if math.isnan(value) or math.isinf(value):
             return f'float("{float(value)}")'
+        if value == 0 and math.copysign(1, value) < 0:  # Triton takes it for 0.0
+            return f"(tl.full([], -1.0, {VALUE[dtype]}) * 0.0)"
         text = repr(float(value))
         exact = float(value).is_integer() and abs(value) < _SINGLE
         if dtype == "float64" and not exact:
             return f"tl.full([], {text}, tl.float64)"
         return text if value >= 0 else f"({text})"
-    return str(int(value)) if value >= 0 else f"({int(value)})"
+    whole = int(value) & 255 if dtype == "uint8" else int(value)
+    return str(whole) if whole >= 0 else f"({whole})"
 
 
 class Lines:

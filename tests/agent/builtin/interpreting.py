@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from proving import assert_right, models
+from proving import assert_right, load, models
 from test_random_graphs import within_what_rounding_explains
 
 from kernelbench.records import Candidate
@@ -24,11 +24,6 @@ def check(text: str, candidate: Candidate, loosely: bool = False) -> None:
 
 def applied(name: str, x: np.ndarray, *arguments: Any) -> np.ndarray:
     """A function of `functions.py` on an array."""
-    import triton
-    import triton.language as tl
-
-    from agent.builtin.triton import functions
-
     if name not in _modules:
         given = "".join(f", argument_{n}" for n in range(len(arguments)))
         text = (
@@ -37,12 +32,7 @@ def applied(name: str, x: np.ndarray, *arguments: Any) -> np.ndarray:
             f"def kernel(x_ptr, y_ptr, SIZE: tl.constexpr{given}):\n    i = tl.arange(0, SIZE)\n"
             f"    tl.store(y_ptr + i, {name}(tl.load(x_ptr + i){given}))\n"
         )
-        path = Path(tempfile.mkdtemp()) / f"kernel_{name}.py"
-        path.write_text(text)
-        from proving import load
-
-        _modules[name] = load(text, path.parent)
-    assert functions and triton and tl
+        _modules[name] = load(text, Path(tempfile.mkdtemp()))
     size = 1 << (len(x) - 1).bit_length()
     padded = torch.ones(size, dtype=torch.from_numpy(x).dtype)
     padded[: len(x)] = torch.from_numpy(x)

@@ -24,6 +24,11 @@ FUSED = {
         f"{QKV}, torch.randn(3, 40, 50), (torch.rand(2, 1, 40, 50) > 0.3) & (torch.rand(2, 1, 40, 1) > 0.2)",
         arguments="x, y, z, m, k",
     ),
+    "padding over a causal mask: a row that is left out by both": source(
+        "s = (x @ y.mT + m).masked_fill(k, torch.finfo(torch.float32).min)\n        return torch.softmax(s, -1) @ z",
+        f"{QKV}, torch.full((40, 50), float('-inf')).triu(1), torch.arange(50).expand(2, 1, 40, 50) < 3",
+        arguments="x, y, z, m, k",
+    ),
     "the smallest number for what is left out": source(
         "s = (x @ y.mT).masked_fill(k, torch.finfo(torch.float32).min)\n        return torch.softmax(s, -1) @ z",
         f"{QKV}, (torch.rand(40, 50) > 0.9) | (torch.rand(40, 1) > 0.9)",
@@ -59,6 +64,11 @@ APART = {
         "return torch.softmax(x @ y.mT + m, -1) @ z",
         f"{QKV}, torch.randn(2, 1, 1, 50)",
         arguments="x, y, z, m",
+    ),
+    "a condition for more batches than there are": source(
+        "return torch.softmax((x @ y.mT).masked_fill(k, float('-inf')), -1) @ z",
+        "torch.randn(1, 3, 40, 16), torch.randn(1, 3, 50, 16), torch.randn(1, 3, 50, 16), torch.rand(2, 1, 40, 50) > 0.5",
+        arguments="x, y, z, k",
     ),
     "keys that all batches share": source(
         "return torch.softmax(x @ y.mT, -1) @ z",

@@ -33,6 +33,14 @@ SCHEDULES = st.fixed_dictionaries(
 
 
 FOUND = {
+    "zeros of both signs": (
+        source(
+            "return 1 / torch.where(x > 0, x, 0.0), 1 / torch.where(y > 0, y, -0.0)",
+            "torch.randn(40), torch.randn(40)",
+            arguments="x, y",
+        ),
+        {},
+    ),
     "what is computed again from what another result was written over": (
         source(
             "z = torch.sigmoid(self.linear(x))\n        return z + 1, z / z.sum(-1, keepdim=True)",

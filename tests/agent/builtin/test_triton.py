@@ -16,7 +16,7 @@ from grammar import references
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from proving import models, propose, ruff, source
-from test_numerics import IMAGES, REFERENCES, TURNED
+from test_numerics import EDGES, IMAGES, REFERENCES, TURNED
 from test_random_graphs import FOUND, graphs, squares_denormals, works
 
 from agent.builtin.triton.vocabulary import literal
@@ -83,6 +83,38 @@ def test_what_was_found_with_cpp(name: str, interpreter: ProcessPoolExecutor) ->
     hold(interpreter, FOUND[name][0], True, **IN_PASSES)
 
 
+PICKS = {
+    "a pick between uses of its row": source(
+        "m = x.amax(1, keepdim=True)\n        p = x.gather(1, t)\n        return (x - m).exp(), p",
+        "torch.randn(64, 80), torch.randint(0, 80, (64, 1))",
+        arguments="x, t",
+    ),
+    "a pick before passes over its row": source(
+        "p = x.gather(1, t)\n        return F.relu(x - p + 1).sum(1)",
+        "torch.randn(64, 2000), torch.randint(0, 2000, (64, 1))",
+        arguments="x, t",
+    ),
+    "the place of the largest": source("return x.argmax(-1), x.argmin(0)", "torch.randn(70, 2000)"),
+}
+
+
+@pytest.mark.parametrize("fuse", ["all", "apart"])
+@pytest.mark.parametrize("schedule", [{}, IN_PASSES], ids=["held", "in passes"])
+@pytest.mark.parametrize("name", PICKS)
+def test_picks(name: str, schedule: dict[str, str], fuse: str, interpreter: ProcessPoolExecutor) -> None:
+    hold(interpreter, PICKS[name], False, fuse=fuse, **schedule)
+
+
+@pytest.mark.parametrize("schedule", [{}, IN_PASSES], ids=["held", "in passes"])
+@pytest.mark.parametrize("name", EDGES)
+def test_nan_infinity_and_large_values(
+    name: str, schedule: dict[str, str], interpreter: ProcessPoolExecutor
+) -> None:
+    wild = "torch.cat([torch.randn(9, 80), WILD * torch.ones(5, 80), torch.randn(5, 80).where(torch.rand(5, 80) > 0.1, WILD)])"
+    numbers = "torch.tensor([float('nan'), float('inf'), float('-inf'), 1e-40, 88.5]).view(5, 1)"
+    hold(interpreter, source(EDGES[name], wild.replace("WILD", numbers)), False, **schedule)
+
+
 SCALARS = {
     "numbers beside elements": source(
         "y = F.elu(x.min())\n        return (z - x.min()).abs(), (y < y).to(y.dtype) * y, -y",
@@ -93,6 +125,21 @@ SCALARS = {
         "return torch.minimum(torch.expm1(x.mean()), z).sum(), torch.maximum(z, x.mean())",
         "torch.randn(5), torch.randn(3000)",
         arguments="x, z",
+    ),
+    "numbers without a type beside them": source(
+        "return torch.where(x > 0, 3_000_000, 0).sum(-1), torch.where(x > 0, 3, 0) * 1_000_000_000, (x ** 0).sum(-1)",
+        "torch.rand(5, 1024) + 0.5",
+    ),
+    "rows of one number": source(
+        "return w.expand(64, 100).sum(1), (w * 2).expand(64, 100).amax(1)", "torch.randn(1)", arguments="w"
+    ),
+    "zeros of both signs": source(
+        "return 1 / torch.where(x > 0, x, 0.0), 1 / torch.where(y > 0, y, -0.0)",
+        "torch.randn(40), torch.randn(40)",
+        arguments="x, y",
+    ),
+    "small whole numbers": source(
+        "return x + -3, x * 2, x.float() - 300", "torch.randint(0, 9, (40,), dtype=torch.uint8)"
     ),
     "what a forward makes": source(
         "return torch.arange(x.shape[1]) * x + torch.tensor([1.0, 2.0, 3.0]), torch.eye(3) * x[:3]",
@@ -190,9 +237,16 @@ def test_numbers_keep_their_digits() -> None:
 
 
 def test_offsets_that_32_bits_do_not_hold() -> None:
-    large = source("return x * 2, x.sum(-1), x[:, :9].clone()", "torch.randn(1, 1).expand(50_000, 50_000)")
+    large = source("return x * 2, x.argmax(-1)", "torch.randn(1, 1).expand(50_000, 50_000)")
     text = propose(large, "triton").source
-    assert "tl.full([], 1024, tl.int64)" in text or "[None, :].to(tl.int64)" in text
+    assert "tl.full([], 2, tl.int64)" in text and "[None, :].to(tl.int64)" in text
+    assert "j.to(tl.int32)" in text  # the place is of this type
+    pairs = source(
+        "return (x[:, None] - y[None]).abs().sum()",
+        "torch.randn(65536), torch.randn(65536)",
+        arguments="x, y",
+    )
+    assert "tl.full([], 1024, tl.int64)" in propose(pairs, "triton").source
     small = propose(source("return x * 2", "torch.randn(500, 500)"), "triton").source
     assert "int64" not in small
 
@@ -249,21 +303,11 @@ TYPES = {
 }
 
 
-@pytest.mark.parametrize("chip", [80, 90])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "every activation",
-        "softmax over channels",
-        "layer norm, gelu, residual",
-        "batch norm in training",
-        "cross entropy",
-        "losses over everything",
-    ],
-)
-def test_kernels_are_built_for_chips(
-    name: str, chip: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+BUILT = {**REFERENCES, **TURNED, **PICKS}
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_kernels_are_built_for_chips(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from triton import compile
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -277,16 +321,17 @@ def test_kernels_are_built_for_chips(
     monkeypatch.setattr(JITFunction, "run", note)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     for schedule in ({}, IN_PASSES):
-        candidate = propose(REFERENCES[name], "triton", **schedule)
-        _, model, inputs = models(REFERENCES[name], candidate, tmp_path)
-        model(*inputs)
+        candidate = propose(BUILT[name], "triton", **schedule)
+        _, model, inputs = models(BUILT[name], candidate, tmp_path)
+        with torch.no_grad():
+            model(*inputs)
     assert launched
-    for function, args, warps in launched:
+    for number, (function, args, warps) in enumerate(launched):
         types = {p.name: TYPES[a.dtype] for p, a in zip(function.params, args, strict=True)}
         aligned = {(n,): [["tt.divisibility", 16]] for n in range(len(args))}
         built = compile(
             ASTSource(function, types, {}, aligned),
-            target=GPUTarget("cuda", chip, 32),
+            target=GPUTarget("cuda", (80, 90)[number % 2], 32),
             options={"num_warps": warps},
         )
         assert built.asm["cubin"]
