@@ -27,7 +27,7 @@ class Rule:
     gains: Mapping[Bottleneck, float]
 
 
-# What moves have come to so far, where some were tried (docs/LOG.md), and guesses where not.
+# Gains are hopes, which order the moves. What moves came to where many were tried was less (docs/LOG.md).
 RULES = (
     Rule(
         "layout",

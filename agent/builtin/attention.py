@@ -163,13 +163,9 @@ class _Rewriting:
         """What is added to scores, and the scores: the one of the two that comes from a product."""
         for scores, added in (node.args, node.args[::-1]):
             inner = self.inner(scores)
-            scaled = inner is not None and inner.op in {*_PRODUCTS, "aten.mul.Tensor", "aten.div.Tensor"}
-            if (
-                inner is not None
-                and scaled
-                and isinstance(added, Ref)
-                and inner.meta.shape == node.meta.shape
-            ):
+            if inner is None or not isinstance(added, Ref) or inner.meta.shape != node.meta.shape:
+                continue
+            if inner.op in {*_PRODUCTS, "aten.mul.Tensor", "aten.div.Tensor"}:
                 return added.ref, inner
         return None, None
 
@@ -268,16 +264,9 @@ class _Calls:
 
     def turned(self, source: str) -> str:
         """A value with its last two axes exchanged."""
-        shape = self.metas[source].shape
-        return self.compute(
-            "key",
-            "aten.transpose.int",
-            (*shape[:-2], shape[-1], shape[-2]),
-            self.metas[source].dtype,
-            source,
-            -2,
-            -1,
-        )
+        meta = self.metas[source]
+        shape = (*meta.shape[:-2], meta.shape[-1], meta.shape[-2])
+        return self.compute("key", "aten.transpose.int", shape, meta.dtype, source, -2, -1)
 
     def under_one(self, source: str) -> str:
         """A value with an axis of one element before the others."""

@@ -21,7 +21,18 @@ from typing import Literal
 
 from agent.builtin.fusion import Level, Region
 from agent.builtin.ops import POINTWISE
-from agent.builtin.program import Clip, Compute, Fused, Program, Reduce, Scan, View, contiguous_axis, views_of
+from agent.builtin.program import (
+    NEAR,
+    Clip,
+    Compute,
+    Fused,
+    Program,
+    Reduce,
+    Scan,
+    View,
+    contiguous_axis,
+    views_of,
+)
 
 Mode = Literal["flat", "rows", "columns", "tiles"]
 
@@ -75,6 +86,20 @@ class Loop:
 
     size: int
     strides: dict[Access | None, int] = field(hash=False)  # None: an element's place in its row
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """Axes, those that can be one as one. A tile lies along the last and along `across`, where `turned` are
+    contiguous; there is a tile for each place along the `others`.
+    """
+
+    sizes: list[int]
+    strides: dict[Access, list[int]]
+    turned: list[Access]
+    across: int
+    others: list[int]
+    outer: int  # places along the others
 
 
 @dataclass(frozen=True)
@@ -198,7 +223,17 @@ class Plan:
         found = [Digit(*entry, first=entry is merged[-1]) for entry in merged if entry[1]]
         return found[::-1]
 
-    def merged(self, accesses: Sequence[Access]) -> tuple[list[int], dict[Access, list[int]]]:
+    def tiled(self) -> Tiled:
+        """The axes of tiles in which what lies along another axis than the last is turned."""
+        outputs = [self.output(name) for name in self.outputs]
+        sizes, strides = self._merged([*self.accesses.values(), *outputs])
+        turned = [a for a in dict.fromkeys(self.accesses.values()) if strides[a][-1] > NEAR]
+        axes = range(len(sizes))
+        across = next(axis for axis in axes if all(strides[a][axis] == 1 for a in turned))
+        others = [axis for axis in axes[:-1] if axis != across]
+        return Tiled(sizes, strides, turned, across, others, math.prod(sizes[axis] for axis in others))
+
+    def _merged(self, accesses: Sequence[Access]) -> tuple[list[int], dict[Access, list[int]]]:
         """Sizes of the axes and every access's strides along them, with axes that can be one as one."""
         sizes: list[int] = []
         strides: dict[Access, list[int]] = {a: [] for a in accesses}

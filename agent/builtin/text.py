@@ -23,3 +23,14 @@ def times(text: str, stride: int) -> str:
 def total(terms: list[str]) -> str:
     """The sum of the terms that are not empty."""
     return " + ".join(term for term in terms if term)
+
+
+class Lines:
+    """Indented lines; how blocks open and close is the language's."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.depth = 1
+
+    def add(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)

@@ -16,7 +16,7 @@ from anywhere import TARGET
 
 import agent.run
 from agent.run import Settings
-from kernelbench.errors import StorageError
+from kernelbench.errors import StorageError, UsageError
 from kernelbench.evaluator import Gate
 from kernelbench.records import Task
 from results.database import RunDatabase
@@ -73,6 +73,31 @@ def attempts(out: Path) -> list[tuple[int, str]] | None:
             return database.execute("select attempt, verdict from evaluations order by attempt").fetchall()
     except sqlite3.OperationalError:
         return None
+
+
+@pytest.mark.slow
+def test_triton_kernels_are_verified_where_nothing_can_time_them(
+    task: Path, tmp_path: Path, home: Path
+) -> None:
+    pytest.importorskip("triton", reason="triton is not installed")
+    words = ("--language", "triton", "--set", "rows=16", "--out", tmp_path / "out", "--json")
+    done = run(home, "run", task, *words)
+    assert done.returncode == 0, done.stderr
+    [found] = json.loads(done.stdout)["tasks"]
+    assert found["verdict"] == "unmeasured" and "need a GPU" in found["stop_reason"]
+    assert found["rounds"] == 1 and not found["speedup"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "mend"),
+    [
+        (Settings(language="cuda"), "choose cpp or triton"),
+        (Settings(target="cuda:0", language="cpp"), "choose triton"),
+    ],
+)
+def test_a_language_that_the_builtin_coder_does_not_write_is_one_line(settings: Settings, mend: str) -> None:
+    with pytest.raises(UsageError, match=mend):
+        settings.checked()
 
 
 @pytest.mark.slow

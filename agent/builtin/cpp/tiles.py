@@ -7,7 +7,6 @@ from agent.builtin.cpp.rows import RowEmitter
 from agent.builtin.cpp.vocabulary import STORAGE, SUFFIX
 from agent.builtin.language import Kernel
 from agent.builtin.plan import Access
-from agent.builtin.program import NEAR
 from agent.builtin.text import times, total
 
 TILE = 64  # rows of a tile: neighbours in memory of the values that are turned
@@ -19,16 +18,11 @@ class TileEmitter(RowEmitter):
     def kernel(self, name: str) -> Kernel:
         plan, out = self.plan, self.out
         self.outputs = [self.plan.output(output) for output in plan.outputs]
-        self.sizes, self.strides = plan.merged([*plan.accesses.values(), *self.outputs])
-        turned = [a for a in dict.fromkeys(plan.accesses.values()) if self.strides[a][-1] > NEAR]
-        axes = range(len(self.sizes))
-        self.across = next(axis for axis in axes if all(self.strides[a][axis] == 1 for a in turned))
+        tiled = plan.tiled()
+        self.sizes, self.strides, self.across = tiled.sizes, tiled.strides, tiled.across
+        turned, others, count = tiled.turned, tiled.others, tiled.outer
         self.load_scalars()
         rows, columns = self.sizes[self.across], self.sizes[-1]
-        others = [axis for axis in range(len(self.sizes) - 1) if axis != self.across]
-        count = 1
-        for axis in others:
-            count *= self.sizes[axis]
         out.add(f"constexpr int64_t ROWS = {rows}, COLUMNS = {columns}, TILE = {TILE}, BLOCK = {self.block};")
         out.add("constexpr int64_t DOWN = (ROWS + TILE - 1) / TILE, ALONG = (COLUMNS + BLOCK - 1) / BLOCK;")
         if self.knobs.parallel:

@@ -2,6 +2,8 @@
 
 import math
 
+from agent.builtin import text
+
 STORAGE = {
     "float32": "float",
     "float64": "double",
@@ -42,15 +44,8 @@ def literal(value: float | int | bool, ctype: str) -> str:
     return str(int(value))
 
 
-class Lines:
-    """Text with indentation."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.depth = 1
-
-    def add(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
+class Lines(text.Lines):
+    """C++ with its braces."""
 
     def open(self, head: str) -> None:
         self.add(f"{head} {{" if head else "{")

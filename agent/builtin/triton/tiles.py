@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
+from functools import cached_property
 
-from agent.builtin.plan import Access, Stage, closure, reads
-from agent.builtin.program import NEAR, Compute, Reduce, Scan
+from agent.builtin.plan import Access, Stage, Tiled, closure, reads
+from agent.builtin.program import Compute, Reduce, Scan
 from agent.builtin.text import total
 from agent.builtin.triton.emit import Emitter, Shape, digits
 from agent.builtin.triton.vocabulary import VALUE, literal
@@ -279,14 +279,17 @@ class TurnedEmitter(Emitter):
     index = "along"
     one = "[1, 1]"
 
-    def __init__(self, *given: object) -> None:
-        super().__init__(*given)  # type: ignore[arg-type]
-        outputs = [self.plan.output(name) for name in self.plan.outputs]
-        self.sizes, self.strides = self.plan.merged([*self.plan.accesses.values(), *outputs])
-        turned = [a for a in self.plan.accesses.values() if self.strides[a][-1] > NEAR]
-        axes = range(len(self.sizes))
-        self.across = next(axis for axis in axes if all(self.strides[a][axis] == 1 for a in turned))
-        self.others = [axis for axis in axes[:-1] if axis != self.across]
+    @cached_property
+    def tiled(self) -> Tiled:
+        return self.plan.tiled()
+
+    @property
+    def rows(self) -> int:
+        return self.tiled.sizes[self.tiled.across]
+
+    @property
+    def columns(self) -> int:
+        return self.tiled.sizes[-1]
 
     @property
     def tile(self) -> str:
@@ -294,40 +297,41 @@ class TurnedEmitter(Emitter):
 
     @property
     def down(self) -> int:
-        return -(-self.sizes[self.across] // TILE)
+        return -(-self.rows // TILE)
 
     @property
     def along(self) -> int:
-        return -(-self.sizes[-1] // TILE)
+        return -(-self.columns // TILE)
 
     @property
     def grid(self) -> int:
-        return math.prod(self.sizes[axis] for axis in self.others) * self.down * self.along
+        return self.tiled.outer * self.down * self.along
 
     def body(self, block: str) -> None:
         out, down, along = self.out, self.down, self.along
-        if self.others:
+        if self.tiled.others:
             out.add(f"outer = {block} // {self.many(down * along)}")
         out.add(f"down = {block} // {along} % {down} * {self.many(TILE)} + tl.arange(0, {TILE})[:, None]")
         out.add(f"along = {block} % {along} * {self.many(TILE)} + tl.arange(0, {TILE})[None, :]")
-        if self.sizes[self.across] % TILE:
-            out.add(f"rows_in = down < {self.sizes[self.across]}")
-        if self.sizes[-1] % TILE:
-            out.add(f"columns_in = along < {self.sizes[-1]}")
+        if self.rows % TILE:
+            out.add(f"rows_in = down < {self.rows}")
+        if self.columns % TILE:
+            out.add(f"columns_in = along < {self.columns}")
         self.in_order()
 
     def present(self) -> str:
-        rows = "rows_in" if self.sizes[self.across] % TILE else ""
-        return both(rows, "columns_in" if self.sizes[-1] % TILE else "")
+        rows = "rows_in" if self.rows % TILE else ""
+        return both(rows, "columns_in" if self.columns % TILE else "")
 
     def offset(self, access: Access) -> tuple[str, str, Shape]:
-        strides, terms, product = self.strides[access], [], 1
-        for axis in reversed(self.others):
+        tiled, terms, product = self.tiled, [], 1
+        strides = tiled.strides[access]
+        for axis in reversed(tiled.others):
             text = "outer" if product == 1 else f"outer // {product}"
-            text = text if axis == self.others[0] else f"{text} % {self.sizes[axis]}"
+            text = text if axis == tiled.others[0] else f"{text} % {tiled.sizes[axis]}"
             terms += [f"{text} * {strides[axis]}"] if strides[axis] else []
-            product *= self.sizes[axis]
-        y, x = strides[self.across], strides[-1]
+            product *= tiled.sizes[axis]
+        y, x = strides[tiled.across], strides[-1]
         if not y and not x:
             return total([*reversed(terms), *self.moved(access)]), "", "scalar"
         where = total([*reversed(terms), f"down * {y}", f"along * {x}", *self.moved(access)])

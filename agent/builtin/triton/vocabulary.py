@@ -3,6 +3,7 @@
 import keyword
 import math
 
+from agent.builtin import text
 from agent.builtin.text import HALVES
 
 VALUE = {
@@ -38,24 +39,17 @@ def literal(value: float | int | bool, dtype: str) -> str:
             return f'float("{float(value)}")'
         if value == 0 and math.copysign(1, value) < 0:  # Triton takes it for 0.0
             return f"(tl.full([], -1.0, {VALUE[dtype]}) * 0.0)"
-        text = repr(float(value))
+        digits = repr(float(value))
         exact = float(value).is_integer() and abs(value) < _SINGLE
         if dtype == "float64" and not exact:
-            return f"tl.full([], {text}, tl.float64)"
-        return text if value >= 0 else f"({text})"
+            return f"tl.full([], {digits}, tl.float64)"
+        return digits if value >= 0 else f"({digits})"
     whole = int(value) & 255 if dtype == "uint8" else int(value)
     return str(whole) if whole >= 0 else f"({whole})"
 
 
-class Lines:
-    """Python text with indentation."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.depth = 1
-
-    def add(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
+class Lines(text.Lines):
+    """Python, whose blocks only go by their indentation."""
 
     def open(self, head: str) -> None:
         self.add(f"{head}:")
