@@ -72,6 +72,13 @@ RULES = (
         {"overhead": 1.40, "memory": 1.04, "compute": 1.04, "unknown": 1.05},
     ),
     Rule(
+        "parts",
+        "change what threads share",
+        "Set parts={new} in {where} (was {old}): threads share the elements of columns, read in the order of "
+        "memory and put together at the end, or each has columns of its own.",
+        {"memory": 1.06, "compute": 1.03, "overhead": 1.02, "unknown": 1.04},
+    ),
+    Rule(
         "keep",
         "trade memory for arithmetic",
         "Set keep={new} in {where} (was {old}): a value that two passes need is either kept in a buffer on "

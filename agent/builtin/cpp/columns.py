@@ -1,6 +1,7 @@
 """Kernels whose vector loop runs across rows: a block of neighbouring columns, each lane reducing its own."""
 
 import math
+from collections.abc import Sequence
 
 from agent.builtin.cpp.emit import Emitter, Place
 from agent.builtin.cpp.rows import LOOP_VARIABLES
@@ -10,10 +11,17 @@ from agent.builtin.program import Clip, Compute, Reduce, Scan
 from agent.builtin.text import times, total
 
 SUM_PERIOD = 256  # elements a lane sums in float before they go to a double
+PARTS = 32  # of the elements of a row, where threads share them
 
 
 class ColumnEmitter(Emitter):
-    """Values of the row level are arrays of BLOCK lanes, and so are the rows of kept values."""
+    """Values of the row level are arrays of BLOCK lanes, and so are the rows of kept values.
+
+    Where there are few columns for many elements in each, threads share the elements: each of PARTS is
+    reduced apart, along memory, and the parts are put together in order, whatever the number of threads.
+    """
+
+    in_part = False  # whether what is written is carried out for each part
 
     @property
     def width(self) -> int:
@@ -32,7 +40,15 @@ class ColumnEmitter(Emitter):
         out.add(f"constexpr int64_t WIDTH = {self.width}, BLOCK = {self.block};")
         out.add("constexpr int64_t BLOCKS = (WIDTH + BLOCK - 1) / BLOCK;")
         out.add(f"constexpr int64_t ROWS = {outer} * BLOCKS;")
+        if self.knobs.parts:
+            out.add(f"constexpr int64_t PARTS = {PARTS};")
         self.chunks()
+
+    def open_rows(self) -> None:
+        if self.knobs.parts:
+            self.out.open("for (int64_t row = 0; row < ROWS; ++row)")
+        else:
+            super().open_rows()
 
     def open_row(self) -> None:
         if self.plan.rows > self.width:
@@ -51,6 +67,10 @@ class ColumnEmitter(Emitter):
     def value(self, name: str) -> str:
         text = self.statements[name]
         return f"{text}[i]" if self.plan.level(name) == "row" else text
+
+    def reduced_name(self, reduction: Reduce) -> str:
+        name = super().reduced_name(reduction)
+        return f"{name}_part" if self.in_part else name
 
     def reduced_value(self, reduction: Reduce) -> str:
         return f"{self.reduced_name(reduction)}[i]"
@@ -149,6 +169,8 @@ class ColumnEmitter(Emitter):
         accesses = self.pass_accesses(stage)
         loops = self.plan.nest(accesses, inside=True)
         summed = [r for r in stage.reductions if self.sums_in_periods(r)]
+        if self.knobs.parts:
+            self.open_parts(stage)
         for reduction in stage.reductions:
             self.start_lanes(reduction, reduction in summed)
         for statement in stage.elements:
@@ -158,7 +180,10 @@ class ColumnEmitter(Emitter):
         lanes = ("0", "n")
         inside = [axis for axis, within in enumerate(self.plan.inner) if within]
         for number, (variable, loop) in enumerate(zip(variables, loops, strict=True)):
-            out.open(f"for (int64_t {variable} = 0; {variable} < {loop.size}; ++{variable})")
+            begin, end = "0", str(loop.size)
+            if self.knobs.parts and number == 0:
+                begin, end = f"part * {loop.size} / PARTS", f"(part + 1) * {loop.size} / PARTS"
+            out.open(f"for (int64_t {variable} = {begin}; {variable} < {end}; ++{variable})")
             for windows, elements, clip in self.plan.clips():
                 if elements != inside[number]:
                     continue
@@ -195,8 +220,38 @@ class ColumnEmitter(Emitter):
         out.close(len(loops))
         for reduction in summed:
             self.flush(reduction)
+        if self.knobs.parts:
+            self.close_parts(stage, summed)
+            return
+        for reduction in summed:
             name = self.reduced_name(reduction)
             out.add(f"for (int64_t i = 0; i < n; ++i) {name}[i] = static_cast<float>({name}_total[i]);")
+
+    def open_parts(self, stage: Stage) -> None:
+        for reduction in stage.reductions:
+            ctype = self.part_type(reduction)
+            self.out.add(f"alignas(64) {ctype} {self.reduced_name(reduction)}_parts[PARTS][BLOCK];")
+        self.out.add("#pragma omp parallel for schedule(static)")
+        self.out.open("for (int64_t part = 0; part < PARTS; ++part)")
+        self.in_part = True
+
+    def close_parts(self, stage: Stage, summed: Sequence[Reduce]) -> None:
+        out = self.out
+        found = {r: f"{self.reduced_name(r)}{'_total' if r in summed else ''}[i]" for r in stage.reductions}
+        self.in_part = False
+        for reduction, value in found.items():
+            name = self.reduced_name(reduction)
+            out.add(f"for (int64_t i = 0; i < n; ++i) {name}_parts[part][i] = {value};")
+        out.close()
+        for reduction in stage.reductions:
+            name, ctype = self.reduced_name(reduction), self.part_type(reduction)
+            self.open_lanes()
+            out.add(f"{ctype} total = {name}_parts[0][i];")
+            update = self.update(reduction.op, ctype, "total", f"{name}_parts[part][i]")
+            out.add(f"for (int64_t part = 1; part < PARTS; ++part) total = {update};")
+            result = self.ctype(reduction.name)
+            out.add(f"{name}[i] = {'total' if ctype == result else f'static_cast<{result}>(total)'};")
+            out.close()
 
     def start_scan(self, statement: Scan) -> None:
         ctype, name = self.scan_type(statement), self.name(statement)
@@ -215,7 +270,7 @@ class ColumnEmitter(Emitter):
 
     def start_lanes(self, reduction: Reduce, summed: bool) -> None:
         ctype, name = self.ctype(reduction.name), self.reduced_name(reduction)
-        if self.plan.level(reduction.name) == "scalar":
+        if self.in_part or self.plan.level(reduction.name) == "scalar":
             self.out.add(f"alignas(64) {ctype} {name}[BLOCK];")
         if summed:
             self.out.add(f"alignas(64) double {name}_total[BLOCK];")

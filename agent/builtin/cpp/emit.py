@@ -29,6 +29,7 @@ class Knobs:
     streaming: bool
     parallel: bool
     prefetch: bool
+    parts: bool = False  # threads share the elements of a column
     in_place: frozenset[str] = frozenset()  # outputs written over an input
 
 

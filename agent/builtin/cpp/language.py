@@ -13,7 +13,7 @@ from agent.builtin.cpp.tiles import TileEmitter
 from agent.builtin.cpp.vocabulary import RESERVED
 from agent.builtin.language import Ask, Kernel, Language
 from agent.builtin.plan import KEPT_LIMIT, Plan, plan
-from agent.builtin.program import Program
+from agent.builtin.program import Program, Scan
 from agent.builtin.schedule import legal
 from agent.builtin.text import ITEMSIZE
 
@@ -23,6 +23,8 @@ _DEAR = 12  # cost per element, in additions, that hides the memory by itself
 _LINE_BYTES = 64
 _TILE = 64  # elements of a tile's row
 _LEAST_BLOCKS = 8  # of columns, which threads share
+_LEAST_SHARED = 1024  # elements of a column from which threads may share them
+_PARTS_BLOCK = 2048  # columns side by side then
 
 
 class Cpp(Language):
@@ -33,7 +35,8 @@ class Cpp(Language):
 
     def replanned(self, planned: Plan, program: Program, ask: Ask) -> Plan:
         recurrence = planned.region.recurrence is not None  # which keeps what it overwrites
-        if planned.kept and not recurrence and ask("keep", "on") == "off":
+        default = "off" if _divisible(planned) and _few_columns(planned) else "on"
+        if planned.kept and not recurrence and ask("keep", default) == "off":
             return plan(planned.region, program, planned.outputs, keep=False)
         return planned
 
@@ -64,16 +67,22 @@ def _knobs(planned: Plan, program: Program, in_place: frozenset[str], ask: Ask) 
     """The knobs of a kernel. One that cannot change it is not asked for."""
     few = "1" if planned.region.space.numel < _SMALL else "all"
     if planned.mode == "tiles":
-        return Knobs(_TILE, False, ask("threads", few) == "all", False, in_place)
+        return Knobs(_TILE, False, ask("threads", few) == "all", False, in_place=in_place)
     length = planned.vector_length
-    block = length
+    block, parts = length, False
+    if few == "all" and not planned.kept and _divisible(planned):
+        parts = ask("parts", "on" if _few_columns(planned) else "off") == "on"
     if length > 128:
-        default = {"flat": "256", "rows": "4096", "columns": _column_block(planned)}[planned.mode]
+        columns = str(_PARTS_BLOCK) if parts else _column_block(planned)
+        default = {"flat": "256", "rows": "4096", "columns": columns}[planned.mode]
         block = int(ask("block", default))
+    if parts:
+        block = min(block, _PARTS_BLOCK)
     if planned.mode == "columns" and planned.kept:
         block = min(block, 2048, max(KEPT_LIMIT // (planned.row_length * len(planned.kept)), 16))
     elements = [o for o in planned.outputs if planned.level(o) == "element"]
-    streaming = prefetch = parallel = False
+    streaming = prefetch = False
+    parallel = parts
     steps = planned.region.recurrence is not None
     if elements and not steps and planned.mode != "columns" and not in_place:
         itemsize = min(ITEMSIZE[program.dtypes[o]] for o in elements)
@@ -82,9 +91,23 @@ def _knobs(planned: Plan, program: Program, in_place: frozenset[str], ask: Ask) 
     if not steps and _prefetchable(planned):
         default = "off" if planned.mode == "flat" and planned.cost >= _DEAR else "on"
         prefetch = ask("prefetch", default) == "on"
-    if planned.mode == "flat" or planned.rows > 1:
+    if not parts and (planned.mode == "flat" or planned.rows > 1):
         parallel = ask("threads", few) == "all"
-    return Knobs(block, streaming, parallel, prefetch, in_place)
+    return Knobs(block, streaming, parallel, prefetch, parts, in_place)
+
+
+def _divisible(planned: Plan) -> bool:
+    """Whether threads can share the elements of a column, and there are enough of them."""
+    region = planned.region
+    if planned.mode != "columns" or planned.row_length < _LEAST_SHARED or planned.totals:
+        return False
+    scans = any(isinstance(s, Scan) for s in region.statements)
+    return region.recurrence is None and not region.space.clips and not scans
+
+
+def _few_columns(planned: Plan) -> bool:
+    """Whether threads that share columns read memory in short pieces."""
+    return planned.rows // planned.sizes[-1] < _LEAST_BLOCKS and planned.rows < _LEAST_BLOCKS * _PARTS_BLOCK
 
 
 def _column_block(planned: Plan) -> str:

@@ -154,6 +154,11 @@ REFERENCES = {
         "torch.randn(37, 192)",
     ),
     "statistics of columns": source("return x.sum(0), x.argmin(0), x.mean(0).max()", "torch.randn(700, 45)"),
+    "statistics of long columns": source(
+        "return x.sum(0), x.argmin(0), x.var(0), (x - x.mean(0)) / x.std(0), x.amax(0) * y.sum(1), y.mean(1)",
+        "torch.randn(2100, 45) + 2, torch.randn(2, 1501, 45)",
+        arguments="x, y",
+    ),
     "linear, bias, gelu": source(
         "return F.gelu(self.linear(x)) * 0.5", "torch.randn(20, 24)", init="self.linear = nn.Linear(24, 40)"
     ),
@@ -211,6 +216,18 @@ def test_nan_infinity_and_large_values_come_out_as_in_the_reference(name: str, t
     x[6, :2] = torch.tensor([math.inf, math.nan])
     x[7] = 88.5 + x[7]
     x[8] = -100.0
+    assert_right(model, model_new, [x])
+
+
+def test_nan_and_infinity_in_columns_that_threads_share(tmp_path: Path) -> None:
+    text = source(
+        "return x.sum(0), x.amax(0), x.amin(0), x.max(0)[1], torch.softmax(x, 0)", "torch.randn(1500, 33)"
+    )
+    candidate = propose(text)
+    assert candidate.schedule["k0.parts"] == "on"
+    model, model_new, (x,) = models(text, candidate, tmp_path)
+    x[3, 0], x[1400, 1], x[0, 2], x[7, 3] = math.nan, math.inf, -math.inf, math.inf
+    x[1499, 3], x[:, 4] = -math.inf, -math.inf
     assert_right(model, model_new, [x])
 
 

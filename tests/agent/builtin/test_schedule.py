@@ -14,6 +14,7 @@ NORM = source(
 )
 SOFTMAX = source("return torch.softmax(torch.tanh(x) * 3, dim=-1)", "torch.randn(300, 1024)")
 COLUMNS = source("return torch.softmax(x, dim=1)", "torch.randn(3, 40, 700)")
+LONG = source("return x.mean(0) + 1, x.amax(0)", "torch.randn(1501, 70)")
 
 IMAGES = source(
     "return F.relu(self.conv(x)) * 2", "torch.randn(2, 6, 7, 9)", init="self.conv = nn.Conv2d(6, 16, 3)"
@@ -41,6 +42,7 @@ CASES = [
     (NORM, "k0.in_place", "off"),
     (COLUMNS, "k0.block", "512"),
     (COLUMNS, "k0.keep", "off"),
+    (LONG, "k0.parts", "off"),
 ]
 
 
