@@ -18,6 +18,7 @@ from agent.builtin.program import (
     Clip,
     Compute,
     Fused,
+    Joined,
     Library,
     Program,
     Recurrence,
@@ -92,6 +93,9 @@ class Region:
     statements: tuple[Fused, ...]
     space: Space
     recurrence: Recurrence | None = None
+
+
+_ALONE = Library | Recurrence | Joined  # statements that share no kernel
 
 
 def operands(statement: Statement, program: Program) -> list[View]:
@@ -281,7 +285,7 @@ def fuse(program: Program, apart: bool = False) -> list[Region | Library]:
     """
     fusion = _Fusion(program)
     for statement in program.statements:
-        if not isinstance(statement, Library | Recurrence):
+        if not isinstance(statement, _ALONE):
             fusion.add(statement, apart)
     return fusion.units()
 
@@ -315,7 +319,7 @@ class _Fusion:
         for choice in self.choices(statement):
             merged = [s for unit in (*choice, mine) for s in self.members[unit]]
             merged.sort(key=lambda s: self.order[s.name])
-            fused = [s for s in merged if not isinstance(s, Library | Recurrence)]
+            fused = [s for s in merged if not isinstance(s, _ALONE)]
             if self.separated(merged) or analyse(fused) is None or self.makes_cycle(merged):
                 continue
             for unit in choice:
@@ -341,7 +345,7 @@ class _Fusion:
         """Units to merge with, best first: all producers, each of them, those that read the same values."""
         producers: dict[int, None] = {}
         for base in self.reads[statement.name]:
-            if base in self.unit and not isinstance(self.members[self.unit[base]][0], Library | Recurrence):
+            if base in self.unit and not isinstance(self.members[self.unit[base]][0], _ALONE):
                 producers[self.unit[base]] = None
         last_first = tuple(sorted(producers, reverse=True))
         if last_first:
@@ -386,17 +390,20 @@ class _Fusion:
         ready = [key for key, needed in waiting.items() if not needed]
         heapify(ready)
         found: list[Region | Library] = []
+        joined = 0  # which ask for nothing to be done
         while ready:
             key = heappop(ready)
             first = self.members[key][0]
             if isinstance(first, Library):
                 found.append(first)
+            elif isinstance(first, Joined):
+                joined += 1
             elif isinstance(first, Recurrence):
                 space = analyse(first.body)
                 assert space is not None
                 found.append(Region(first.body, space, first))
             else:
-                fused = [s for s in self.members[key] if not isinstance(s, Library | Recurrence)]
+                fused = [s for s in self.members[key] if not isinstance(s, _ALONE)]
                 space = analyse(fused)
                 assert space is not None
                 if any(s.name in self.clipped for s in fused) and not space.reduced:
@@ -406,5 +413,5 @@ class _Fusion:
                 waiting[follower].discard(key)
                 if not waiting[follower]:
                     heappush(ready, follower)
-        assert len(found) == len(self.members)
+        assert len(found) + joined == len(self.members)
         return found

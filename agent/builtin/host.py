@@ -145,7 +145,10 @@ class Host:
         contiguous = len(node.outputs) > 1 or node.meta.contiguous
         self.lines.append(f"{self.names[name]} = {call}{'' if contiguous else '.contiguous()'}")
 
-    def allocate(self, name: str) -> str:
+    def allocated(self, name: str) -> str:
+        """The name of a new tensor, made when it is asked for the first time."""
+        if name in self.names:
+            return self.names[name]
         shape = self.program.shapes[name]
         self.names[name] = self.fresh(name)
         dtype = self.program.dtypes[name]
@@ -227,7 +230,7 @@ def in_place_outputs(
     free = [b for b in last_read if b in fresh and b not in partly and readers[b] == {index}]
     found: dict[str, str] = {}
     for name in planned.outputs:
-        if planned.level(name) != "element":
+        if planned.level(name) != "element" or name in planned.results:
             continue
         written = next(i for i, stage in enumerate(planned.stages) if name in stage.stores)
         for base in free:

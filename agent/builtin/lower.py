@@ -8,6 +8,7 @@ from agent.builtin.attention import with_fused_attention
 from agent.builtin.fusion import operands
 from agent.builtin.graph import Arg, DType, Graph, Node, Ref
 from agent.builtin.host import needed_in_python
+from agent.builtin.joining import join
 from agent.builtin.lower_layout import CONVOLUTIONS, LayoutLowering
 from agent.builtin.lower_products import ProductLowering
 from agent.builtin.lower_views import SAME_OPS, VIEW_OPS, ViewLowering, same
@@ -64,6 +65,7 @@ class _NodeLowering(ViewLowering, WindowLowering, ProductLowering, LayoutLowerin
             self.node(node)
         self.turn_results()
         reroll(self.program)
+        join(self.program)
         drop_unread(self.program)
         turn_before_copies(self.program)
         turn_short_rows(self.program)

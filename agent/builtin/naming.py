@@ -8,6 +8,7 @@ from agent.builtin.program import Scan
 
 _SILENT = {
     "carried",
+    "copy",
     "convert",
     "where",
     "position",

@@ -123,7 +123,7 @@ class Plan:
     outputs: tuple[str, ...]
     kept: tuple[str, ...]
     accesses: dict[tuple[View, Level], Access]
-    results: dict[str, Access]  # of a recurrence: where what a statement computes is written
+    results: dict[str, Access]  # where what a statement computes is written, if that is part of something
 
     @property
     def row_length(self) -> int:
@@ -341,10 +341,10 @@ def access(view: View, level: Level, region: Region, dtype: str) -> Access:
 
 
 def _results(region: Region, program: Program) -> dict[str, Access]:
-    if region.recurrence is None:
-        return {}
     found = {}
-    for name, view in region.recurrence.results.items():
+    names = {s.name for s in region.statements}
+    placed = {name: view for name, view in program.placed.items() if name in names}
+    for name, view in (region.recurrence.results if region.recurrence is not None else placed).items():
         where = access(view, region.space.levels[name], region, program.dtypes[name])
         found[name] = replace(where, base=name)
     return found

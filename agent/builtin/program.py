@@ -129,8 +129,16 @@ class Library:
     order: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class Joined:
+    """A value whose pieces, which nothing else reads, are written where they lie in it: these views of it."""
+
+    name: str
+    pieces: Mapping[str, View] = field(hash=False)
+
+
 Fused: TypeAlias = Compute | Reduce | Scan
-Statement: TypeAlias = Fused | Recurrence | Library
+Statement: TypeAlias = Fused | Recurrence | Library | Joined
 
 
 @dataclass
@@ -148,6 +156,12 @@ class Program:
     def add(self, statement: Statement, shape: tuple[int, ...], dtype: str) -> None:
         self.statements.append(statement)
         self.define(statement.name, shape, dtype)
+
+    @property
+    def placed(self) -> dict[str, View]:
+        """Where values lie that are part of another."""
+        joined = (s for s in self.statements if isinstance(s, Joined))
+        return {name: view for s in joined for name, view in s.pieces.items()}
 
     def define(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
         self.views[name] = View(name, shape, contiguous(shape))
@@ -257,8 +271,11 @@ def slots(statement: Fused) -> tuple[Operand, ...]:
     return (statement.operand,)
 
 
-def views_of(statement: Fused | Recurrence) -> Iterator[View]:
+def views_of(statement: Fused | Recurrence | Joined) -> Iterator[View]:
     """The views a statement reads; of a recurrence, those of values that it does not compute itself."""
+    if isinstance(statement, Joined):
+        yield from (View(name, v.shape, contiguous(v.shape)) for name, v in statement.pieces.items())
+        return
     if not isinstance(statement, Recurrence):
         yield from (o for o in slots(statement) if isinstance(o, View))
         return

@@ -72,6 +72,7 @@ class _Rendering:
         self.host = Host(program, set(self.reference.names), language.placement(program))
         self.python = needed_in_python(program)
         self.fresh = fresh_results(units) - self.python
+        self.placed = program.placed
         self.used = {
             knob: schedule.get(knob, values[0])
             for knob, values in GRAPH_KNOBS.items()
@@ -97,7 +98,7 @@ class _Rendering:
 
     def region(self, region: Region, index: int) -> None:
         """Adds the kernel of a region, unless there is one that does the same, and its call."""
-        left = region.recurrence.results if region.recurrence is not None else {}
+        left = region.recurrence.results if region.recurrence is not None else self.placed
         outputs = [
             s.name
             for s in region.statements
@@ -127,7 +128,7 @@ class _Rendering:
                 self.host.names[name] = self.host.names[in_place[name]]
                 values.append(self.host.names[name])
             else:
-                values.append(self.host.allocate(left[name].base if name in left else name))
+                values.append(self.host.allocated(left[name].base if name in left else name))
         if entry is None:
             title = unique(kernel_name(region), self.host.taken | self.language.reserved)
             self.host.taken.add(title)
@@ -222,9 +223,8 @@ def _identity(planned: Plan, in_place: dict[str, str]) -> Hashable:
     dtypes = tuple(a.dtype for a in planned.accesses.values())
     steps: Hashable = None
     if (recurrence := planned.region.recurrence) is not None:
-        becomes = tuple((order[a], order[b]) for a, b in recurrence.becomes.items())
-        left = tuple((order[name], replace(to, base="")) for name, to in planned.results.items())
-        steps = (recurrence.steps, becomes, left)
+        steps = recurrence.steps, tuple((order[a], order[b]) for a, b in recurrence.becomes.items())
+    left = tuple((order[name], replace(to, base="")) for name, to in planned.results.items())
     outputs = tuple(order[name] for name in planned.outputs)
     written = tuple((order[a], order[b]) for a, b in in_place.items())
-    return tuple(statements), dtypes, outputs, written, steps
+    return tuple(statements), dtypes, outputs, written, steps, left

@@ -21,6 +21,7 @@ _SMALL = 1 << 15  # elements below which a parallel region costs more than it sa
 _PREFETCH_LIMIT = 1 << 16  # elements of a row, over all inputs, that are fetched ahead
 _DEAR = 12  # cost per element, in additions, that hides the memory by itself
 _LINE_BYTES = 64
+_BEYOND_CACHES = 16 << 20  # bytes of results
 _TILE = 64  # elements of a tile's row
 _LEAST_BLOCKS = 8  # of columns, which threads share
 _LEAST_SHARED = 1024  # elements of a column from which threads may share them
@@ -87,7 +88,7 @@ def _knobs(planned: Plan, program: Program, in_place: frozenset[str], ask: Ask) 
     if elements and not steps and planned.mode != "columns" and not in_place:
         itemsize = min(ITEMSIZE[program.dtypes[o]] for o in elements)
         if length * itemsize % _LINE_BYTES == 0 or length * itemsize >= 64 * _LINE_BYTES:
-            streaming = ask("streaming", "off") == "on"
+            streaming = ask("streaming", _streaming(planned, program, elements)) == "on"
     if not steps and _prefetchable(planned):
         default = "off" if planned.mode == "flat" and planned.cost >= _DEAR else "on"
         prefetch = ask("prefetch", default) == "on"
@@ -108,6 +109,13 @@ def _divisible(planned: Plan) -> bool:
 def _few_columns(planned: Plan) -> bool:
     """Whether threads that share columns read memory in short pieces."""
     return planned.rows // planned.sizes[-1] < _LEAST_BLOCKS and planned.rows < _LEAST_BLOCKS * _PARTS_BLOCK
+
+
+def _streaming(planned: Plan, program: Program, outputs: Sequence[str]) -> str:
+    """Results that caches could not hold for their reader are stored past them, unless arithmetic binds."""
+    written = sum(ITEMSIZE[program.dtypes[name]] for name in outputs) * planned.region.space.numel
+    busy = planned.mode == "flat" and planned.cost >= _DEAR
+    return "on" if written >= _BEYOND_CACHES and not busy else "off"
 
 
 def _column_block(planned: Plan) -> str:

@@ -37,6 +37,7 @@ x.transpose(0, -1) | x.mT | x.flatten() | x.reshape(-1, x.shape[0]) | x.unsqueez
 x[..., 1:] | x[..., :-1] | x[..., ::3] | x[0] | x[..., -1] | x.flatten(0, 1) | x.unflatten(-1, (-1, 2))
 x.expand(3, *x.shape) | x.repeat(2, *[1] * (x.dim() - 1)) | torch.cat([x, x], 0) | torch.cat([x, -x], -1)
 torch.stack([x, x * 2], 1) | x.chunk(2, -1)[0] | x.chunk(2, -1)[1] | x.split(2, 0)[-1] | x.contiguous() | x.squeeze()
+torch.cat([-x[..., 1:], x[..., :1]], -1) * x | torch.cat([x.tanh(), x], 0).relu() | torch.cat([x.exp(), x.sum(-1, keepdim=True)], -1)
 F.pad(x, (1, 2)) | F.pad(x, (0, 1), value=1.5) | x.narrow(-1, 0, 1) | x.unfold(-1, 2, 1) | x.movedim(0, -1) | x.diagonal()
 x.repeat_interleave(2, -1) | x.permute(*range(x.dim() - 1, -1, -1)) | x.T.contiguous() | x.select(0, -1)
 """
@@ -55,6 +56,7 @@ torch.lerp(x, y, 0.25) | F.silu(x) * y | x.sigmoid() * y | torch.addcmul(x, x, y
 torch.logaddexp(x, y) | (x - y).square().mean() | F.smooth_l1_loss(x, y.expand_as(x)) | torch.fmod(x, y) | x.copysign(y)
 torch.where(torch.logical_or(torch.isnan(x), y > 0), y, x) | torch.logical_and(x > 0, y > 0).to(x.dtype) | torch.outer(x.flatten(), y.flatten())
 x @ y.mT | torch.matmul(x, y) | torch.cat([x, y], -1) | torch.stack([x, y]) | (x[..., None, :] * y[..., None]).sum(-1)
+torch.cat([x.sigmoid(), y], -1).softmax(-1) | torch.cat([x * 2, y + 1, x], 0) - 1 | torch.cat([x, y.exp()], 1).amax(1)
 x.masked_fill(y > 0, 0.5) | torch.maximum(x, y.detach()) - x | x + y.to(torch.float64) | torch.xlogy(x.abs(), y.abs())
 """
 INTEGERS = """

@@ -154,6 +154,26 @@ REFERENCES = {
         "torch.randn(37, 192)",
     ),
     "statistics of columns": source("return x.sum(0), x.argmin(0), x.mean(0).max()", "torch.randn(700, 45)"),
+    "halves that change places": source(
+        "def rotate(z):\n            a, b = z.chunk(2, dim=-1)\n"
+        "            return z * self.c + torch.cat((-b, a), dim=-1) * self.s\n        return rotate(x), rotate(y).mT @ x",
+        "torch.randn(2, 3, 37, 64), torch.randn(2, 3, 37, 64)",
+        init="self.register_buffer('c', torch.rand(37, 64)); self.register_buffer('s', torch.rand(37, 64))",
+        arguments="x, y",
+    ),
+    "results side by side": source(
+        "a, b = torch.tanh(x) * 2, self.linear(x); z = torch.cat((a, b, y), 1)\n"
+        "        return z, torch.cat((x, a), 1).relu() + 1, z.softmax(-1), torch.cat((x.sum(1), y.exp()[:, 1])), a",
+        "torch.randn(50, 33), torch.randn(50, 17)",
+        init="self.linear = nn.Linear(33, 70)",
+        arguments="x, y",
+    ),
+    "images side by side": source(
+        "z = torch.cat((self.first(x).relu(), x), 1)\n        return self.second(F.silu(z * self.s)), z.mean((2, 3))",
+        "torch.randn(2, 5, 9, 11)",
+        init="self.first = nn.Conv2d(5, 7, 3, padding=1); self.second = nn.Conv2d(12, 4, 1);"
+        " self.s = nn.Parameter(torch.rand(12, 1, 1))",
+    ),
     "statistics of long columns": source(
         "return x.sum(0), x.argmin(0), x.var(0), (x - x.mean(0)) / x.std(0), x.amax(0) * y.sum(1), y.mean(1)",
         "torch.randn(2100, 45) + 2, torch.randn(2, 1501, 45)",
