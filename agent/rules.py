@@ -44,6 +44,13 @@ RULES = (
         {"compute": 1.03, "memory": 1.02, "overhead": 1.01, "unknown": 1.02},
     ),
     Rule(
+        "products",
+        "choose between own kernels and the library's",
+        "Leave products with few vectors to {new} kernels instead of {old} ones: our own read the matrix "
+        "once and take along what comes before and after, the library's may keep more of it in registers.",
+        {"memory": 1.05, "compute": 1.10, "overhead": 1.02, "unknown": 1.05},
+    ),
+    Rule(
         "attention",
         "choose between own kernels and the library's",
         "Have attention {new} instead of {old}: one call that never has the scores in memory, or products "

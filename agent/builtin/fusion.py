@@ -8,7 +8,7 @@ elements may read rows; elements that need a scalar wait for the next kernel.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
@@ -290,6 +290,25 @@ def fuse(program: Program, apart: bool = False) -> list[Region | Library]:
     return fusion.units()
 
 
+def _ends(program: Program, reads: Mapping[str, set[str]]) -> dict[str, Reduce | Scan]:
+    """The reduction that a value is computed for, where it is for one alone."""
+    readers: dict[str, list[Statement]] = {}
+    for statement in program.statements:
+        for base in reads[statement.name]:
+            readers.setdefault(base, []).append(statement)
+    found: dict[str, Reduce | Scan] = {}
+    for statement in reversed(program.statements):
+        only = readers.get(statement.name, [])
+        if len(only) != 1 or not isinstance(statement, Compute):
+            continue
+        reader = only[0]
+        if isinstance(reader, Reduce | Scan):
+            found[statement.name] = reader
+        elif reader.name in found:
+            found[statement.name] = found[reader.name]
+    return found
+
+
 class _Fusion:
     """Greedy: each statement joins the regions it reads from, or one that reads the same, if it can."""
 
@@ -304,6 +323,7 @@ class _Fusion:
                 self.order.update({view.base: place for view in statement.results.values()})
         self.unit = dict(self.order)
         self.readers: dict[str, list[str]] = {}  # the fused statements that read a value
+        self.ends_in = _ends(program, self.reads)
         self.apart: list[tuple[str, str]] = []  # pairs that must not share a region
         self.clipped: set[str] = set()  # values computed for elements of windows that may not be there
         for s in program.statements:
@@ -321,6 +341,8 @@ class _Fusion:
             merged.sort(key=lambda s: self.order[s.name])
             fused = [s for s in merged if not isinstance(s, _ALONE)]
             if self.separated(merged) or analyse(fused) is None or self.makes_cycle(merged):
+                continue
+            if self.bound_apart(fused):
                 continue
             for unit in choice:
                 del self.members[unit]
@@ -340,6 +362,13 @@ class _Fusion:
     def separated(self, merged: list[Statement]) -> bool:
         names = {s.name for s in merged}
         return any(a in names and b in names for a, b in self.apart)
+
+    def bound_apart(self, fused: Sequence[Fused]) -> bool:
+        """Whether reductions, for which alone values of a region are computed, could not join it."""
+        numel = max(math.prod(s.shape) if isinstance(s, Compute) else s.operand.numel for s in fused)
+        waiting = (self.ends_in.get(s.name) for s in fused)
+        ahead = {r.name: r for r in waiting if r is not None and r.operand.numel == numel}
+        return bool(ahead) and analyse([*fused, *ahead.values()]) is None
 
     def choices(self, statement: Fused) -> Iterator[tuple[int, ...]]:
         """Units to merge with, best first: all producers, each of them, those that read the same values."""

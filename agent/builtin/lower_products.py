@@ -1,26 +1,51 @@
-"""Lowering of products of many matrices with a vector each: reductions, which fuse with their neighbours."""
+"""Lowering of products with few vectors: reductions, which fuse with their neighbours.
+
+A product of matrices reads each of its elements often, and the library is good at that. One with a vector, or
+a handful of them, is bound by reading the matrix once: each vector is a reduction of its own, and all of them
+share the loop over the matrix.
+"""
 
 import math
+from dataclasses import replace
 
-from agent.builtin.graph import Node
+from agent.builtin.graph import Node, Ref
 from agent.builtin.lower_reductions import ReductionLowering
-from agent.builtin.program import NEAR, View, broadcast, turned
+from agent.builtin.program import NEAR, Joined, View, broadcast, contiguous, turned
+
+_MOST_VECTORS = 8
+_LEAST_BYTES = 1 << 20  # of a matrix; the library's calls on smaller ones find it in the caches
+_ITEMSIZE = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}
 
 
 class ProductLowering(ReductionLowering):
     def on_matmul(self, node: Node) -> bool:
-        return self.by_vectors(node, "self", "other")
+        return self.by_vectors(node, "self", "other") or self.by_few(node, "self", "other")
+
+    def on_mm(self, node: Node) -> bool:
+        return self.by_few(node, "self", "mat2")
+
+    def on_mv(self, node: Node) -> bool:
+        return self.by_few(node, "self", "vec")
 
     def on_bmm(self, node: Node) -> bool:
         return self.by_vectors(node, "self", "mat2")
 
-    def by_vectors(self, node: Node, left: str, right: str) -> bool:
-        """`[..., 1, k] @ [..., k, n]`, or `[..., m, k] @ [..., k, 1]`."""
-        settings, shape, dtype = self.settings(node), node.meta.shape, node.meta.dtype
-        a, b = self.operand(settings[left]), self.operand(settings[right])  # type: ignore[arg-type]
-        if not isinstance(a, View) or not isinstance(b, View) or dtype not in ("float32", "float64"):
+    def on_linear(self, node: Node) -> bool:
+        return self.by_few(node, "input", "weight", "bias", turn=True)
+
+    def on_addmm(self, node: Node) -> bool:
+        settings = self.settings(node)
+        if settings.get("alpha", 1) != 1 or settings.get("beta", 1) != 1:
             return False
-        if min(len(a.shape), len(b.shape)) < 2 or math.prod(shape[:-2]) == 1 or 1 not in shape[-2:]:
+        return self.by_few(node, "mat1", "mat2", "self")
+
+    def by_vectors(self, node: Node, left: str, right: str) -> bool:
+        """`[..., 1, k] @ [..., k, n]`, or `[..., m, k] @ [..., k, 1]`, of many matrices."""
+        settings, shape, dtype = self.settings(node), node.meta.shape, node.meta.dtype
+        if dtype not in ("float32", "float64") or math.prod(shape[:-2]) == 1 or 1 not in shape[-2:]:
+            return False
+        a, b = self.operand(settings[left]), self.operand(settings[right])  # type: ignore[arg-type]
+        if not isinstance(a, View) or not isinstance(b, View) or min(len(a.shape), len(b.shape)) < 2:
             return False
         length = a.shape[-1]
         if length <= 1 or math.prod(shape) == 1:
@@ -39,6 +64,84 @@ class ProductLowering(ReductionLowering):
         self.reduce(node.name, "sum", self.view_of(products), (reduced,), False, dtype)
         self.program.define(node.name, shape, dtype)
         return True
+
+    def by_few(self, node: Node, left: str, right: str, bias: str = "", turn: bool = False) -> bool:
+        """`[m, k] @ [k, n]` with few rows or few columns; leading axes of the left count as its rows."""
+        settings, shape, dtype = self.settings(node), node.meta.shape, node.meta.dtype
+        added = self.operand(settings[bias]) if settings.get(bias) is not None else None  # type: ignore[arg-type]
+        if dtype not in _ITEMSIZE or (settings.get(bias) is not None and added is None):
+            return False
+        a, b = self.rows(settings[left], dtype), self.rows(settings[right], dtype, last=not turn)
+        if a is None or b is None:
+            return False
+        rows, columns = a.shape[0], b.shape[0]
+        across = rows <= columns  # the vectors are the rows of `a`
+        vectors, matrix = (a, b) if across else (b, a)
+        reduced = 1
+        if matrix.strides[-1] > NEAR:
+            matrix, reduced = _turned(matrix), 0
+        if vectors.shape[0] > _MOST_VECTORS or matrix.numel * _ITEMSIZE[dtype] < _LEAST_BYTES:
+            return False
+        if min(matrix.shape) == 1 or matrix.strides[-1] > NEAR or self.choice("products") == "library":
+            return False
+        if vectors.strides[-1] > NEAR:
+            vectors = self.packed(settings[left if across else right], dtype, last=not (across or turn))
+        product = self.fresh(f"{node.name}_product") if added is not None else node.name
+        places: dict[str, View] = {}
+        for number in range(vectors.shape[0]):
+            strides = (vectors.strides[1], 0) if reduced == 0 else (0, vectors.strides[1])
+            offset = vectors.offset + number * vectors.strides[0]
+            vector = View(vectors.base, matrix.shape, strides, offset)
+            only = product if vectors.shape[0] == 1 else self.fresh(f"{node.name}_{number}")
+            self.dot(only, matrix, vector, reduced, dtype)
+            place = View(product, (columns,), (1,), number * columns)
+            places[only] = place if across else View(product, (rows,), (columns,), number)
+        if vectors.shape[0] > 1:
+            self.program.statements.append(Joined(product, places))
+        self.program.define(product, shape, dtype)
+        if added is not None:
+            self.compute(node.name, "add", (self.view_of(product), added), {}, shape, dtype)
+        return True
+
+    def rows(self, arg: object, dtype: str, last: bool = False) -> View | None:
+        """The vectors of a product's operand as rows; with `last`, they are its columns."""
+        view = self.program.views.get(arg.ref) if isinstance(arg, Ref) else None
+        if (
+            not isinstance(view, View)
+            or view.clips
+            or not view.shape
+            or self.program.dtypes[view.base] != dtype
+        ):
+            return None
+        *sizes, length = view.shape
+        *steps, step = view.strides
+        if len(sizes) == 0:
+            return replace(view, shape=(1, length), strides=(0, step))
+        if len(sizes) == 1:
+            return _turned(view) if last else view
+        if last or steps != [steps[-1] * beyond for beyond in contiguous(tuple(sizes))]:
+            return None
+        return replace(view, shape=(math.prod(sizes), length), strides=(steps[-1], step))
+
+    def packed(self, arg: object, dtype: str, last: bool) -> View:
+        """The same of a copy, in which the elements of a vector lie together."""
+        assert isinstance(arg, Ref)
+        name = (
+            self.copied(arg.ref, (1, 0)) if last else self.copied_as_it_reads(arg.ref, self.view_of(arg.ref))
+        )
+        view = self.rows(Ref(ref=name), dtype, last)
+        assert view is not None
+        return view
+
+    def dot(self, name: str, matrix: View, vector: View, reduced: int, dtype: str) -> None:
+        """Adds a product of a matrix and a vector, which 16-bit types sum in float."""
+        wide = dtype if dtype in ("float32", "float64") else "float32"
+        products = self.fresh(f"{name}_products")
+        self.compute(products, "mul", (matrix, vector), {}, matrix.shape, wide)
+        total = name if wide == dtype else self.fresh(f"{name}_total")
+        self.reduce(total, "sum", self.view_of(products), (reduced,), False, wide)
+        if wide != dtype:
+            self.compute(name, "convert", (self.view_of(total),), {}, self.program.shapes[total], dtype)
 
 
 def _turned(view: View) -> View:

@@ -15,6 +15,7 @@ GRAPH_KNOBS: dict[str, tuple[str, ...]] = {
     "layout": ("contiguous", "channels_last"),  # of images, where there are convolutions
     "attention": ("fused", "apart"),  # spelled out in the reference: one call of torch, or as it is there
     "windows": ("own", "library"),  # pooling and depthwise convolutions: kernels of our own, or torch's
+    "products": ("own", "library"),  # with few vectors
     "vector": ("512", "256"),  # bits; the compiler's preference
     "unroll": ("off", "on"),  # -funroll-loops
 }

@@ -174,6 +174,20 @@ REFERENCES = {
         init="self.first = nn.Conv2d(5, 7, 3, padding=1); self.second = nn.Conv2d(12, 4, 1);"
         " self.s = nn.Parameter(torch.rand(12, 1, 1))",
     ),
+    "products with few vectors": source(
+        "h = self.linear(x); return h.relu(), (x @ z / 30).tanh(), x[0] @ z, self.few(h @ z.mT), z.mT @ x[1], torch.addmm(b, x, z),"
+        " (z[:, :40].mT.contiguous().mT @ w) * 2",
+        "torch.randn(3, 700), torch.randn(700, 600), torch.randn(40, 2), torch.randn(600)",
+        init="self.linear = nn.Linear(700, 600); self.few = nn.Linear(700, 2)",
+        arguments="x, z, w, b",
+    ),
+    "products of many rows with few columns": source(
+        "return torch.softmax(self.linear(x.relu()), -1), x[..., 3:] @ w, (x @ self.linear.weight[0]).sigmoid(),"
+        " w[:, :6].mT @ x.flatten(0, 1)[:298].mT.contiguous().mT[:, 5:]",
+        "torch.randn(5, 200, 301), torch.randn(298, 7)",
+        init="self.linear = nn.Linear(301, 6)",
+        arguments="x, w",
+    ),
     "statistics of long columns": source(
         "return x.sum(0), x.argmin(0), x.var(0), (x - x.mean(0)) / x.std(0), x.amax(0) * y.sum(1), y.mean(1)",
         "torch.randn(2100, 45) + 2, torch.randn(2, 1501, 45)",
@@ -362,6 +376,16 @@ def test_a_convolution_alone_in_another_layout_is_torch_calls(tmp_path: Path) ->
     assert_right(model, new, inputs)
     with torch.no_grad():
         assert new(*inputs).is_contiguous()
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision_products_with_few_vectors(precision: str, tmp_path: Path) -> None:
+    text = source(
+        "return self.linear(x), x.mT @ x[:, :2]",
+        f"torch.randn(4, 1000, dtype=torch.{precision})",
+        init=f"self.linear = nn.Linear(1000, 600, dtype=torch.{precision})",
+    )
+    assert prove(text, tmp_path).schedule["products"] == "own"
 
 
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
