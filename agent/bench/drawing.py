@@ -4,7 +4,7 @@ import hashlib
 import random
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ from results.folder import write_atomically
 SAMPLE = PUBLISHED / "upstream.txt"
 _SEED = 0
 _MOST_FLOPS = 4e9  # of a call
-_MOST_BYTES = 500e6  # that all operators of a call write, views apart
+_MOST_BYTES = 500e6  # of inputs and of what all operators of a call write, views apart
 _LEAST = 4  # that a constant is reduced to
 
 
@@ -95,12 +95,12 @@ def _cost(source: str) -> float | None:
             self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             result = function(*args, **(kwargs or {}))
-            if getattr(function, "is_view", False):
-                return result
-            for value in result if isinstance(result, tuple | list) else (result,):
-                if isinstance(value, torch.Tensor):
-                    self.bytes += value.numel() * value.element_size()
+            if not getattr(function, "is_view", False):
+                self.count(result if isinstance(result, tuple | list) else (result,))
             return result
+
+        def count(self, values: Sequence[object]) -> None:
+            self.bytes += sum(v.numel() * v.element_size() for v in values if isinstance(v, torch.Tensor))
 
     module: dict[str, Any] = {}
     try:
@@ -110,6 +110,7 @@ def _cost(source: str) -> float | None:
             inputs = module["get_inputs"]()
             with Written() as written, FlopCounterMode(display=False) as flops:
                 model(*inputs)
+            written.count(inputs)
     except Exception:  # noqa: BLE001 - a problem may do anything
         log(traceback.format_exc().splitlines()[-1])
         return None
