@@ -80,12 +80,10 @@ def run(
     beam_width: Annotated[int, typer.Option(help="Kernels that a beam goes on from.")] = 3,
     beam_advices: Annotated[int, typer.Option(help="Pieces of advice on each of them.")] = 2,
     islands: Annotated[int, typer.Option(help="That evolve side by side.")] = 4,
-    memory: Annotated[
-        bool, typer.Option(help="Tell models what changes to other tasks' kernels came to.")
-    ] = True,
+    memory: Annotated[bool, typer.Option(help="Use what changes to other tasks' kernels came to.")] = True,
     learn_from: Annotated[
         list[Path] | None,
-        typer.Option(help="Tell them what changes in this run came to, too; several allowed."),
+        typer.Option(help="Use what changes in this run came to, too; several allowed."),
     ] = None,
     target: TargetName = "cpu",
     overrides: Overrides = None,

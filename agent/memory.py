@@ -1,15 +1,24 @@
-"""Memory across tasks: what changes to other tasks' kernels came to, as a few lines for prompts.
+"""Memory across tasks: what changes to other tasks' kernels came to, for prompts and for the rules judge.
 
-What a prompt was told is recorded, for it must be the same when a run goes on or is replayed, although more
-is known by then.
+What was told is recorded, for it must be the same when a run goes on or is replayed, although more is known
+by then.
 """
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+from agent.protocols import Attempt
 from kernelbench.records import Language, Task
 from results.database import RunDatabase
-from results.lessons import Effect, effect_of, effects_of, lines_for
+from results.lessons import (
+    Effect,
+    Expectation,
+    bytes_moved,
+    effect_of,
+    effects_of,
+    expectations,
+    lines_for,
+)
 
 
 class Memory:
@@ -34,8 +43,28 @@ class Memory:
     def lines(self, task: Task, seen: int, language: Language) -> tuple[str, ...]:
         """What is said where `seen` attempts at the task are known; the same whenever it is asked for."""
         with self._lock:
-            key, told = f"{seen} {language}", self._told.setdefault(task.id, {})
-            if key not in told:
-                told[key] = lines_for(task, language, self._chip, self._effects)
-                self._database.record_lessons(task.id, told)
-            return told[key]
+            return self._tell(
+                task, f"{seen} {language}", lambda: lines_for(task, language, self._chip, self._effects)
+            )
+
+    def expectations(self, task: Task, history: Sequence[Attempt]) -> dict[str, Expectation]:
+        """What techniques came to in tasks of the same class, as it was known after the `history`."""
+        if not history:
+            return {}
+        language, moved = history[0].candidate.language, bytes_moved(history[0].profile)
+
+        def lines() -> tuple[str, ...]:
+            found = expectations(task, language, self._chip, moved, self._effects)
+            return tuple(f"{name} {e.mean!r} {e.count}" for name, e in sorted(found.items()))
+
+        with self._lock:
+            told = [line.split() for line in self._tell(task, f"{len(history)} expectations", lines)]
+        return {name: Expectation(float(mean), int(count)) for name, mean, count in told}
+
+    def _tell(self, task: Task, key: str, lines: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
+        """What was told before under this key, or else is to be told now."""
+        told = self._told.setdefault(task.id, {})
+        if key not in told:
+            told[key] = lines()
+            self._database.record_lessons(task.id, told)
+        return told[key]

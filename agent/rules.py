@@ -1,16 +1,19 @@
 """The rules judge: reads the profile of the best candidate and proposes the next move in its schedule.
 
 Each rule is a hypothesis about one bottleneck with the gain it would bring. The moves of the rules are tried
-in order of that gain, each once, on top of the best schedule so far; the history says what was tried.
+in order of that gain, each once, on top of the best schedule so far; the history says what was tried. What
+moves came to in tasks of the same class, of this run or of others, is weighed against what rules hope for.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from agent.builtin.schedule import legal
 from agent.protocols import Attempt
 from kernelbench.records import Advice, Task, Verdict
 from profiling.records import Bottleneck
+from results.lessons import Expectation
 
 NEAR_CEILING = 0.9  # share of the speed of light from which no schedule is worth a try
 PATIENCE = 6  # moves in a row without a gain after which the judge gives up
@@ -86,6 +89,13 @@ RULES = (
         {"memory": 1.06, "compute": 1.03, "overhead": 1.02, "unknown": 1.04},
     ),
     Rule(
+        "online",
+        "change the passes over a row",
+        "Set online={new} in {where} (was {old}): a maximum with the exponentials below it, or a mean with "
+        "the squares about it, take one pass with corrections or two without.",
+        {"memory": 1.06, "compute": 1.01, "overhead": 1.01, "unknown": 1.03},
+    ),
+    Rule(
         "keep",
         "trade memory for arithmetic",
         "Set keep={new} in {where} (was {old}): a value that two passes need is either kept in a buffer on "
@@ -150,16 +160,32 @@ class Move:
     old: str
     new: str
 
-    def gain(self, bottleneck: Bottleneck) -> float:
-        return self.rule.gains[bottleneck]
+    @property
+    def technique(self) -> str:
+        """The change, whichever kernel it is of."""
+        return f"{self.rule.knob}={self.new}"
+
+    def gain(self, bottleneck: Bottleneck, known: Mapping[str, Expectation]) -> float:
+        """Time before / after that is expected, by the rule and by what is `known` of tasks like this one."""
+        hoped = self.rule.gains[bottleneck]
+        return known[self.technique].blended(hoped) if self.technique in known else hoped
+
+
+class Expectations(Protocol):
+    """A memory of other tasks."""
+
+    def expectations(self, task: Task, history: Sequence[Attempt]) -> Mapping[str, Expectation]:
+        """By technique."""
+        ...
 
 
 class RulesJudge:
-    """Advice for candidates of the builtin coder. It holds no state: the history is all it knows."""
+    """Advice for candidates of the builtin coder. It holds no state: it knows the history, and the memory."""
 
-    def __init__(self, rounds: int | None = None) -> None:
+    def __init__(self, rounds: int | None = None, memory: Expectations | None = None) -> None:
         """`rounds`: candidates there may be, the last of them the reference where it is the fastest."""
         self._rounds = rounds
+        self._memory = memory
 
     def advise(self, task: Task, history: Sequence[Attempt]) -> Advice | None:
         """The untried move with the largest predicted gain on the best candidate; None when none is left."""
@@ -181,14 +207,16 @@ class RulesJudge:
         moves = [m for m in _moves(schedule) if not _was_tried({**schedule, m.knob: m.new}, tried)]
         if not moves:
             return _as_it_is(best, history)
-        move = max(moves, key=lambda m: m.gain(bottleneck))  # the first of equals
+        known = self._memory.expectations(task, history) if self._memory is not None else {}
+        move = max(moves, key=lambda m: m.gain(bottleneck, known))  # the first of equals
+        gain = move.gain(bottleneck, known)
         return Advice(
             bottleneck=_in_words(bottleneck, light),
             method=move.rule.method,
             plan=_plan(move),
-            technique=move.rule.method,
+            technique=move.technique,
             evidence=_evidence(best),
-            predicted_gain=min(move.gain(bottleneck), 1 / light if light else move.gain(bottleneck)),
+            predicted_gain=min(gain, 1 / light) if light else gain,
             schedule={move.knob: move.new},
         )
 

@@ -274,7 +274,7 @@ class _Work:
             [entry.task.id for entry in self.pending],
         )
         memory = None
-        if settings.memory and models is not None:
+        if settings.memory:
             memory = Memory(database, learned)
         coders, search = self._coders_and_search(memory)
         self.loop = Loop(
@@ -311,7 +311,7 @@ class _Work:
         settings, rules = self.settings, self.settings.stop_rules
         builtin = BuiltinInLane(self.pool, settings.language)
         if self.models is None:
-            return {"": builtin}, Refine(RulesJudge(settings.rounds), rules)
+            return {"": builtin}, Refine(RulesJudge(settings.rounds, memory), rules)
         models, judge = self.models, self.models.judge(self.pool, memory)
         writers: dict[str, Coder] = {
             name: models.coder(self.pool, memory, name) for name in models.roles.languages
@@ -323,7 +323,9 @@ class _Work:
             case "beam":
                 return coders, Beam(judge, rules, settings.beam_width, settings.beam_advices)
             case "evolve":
-                return coders, Evolve(judge, RulesJudge(), rules, ("builtin", *writers), settings.islands)
+                return coders, Evolve(
+                    judge, RulesJudge(memory=memory), rules, ("builtin", *writers), settings.islands
+                )
             case _:
                 return coders, Refine(judge, rules, from_latest=settings.refine_from == "latest")
 

@@ -3,12 +3,14 @@
 Across the tasks of a run, or of several, for prompts and for the report.
 """
 
+import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kernelbench.operator_families import operator_families
 from kernelbench.records import Language, Task
+from profiling.records import Profile
 from results import wording
 from results.calibration import FASTER, measured_gain
 from results.database import RunDatabase
@@ -16,6 +18,7 @@ from results.records import Attempt
 
 COLUMNS = ("technique", "language", "operators", "tried", "failed", "faster", "gain, median", "from, to")
 _LINES = 6
+_ALIKE = 4.0  # the factor between two sizes of one class
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class Effect:
     families: frozenset[str]
     chip: str
     gain: float | None
+    bytes_moved: float | None = None  # at least, by a call of the task
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,14 @@ def effect_of(task: Task, attempt: Attempt, attempts: Sequence[Attempt]) -> Effe
         families=operator_families(task),
         chip=attempt.evaluation.target.fingerprint.chip,
         gain=measured_gain(attempt, attempts),
+        bytes_moved=bytes_moved(attempt.profile),
     )
+
+
+def bytes_moved(profile: Profile | None) -> float | None:
+    """What the inputs, weights and outputs of a call weigh."""
+    metrics = profile.metrics if profile is not None else ()
+    return next((metric.value for metric in metrics if metric.name == "minimal_bytes"), None)
 
 
 def lessons_from(effects: Iterable[Effect]) -> list[Lesson]:
@@ -124,6 +135,38 @@ def lessons_from(effects: Iterable[Effect]) -> list[Lesson]:
         grouped.setdefault((effect.technique, effect.language), []).append(effect)
     lessons = [Lesson(*key, tuple(found)) for key, found in grouped.items()]
     return sorted(lessons, key=lambda lesson: (-lesson.promise, -(lesson.median or 0.0), lesson.technique))
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What a technique came to in tasks of a class: the mean of time before / after, where what failed or was
+    slower counts as 1, since it is not kept.
+    """
+
+    mean: float
+    count: int
+
+    def blended(self, hoped: float) -> float:
+        """With what was hoped for before any was measured, which counts as two."""
+        return (2 * hoped + self.count * self.mean) / (2 + self.count)
+
+
+def expectations(
+    task: Task, language: Language, chip: str, moved: float | None, effects: Iterable[Effect]
+) -> dict[str, Expectation]:
+    """Of each technique in other tasks of the class: operators of the same families, sizes within 4 times.
+
+    `moved` are the bytes that a call of the task moves at least.
+    """
+    families = operator_families(task)
+    found: dict[str, list[float]] = {}
+    for effect in effects:
+        alike = (effect.language, effect.chip) == (language, chip) and effect.families & families
+        if effect.task == task.id or not alike or not moved or not effect.bytes_moved:
+            continue
+        if abs(math.log(effect.bytes_moved / moved)) <= math.log(_ALIKE):
+            found.setdefault(effect.technique, []).append(max(effect.gain or 1.0, 1.0))
+    return {name: Expectation(statistics.mean(gains), len(gains)) for name, gains in found.items()}
 
 
 def lines_for(task: Task, language: Language, chip: str, effects: Iterable[Effect]) -> tuple[str, ...]:

@@ -158,7 +158,7 @@ def variance(
 
 
 def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
-    y = torch.clamp(x, max=0) - torch.log1p(torch.exp(-torch.abs(x)))
+    y = -torch.nn.functional.softplus(-x)
     return y, torch.empty_like(x[:0])
 
 

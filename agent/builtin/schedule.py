@@ -24,6 +24,7 @@ KERNEL_KNOBS: dict[str, tuple[str, ...]] = {
     "streaming": ("off", "on"),  # stores past the caches
     "prefetch": ("on", "off"),  # of the next row or block, while this one is computed
     "threads": ("all", "1"),
+    "online": ("on", "off"),  # the first two passes over a row are one
     "parts": ("on", "off"),  # threads share the elements of a column, not only the columns
     "in_place": ("on", "off"),  # over the fresh result of a library call
     "keep": ("on", "off"),  # values a later pass needs: in a buffer or in registers, or computed again

@@ -1,5 +1,10 @@
 """The rules judge: which move it proposes, on what evidence, and when it stops."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
 from agent.protocols import Attempt
 from agent.rules import PATIENCE, RulesJudge
 from kernelbench.records import (
@@ -17,6 +22,7 @@ from kernelbench.records import (
     Verdict,
 )
 from profiling.records import Bottleneck, Metric, Profile
+from results.lessons import Expectation
 
 TASK = Task(id="file:test", level=1, source="")
 SCHEDULE = {"fuse": "all", "vector": "512", "unroll": "off", "k0.keep": "on", "k0.block": "4096"}
@@ -126,6 +132,26 @@ def test_with_nothing_correct_it_retreats_once() -> None:
         candidate(**{k.replace(".", "__"): v for k, v in advice.schedule.items()}), 0.0, Verdict.wrong_output
     )
     assert RulesJudge().advise(TASK, [failed, again]) is None
+
+
+@dataclass
+class Known:
+    """A memory of what changes came to."""
+
+    found: dict[str, Expectation]
+
+    def expectations(self, task: Task, history: Sequence[Attempt]) -> dict[str, Expectation]:
+        return self.found
+
+
+def test_what_moves_came_to_elsewhere_orders_them() -> None:
+    history = [measured(candidate(), 100.0, "memory", 0.1)]
+    plain = RulesJudge().advise(TASK, history)
+    assert plain is not None and plain.schedule == {"k0.streaming": "on"}
+    known = {"streaming=on": Expectation(1.0, 8), "unroll=on": Expectation(1.5, 4)}
+    taught = RulesJudge(memory=Known(known)).advise(TASK, history)
+    assert taught is not None and taught.schedule == {"unroll": "on"}
+    assert taught.predicted_gain == pytest.approx((2 * 1.03 + 4 * 1.5) / 6)
 
 
 def slower(high: float) -> Attempt:

@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+import pytest
 import run_factory
 from run_factory import candidate, evaluation
 
 from agent.memory import Memory
 from kernelbench.records import Advice, Task, Verdict
 from results.database import RunDatabase
-from results.lessons import Effect, effects_of, lessons_from, lines_for
+from results.lessons import Effect, Expectation, effects_of, expectations, lessons_from, lines_for
 from results.page import lineage
 
 SOFTMAX = "class Model:\n    def forward(self, x):\n        return torch.softmax(x, -1)\n"
@@ -93,6 +94,22 @@ def test_a_prompt_is_told_the_same_when_a_run_goes_on_although_more_is_known(tmp
         assert memory.lines(COLUMNS, 0, "cpp") == first
         assert "2 of 2 faster" in memory.lines(COLUMNS, 1, "cpp")[0]
         assert Memory(database).lines(COLUMNS, 0, "cpp") == first
+
+
+def sized(technique: str, gain: float | None, megabytes: float, task: str = "file:rows") -> Effect:
+    return Effect(technique, "cpp", task, frozenset({"softmax"}), "c", gain, megabytes * 1e6)
+
+
+def test_what_is_expected_of_a_change_comes_from_tasks_of_its_class() -> None:
+    effects = [
+        sized("streaming=on", 1.4, 60), sized("streaming=on", 1.2, 20), sized("streaming=on", 0.5, 1),
+        sized("block=64", 0.8, 60), sized("block=64", None, 60), sized("unroll=on", 3.0, 60, COLUMNS.id),
+        effect("keep=off", 2.0),  # of a size that nobody knows
+    ]  # fmt: skip
+    found = expectations(COLUMNS, "cpp", "c", 50e6, effects)
+    assert found == {"streaming=on": Expectation(pytest.approx(1.3), 2), "block=64": Expectation(1.0, 2)}
+    assert expectations(COLUMNS, "cpp", "c", None, effects) == {}
+    assert Expectation(1.3, 2).blended(1.1) == pytest.approx(1.2)
 
 
 def test_the_line_of_a_kernel_leads_back_to_the_first(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from agent.builtin.cpp.emit import Emitter, Place
 from agent.builtin.cpp.rows import LOOP_VARIABLES
-from agent.builtin.cpp.vocabulary import VALUE
+from agent.builtin.cpp.vocabulary import STORAGE, VALUE
 from agent.builtin.plan import Access, Stage, reads
 from agent.builtin.program import Clip, Compute, Reduce, Scan
 from agent.builtin.text import times, total
@@ -194,10 +194,15 @@ class ColumnEmitter(Emitter):
         outputs = {self.plan.output(name): name for name in stage.stores}
         addresses: dict[Access, str] = {}
         stores: dict[str, str] = {}
+        streamed: dict[str, str] = {}  # blocks, and where they go
         for access in accesses:
             terms = [times(v, loop.strides[access]) for v, loop in zip(variables, loops, strict=True)]
             name = self.names[access]
-            if access in outputs:
+            if access in outputs and self.knobs.streaming:
+                block = f"{self.statements[outputs[access]]}_block"
+                out.add(f"alignas(64) {STORAGE[access.dtype]} {block}[BLOCK];")
+                stores[outputs[access]], streamed[block] = f"{block}[i]", total([name, *terms])
+            elif access in outputs:
                 stores[outputs[access]] = f"{name}[{total([*terms, times('i', access.strides[-1])])}]"
             elif access.strides[-1]:
                 index = total([*terms, times("i", access.strides[-1])])
@@ -212,6 +217,8 @@ class ColumnEmitter(Emitter):
         self.open_lanes(*lanes)
         self.element_body(stage, addresses, stores, Place(place, f"({place}) * BLOCK + i"))
         out.close()
+        for block, target in streamed.items():
+            out.add(f"stream_bytes({target}, {block}, n * sizeof(*{block}));")
         if summed:
             out.open(f"if (({place}) % {SUM_PERIOD} == {SUM_PERIOD - 1})")
             for reduction in summed:

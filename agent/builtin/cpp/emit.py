@@ -30,6 +30,7 @@ class Knobs:
     parallel: bool
     prefetch: bool
     parts: bool = False  # threads share the elements of a column
+    online: bool = False  # two passes over a row are one
     in_place: frozenset[str] = frozenset()  # outputs written over an input
 
 
@@ -68,11 +69,7 @@ class Emitter(ABC):
             if access.varies:
                 self.row_pointer(access)
         self.outputs_and_buffers()
-        for stage in self.plan.stages:
-            self.row_statements(stage)
-            if stage.has_pass:
-                self.one_pass(stage)
-            self.kept |= set(stage.keeps)
+        self.passes()
         self.store_row_outputs()
         self.hand_on()
         for reduction in self.plan.totals:
@@ -86,6 +83,13 @@ class Emitter(ABC):
             f"{'' if base in self.plan.outputs else 'const '}{STORAGE[self.program.dtypes[base]]}* {pointer}"
             for base, pointer in self.pointers.items()
         )
+
+    def passes(self) -> None:
+        for stage in self.plan.stages:
+            self.row_statements(stage)
+            if stage.has_pass:
+                self.one_pass(stage)
+            self.kept |= set(stage.keeps)
 
     # What differs between the shapes of loop.
 
@@ -334,12 +338,7 @@ class Emitter(ABC):
         if self.plan.region.recurrence is not None:
             self.open_steps(self.plan.region.recurrence.steps)
             return
-        if self.knobs.parallel and self.knobs.streaming:
-            out.add("#pragma omp parallel")
-            out.open("")
-            out.add("#pragma omp for schedule(static) nowait")
-        elif self.knobs.parallel:
-            out.add("#pragma omp parallel for schedule(static)")
+        self.open_threads()
         if not totals:
             out.open("for (int64_t row = 0; row < ROWS; ++row)")
             return
@@ -348,6 +347,22 @@ class Emitter(ABC):
             ctype = self.part_type(reduction)
             out.add(f"{ctype} {self.name(reduction)}_part = {self.initial(reduction.op, ctype)};")
         out.open("for (int64_t row = chunk * ROWS / CHUNKS; row < (chunk + 1) * ROWS / CHUNKS; ++row)")
+
+    def open_threads(self) -> None:
+        """Threads share the loop that follows."""
+        if self.knobs.parallel and self.knobs.streaming:
+            self.out.add("#pragma omp parallel")
+            self.out.open("")
+            self.out.add("#pragma omp for schedule(static) nowait")
+        elif self.knobs.parallel:
+            self.out.add("#pragma omp parallel for schedule(static)")
+
+    def close_threads(self) -> None:
+        """After the loop: what was streamed is seen by all."""
+        if self.knobs.streaming:
+            self.out.add("stream_fence();")
+            if self.knobs.parallel:
+                self.out.close()
 
     def open_steps(self, steps: int) -> None:
         """Parts of the rows, each of them step by step."""
@@ -397,10 +412,7 @@ class Emitter(ABC):
             for reduction in self.plan.totals:
                 out.add(f"{self.name(reduction)}_parts[chunk] = {self.name(reduction)}_part;")
             out.close()
-        if self.knobs.streaming:
-            out.add("stream_fence();")
-            if self.knobs.parallel:
-                out.close()
+        self.close_threads()
 
     def chunks(self) -> None:
         if self.plan.totals:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from agent.builtin.cpp.rows import RowEmitter
 from agent.builtin.cpp.tiles import TileEmitter
 from agent.builtin.cpp.vocabulary import RESERVED
 from agent.builtin.language import Ask, Kernel, Language
+from agent.builtin.online import online
 from agent.builtin.plan import KEPT_LIMIT, Plan, plan
 from agent.builtin.program import Program, Scan
 from agent.builtin.schedule import legal
@@ -25,6 +27,8 @@ _BEYOND_CACHES = 16 << 20  # bytes of results
 _TILE = 64  # elements of a tile's row
 _LEAST_BLOCKS = 8  # of columns, which threads share
 _LEAST_SHARED = 1024  # elements of a column from which threads may share them
+_LEAST_ONLINE = 1 << 12  # elements of a row whose first two passes may be one
+_ONLINE = 1 << 17  # elements of a row which the second-level cache does not hold
 _PARTS_BLOCK = 2048  # columns side by side then
 
 
@@ -67,8 +71,12 @@ class Cpp(Language):
 def _knobs(planned: Plan, program: Program, in_place: frozenset[str], ask: Ask) -> Knobs:
     """The knobs of a kernel. One that cannot change it is not asked for."""
     few = "1" if planned.region.space.numel < _SMALL else "all"
+    elements = [o for o in planned.outputs if planned.level(o) == "element"]
+    itemsize = min((ITEMSIZE[program.dtypes[o]] for o in elements), default=1)
     if planned.mode == "tiles":
-        return Knobs(_TILE, False, ask("threads", few) == "all", False, in_place=in_place)
+        whole_lines = planned.sizes[-1] * itemsize % _LINE_BYTES == 0 and not in_place
+        streaming = whole_lines and ask("streaming", _streaming(planned, program, elements)) == "on"
+        return Knobs(_TILE, streaming, ask("threads", few) == "all", False, in_place=in_place)
     length = planned.vector_length
     block, parts = length, False
     if few == "all" and not planned.kept and _divisible(planned):
@@ -81,20 +89,22 @@ def _knobs(planned: Plan, program: Program, in_place: frozenset[str], ask: Ask) 
         block = min(block, _PARTS_BLOCK)
     if planned.mode == "columns" and planned.kept:
         block = min(block, 2048, max(KEPT_LIMIT // (planned.row_length * len(planned.kept)), 16))
-    elements = [o for o in planned.outputs if planned.level(o) == "element"]
     streaming = prefetch = False
     parallel = parts
     steps = planned.region.recurrence is not None
-    if elements and not steps and planned.mode != "columns" and not in_place:
-        itemsize = min(ITEMSIZE[program.dtypes[o]] for o in elements)
-        if length * itemsize % _LINE_BYTES == 0 or length * itemsize >= 64 * _LINE_BYTES:
+    if elements and not steps and not parts and not in_place:
+        lines = length if planned.mode != "columns" else math.gcd(length, block)
+        if lines * itemsize % _LINE_BYTES == 0 or lines * itemsize >= 64 * _LINE_BYTES:
             streaming = ask("streaming", _streaming(planned, program, elements)) == "on"
     if not steps and _prefetchable(planned):
         default = "off" if planned.mode == "flat" and planned.cost >= _DEAR else "on"
         prefetch = ask("prefetch", default) == "on"
     if not parts and (planned.mode == "flat" or planned.rows > 1):
         parallel = ask("threads", few) == "all"
-    return Knobs(block, streaming, parallel, prefetch, parts, in_place)
+    together = False
+    if planned.row_length >= _LEAST_ONLINE and online(planned) is not None:
+        together = ask("online", "on" if planned.row_length >= _ONLINE else "off") == "on"
+    return Knobs(block, streaming, parallel, prefetch, parts, together, in_place)
 
 
 def _divisible(planned: Plan) -> bool:

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from agent.builtin.cpp.emit import Emitter, Place
-from agent.builtin.cpp.vocabulary import STORAGE, VALUE
+from agent.builtin.cpp.vocabulary import LOWEST, STORAGE, SUFFIX, VALUE
+from agent.builtin.online import Online, online
 from agent.builtin.ops import REDUCTIONS
 from agent.builtin.plan import Access, Loop, Stage, closure, reads
 from agent.builtin.program import Compute, Fused, Reduce, Scan
@@ -16,6 +17,7 @@ LOOP_VARIABLES = "jklmoq"
 
 class RowEmitter(Emitter):
     scanned: Scan | None = None  # whose running value a vector loop shares between its lanes
+    in_block = False  # whether what is reduced is a block's, which a row's then takes in
 
     @property
     def flat(self) -> bool:
@@ -121,7 +123,7 @@ class RowEmitter(Emitter):
 
     def fetches(self, stage: Stage) -> bool:
         """Whether this pass fetches the next row: the second, which finds its own row in the cache."""
-        if not self.knobs.prefetch or self.flat:
+        if not self.knobs.prefetch or self.flat or self.knobs.online:
             return False
         passes = [s for s in self.plan.stages if s.has_pass]
         return stage is passes[min(1, len(passes) - 1)] and len(self.nest(stage)) == 1
@@ -145,41 +147,72 @@ class RowEmitter(Emitter):
             self.out.add(f"__builtin_prefetch({self.names[access]} + {ahead}p{write});")
         self.out.close()
 
+    def passes(self) -> None:
+        found = online(self.plan) if self.knobs.online else None
+        for number, stage in enumerate(self.plan.stages):
+            self.row_statements(stage)
+            if found is not None and number == found.number:
+                self.online_pass(found)
+            elif stage.has_pass and (found is None or number != found.number + 1):
+                self.one_pass(stage)
+            self.kept |= set(stage.keeps)
+
     def one_pass(self, stage: Stage) -> None:
-        out = self.out
-        accesses, loops = self.pass_accesses(stage), self.nest(stage)
-        vector, outer = loops[-1], loops[:-1]
+        out, loops = self.out, self.nest(stage)
         blocked = self.is_blocked(stage)
         scans = [s for s in stage.elements if isinstance(s, Scan)]
-        summed = [r for r in stage.reductions if (outer or blocked) and self.sums_in_blocks(r)]
+        summed = [r for r in stage.reductions if (len(loops) > 1 or blocked) and self.sums_in_blocks(r)]
         for reduction in stage.reductions:
-            ctype, name = self.ctype(reduction.name), self.reduced_name(reduction)
             if reduction in summed:
-                out.add(f"double {name}_total = 0.0;")
+                out.add(f"double {self.reduced_name(reduction)}_total = 0.0;")
             else:
-                out.add(f"{ctype} {name} = {self.initial(reduction.op, ctype)};")
-            if self.watches_for_nan(reduction):
-                out.add(f"int32_t {name}_nan = 0;")
+                self.start(reduction)
         for scan in scans:
             ctype = self.scan_type(scan)
             out.add(f"{ctype} {self.name(scan)}_running = {self.initial(scan.op, ctype)};")
-        variables = LOOP_VARIABLES[: len(outer)]
-        for variable, loop in zip(variables, outer, strict=True):
-            out.open(f"for (int64_t {variable} = 0; {variable} < {loop.size}; ++{variable})")
-        if blocked:
-            size = self.pass_block(stage)
-            step = "BLOCK" if size == self.block else str(size)
-            length = self.limit(vector.size)
-            out.open(f"for (int64_t start = 0; start < {length}; start += {step})")
-            out.add(f"const int64_t n = std::min<int64_t>({step}, {length} - start);")
+        self.open_loops(stage)
         if self.fetches(stage):
             begin, end = ("start", "start + n") if blocked else ("0", "COLUMNS")
             self.fetch_ahead("COLUMNS + ", "", begin, end)
+        self.vector_loop(stage, summed, scans)
+        for reduction in summed:
+            out.add(f"{self.reduced_name(reduction)}_total += {self.reduced_name(reduction)};")
+        out.close(len(loops) - 1 + blocked)
+        for reduction in stage.reductions:
+            name = self.reduced_name(reduction)
+            if reduction in summed:
+                out.add(f"const float {name} = static_cast<float>({name}_total);")
+            elif self.watches_for_nan(reduction):
+                out.add(f"if ({name}_nan) {name} = NAN;")
+
+    def start(self, reduction: Reduce) -> None:
+        ctype, name = self.ctype(reduction.name), self.reduced_name(reduction)
+        self.out.add(f"{ctype} {name} = {self.initial(reduction.op, ctype)};")
+        if self.watches_for_nan(reduction):
+            self.out.add(f"int32_t {name}_nan = 0;")
+
+    def open_loops(self, stage: Stage) -> None:
+        """The loops around a pass's vector loop."""
+        *outer, vector = self.nest(stage)
+        for variable, loop in zip(LOOP_VARIABLES[: len(outer)], outer, strict=True):
+            self.out.open(f"for (int64_t {variable} = 0; {variable} < {loop.size}; ++{variable})")
+        if self.is_blocked(stage):
+            size = self.pass_block(stage)
+            step = "BLOCK" if size == self.block else str(size)
+            length = self.limit(vector.size)
+            self.out.open(f"for (int64_t start = 0; start < {length}; start += {step})")
+            self.out.add(f"const int64_t n = std::min<int64_t>({step}, {length} - start);")
+
+    def vector_loop(self, stage: Stage, summed: Sequence[Reduce] = (), scans: Sequence[Scan] = ()) -> None:
+        """The innermost loop of a pass; sums that are `summed` begin with it."""
+        out, accesses = self.out, self.pass_accesses(stage)
+        *outer, vector = self.nest(stage)
+        blocked, variables = self.is_blocked(stage), LOOP_VARIABLES[: len(outer)]
         bases = {a: self.base_terms(a, variables, outer, blocked, vector) for a in (None, *accesses)}
         addresses = self.element_addresses(stage, accesses, bases, vector, variables)
         for reduction in summed:
             out.add(f"float {self.reduced_name(reduction)} = 0.0f;")
-        limit = "n" if self.flat or blocked else self.limit(vector.size)
+        limit = self.vector_limit(stage)
         stores = self.store_targets(stage, bases)
         index = total([*bases[None], "i"])
         place = Place(index, index)
@@ -198,15 +231,62 @@ class RowEmitter(Emitter):
         out.close()
         if self.knobs.streaming:
             self.stream(stage, bases, limit)
-        for reduction in summed:
-            out.add(f"{self.reduced_name(reduction)}_total += {self.reduced_name(reduction)};")
-        out.close(len(outer) + blocked)
-        for reduction in stage.reductions:
-            name = self.reduced_name(reduction)
-            if reduction in summed:
-                out.add(f"const float {name} = static_cast<float>({name}_total);")
-            elif self.watches_for_nan(reduction):
-                out.add(f"if ({name}_nan) {name} = NAN;")
+
+    def vector_limit(self, stage: Stage) -> str:
+        """The length of the vector loop."""
+        return "n" if self.flat or self.is_blocked(stage) else self.limit(self.nest(stage)[-1].size)
+
+    def reduced_name(self, reduction: Reduce) -> str:
+        name = super().reduced_name(reduction)
+        return f"{name}_block" if self.in_block else name
+
+    def online_pass(self, found: Online) -> None:
+        """Two passes over the blocks of a row, the second while a block is in the cache."""
+        out, stages = self.out, self.plan.stages
+        first, second = stages[found.number], stages[found.number + 1]
+        one, two = self.name(found.first), self.name(found.second)
+        ctype, size = self.ctype(found.second.name), self.vector_limit(first)
+        out.add(f"double {two}_total = 0.0;")
+        if found.kind == "exponentials":
+            self.start(found.first)
+        else:
+            out.add(f"double {one}_total = 0.0, {two}_mean = 0.0;")
+            out.add(f"int64_t {two}_seen = 0;")
+        self.open_loops(first)
+        self.in_block = True
+        self.start(found.first)
+        out.open("")
+        self.vector_loop(first)
+        out.close()
+        if found.kind == "exponentials":
+            out.add(f"{one}_nan |= {one}_block_nan;")
+            out.open(f"if ({one}_block > {one})")
+            out.add(f"{two}_total *= exp_{SUFFIX[ctype]}({one} - {one}_block);")
+            out.add(f"{one} = {one}_block;")
+            out.close()
+            out.add(f"if ({one} == {LOWEST[ctype]}) continue;")
+        else:
+            out.add(f"const {ctype} {self.statements[found.mean]} = {one}_block / {size};")
+        self.start(found.second)
+        out.open("")
+        self.vector_loop(second)
+        out.close()
+        self.in_block = False
+        out.add(f"{two}_total += {two}_block;")
+        if found.kind == "squares":
+            out.add(f"{one}_total += {one}_block;")
+            out.add(f"const double {two}_gap = {self.statements[found.mean]} - {two}_mean;")
+            out.add(f"{two}_total += {two}_gap * {two}_gap * {two}_seen * {size} / ({two}_seen + {size});")
+            out.add(f"{two}_seen += {size};")
+            out.add(f"{two}_mean += {two}_gap * {size} / {two}_seen;")
+        out.close(len(self.nest(first)) - 1 + self.is_blocked(first))
+        if found.kind == "exponentials":
+            out.add(f"if ({one}_nan) {one} = NAN;")
+            whole = f"{one} > {LOWEST[ctype]}"
+            out.add(f"const {ctype} {two} = {whole} ? static_cast<{ctype}>({two}_total) : NAN;")
+        else:
+            out.add(f"const {ctype} {one} = static_cast<{ctype}>({one}_total);")
+            out.add(f"const {ctype} {two} = static_cast<{ctype}>({two}_total);")
 
     def before_scan(self, stage: Stage, scan: Scan, addresses: dict[Access, str], place: Place) -> None:
         """What the lanes share: the part of the loop before OpenMP's scan. What it defines ends with it."""

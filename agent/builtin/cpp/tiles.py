@@ -25,8 +25,7 @@ class TileEmitter(RowEmitter):
         rows, columns = self.sizes[self.across], self.sizes[-1]
         out.add(f"constexpr int64_t ROWS = {rows}, COLUMNS = {columns}, TILE = {TILE}, BLOCK = {self.block};")
         out.add("constexpr int64_t DOWN = (ROWS + TILE - 1) / TILE, ALONG = (COLUMNS + BLOCK - 1) / BLOCK;")
-        if self.knobs.parallel:
-            out.add("#pragma omp parallel for schedule(static)")
+        self.open_threads()
         out.open(f"for (int64_t tile = 0; tile < {count} * DOWN * ALONG; ++tile)")
         if count > 1:
             out.add("const int64_t outer = tile / (DOWN * ALONG);")
@@ -45,17 +44,35 @@ class TileEmitter(RowEmitter):
                 addresses[access] = self.names[access]
         for access in self.outputs:
             self.row(access, others)
-        stores = {a.base: f"{self.names[a]}[i]" for a in self.outputs}
+        stores = self.stores()
         out.add("#pragma omp simd")
         out.open("for (int64_t i = 0; i < n; ++i)")
         self.element_body(plan.stages[0], addresses, stores, NOWHERE)
-        out.close(3)
+        out.close()
+        if self.knobs.streaming:
+            for access in self.outputs:
+                block = f"{self.statements[access.base]}_block"
+                size = f"n * sizeof({STORAGE[access.dtype]})"
+                out.add(f"stream_bytes({self.names[access]}, {block}, {size});")
+        out.close(2)
+        self.close_threads()
         parameters = self.parameters()
         return Kernel(name, parameters, tuple(out.lines), plan.passes)
 
     @property
     def block(self) -> int:
         return min(self.knobs.block, self.sizes[-1])
+
+    def stores(self) -> dict[str, str]:
+        """Where the vector loop writes each output: in its row, or in a block that is then streamed there."""
+        found = {}
+        for access in self.outputs:
+            found[access.base] = f"{self.names[access]}[i]"
+            if self.knobs.streaming:
+                block = f"{self.statements[access.base]}_block"
+                self.out.add(f"alignas(64) {STORAGE[access.dtype]} {block}[BLOCK];")
+                found[access.base] = f"{block}[i]"
+        return found
 
     def corner(self, access: Access, others: list[int]) -> list[str]:
         """Terms of the offset of a tile's first element."""

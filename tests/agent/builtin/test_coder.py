@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 from proving import assert_right, coder, load, models, propose, source, task
 
 from agent.builtin.graph import Graph
@@ -29,6 +30,17 @@ UNTOUCHED = {
     "a library call": (source("return x @ x", "torch.randn(8, 8)"), "library call"),
     "random numbers": (source("return F.dropout(x, 0.5)", "torch.randn(8, 8)"), "random numbers"),
     "control flow on data": (source("return x if x.sum() > 0 else -x", "torch.randn(8)"), "torch.export"),
+    "a size that depends on data": (source("return x[x > 0].exp()", "torch.randn(8)"), "torch.export"),
+    "an input that is written": (source("return x.add_(1).exp()", "torch.randn(8)"), "other than its result"),
+    "quantized numbers": (
+        source("return torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize() + 1", "torch.randn(8)"),
+        "torch.export",
+    ),
+    "complex numbers": (
+        source("return torch.fft.fft(x) * x", "torch.randn(8, dtype=torch.complex64)"),
+        "library call",
+    ),
+    "a sparse tensor": (source("return (x.to_sparse() * 2).to_dense()", "torch.randn(8, 8)"), "torch.export"),
     "a nested result": (source("return x.exp(), (x.abs(), x)", "torch.randn(8)"), "nested"),
 }
 
@@ -87,6 +99,28 @@ def test_what_it_cannot_fuse_stays_the_reference_and_says_why(case: str, tmp_pat
 def test_an_untouched_reference_still_computes(tmp_path: Path) -> None:
     text = UNTOUCHED["a library call"][0]
     assert_right(*models(text, propose(text), tmp_path))
+
+
+AROUND = {
+    "complex numbers in between": "return torch.fft.fft(x * 2).abs().sigmoid(), torch.view_as_real(torch.fft.rfft(x)) + 1",
+    "results that share memory with an input": "return x, x.view(-1), x[1:] * 2, x.mT",
+    "results that share memory": "y = x.exp(); return y, y.view(-1), y[1:], y.mT, y",
+    "an own tensor that is written": "y = x.clone(); y[1:].mul_(2); y += 1; return y.relu(), x",
+    "indices in between": "return (x + 1)[torch.tensor([2, 0])].exp(), x.index_select(1, torch.tensor([1, 1])) * 2",
+}
+
+
+@pytest.mark.parametrize("case", AROUND)
+def test_what_it_does_not_know_is_left_to_torch_and_the_rest_is_fused(case: str, tmp_path: Path) -> None:
+    text = source(AROUND[case], "torch.randn(6, 32)")
+    candidate = propose(text)
+    assert candidate.language == "cpp"
+    model, new, inputs = models(text, candidate, tmp_path)
+    if "complex" not in case:  # of which there is no float64
+        assert_right(model, new, inputs)
+    for ours, theirs in zip(new(*inputs), model(*inputs), strict=True):
+        assert (ours.shape, ours.stride(), ours.dtype) == (theirs.shape, theirs.stride(), theirs.dtype)
+        assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 def test_the_graph_survives_json() -> None:

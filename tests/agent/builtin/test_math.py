@@ -48,7 +48,7 @@ CALLS = {
 def lib() -> jit.CppLibrary:
     text = HEADER + "".join(CALLS.values())
     names = [name if name not in CALLS else "softplus_one" for name in FUNCTIONS]
-    text += "".join(loop(name) for name in [*names, "exp_nonpositive_f32", "gelu_f32"])
+    text += "".join(loop(name) for name in [*names, "exp_nonpositive_f32", "log1p_unit_f32", "gelu_f32"])
     text += (
         'extern "C" void pow_loop(const float* x, const float* e, float* y, int64_t n) {\n'
         "    #pragma omp simd\n    for (int64_t i = 0; i < n; ++i) y[i] = pow_f32(x[i], e[i]);\n}\n"
@@ -84,6 +84,13 @@ def test_error_in_ulp_over_all_floats(lib: jit.CppLibrary, name: str) -> None:
     x = samples(width)
     error = ulp_error(run(lib, name if name not in CALLS else "softplus_one", x), exact(x.astype(float)))
     assert error.max() <= most, x[error.argmax()]
+
+
+@np.errstate(all="ignore")
+def test_log1p_of_numbers_up_to_one(lib: jit.CppLibrary) -> None:
+    x = np.abs(samples(1.0))
+    x = np.append(x[~(x > 1)], np.float32(1))
+    assert ulp_error(run(lib, "log1p_unit_f32", x), np.log1p(x.astype(float))).max() <= 1.5
 
 
 @np.errstate(all="ignore")

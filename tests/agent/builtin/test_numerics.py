@@ -286,6 +286,37 @@ def test_long_rows_are_summed_as_exactly_as_short_ones(tmp_path: Path) -> None:
     prove(source("return x.sum(1), F.layer_norm(x, (100003,))", "torch.rand(3, 100003) + 5"), tmp_path)
 
 
+LONG_ROWS = {
+    "softmax": "return torch.softmax(x, -1), torch.log_softmax(x * 2, -1)",
+    "logsumexp of what is computed": "return torch.logsumexp(torch.tanh(x) * 30, -1), F.cross_entropy(x, x[:, :1].abs().long().view(-1))",
+    "layer norm": "return F.layer_norm(x, x.shape[1:]) * 2, x.var(1), x.mean(1)",
+    "statistics of images": "z = x[:, :30000].view(5, 3, 40, 250); return F.batch_norm(z, None, None, training=True), F.group_norm(z, 1)",
+}
+
+
+@pytest.mark.parametrize(
+    "inputs", ["torch.randn(5, 30011)", "torch.randn(5, 30011, dtype=torch.float64) + 100"]
+)
+@pytest.mark.parametrize("name", LONG_ROWS)
+def test_two_passes_over_a_row_as_one(name: str, inputs: str, tmp_path: Path) -> None:
+    text = source(LONG_ROWS[name], inputs)
+    candidate = prove(text, tmp_path, k0__online="on", k1__online="on", k0__keep="off", k1__keep="off")
+    assert "on" in [value for knob, value in candidate.schedule.items() if knob.endswith(".online")]
+
+
+def test_nan_and_infinity_in_two_passes_as_one(tmp_path: Path) -> None:
+    text = source(
+        "return torch.softmax(x, -1), torch.logsumexp(x, -1), F.layer_norm(x, (9001,))",
+        "torch.randn(9, 9001)",
+    )
+    candidate = propose(text, k0__online="on", k1__online="on", k0__keep="off", k1__keep="off")
+    model, model_new, (x,) = models(text, candidate, tmp_path)
+    x[0, 5000], x[1, 8999], x[2, 3], x[3] = math.nan, math.inf, -math.inf, -math.inf
+    x[4, :8900], x[5, 8000:], x[6, 0], x[6, 1] = -math.inf, -math.inf, math.inf, -math.inf
+    x[7] = 1e30 * x[7]
+    assert_right(model, model_new, [x])
+
+
 def test_a_chain_of_the_same_operators_is_no_recurrence(tmp_path: Path) -> None:
     text = source(
         "for _ in range(9):\n            x = torch.tanh(x) * 1.5\n        return x", "torch.randn(40, 50)"

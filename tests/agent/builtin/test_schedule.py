@@ -14,6 +14,7 @@ NORM = source(
 )
 SOFTMAX = source("return torch.softmax(torch.tanh(x) * 3, dim=-1)", "torch.randn(300, 1024)")
 COLUMNS = source("return torch.softmax(x, dim=1)", "torch.randn(3, 40, 700)")
+ROWS = source("return torch.softmax(x, -1)", "torch.randn(3, 140001)")
 LONG = source("return x.mean(0) + 1, x.amax(0)", "torch.randn(1501, 70)")
 
 IMAGES = source(
@@ -45,6 +46,7 @@ CASES = [
     (COLUMNS, "k0.block", "512"),
     (COLUMNS, "k0.keep", "off"),
     (LONG, "k0.parts", "off"),
+    (ROWS, "k0.online", "off"),
 ]
 
 
