@@ -28,6 +28,7 @@ from agent.builtin.program import (
 )
 from agent.builtin.reroll import reroll
 from agent.builtin.schedule import DEFAULT, Schedule
+from agent.builtin.sharing import share
 from agent.builtin.short_rows import turn_short_rows
 from agent.builtin.turning import turn_before_copies
 
@@ -65,6 +66,7 @@ class _NodeLowering(ViewLowering, WindowLowering, ProductLowering, LayoutLowerin
             self.node(node)
         self.turn_results()
         reroll(self.program)
+        share(self.program)
         join(self.program)
         drop_unread(self.program)
         turn_before_copies(self.program)

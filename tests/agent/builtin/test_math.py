@@ -90,7 +90,7 @@ def test_error_in_ulp_over_all_floats(lib: jit.CppLibrary, name: str) -> None:
 def test_log1p_of_numbers_up_to_one(lib: jit.CppLibrary) -> None:
     x = np.abs(samples(1.0))
     x = np.append(x[~(x > 1)], np.float32(1))
-    assert ulp_error(run(lib, "log1p_unit_f32", x), np.log1p(x.astype(float))).max() <= 1.5
+    assert ulp_error(run(lib, "log1p_unit_f32", x), np.log1p(x.astype(float))).max() <= 1.7
 
 
 @np.errstate(all="ignore")

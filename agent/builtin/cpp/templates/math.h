@@ -259,7 +259,7 @@ static inline float mish_f32(float x) {
     return x > 20.0f ? x : x * (n / (n + 2.0f));
 }
 
-// log(1 + t) within 1.5 ulp, for t in [0, 1]: a minimax fit of log(1 + t)/t to relative error 5e-9.
+// log(1 + t) within 1.7 ulp, for t in [0, 1]: a minimax fit of log(1 + t)/t to relative error 5e-9.
 static inline float log1p_unit_f32(float t) {
     const float t2 = t * t;
     const float t4 = t2 * t2;

@@ -1,0 +1,59 @@
+"""Work that appears twice, done once: statements that compute the same from the same values."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+
+from agent.builtin.program import Compute, Fused, Operand, Program, Recurrence, Reduce, Scan, Statement, View
+
+
+def share(program: Program) -> None:
+    """Have all that read a value that was computed before read the one that came first."""
+    first: dict[Hashable, str] = {}
+    instead: dict[str, str] = {}
+    placed = program.placed
+    found: list[Statement] = []
+    for statement in program.statements:
+        if isinstance(statement, Recurrence):
+            body = tuple(_reading(s, instead) for s in statement.body)
+            found.append(replace(statement, body=body))  # type: ignore[arg-type]
+            continue
+        if isinstance(statement, Compute | Reduce | Scan):
+            statement = _reading(statement, instead)
+            name = first.setdefault(_meaning(statement), statement.name)
+            if name != statement.name and statement.name not in placed and name not in placed:
+                instead[statement.name] = name
+                continue
+        found.append(statement)
+    program.statements = found
+    for name, view in program.views.items():
+        if isinstance(view, View) and view.base in instead:
+            program.views[name] = replace(view, base=instead[view.base])
+
+
+def _reading(statement: Fused, instead: Mapping[str, str]) -> Fused:
+    """The statement with what is read instead."""
+
+    def other(operand: Operand) -> Operand:
+        if isinstance(operand, View) and operand.base in instead:
+            return replace(operand, base=instead[operand.base])
+        return operand
+
+    if isinstance(statement, Compute):
+        return replace(statement, operands=tuple(other(o) for o in statement.operands))
+    read = other(statement.operand)
+    assert isinstance(read, View)
+    if isinstance(statement, Reduce) and statement.index is not None:
+        index = other(statement.index)
+        assert isinstance(index, View)
+        return replace(statement, operand=read, index=index)
+    return replace(statement, operand=read)
+
+
+def _meaning(statement: Fused) -> Hashable:
+    """All but the name, and the axes of one element that a result has."""
+    if isinstance(statement, Compute):
+        settings = tuple(sorted((k, repr(v)) for k, v in statement.settings.items()))
+        operands = tuple(repr(o) for o in statement.operands)  # 1 and 1.0 are two, and 0.0 and -0.0
+        return statement.op, operands, settings, statement.shape, statement.dtype, statement.compute_dtype
+    index = statement.index if isinstance(statement, Reduce) else None
+    return type(statement), statement.op, statement.operand, statement.dims, statement.dtype, index
