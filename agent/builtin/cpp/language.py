@@ -28,7 +28,7 @@ _TILE = 64  # elements of a tile's row
 _LEAST_BLOCKS = 8  # of columns, which threads share
 _LEAST_SHARED = 1024  # elements of a column from which threads may share them
 _LEAST_ONLINE = 1 << 12  # elements of a row whose first two passes may be one
-_ONLINE = 1 << 17  # elements of a row which the second-level cache does not hold
+_ONLINE = 1 << 17  # elements of a row that the second-level cache does not hold
 _PARTS_BLOCK = 2048  # columns side by side then
 
 
@@ -83,7 +83,8 @@ def _knobs(planned: Plan, program: Program, in_place: frozenset[str], ask: Ask) 
         parts = ask("parts", "on" if _few_columns(planned) else "off") == "on"
     if length > 128:
         columns = str(_PARTS_BLOCK) if parts else _column_block(planned)
-        default = {"flat": "256", "rows": "4096", "columns": columns}[planned.mode]
+        past = planned.row_length >= _ONLINE and _streaming(planned, program, elements) == "on"
+        default = {"flat": "256", "rows": "256" if past else "4096", "columns": columns}[planned.mode]
         block = int(ask("block", default))
     if parts:
         block = min(block, _PARTS_BLOCK)
