@@ -8,7 +8,7 @@ elements may read rows; elements that need a scalar wait for the next kernel.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
@@ -95,6 +95,7 @@ class Region:
     recurrence: Recurrence | None = None
 
 
+_LARGE = 4096  # elements that make it worth sharing a loop
 _ALONE = Library | Recurrence | Joined  # statements that share no kernel
 
 
@@ -290,6 +291,14 @@ def fuse(program: Program, apart: bool = False) -> list[Region | Library]:
     return fusion.units()
 
 
+def _large_parts(statement: Fused) -> Iterator[Hashable]:
+    """What is worth being read once for two statements."""
+    for view in views_of(statement):
+        elements = math.prod(s for s, stride in zip(view.shape, view.strides, strict=True) if stride)
+        if elements >= min(_LARGE, view.numel / 2):
+            yield (view.base, view.numel) if view.linear else view
+
+
 def _ends(program: Program, reads: Mapping[str, set[str]]) -> dict[str, Reduce | Scan]:
     """The reduction that a value is computed for, where it is for one alone."""
     readers: dict[str, list[Statement]] = {}
@@ -322,7 +331,7 @@ class _Fusion:
                 place = self.order[statement.name]
                 self.order.update({view.base: place for view in statement.results.values()})
         self.unit = dict(self.order)
-        self.readers: dict[str, list[str]] = {}  # the fused statements that read a value
+        self.readers: dict[Hashable, list[str]] = {}  # the fused statements that read a part of a value
         self.ends_in = _ends(program, self.reads)
         self.apart: list[tuple[str, str]] = []  # pairs that must not share a region
         self.clipped: set[str] = set()  # values computed for elements of windows that may not be there
@@ -349,8 +358,8 @@ class _Fusion:
             self.members[mine] = merged
             self.unit.update({s.name: mine for s in merged})
             break
-        for base in self.reads[statement.name]:
-            self.readers.setdefault(base, []).append(statement.name)
+        for part in _large_parts(statement):
+            self.readers.setdefault(part, []).append(statement.name)
 
     def must_not_exist(self, name: str) -> bool:
         """Whether a value must never be in memory: larger than all that it is computed from, or clipped."""
@@ -381,7 +390,7 @@ class _Fusion:
             yield last_first
         if len(last_first) > 1:
             yield from ((unit,) for unit in last_first)
-        shared = [n for base in self.reads[statement.name] for n in self.readers.get(base, ())]
+        shared = [n for part in _large_parts(statement) for n in self.readers.get(part, ())]
         siblings = dict.fromkeys(self.unit[name] for name in reversed(shared))
         for unit in siblings:
             if unit not in producers:
