@@ -1,5 +1,6 @@
 """The builtin coder on whole suites."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import typer
 
 from agent.bench.drawing import SAMPLE, upstream_run
 from agent.bench.publishing import PUBLISHED, suite_run
+from kernelbench.sources.checkout import VARIABLE
 
 
 def suite(
@@ -28,11 +30,8 @@ def upstream(
     kernelbench_dir: Annotated[Path, typer.Option(envvar="KERNELBENCH_DIR")], rounds: int = 3
 ) -> None:
     """The builtin coder on the upstream KernelBench problems that `draw` has drawn."""
-    _run(
-        ["--suite", str(SAMPLE), "--kernelbench-dir", str(kernelbench_dir), "--rounds", str(rounds)],
-        "upstream",
-        upstream_run(),
-    )
+    os.environ[VARIABLE] = str(kernelbench_dir.resolve())  # not in the command, which is published
+    _run(["--suite", str(SAMPLE), "--rounds", str(rounds)], "upstream", upstream_run())
 
 
 def _run(arguments: list[str], name: str, out: Path) -> None:
