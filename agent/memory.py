@@ -58,7 +58,7 @@ class Memory:
             return tuple(f"{name} {e.mean!r} {e.count}" for name, e in sorted(found.items()))
 
         with self._lock:
-            told = [line.split() for line in self._tell(task, f"{len(history)} expectations", lines)]
+            told = [line.rsplit(" ", 2) for line in self._tell(task, f"{len(history)} expectations", lines)]
         return {name: Expectation(float(mean), int(count)) for name, mean, count in told}
 
     def _tell(self, task: Task, key: str, lines: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:

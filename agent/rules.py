@@ -16,6 +16,8 @@ from profiling.records import Bottleneck
 from results.lessons import Expectation
 
 NEAR_CEILING = 0.9  # share of the speed of light from which no schedule is worth a try
+_PLAIN = {"attention": "apart", "layout": "contiguous", "products": "library"}
+_OFF = {"keep", "in_place", "streaming", "parts", "online"}
 PATIENCE = 6  # moves in a row without a gain after which the judge gives up
 NOTICEABLE = 1.01  # a gain below this is noise
 
@@ -293,15 +295,16 @@ def _retreat(history: Sequence[Attempt]) -> Advice | None:
     schedule = history[-1].candidate.schedule
     plain = {
         "fuse": "apart",
-        **{k: v for k, v in {"attention": "apart", "layout": "contiguous"}.items() if k in schedule},
-        **{k: "off" for k in schedule if k.endswith((".keep", ".in_place", ".streaming"))},
+        **{k: v for k, v in _PLAIN.items() if k in schedule},
+        **{k: "off" for k in schedule if k.rpartition(".")[2] in _OFF and "." in k},
     }
     if all(schedule.get(k) == v for k, v in plain.items()):
         return None
     return Advice(
         bottleneck="no candidate is correct yet",
         method="retreat to the plainest schedule",
-        plan="Keep reductions apart from what feeds them; no buffers, in-place results or streaming stores.",
+        plan="Keep reductions apart from what feeds them, leave products to the library; no buffers, "
+        "in-place results, streaming stores, shared columns or joined passes.",
         evidence={},
         predicted_gain=1.0,
         schedule={k: v for k, v in plain.items() if k == "fuse" or schedule.get(k) != v},

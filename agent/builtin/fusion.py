@@ -285,6 +285,8 @@ def fuse(program: Program, apart: bool = False) -> list[Region | Library]:
     With `apart`, a reduction starts a new kernel instead of joining the one that computes its operand.
     """
     fusion = _Fusion(program)
+    for name in program.placed:
+        assert sum(name in reads for reads in fusion.reads.values()) == 1, name
     for statement in program.statements:
         if not isinstance(statement, _ALONE):
             fusion.add(statement, apart)
@@ -366,7 +368,8 @@ class _Fusion:
         if name not in self.reads or isinstance(self.program.statements[self.order[name]], Library):
             return False
         read = sum(math.prod(self.program.shapes[base]) for base in self.reads[name])
-        return math.prod(self.program.shapes[name]) > read or name in self.clipped
+        larger = math.prod(self.program.shapes[name]) > read
+        return larger or name in self.clipped or name in self.program.unstored
 
     def separated(self, merged: list[Statement]) -> bool:
         names = {s.name for s in merged}

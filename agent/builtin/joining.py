@@ -87,6 +87,7 @@ class _Joining:
 
     def in_pieces(self, statement: Compute, like: _Pieces) -> _Pieces:
         """Adds the statement once for each piece, and before it what only it reads."""
+        self.computed.pop(statement.name, None)
         made: list[View] = []
         parts: list[Compute] = []
         for number, (start, size) in enumerate(zip(like.starts, like.sizes, strict=True)):
@@ -94,11 +95,7 @@ class _Joining:
             for o in statement.operands:
                 if isinstance(o, View):
                     producer = self.computed.get(o.base)
-                    if (
-                        producer is not None
-                        and o.base not in self.apart
-                        and self.feeds(producer, statement, o)
-                    ):
+                    if producer is not None and self.feeds(producer, statement, o, like):
                         self.apart[o.base] = self.in_pieces(producer, like)
                     whole = o.base in self.apart
                     o = self.apart[o.base].views[number] if whole else _narrow(o, like.dim, start, size)
@@ -111,11 +108,21 @@ class _Joining:
         self.found += parts
         return _Pieces(like.dim, tuple(made))
 
-    def feeds(self, producer: Compute, statement: Compute, view: View) -> bool:
-        """Whether only this statement reads what the producer computes, element by element."""
+    def feeds(self, producer: Compute, statement: Compute, view: View, like: _Pieces) -> bool:
+        """Whether this statement alone reads what the producer computes, by element, in such pieces."""
         if self.readers[producer.name] != [statement] or producer.name in self.python:
             return False
-        return view.linear and view.shape == producer.shape and not _by_place(producer)
+        if any(isinstance(o, View) and o.base == view.base and o != view for o in statement.operands):
+            return False
+        whole = view.linear and view.shape == producer.shape
+        return whole and not _by_place(producer) and self.fits(producer, like)
+
+    def fits(self, statement: Compute, like: _Pieces) -> bool:
+        """Whether what a statement reads can be read in such pieces."""
+        read = [o for o in statement.operands if isinstance(o, View)]
+        others = (self.apart[o.base] for o in read if o.base in self.apart)
+        alike = all((other.dim, other.sizes) == (like.dim, like.sizes) for other in others)
+        return alike and not any(o.clips for o in read)
 
     def only_in_pieces(self, name: str, pieces: _Pieces) -> bool:
         """Whether all that reads a value can be carried out for each of its pieces."""
@@ -126,11 +133,9 @@ class _Joining:
     def can_be_split(self, reader: Statement, whole: View, pieces: _Pieces) -> bool:
         if not isinstance(reader, Compute) or _by_place(reader) or reader.shape != whole.shape:
             return False
-        read = [o for o in reader.operands if isinstance(o, View)]
-        if any(o.clips or (o.base == whole.base and o != whole) for o in read):
+        if any(isinstance(o, View) and o.base == whole.base and o != whole for o in reader.operands):
             return False
-        others = (self.apart[o.base] for o in read if o.base in self.apart)
-        return all((other.dim, other.sizes) == (pieces.dim, pieces.sizes) for other in others)
+        return self.fits(reader, pieces)
 
     def is_computed(self, view: View) -> bool:
         """Whether a kernel of ours has the piece in its hands."""

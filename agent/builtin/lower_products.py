@@ -61,6 +61,7 @@ class ProductLowering(ReductionLowering):
         products = self.fresh(f"{node.name}_products")
         if not self.compute(products, "mul", (matrix, vector), {}, matrix.shape, dtype):
             return False
+        self.program.unstored.add(products)
         self.reduce(node.name, "sum", self.view_of(products), (reduced,), False, dtype)
         self.program.define(node.name, shape, dtype)
         return True
@@ -68,8 +69,8 @@ class ProductLowering(ReductionLowering):
     def by_few(self, node: Node, left: str, right: str, bias: str = "", turn: bool = False) -> bool:
         """`[m, k] @ [k, n]` with few rows or few columns; leading axes of the left count as its rows."""
         settings, shape, dtype = self.settings(node), node.meta.shape, node.meta.dtype
-        added = self.operand(settings[bias]) if settings.get(bias) is not None else None  # type: ignore[arg-type]
-        if dtype not in _ITEMSIZE or (settings.get(bias) is not None and added is None):
+        added = settings.get(bias)
+        if dtype not in _ITEMSIZE or (isinstance(added, Ref) and added.ref not in self.program.views):
             return False
         a, b = self.rows(settings[left], dtype), self.rows(settings[right], dtype, last=not turn)
         if a is None or b is None:
@@ -99,8 +100,11 @@ class ProductLowering(ReductionLowering):
         if vectors.shape[0] > 1:
             self.program.statements.append(Joined(product, places))
         self.program.define(product, shape, dtype)
-        if added is not None:
-            self.compute(node.name, "add", (self.view_of(product), added), {}, shape, dtype)
+        if isinstance(added, Ref):
+            addend = self.operand(added)
+            assert addend is not None
+            computed = self.compute(node.name, "add", (self.view_of(product), addend), {}, shape, dtype)
+            assert computed
         return True
 
     def rows(self, arg: object, dtype: str, last: bool = False) -> View | None:
@@ -126,18 +130,19 @@ class ProductLowering(ReductionLowering):
     def packed(self, arg: object, dtype: str, last: bool) -> View:
         """The same of a copy, in which the elements of a vector lie together."""
         assert isinstance(arg, Ref)
-        name = (
-            self.copied(arg.ref, (1, 0)) if last else self.copied_as_it_reads(arg.ref, self.view_of(arg.ref))
-        )
-        view = self.rows(Ref(ref=name), dtype, last)
-        assert view is not None
-        return view
+        view = self.view_of(arg.ref)
+        turned = last and len(view.shape) == 2
+        name = self.copied(arg.ref, (1, 0)) if turned else self.copied_as_it_reads(arg.ref, view)
+        packed = self.rows(Ref(ref=name), dtype, last)
+        assert packed is not None
+        return packed
 
     def dot(self, name: str, matrix: View, vector: View, reduced: int, dtype: str) -> None:
         """Adds a product of a matrix and a vector, which 16-bit types sum in float."""
         wide = dtype if dtype in ("float32", "float64") else "float32"
         products = self.fresh(f"{name}_products")
         self.compute(products, "mul", (matrix, vector), {}, matrix.shape, wide)
+        self.program.unstored.add(products)
         total = name if wide == dtype else self.fresh(f"{name}_total")
         self.reduce(total, "sum", self.view_of(products), (reduced,), False, wide)
         if wide != dtype:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agent.builtin.plan import Plan, Stage, reads
-from agent.builtin.program import Compute, Constant, Fused, Reduce, View
+from agent.builtin.program import Compute, Constant, Fused, Reduce, Scan, View
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,8 @@ class Online:
     number: int  # of the first stage
     first: Reduce
     second: Reduce
-    mean: str = ""  # the row's, of which squares are taken
+    mean: str = ""  # the row's, about which squares are taken
+    centered: str = ""  # what is squared
 
 
 def online(planned: Plan) -> Online | None:
@@ -34,12 +35,18 @@ def online(planned: Plan) -> Online | None:
 
 
 def _plain(stage: Stage) -> bool:
-    return len(stage.reductions) == 1 and not stage.stores and not stage.keeps
+    """Whether a pass does no more than to reduce one value."""
+    scans = any(isinstance(s, Scan) for s in stage.elements)
+    return len(stage.reductions) == 1 and not (stage.stores or stage.keeps or scans)
 
 
 def _joined(planned: Plan, number: int, first: Reduce, second: Reduce) -> Online | None:
     by_name: Mapping[str, Fused] = planned.statements
-    if planned.level(first.name) != "row" or second.op != "sum" or second.dtype not in ("float32", "float64"):
+    if (
+        {planned.level(first.name), planned.level(second.name)} != {"row"}
+        or second.op != "sum"
+        or second.dtype not in ("float32", "float64")
+    ):
         return None
     summed = by_name.get(second.operand.base)
     if not isinstance(summed, Compute) or first.dtype != second.dtype:
@@ -58,8 +65,9 @@ def _joined(planned: Plan, number: int, first: Reduce, second: Reduce) -> Online
         is_mean = (
             isinstance(total, View) and total.base == first.name and count == Constant(planned.row_length)
         )
+        assert isinstance(argument, View)
         if is_mean and _is_difference(argument, first.operand, found.name, by_name):
-            return Online("squares", number, first, second, found.name)
+            return Online("squares", number, first, second, found.name, argument.base)
     return None
 
 

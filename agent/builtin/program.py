@@ -151,6 +151,7 @@ class Program:
     views: dict[str, Operand] = field(default_factory=dict)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of the values that exist
     dtypes: dict[str, str] = field(default_factory=dict)
+    unstored: set[str] = field(default_factory=set)  # products, as large as a matrix for each vector
     view_nodes: dict[str, Node] = field(default_factory=dict)  # names that torch can make as a view
 
     def add(self, statement: Statement, shape: tuple[int, ...], dtype: str) -> None:
@@ -170,7 +171,7 @@ class Program:
 
     def fresh(self, name: str) -> str:
         """`name`, or a longer one where a value has it already."""
-        while name in self.shapes:
+        while name in self.shapes or name in self.views:
             name += "_"
         return name
 

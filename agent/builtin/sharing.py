@@ -19,10 +19,11 @@ def share(program: Program) -> None:
             continue
         if isinstance(statement, Compute | Reduce | Scan):
             statement = _reading(statement, instead)
-            name = first.setdefault(_meaning(statement), statement.name)
-            if name != statement.name and statement.name not in placed and name not in placed:
-                instead[statement.name] = name
-                continue
+            if statement.name not in placed:
+                name = first.setdefault(_meaning(statement), statement.name)
+                if name != statement.name:
+                    instead[statement.name] = name
+                    continue
         found.append(statement)
     program.statements = found
     for name, view in program.views.items():

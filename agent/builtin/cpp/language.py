@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agent.builtin.cpp.columns import ColumnEmitter
+from agent.builtin.cpp.columns import PARTS, ColumnEmitter
 from agent.builtin.cpp.emit import Emitter, Knobs
 from agent.builtin.cpp.headers import helpers, standard_headers
 from agent.builtin.cpp.rows import RowEmitter
@@ -15,7 +15,7 @@ from agent.builtin.cpp.vocabulary import RESERVED
 from agent.builtin.language import Ask, Kernel, Language
 from agent.builtin.online import online
 from agent.builtin.plan import KEPT_LIMIT, Plan, plan
-from agent.builtin.program import Program, Scan
+from agent.builtin.program import Program, Reduce, Scan
 from agent.builtin.schedule import legal
 from agent.builtin.text import ITEMSIZE
 
@@ -30,6 +30,7 @@ _LEAST_SHARED = 1024  # elements of a column from which threads may share them
 _LEAST_ONLINE = 1 << 12  # elements of a row whose first two passes may be one
 _ONLINE = 1 << 17  # elements of a row that the second-level cache does not hold
 _PARTS_BLOCK = 2048  # columns side by side then
+_PARTS_BYTES = 1 << 20  # of the stack, for the parts of all reductions of a block
 
 
 class Cpp(Language):
@@ -87,7 +88,8 @@ def _knobs(planned: Plan, program: Program, in_place: frozenset[str], ask: Ask) 
         default = {"flat": "256", "rows": "256" if past else "4096", "columns": columns}[planned.mode]
         block = int(ask("block", default))
     if parts:
-        block = min(block, _PARTS_BLOCK)
+        reductions = sum(isinstance(s, Reduce) for s in planned.region.statements)
+        block = min(block, _PARTS_BLOCK, max(_PARTS_BYTES // (8 * PARTS * reductions) // 16, 1) * 16)
     if planned.mode == "columns" and planned.kept:
         block = min(block, 2048, max(KEPT_LIMIT // (planned.row_length * len(planned.kept)), 16))
     streaming = prefetch = False

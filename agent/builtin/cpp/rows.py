@@ -17,6 +17,7 @@ LOOP_VARIABLES = "jklmoq"
 
 class RowEmitter(Emitter):
     scanned: Scan | None = None  # whose running value a vector loop shares between its lanes
+    squared: Online | None = None  # whose second pass is written
     in_block = False  # whether what is reduced is a block's, which a row's then takes in
 
     @property
@@ -264,18 +265,27 @@ class RowEmitter(Emitter):
             out.add(f"{two}_total *= exp_{SUFFIX[ctype]}({one} - {one}_block);")
             out.add(f"{one} = {one}_block;")
             out.close()
-            out.add(f"if ({one} == {LOWEST[ctype]}) continue;")
+            out.open(f"if ({one} > {LOWEST[ctype]})")
         else:
             out.add(f"const {ctype} {self.statements[found.mean]} = {one}_block / {size};")
+            out.add(f"{ctype} {two}_rest = 0.0f;")
+            self.squared = found
         self.start(found.second)
         out.open("")
         self.vector_loop(second)
         out.close()
-        self.in_block = False
-        out.add(f"{two}_total += {two}_block;")
-        if found.kind == "squares":
+        self.in_block, self.squared = False, None
+        if found.kind == "exponentials":
+            out.add(f"{two}_total += {two}_block;")
+            out.close()
+        else:
             out.add(f"{one}_total += {one}_block;")
-            out.add(f"const double {two}_gap = {self.statements[found.mean]} - {two}_mean;")
+            out.add(
+                f"const double {two}_off = static_cast<double>({two}_rest) / {size};  // of the block's mean"
+            )
+            out.add(f"const double {two}_about = {two}_block - {two}_off * {two}_rest;")
+            out.add(f"{two}_total += {two}_about < 0.0 ? 0.0 : {two}_about;")
+            out.add(f"const double {two}_gap = {self.statements[found.mean]} + {two}_off - {two}_mean;")
             out.add(f"{two}_total += {two}_gap * {two}_gap * {two}_seen * {size} / ({two}_seen + {size});")
             out.add(f"{two}_seen += {size};")
             out.add(f"{two}_mean += {two}_gap * {size} / {two}_seen;")
@@ -316,6 +326,8 @@ class RowEmitter(Emitter):
         return reduction.op in ("amax", "amin") and self.ctype(reduction.name) in ("float", "double")
 
     def accumulate(self, reduction: Reduce, value: str) -> None:
+        if self.squared is not None:
+            self.out.add(f"{self.name(reduction)}_rest += {self.statements[self.squared.centered]};")
         if not self.watches_for_nan(reduction):
             super().accumulate(reduction, value)
             return
@@ -383,6 +395,8 @@ class RowEmitter(Emitter):
     def clause(self, reduction: Reduce) -> str:
         name = self.reduced_name(reduction)
         also = f" reduction(| : {name}_nan)" if self.watches_for_nan(reduction) else ""
+        if self.squared is not None:
+            also = f" reduction(+ : {self.name(reduction)}_rest)"
         return f" reduction({REDUCTIONS[reduction.op].simd} : {name}){also}"
 
     # One element of a row.

@@ -269,7 +269,7 @@ static inline float log1p_unit_f32(float t) {
     return std::fma(t2, std::fma(t4 * t2, high, std::fma(t2 * t, middle, low)), t);
 }
 
-// log(1 + e^x) within 3 ulp, as torch has it: x itself from the threshold on.
+// log(1 + e^x), of floats within 3 ulp, as torch has it: x itself from the threshold on.
 static inline float softplus_f32(float x, float beta, float threshold) {
     const float z = x * beta;
     const float y = (z > 0.0f ? z : 0.0f) + log1p_unit_f32(exp_nonpositive_f32(-std::fabs(z)));
@@ -301,6 +301,8 @@ static inline double expm1_f64(double x) { return std::expm1(x); }
 static inline double log_f64(double x) { return std::log(x); }
 
 static inline double log1p_f64(double x) { return std::log1p(x); }
+
+static inline double log1p_unit_f64(double x) { return std::log1p(x); }
 
 static inline double tanh_f64(double x) { return std::tanh(x); }
 
