@@ -1,13 +1,16 @@
 """What changes came to is told where it helps: same language, chip and kind of operator, another task."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import run_factory
 from run_factory import candidate, evaluation
 
+from agent import protocols as judged
 from agent.memory import Memory
 from kernelbench.records import Advice, Task, Verdict
+from profiling.records import Metric, Profile
 from results.database import RunDatabase
 from results.lessons import Effect, Expectation, effects_of, expectations, lessons_from, lines_for
 from results.page import lineage
@@ -110,6 +113,20 @@ def test_what_is_expected_of_a_change_comes_from_tasks_of_its_class() -> None:
     assert found == {"streaming=on": Expectation(pytest.approx(1.3), 2), "block=64": Expectation(1.0, 2)}
     assert expectations(COLUMNS, "cpp", "c", None, effects) == {}
     assert Expectation(1.3, 2).blended(1.1) == pytest.approx(1.2)
+
+
+def test_a_judge_is_told_the_same_when_a_run_goes_on_although_more_is_known(tmp_path: Path) -> None:
+    with run_factory.new_run(tmp_path / "run.db") as database:
+        database.add_task(COLUMNS)
+        metric = Metric(name="minimal_bytes", value=50e6, unit="bytes", provenance="roofline")
+        profile = Profile(metrics=(metric,), bottleneck="memory", speed_of_light=0.5)
+        made = candidate(0)
+        history = [judged.Attempt(made, evaluation(COLUMNS, made, Verdict.correct, eager=1.0), profile)]
+        chip = database.run.target.fingerprint.chip
+        before = [replace(sized("streaming stores, twice", 1.5, 60), chip=chip, language=made.language)]
+        first = Memory(database, before).expectations(COLUMNS, history)
+        assert first == {"streaming stores, twice": Expectation(1.5, 1)}
+        assert Memory(database, before * 2).expectations(COLUMNS, history) == first
 
 
 def test_the_line_of_a_kernel_leads_back_to_the_first(tmp_path: Path) -> None:

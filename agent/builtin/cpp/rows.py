@@ -149,6 +149,7 @@ class RowEmitter(Emitter):
         self.out.close()
 
     def passes(self) -> None:
+        self.running: set[str] = set()  # running values of scans that are declared
         found = online(self.plan) if self.knobs.online else None
         for number, stage in enumerate(self.plan.stages):
             self.row_statements(stage)
@@ -169,8 +170,10 @@ class RowEmitter(Emitter):
             else:
                 self.start(reduction)
         for scan in scans:
-            ctype = self.scan_type(scan)
-            out.add(f"{ctype} {self.name(scan)}_running = {self.initial(scan.op, ctype)};")
+            ctype, running = self.scan_type(scan), f"{self.name(scan)}_running"
+            declared = running in self.running  # a pass before this one computed it, too
+            out.add(f"{'' if declared else f'{ctype} '}{running} = {self.initial(scan.op, ctype)};")
+            self.running.add(running)
         self.open_loops(stage)
         if self.fetches(stage):
             begin, end = ("start", "start + n") if blocked else ("0", "COLUMNS")
@@ -253,6 +256,9 @@ class RowEmitter(Emitter):
         else:
             out.add(f"double {one}_total = 0.0, {two}_mean = 0.0;")
             out.add(f"int64_t {two}_seen = 0;")
+        around = len(self.nest(first)) - 1 + self.is_blocked(first)
+        if not around:  # the whole row is one block
+            out.open("")
         self.open_loops(first)
         self.in_block = True
         self.start(found.first)
@@ -289,7 +295,7 @@ class RowEmitter(Emitter):
             out.add(f"{two}_total += {two}_gap * {two}_gap * {two}_seen * {size} / ({two}_seen + {size});")
             out.add(f"{two}_seen += {size};")
             out.add(f"{two}_mean += {two}_gap * {size} / {two}_seen;")
-        out.close(len(self.nest(first)) - 1 + self.is_blocked(first))
+        out.close(max(around, 1))
         if found.kind == "exponentials":
             out.add(f"if ({one}_nan) {one} = NAN;")
             whole = f"{one} > {LOWEST[ctype]}"
