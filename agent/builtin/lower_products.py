@@ -10,11 +10,12 @@ from dataclasses import replace
 
 from agent.builtin.graph import Node, Ref
 from agent.builtin.lower_reductions import ReductionLowering
+from agent.builtin.lowering import FLOATS
 from agent.builtin.program import NEAR, Joined, View, broadcast, contiguous, turned
+from agent.builtin.text import HALVES, ITEMSIZE
 
 _MOST_VECTORS = 8
 _LEAST_BYTES = 1 << 20  # of a matrix; the library's calls on smaller ones find it in the caches
-_ITEMSIZE = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}
 
 
 class ProductLowering(ReductionLowering):
@@ -70,7 +71,7 @@ class ProductLowering(ReductionLowering):
         """`[m, k] @ [k, n]` with few rows or few columns; leading axes of the left count as its rows."""
         settings, shape, dtype = self.settings(node), node.meta.shape, node.meta.dtype
         added = settings.get(bias)
-        if dtype not in _ITEMSIZE or (isinstance(added, Ref) and added.ref not in self.program.views):
+        if dtype not in FLOATS or (isinstance(added, Ref) and added.ref not in self.program.views):
             return False
         a, b = self.rows(settings[left], dtype), self.rows(settings[right], dtype, last=not turn)
         if a is None or b is None:
@@ -81,7 +82,7 @@ class ProductLowering(ReductionLowering):
         reduced = 1
         if matrix.strides[-1] > NEAR:
             matrix, reduced = _turned(matrix), 0
-        if vectors.shape[0] > _MOST_VECTORS or matrix.numel * _ITEMSIZE[dtype] < _LEAST_BYTES:
+        if vectors.shape[0] > _MOST_VECTORS or matrix.numel * ITEMSIZE[dtype] < _LEAST_BYTES:
             return False
         if min(matrix.shape) == 1 or matrix.strides[-1] > NEAR or self.choice("products") == "library":
             return False
@@ -139,7 +140,7 @@ class ProductLowering(ReductionLowering):
 
     def dot(self, name: str, matrix: View, vector: View, reduced: int, dtype: str) -> None:
         """Adds a product of a matrix and a vector, which 16-bit types sum in float."""
-        wide = dtype if dtype in ("float32", "float64") else "float32"
+        wide = "float32" if dtype in HALVES else dtype
         products = self.fresh(f"{name}_products")
         self.compute(products, "mul", (matrix, vector), {}, matrix.shape, wide)
         self.program.unstored.add(products)

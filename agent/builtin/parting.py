@@ -8,9 +8,10 @@ from agent.builtin.program import (
     Program,
     Reduce,
     Scan,
-    Statement,
     View,
     contiguous,
+    reading,
+    slots,
     views_of,
 )
 
@@ -39,16 +40,10 @@ def part(program: Program) -> None:
             return View(own[operand], operand.shape, contiguous(operand.shape))
         return operand
 
-    found: list[Statement] = []
-    for s in program.statements:
-        if isinstance(s, Compute):
-            s = replace(s, operands=tuple(other(o) for o in s.operands))
-        elif isinstance(s, Reduce | Scan):
-            operand = other(s.operand)
-            assert isinstance(operand, View)
-            s = replace(s, operand=operand)
-        found.append(s)
-    program.statements = found
+    program.statements = [
+        reading(s, [other(o) for o in slots(s)]) if isinstance(s, Compute | Reduce | Scan) else s
+        for s in program.statements
+    ]
 
 
 def _together(view: View) -> bool:

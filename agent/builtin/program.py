@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from agent.builtin.graph import Graph, Meta, Node
 from agent.builtin.ops import Settings
@@ -138,6 +138,7 @@ class Joined:
 
 
 Fused: TypeAlias = Compute | Reduce | Scan
+F = TypeVar("F", bound=Compute | Reduce | Scan)
 Statement: TypeAlias = Fused | Recurrence | Library | Joined
 
 
@@ -270,6 +271,18 @@ def slots(statement: Fused) -> tuple[Operand, ...]:
     if isinstance(statement, Reduce) and statement.index is not None:
         return (statement.operand, statement.index)
     return (statement.operand,)
+
+
+def reading(statement: F, read: Sequence[Operand]) -> F:
+    """The statement with other operands, in the order of `slots`."""
+    if isinstance(statement, Compute):
+        return replace(statement, operands=tuple(read))
+    operand, *index = read
+    assert isinstance(operand, View)
+    if isinstance(statement, Reduce) and index:
+        assert isinstance(index[0], View)
+        return replace(statement, operand=operand, index=index[0])
+    return replace(statement, operand=operand)
 
 
 def views_of(statement: Fused | Recurrence | Joined) -> Iterator[View]:

@@ -28,6 +28,7 @@ from agent.builtin.program import (
     View,
     composed,
     contiguous,
+    reading,
     slots,
     vectorisable,
 )
@@ -139,7 +140,7 @@ class _Loop:
             read = [self.operand(several) for several in zip(*(slots(s) for s in column), strict=True)]  # type: ignore[arg-type]
             if any(o is None for o in read):
                 return None
-            self.body.append(_reading(first, [o for o in read if o is not None]))
+            self.body.append(reading(first, [o for o in read if o is not None]))
         if not self.carried or not self.moves(results):
             return None
         body = (*self.carried.values(), *self.body)
@@ -270,7 +271,7 @@ class _Loop:
                 name = self.program.fresh(f"{view.base}_step")
                 self.program.define(name, view.shape, part.dtype)
                 made = View(name, view.shape, contiguous(view.shape))
-                read = [_reading(s, [made if o == view else o for o in slots(s)]) for s in body]
+                read = [reading(s, [made if o == view else o for o in slots(s)]) for s in body]
                 body = (*read[:number], replace(part, name=name), *read[number:])
                 break
             else:
@@ -286,14 +287,6 @@ class _Loop:
         read = (o for s in body for o in slots(s) if isinstance(o, View) and o.base == base)
         returned = base in needed_in_python(self.program)
         return not returned and all(s.name in elsewhere for s in readers) and all(o == view for o in read)
-
-
-def _reading(statement: Compute | Reduce, read: Sequence[Operand]) -> Compute | Reduce:
-    """The statement with other operands."""
-    if isinstance(statement, Compute):
-        return replace(statement, operands=tuple(read))
-    assert isinstance(read[0], View)
-    return replace(statement, operand=read[0])
 
 
 def _is_a_kernel(recurrence: Recurrence, program: Program) -> bool:

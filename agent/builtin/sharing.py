@@ -1,9 +1,21 @@
 """Work that appears twice, done once: statements that compute the same from the same values."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import replace
 
-from agent.builtin.program import Compute, Fused, Operand, Program, Recurrence, Reduce, Scan, Statement, View
+from agent.builtin.program import (
+    Compute,
+    Fused,
+    Operand,
+    Program,
+    Recurrence,
+    Reduce,
+    Scan,
+    Statement,
+    View,
+    reading,
+    slots,
+)
 
 
 def share(program: Program) -> None:
@@ -12,13 +24,18 @@ def share(program: Program) -> None:
     instead: dict[str, str] = {}
     placed = program.placed
     found: list[Statement] = []
+
+    def other(operand: Operand) -> Operand:
+        if isinstance(operand, View) and operand.base in instead:
+            return replace(operand, base=instead[operand.base])
+        return operand
+
     for statement in program.statements:
         if isinstance(statement, Recurrence):
-            body = tuple(_reading(s, instead) for s in statement.body)
-            found.append(replace(statement, body=body))  # type: ignore[arg-type]
-            continue
-        if isinstance(statement, Compute | Reduce | Scan):
-            statement = _reading(statement, instead)
+            body = tuple(reading(s, [other(o) for o in slots(s)]) for s in statement.body)
+            statement = replace(statement, body=body)
+        elif isinstance(statement, Compute | Reduce | Scan):
+            statement = reading(statement, [other(o) for o in slots(statement)])
             if statement.name not in placed:
                 name = first.setdefault(_meaning(statement), statement.name)
                 if name != statement.name:
@@ -26,28 +43,8 @@ def share(program: Program) -> None:
                     continue
         found.append(statement)
     program.statements = found
-    for name, view in program.views.items():
-        if isinstance(view, View) and view.base in instead:
-            program.views[name] = replace(view, base=instead[view.base])
-
-
-def _reading(statement: Fused, instead: Mapping[str, str]) -> Fused:
-    """The statement with what is read instead."""
-
-    def other(operand: Operand) -> Operand:
-        if isinstance(operand, View) and operand.base in instead:
-            return replace(operand, base=instead[operand.base])
-        return operand
-
-    if isinstance(statement, Compute):
-        return replace(statement, operands=tuple(other(o) for o in statement.operands))
-    read = other(statement.operand)
-    assert isinstance(read, View)
-    if isinstance(statement, Reduce) and statement.index is not None:
-        index = other(statement.index)
-        assert isinstance(index, View)
-        return replace(statement, operand=read, index=index)
-    return replace(statement, operand=read)
+    for name, operand in program.views.items():
+        program.views[name] = other(operand)
 
 
 def _meaning(statement: Fused) -> Hashable:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from agent.builtin.cpp.vocabulary import HIGHEST, LOWEST, RESERVED, STORAGE, SUFFIX, VALUE, Lines, literal
 from agent.builtin.fusion import Level
 from agent.builtin.language import Kernel
+from agent.builtin.online import Online
 from agent.builtin.ops import POINTWISE, REDUCTIONS
 from agent.builtin.plan import Access, Plan, Stage, reads
 from agent.builtin.program import Compute, Constant, Fused, Operand, Program, Reduce, Scan
@@ -30,7 +31,7 @@ class Knobs:
     parallel: bool
     prefetch: bool
     parts: bool = False  # threads share the elements of a column
-    online: bool = False  # two passes over a row are one
+    online: Online | None = None  # two passes over a row that are one
     in_place: frozenset[str] = frozenset()  # outputs written over an input
 
 

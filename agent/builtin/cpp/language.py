@@ -104,9 +104,9 @@ def _knobs(planned: Plan, program: Program, in_place: frozenset[str], ask: Ask) 
         prefetch = ask("prefetch", default) == "on"
     if not parts and (planned.mode == "flat" or planned.rows > 1):
         parallel = ask("threads", few) == "all"
-    together = False
-    if planned.row_length >= _LEAST_ONLINE and online(planned) is not None:
-        together = ask("online", "on" if planned.row_length >= _ONLINE else "off") == "on"
+    together = online(planned) if planned.row_length >= _LEAST_ONLINE else None
+    if together and ask("online", "on" if planned.row_length >= _ONLINE else "off") == "off":
+        together = None
     return Knobs(block, streaming, parallel, prefetch, parts, together, in_place)
 
 

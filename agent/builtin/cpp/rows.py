@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from agent.builtin.cpp.emit import Emitter, Place
 from agent.builtin.cpp.vocabulary import LOWEST, STORAGE, SUFFIX, VALUE
-from agent.builtin.online import Online, online
+from agent.builtin.online import Online
 from agent.builtin.ops import REDUCTIONS
 from agent.builtin.plan import Access, Loop, Stage, closure, reads
 from agent.builtin.program import Compute, Fused, Reduce, Scan
@@ -150,7 +150,7 @@ class RowEmitter(Emitter):
 
     def passes(self) -> None:
         self.running: set[str] = set()  # running values of scans that are declared
-        found = online(self.plan) if self.knobs.online else None
+        found = self.knobs.online
         for number, stage in enumerate(self.plan.stages):
             self.row_statements(stage)
             if found is not None and number == found.number:
