@@ -5,7 +5,8 @@ from __future__ import annotations
 import keyword
 import math
 import re
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Collection, Sequence
 
 from agent.builtin.fusion import Region, operands
 from agent.builtin.graph import Arg, DType, Node, Ref
@@ -22,6 +23,7 @@ CALLS |= {name: f"torch.{name}" for name in _TORCH.split()}
 # Operators whose result is new memory that nobody else holds.
 FRESH = set(CALLS) | {"contiguous", "max_pool2d", "avg_pool2d", "avg_pool3d", "max_pool3d"}
 SAME = {"clone", "alias", "detach", "lift_fresh_copy", "dropout"}
+_LONGEST_LIST = 80  # characters of a line
 METHODS = {"unsqueeze", "expand", "permute", "transpose", "t", "select", "contiguous"}
 
 
@@ -34,9 +36,10 @@ class Host:
         self.placement = placement
         self.lines: list[str] = []
         self.names: dict[str, str] = {}
-        self.taken = {"self", "torch", "F", "nn", "lib", "jit", "checked", *taken}
+        self.taken = {"self", "torch", "F", "nn", "lib", "jit", "checked", "number", *taken}
         self.inputs = {i.name: i for i in program.graph.inputs}
         self.constants: list[tuple[str, str]] = []
+        self.lists: dict[str, int] = {}  # lists of tensors, with how many they hold
 
     def fresh(self, name: str) -> str:
         text = re.sub(r"\W", "_", name)
@@ -147,15 +150,39 @@ class Host:
 
     def allocated(self, name: str) -> str:
         """The name of a new tensor, made when it is asked for the first time."""
-        if name in self.names:
-            return self.names[name]
-        shape = self.program.shapes[name]
-        self.names[name] = self.fresh(name)
+        if name not in self.names:
+            self.names[name] = self.fresh(name)
+            self.lines.append(f"{self.names[name]} = {self.new(name)}")
+        return self.names[name]
+
+    def allocated_each(self, names: Sequence[str]) -> str:
+        """The name of a list of new tensors."""
+        each = self.fresh(f"{names[0]}_each")
+        self.lines.append(f"{each} = [{self.new(names[0])} for _ in range({len(names)})]")
+        self.lists[each] = len(names)
+        self.names.update((name, f"{each}[{number}]") for number, name in enumerate(names))
+        return each
+
+    def new(self, name: str) -> str:
         dtype = self.program.dtypes[name]
         suffix = "" if dtype == "float32" else f", dtype=torch.{dtype}"
         suffix += f", device={self.placement}" if self.placement else ""
-        self.lines.append(f"{self.names[name]} = torch.empty({shape!r}{suffix})")
-        return self.names[name]
+        return f"torch.empty({self.program.shapes[name]!r}{suffix})"
+
+    def listed(self, values: Sequence[str]) -> str:
+        """A list of values, which has a name where it is long."""
+        whole = values[0].removesuffix("[0]")
+        if all(value == f"{whole}[{number}]" for number, value in enumerate(values)):
+            if self.lists.get(whole) == len(values):
+                return whole
+            return f"[{whole}[number] for number in range({len(values)})]"
+        text = f"[{', '.join(values)}]"
+        if len(text) <= _LONGEST_LIST:
+            return text
+        name = self.fresh("each")
+        lines = textwrap.wrap(text[1:-1], _LONGEST_LIST, initial_indent="    ", subsequent_indent="    ")
+        self.lines += [f"{name} = [", *lines, "]"]
+        return name
 
     def finish(self) -> None:
         graph = self.program.graph
@@ -166,9 +193,15 @@ class Host:
         if graph.structure == "tensor":
             self.lines.append(f"return {texts[0]}")
         elif graph.structure == "tuple":
-            self.lines.append(f"return {', '.join(texts)}{',' if len(texts) == 1 else ''}")
+            whole = self.listed(texts) if len(texts) > 1 else ""
+            as_list = whole.isidentifier() or " for " in whole
+            self.lines.append(
+                f"return tuple({whole})"
+                if as_list
+                else f"return {', '.join(texts)}{',' if len(texts) == 1 else ''}"
+            )
         else:
-            self.lines.append(f"return [{', '.join(texts)}]")
+            self.lines.append(f"return {self.listed(texts) if texts else '[]'}")
 
 
 def _listed(numbers: Sequence[int]) -> str:
@@ -206,13 +239,10 @@ def fresh_results(units: Sequence[Region | Library]) -> set[str]:
     return {u.name for u in libraries if u.node.op.split(".")[1] in FRESH}
 
 
-def in_place_outputs(
-    planned: Plan, index: int, fresh: set[str], readers: dict[str, set[int]], program: Program
-) -> dict[str, str]:
-    """Outputs of unit `index` that may be written over a result in `fresh`, with that result.
+def in_place_outputs(planned: Plan, free: Collection[str], program: Program) -> dict[str, str]:
+    """Outputs that may be written over one of the values in `free`, with that value.
 
-    It must have the same shape and dtype, no other unit may read it, and the region must not read it any
-    more once the output is written.
+    It must have the same shape and dtype, and the region must not read it once the output is written.
     """
     region = planned.region
     if region.recurrence is not None:
@@ -227,13 +257,13 @@ def in_place_outputs(
                 last_read[view.base] = number
                 if not view.linear or view.numel != region.space.numel:
                     partly.add(view.base)
-    free = [b for b in last_read if b in fresh and b not in partly and readers[b] == {index}]
+    over = [base for base in last_read if base in free and base not in partly]
     found: dict[str, str] = {}
     for name in planned.outputs:
         if planned.level(name) != "element" or name in planned.results:
             continue
         written = next(i for i, stage in enumerate(planned.stages) if name in stage.stores)
-        for base in free:
+        for base in over:
             alike = (
                 program.dtypes[base] == program.dtypes[name] and program.shapes[base] == program.shapes[name]
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,18 +21,32 @@ Ask = Callable[[str, str], str]  # a knob of the kernel and its default: the val
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """The text of one kernel. Its parameters are the external values, then the outputs."""
-
+class Function:
     name: str
     parameters: tuple[str, ...]  # as they are declared
     body: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Kernel(Function):
+    """The text of one kernel. It takes external values, then the outputs, then where some of them begin."""
+
     manner: str  # how it goes over a row, or over all elements
+    launcher: Function | None = None  # what calls it, again and again
 
     @property
     def words(self) -> tuple[str, ...]:
         """All names in the body, to pick the functions by that it calls."""
         return tuple(dict.fromkeys(re.findall(r"\w+", "\n".join(self.body))))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Calls of a kernel in one launch."""
+
+    count: int = 1
+    several: frozenset[str] = frozenset()  # the external values and outputs that each call has its own of
+    begins: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the kernel's arguments in each call
 
 
 class Language(ABC):
@@ -41,6 +55,7 @@ class Language(ABC):
     graph_knobs: ClassVar[frozenset[str]]  # those of a whole graph that change what it writes
     reserved: ClassVar[frozenset[str]]  # what no kernel may be called
     imports: ClassVar[tuple[str, ...]] = ()
+    batches: ClassVar[bool] = False  # whether a launch may be several calls
 
     def replanned(self, planned: Plan, program: Program, ask: Ask) -> Plan:
         """The plan with what the schedule of its kernel changes of it."""
@@ -55,12 +70,13 @@ class Language(ABC):
         pointers: Mapping[str, str],
         in_place: frozenset[str],
         ask: Ask,
+        batch: Batch,
     ) -> Kernel:
         """`pointers`: parameters, by external value and output; `in_place`: outputs written over a value."""
 
     @abstractmethod
-    def call(self, kernel: Kernel, values: Sequence[str]) -> list[str]:
-        """The lines of `forward` that run a kernel on values, by their names."""
+    def call(self, kernel: Kernel, arguments: Sequence[str]) -> list[str]:
+        """The lines of `forward` that run a kernel on its arguments; of a batch, some are lists."""
 
     @abstractmethod
     def context(self, kernels: Sequence[Kernel], schedule: Mapping[str, str]) -> dict[str, object]:

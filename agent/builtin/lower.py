@@ -15,7 +15,6 @@ from agent.builtin.lower_views import SAME_OPS, VIEW_OPS, ViewLowering, same
 from agent.builtin.lower_windows import WindowLowering
 from agent.builtin.lowering import SUPPORTED_DTYPES
 from agent.builtin.ops import POINTWISE, Settings, pointwise_name
-from agent.builtin.parting import part
 from agent.builtin.program import (
     Library,
     Operand,
@@ -72,7 +71,6 @@ class _NodeLowering(ViewLowering, WindowLowering, ProductLowering, LayoutLowerin
         drop_unread(self.program)
         turn_before_copies(self.program)
         turn_short_rows(self.program)
-        part(self.program)
         return self.program
 
     def turn_results(self) -> None:

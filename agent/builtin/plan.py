@@ -46,7 +46,8 @@ DEAR = 8  # cost in additions from which a value is kept rather than computed ag
 class Access:
     """An external value as the region reads it: strides over all axes (0 where it does not vary).
 
-    With every step of a recurrence it moves on by `move` elements.
+    It begins at `offset`, or at the kernel's argument `at`. With every step of a recurrence it moves on by
+    `move` elements.
     """
 
     base: str
@@ -54,6 +55,12 @@ class Access:
     strides: tuple[int, ...]
     offset: int
     move: int = 0
+    at: str = ""
+
+    @property
+    def begin(self) -> str:
+        """Empty for the beginning of the value."""
+        return self.at or (str(self.offset) if self.offset else "")
 
     @property
     def varies(self) -> bool:
@@ -124,6 +131,12 @@ class Plan:
     kept: tuple[str, ...]
     accesses: dict[tuple[View, Level], Access]
     results: dict[str, Access]  # where what a statement computes is written, if that is part of something
+
+    @property
+    def arguments(self) -> list[str]:
+        """Of a kernel, besides its values: where some of them begin."""
+        accesses = (*self.accesses.values(), *self.results.values())
+        return list(dict.fromkeys(access.at for access in accesses if access.at))
 
     @property
     def row_length(self) -> int:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from agent.builtin import reference
-from agent.builtin.fusion import Region, fuse, operands
-from agent.builtin.host import Host, fresh_results, in_place_outputs, needed_in_python
-from agent.builtin.language import Kernel, Language
+from agent.builtin.fusion import Region, fuse
+from agent.builtin.host import Host, in_place_outputs
+from agent.builtin.language import Ask, Batch, Kernel, Language
+from agent.builtin.launches import Launch, beginning, launches, places
 from agent.builtin.naming import comment, description, kernel_name, unique
-from agent.builtin.plan import Plan, plan
-from agent.builtin.program import Compute, Library, Operand, Program, Reduce, View
+from agent.builtin.plan import Plan
+from agent.builtin.program import Library, Program
 from agent.builtin.schedule import GRAPH_KNOBS, Schedule
 
 _TEMPLATES = Path(__file__).parent / "templates"  # of all languages
@@ -70,74 +71,101 @@ class _Rendering:
         self.language = language
         self.reference = reference.read(source, program.graph.constructor)
         self.host = Host(program, set(self.reference.names), language.placement(program))
-        self.python = needed_in_python(program)
-        self.fresh = fresh_results(units) - self.python
-        self.placed = program.placed
         self.used = {
             knob: schedule.get(knob, values[0])
             for knob, values in GRAPH_KNOBS.items()
             if knob in language.graph_knobs
         }
         self.used |= program.choices
+        recurrences = [unit.recurrence for unit in units if isinstance(unit, Region) and unit.recurrence]
+        self.left = dict(program.placed)  # what is written into part of something
+        for recurrence in recurrences:
+            self.left.update(recurrence.results)
         self.entries: dict[Hashable, _Entry] = {}
-        self.readers: dict[str, set[int]] = {}  # of each value: the units that read it
-        for index, unit in enumerate(units):
-            for s in unit.statements if isinstance(unit, Region) else (unit,):
-                for view in operands(s, program):
-                    self.readers.setdefault(view.base, set()).add(index)
 
     def run(self) -> Rendered:
         self.host.start()
-        for index, unit in enumerate(self.units):
+        for unit in launches(self.units, self.program, self.language.batches):
             if isinstance(unit, Library):
                 self.host.library(unit.name, unit.node, unit.order)
             else:
-                self.region(unit, index)
+                self.launch(unit)
         self.host.finish()
         return self.fill()
 
-    def region(self, region: Region, index: int) -> None:
-        """Adds the kernel of a region, unless there is one that does the same, and its call."""
-        left = region.recurrence.results if region.recurrence is not None else self.placed
-        outputs = [
-            s.name
-            for s in region.statements
-            if s.name in left or s.name in self.python or self.readers.get(s.name, set()) - {index}
-        ]
-        planned = plan(region, self.program, outputs)
-        twin = _identity(planned, self.in_place(planned, index))
-        entry = self.entries.get(twin)
+    def launch(self, launch: Launch) -> None:
+        """Adds a kernel, unless there is one that does the same, and the launch of its calls."""
+        calls = launch.calls
+        read = list(zip(*(call.reads for call in calls), strict=True))
+        written = list(zip(*([self.held(name) for name in c.plan.outputs] for c in calls), strict=True))
+        key = launch.kernel, len(calls), tuple(len(set(bases)) > 1 for bases in (*read, *written))
+        entry = self.entries.get(key)
         prefix = entry.prefix if entry else f"k{len(self.entries)}"
 
         def ask(knob: str, default: str) -> str:
             return self.knob(f"{prefix}.{knob}", default)
 
-        planned = self.language.replanned(planned, self.program, ask)
-        in_place = self.in_place(planned, index)
+        planned = self.language.replanned(calls[0].plan, self.program, ask)
+        in_place: Mapping[str, str] = {}
+        if len(calls) == 1:
+            in_place = in_place_outputs(planned, calls[0].free, self.program)
         if in_place and ask("in_place", "on") == "off":
             in_place = {}
-        externals = dict.fromkeys(a.base for a in planned.accesses.values())
-        values = [self.host.value(base) for base in externals]
-        pointers: dict[str, str] = {}
-        taken = set(self.language.reserved)
-        for base, value in zip(externals, values, strict=True):
-            pointers[base] = unique(re.sub(r"\W+", "_", value.removeprefix("self.")).strip("_"), taken)
-        for name in planned.outputs:
-            pointers[name] = unique(f"{name}_out", taken)
+        arguments = [self.argument([self.host.value(base) for base in bases]) for bases in read]
+        for name, bases in zip(planned.outputs, written, strict=True):
             if name in in_place:
                 self.host.names[name] = self.host.names[in_place[name]]
-                values.append(self.host.names[name])
+                arguments.append(self.host.names[name])
+            elif len(set(bases)) == len(bases) > 1 and name == bases[0]:
+                arguments.append(self.host.allocated_each(bases))
             else:
-                values.append(self.host.allocated(left[name].base if name in left else name))
+                arguments.append(self.argument([self.host.allocated(base) for base in bases]))
         if entry is None:
-            title = unique(kernel_name(region), self.host.taken | self.language.reserved)
-            self.host.taken.add(title)
-            kernel = self.language.kernel(title, planned, self.program, pointers, frozenset(in_place), ask)
-            entry = self.entries[twin] = _Entry(kernel, planned, prefix)
-        self.host.lines += self.language.call(entry.kernel, values)
+            entry = self.entries[key] = self.entry(launch, planned, in_place, key[2], prefix, ask)
+        if len(calls) == 1:
+            arguments += [str(calls[0].offsets[number]) for number in launch.moving]
+        self.host.lines += self.language.call(entry.kernel, arguments)
 
-    def in_place(self, planned: Plan, index: int) -> dict[str, str]:
-        return in_place_outputs(planned, index, self.fresh, self.readers, self.program)
+    def held(self, name: str) -> str:
+        """The tensor that an output is written to, or into."""
+        return self.left[name].base if name in self.left else name
+
+    def argument(self, values: Sequence[str]) -> str:
+        return values[0] if len(set(values)) == 1 else self.host.listed(values)
+
+    def entry(
+        self,
+        launch: Launch,
+        planned: Plan,
+        in_place: Mapping[str, str],
+        several: Sequence[bool],
+        prefix: str,
+        ask: Ask,
+    ) -> _Entry:
+        """The kernel of a launch; of which values and outputs each call has its own says `several`."""
+        reads, taken = launch.calls[0].reads, set(self.language.reserved)
+        pointers: dict[str, str] = {}
+        for base in reads:
+            value = self.host.value(base).removeprefix("self.")
+            pointers[base] = unique(re.sub(r"\W+", "_", value).strip("_"), taken)
+        for name in planned.outputs:
+            pointers[name] = unique(f"{name}_out", taken)
+        moving = [places(planned)[number] for number in launch.moving]
+        begins = {access: unique(f"{pointers[access.base]}_at", taken) for access in moving}
+        batch = Batch(
+            len(launch.calls),
+            frozenset(base for base, own in zip(pointers, several, strict=True) if own),
+            {
+                at: tuple(call.offsets[number] for call in launch.calls)
+                for number, at in zip(launch.moving, begins.values(), strict=True)
+            },
+        )
+        title = unique(kernel_name(planned.region), self.host.taken | self.language.reserved)
+        self.host.taken.add(title)
+        kernel = self.language.kernel(
+            title, beginning(planned, begins), self.program, pointers, frozenset(in_place), ask, batch
+        )
+        return _Entry(kernel, planned, prefix)
 
     def knob(self, name: str, default: str) -> str:
         value = self.schedule.get(name, default)
@@ -200,31 +228,3 @@ def _environment(folder: Path) -> Environment:
         keep_trailing_newline=True,
         autoescape=False,  # the output is Python, not HTML
     )
-
-
-def _identity(planned: Plan, in_place: dict[str, str]) -> Hashable:
-    """What two regions have in common when one kernel serves both."""
-    order = {s.name: i for i, s in enumerate(planned.region.statements)}
-    bases = dict.fromkeys(a.base for a in planned.accesses.values())
-    order.update({base: -1 - i for i, base in enumerate(bases)})
-
-    def anonymous(view: Operand | None) -> Hashable:
-        return replace(view, base=str(order[view.base])) if isinstance(view, View) else repr(view)
-
-    statements: list[Hashable] = []
-    for s in planned.region.statements:
-        if isinstance(s, Compute):
-            settings = tuple(sorted((k, repr(v)) for k, v in s.settings.items()))
-            reads = tuple(anonymous(o) for o in s.operands)
-            statements.append((s.op, settings, reads, s.shape, s.dtype, s.compute_dtype))
-        else:
-            index = anonymous(s.index) if isinstance(s, Reduce) else None
-            statements.append((type(s), s.op, anonymous(s.operand), index, s.dims, s.shape, s.dtype))
-    dtypes = tuple(a.dtype for a in planned.accesses.values())
-    steps: Hashable = None
-    if (recurrence := planned.region.recurrence) is not None:
-        steps = recurrence.steps, tuple((order[a], order[b]) for a, b in recurrence.becomes.items())
-    left = tuple((order[name], replace(to, base="")) for name, to in planned.results.items())
-    outputs = tuple(order[name] for name in planned.outputs)
-    written = tuple((order[a], order[b]) for a, b in in_place.items())
-    return tuple(statements), dtypes, outputs, written, steps, left

@@ -12,7 +12,8 @@
     lib = jit.compile_cpp(SOURCE)
     lib.scale(x, y, x.numel(), 2.0)
 
-Tensors pass as data pointers, scalars as the type of the C parameter. Every call is checked against
+Tensors pass as data pointers, sequences of them as pointers to pointers, scalars as the type of the C
+parameter. Every call is checked against
 the parsed signature: `ArgumentError` names the function, the parameter, what was expected and what
 came. What cannot be checked is a kernel that runs past the end of its arrays.
 

@@ -1,7 +1,8 @@
 """Turns one Python argument into what a C parameter takes, or says in one line why it does not fit."""
 
+import ctypes
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from numbers import Real
 from typing import Any
 
@@ -49,7 +50,9 @@ def converter(function: str, parameter: Parameter) -> Converter:
     business. The converter raises ArgumentError on anything that does not fit.
     """
     where = f"{function}: parameter {parameter.name!r} ({parameter.text})"
-    if parameter.pointer:
+    if parameter.pointers == 2:
+        return _several(where, parameter.type)
+    if parameter.pointers:
         return _pointer(where, parameter.type)
     if parameter.type in INTEGERS:
         return _integer(where, parameter.type)
@@ -76,6 +79,19 @@ def _pointer(where: str, type_: str) -> Converter:
         if not address and value.numel():
             raise ArgumentError(f"{where}: the memory of this tensor of shape {tuple(value.shape)} was freed")
         return address
+
+    return convert
+
+
+def _several(where: str, type_: str) -> Converter:
+    """Of a sequence of tensors, an array of their addresses."""
+    address = _pointer(where, type_)
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) or not isinstance(value, Iterable):
+            raise ArgumentError(f"{where}: expected a sequence of tensors, got {_shown(value)}")
+        found = [address(tensor) for tensor in value]
+        return (ctypes.c_void_p * len(found))(*found)
 
     return convert
 

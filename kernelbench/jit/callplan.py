@@ -30,11 +30,12 @@ def bind(signature: Signature, foreign: Any) -> Callable[..., Any]:
     """
     if signature.problem:
         return _named(_unusable(signature), signature)
-    foreign.argtypes = [ctypes.c_void_p if p.pointer else _C_TYPES[p.type] for p in signature.parameters]
+    foreign.argtypes = [ctypes.c_void_p if p.pointers else _C_TYPES[p.type] for p in signature.parameters]
     foreign.restype = _C_TYPES[signature.returns]
     names: dict[str, Any] = {"foreign": foreign, "checked": _checked(signature, foreign), "plain": PLAIN}
+    names["array"] = _array
     for index, parameter in enumerate(signature.parameters):
-        if parameter.pointer and parameter.type in DTYPES:
+        if parameter.pointers and parameter.type in DTYPES:
             dtypes = DTYPES[parameter.type]
             names[f"dtypes{index}"] = next(iter(dtypes)) if len(dtypes) == 1 else dtypes
     exec(_plan(signature.parameters), names)  # the text holds nothing of the candidate's
@@ -43,7 +44,7 @@ def bind(signature: Signature, foreign: Any) -> Callable[..., Any]:
 
 def _plan(parameters: tuple[Parameter, ...]) -> str:
     tests = " and ".join(_test(p, i) for i, p in enumerate(parameters)) or "True"
-    passed = ", ".join(f"p{i}" if p.pointer else f"a{i}" for i, p in enumerate(parameters))
+    passed = ", ".join(f"p{i}" if p.pointers else f"a{i}" for i, p in enumerate(parameters))
     unpack = "".join(f"a{i}, " for i in range(len(parameters)))
     return f"""
 def call(*arguments):
@@ -62,17 +63,31 @@ def call(*arguments):
 def _test(parameter: Parameter, index: int) -> str:
     """An expression that is true for the usual argument; a pointer's sets `p<index>` to the address."""
     a = f"a{index}"
-    if parameter.pointer:
-        dtype = f"{a}.dtype {_dtype_test(parameter.type, index)} and " if parameter.type in DTYPES else ""
-        conjugate = f"not {a}.is_conj() and " if parameter.type in ("void", "complex64", "complex128") else ""
-        return (
-            f"type({a}) in plain and {dtype}{a}.is_cpu and {a}.is_contiguous() and not {a}.is_neg() and "
-            f"{conjugate}((p{index} := {a}.data_ptr()) or not {a}.numel())"
-        )
+    if parameter.pointers == 2:
+        usual = _usual_tensor(parameter, index, "t")
+        found = f"(p{index} := [t.data_ptr() for t in {a} if {usual}])"
+        return f"type({a}) in (list, tuple) and len({a}) == len{found} and (p{index} := array(p{index}))"
+    if parameter.pointers:
+        usual = _usual_tensor(parameter, index, a)
+        return f"{usual} and ((p{index} := {a}.data_ptr()) or not {a}.numel())"
     if parameter.type in INTEGERS:
         low, high = integer_range(parameter.type)
         return f"type({a}) is int and {low} <= {a} <= {high}"
     return f"type({a}) is {'bool' if parameter.type == 'bool' else 'float'}"
+
+
+def _usual_tensor(parameter: Parameter, index: int, name: str) -> str:
+    dtype = f"{name}.dtype {_dtype_test(parameter.type, index)} and " if parameter.type in DTYPES else ""
+    conjugate = f" and not {name}.is_conj()" if parameter.type in ("void", "complex64", "complex128") else ""
+    return (
+        f"type({name}) in plain and {dtype}{name}.is_cpu and {name}.is_contiguous() and "
+        f"not {name}.is_neg(){conjugate}"
+    )
+
+
+def _array(addresses: list[int]) -> Any:
+    """What a pointer to pointers takes; false where one of them, or all, are null."""
+    return all(addresses) and (ctypes.c_void_p * len(addresses))(*addresses)
 
 
 def _dtype_test(type_: str, index: int) -> str:

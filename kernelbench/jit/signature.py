@@ -56,7 +56,7 @@ class Parameter:
     name: str
     text: str  # as written, for messages: "const float*"
     type: str  # "float", "int64", "void" …: of the value, or of what it points to
-    pointer: bool = False
+    pointers: int = 0  # 1: to elements; 2: to pointers to elements, of several tensors
     problem: str = ""  # why no Python value can be passed for it
 
 
@@ -169,9 +169,9 @@ def _signature(declaration: str, aliases: Mapping[str, str]) -> Signature | None
         _parameter(piece, original, index, aliases)
         for index, (piece, original) in enumerate(zip(pieces, written, strict=True))
     )
-    returns, pointer = _resolve(match["returns"], aliases)
+    returns, pointers = _resolve(match["returns"], aliases)
     problem = next((f"parameter {p.name!r} {p.problem}" for p in parameters if p.problem), "")
-    if returns is None or pointer or (returns in _POINTEE_ONLY and returns != "void"):
+    if returns is None or pointers or (returns in _POINTEE_ONLY and returns != "void"):
         problem = f"its return type {match['returns'].strip()!r} is not void, a number or bool"
     return Signature(match["name"], parameters, returns or "void", problem)
 
@@ -205,26 +205,29 @@ def _parameter(text: str, original: str, index: int, aliases: Mapping[str, str])
     written_type, name = (match["type"], match["name"]) if match and named else (text, f"#{index + 1}")
     shown = " ".join(re.sub(rf"\b{re.escape(name)}\b.*$", "", original.split("=")[0]).split())
     shown = shown.replace(" *", "*") + ("*" if brackets else "")
-    type_, pointer = _resolve(written_type + "*" * brackets, aliases)
+    type_, pointers = _resolve(written_type + "*" * brackets, aliases)
     if type_ is None:
         return Parameter(
-            name, shown, "void", False, f"has type {shown!r}, which is no number or pointer to numbers"
+            name, shown, "void", 0, f"has type {shown!r}, which is no number or pointer to numbers"
         )
-    if not pointer and type_ in _POINTEE_ONLY:
-        return Parameter(name, shown, type_, False, f"has type {shown!r}, which cannot be passed by value")
-    return Parameter(name, shown, type_, pointer)
+    if not pointers and type_ in _POINTEE_ONLY:
+        return Parameter(name, shown, type_, 0, f"has type {shown!r}, which cannot be passed by value")
+    return Parameter(name, shown, type_, pointers)
 
 
-def _resolve(text: str, aliases: Mapping[str, str], depth: int = 0) -> tuple[str | None, bool]:
-    """(canonical type, is it a pointer); (None, False) for a type that is not understood."""
+def _resolve(text: str, aliases: Mapping[str, str], depth: int = 0) -> tuple[str | None, int]:
+    """(canonical type, how often it is pointed to); (None, 0) for a type that is not understood."""
     text = " ".join(_DECORATION.sub(" ", text).split()).strip()
-    pointer = text.endswith("*")
-    base = re.sub(r" ?([<>]) ?", r"\1", text[:-1].strip() if pointer else text)
+    pointers = 0
+    while text.endswith("*"):
+        text, pointers = text[:-1].strip(), pointers + 1
+    base = re.sub(r" ?([<>]) ?", r"\1", text)
     if base in aliases and depth < 8:
-        inner, inner_pointer = _resolve(aliases[base], aliases, depth + 1)
-        return (None, False) if pointer and inner_pointer else (inner, pointer or inner_pointer)
-    canonical = _BASE.get(base) or _integer(base.split())
-    return (canonical, pointer) if canonical else (None, False)
+        canonical, inside = _resolve(aliases[base], aliases, depth + 1)
+        pointers += inside
+    else:
+        canonical = _BASE.get(base) or _integer(base.split())
+    return (canonical, pointers) if canonical and pointers <= 2 else (None, 0)
 
 
 def _integer(words: list[str]) -> str | None:
@@ -236,5 +239,5 @@ def _integer(words: list[str]) -> str | None:
 
 
 def _shape(signature: Signature) -> tuple[object, ...]:
-    parameters = tuple((p.type, p.pointer) for p in signature.parameters)
+    parameters = tuple((p.type, p.pointers) for p in signature.parameters)
     return (parameters, signature.returns, signature.problem)

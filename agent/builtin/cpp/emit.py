@@ -55,7 +55,7 @@ class Emitter(ABC):
         self.pointers = pointers
         self.out = Lines()
         self.names: dict[Access, str] = {}  # of a row's pointer, or of the value where it does not vary
-        self.taken: set[str] = set(pointers.values())
+        self.taken: set[str] = {*pointers.values(), *plan.arguments}
         self.kept: set[str] = set()  # values an earlier pass has left in a buffer
         self.statements = {s.name: self.fresh(s.name) for s in plan.region.statements}
 
@@ -80,10 +80,11 @@ class Emitter(ABC):
         return Kernel(name, self.parameters(), tuple(self.out.lines), self.plan.passes)
 
     def parameters(self) -> tuple[str, ...]:
-        return tuple(
+        pointers = (
             f"{'' if base in self.plan.outputs else 'const '}{STORAGE[self.program.dtypes[base]]}* {pointer}"
             for base, pointer in self.pointers.items()
         )
+        return (*pointers, *(f"int64_t {at}" for at in self.plan.arguments))
 
     def passes(self) -> None:
         for stage in self.plan.stages:
@@ -175,7 +176,7 @@ class Emitter(ABC):
         """A pointer to the row's elements, or the value where the whole row reads the same one."""
         pointer = self.pointers[access.base]
         moved = times("step", access.move)
-        offset = total([*self.row_terms(access), moved, str(access.offset) if access.offset else ""])
+        offset = total([*self.row_terms(access), moved, access.begin])
         several = self.varies_in_row(access) or access.base in self.plan.results
         if several and not offset:
             self.names[access] = pointer
@@ -195,7 +196,7 @@ class Emitter(ABC):
         """Values that never vary are read once, before the rows."""
         for access in dict.fromkeys(self.plan.accesses.values()):
             if not access.varies:
-                self.load_value(access, str(access.offset))
+                self.load_value(access, access.begin)
 
     def loaded(self, access: Access, text: str) -> str:
         if access.dtype == "bool":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from agent.builtin.cpp.columns import PARTS, ColumnEmitter
@@ -11,15 +12,15 @@ from agent.builtin.cpp.emit import Emitter, Knobs
 from agent.builtin.cpp.headers import helpers, standard_headers
 from agent.builtin.cpp.rows import RowEmitter
 from agent.builtin.cpp.tiles import TileEmitter
-from agent.builtin.cpp.vocabulary import RESERVED
-from agent.builtin.language import Ask, Kernel, Language
+from agent.builtin.cpp.vocabulary import RESERVED, Lines
+from agent.builtin.language import Ask, Batch, Function, Kernel, Language
+from agent.builtin.launches import SMALL
 from agent.builtin.online import online
 from agent.builtin.plan import KEPT_LIMIT, Plan, plan
 from agent.builtin.program import Program, Reduce, Scan
 from agent.builtin.schedule import legal
-from agent.builtin.text import ITEMSIZE
+from agent.builtin.text import ITEMSIZE, times, total
 
-_SMALL = 1 << 15  # elements below which a parallel region costs more than it saves
 _PREFETCH_LIMIT = 1 << 16  # elements of a row, over all inputs, that are fetched ahead
 _DEAR = 12  # cost per element, in additions, that hides the memory by itself
 _LINE_BYTES = 64
@@ -38,6 +39,7 @@ class Cpp(Language):
     folder = Path(__file__).parent / "templates"
     graph_knobs = frozenset({"fuse", "vector", "unroll"})
     reserved = RESERVED
+    batches = True
 
     def replanned(self, planned: Plan, program: Program, ask: Ask) -> Plan:
         recurrence = planned.region.recurrence is not None  # which keeps what it overwrites
@@ -54,13 +56,20 @@ class Cpp(Language):
         pointers: Mapping[str, str],
         in_place: frozenset[str],
         ask: Ask,
+        batch: Batch,
     ) -> Kernel:
         emitters: dict[str, type[Emitter]] = {"columns": ColumnEmitter, "tiles": TileEmitter}
         emitter = emitters.get(planned.mode, RowEmitter)
-        return emitter(planned, program, _knobs(planned, program, in_place, ask), pointers).kernel(name)
+        if batch.count == 1:
+            return emitter(planned, program, _knobs(planned, program, in_place, ask), pointers).kernel(name)
+        knobs = _knobs(planned, program, in_place, ask, batch.count)
+        alone = replace(knobs, parallel=False)
+        kernel = emitter(planned, program, alone, pointers).kernel(name)
+        return replace(kernel, launcher=_launcher(kernel, pointers, batch, knobs.parallel))
 
-    def call(self, kernel: Kernel, values: Sequence[str]) -> list[str]:
-        return [f"lib.{kernel.name}({', '.join(values)})"]
+    def call(self, kernel: Kernel, arguments: Sequence[str]) -> list[str]:
+        called = kernel.launcher or kernel
+        return [f"lib.{called.name}({', '.join(arguments)})"]
 
     def context(self, kernels: Sequence[Kernel], schedule: Mapping[str, str]) -> dict[str, object]:
         chosen = helpers(word for kernel in kernels for word in kernel.words)
@@ -69,9 +78,34 @@ class Cpp(Language):
         return {"helpers": chosen, "headers": standard_headers(body), "flags": flags}
 
 
-def _knobs(planned: Plan, program: Program, in_place: frozenset[str], ask: Ask) -> Knobs:
-    """The knobs of a kernel. One that cannot change it is not asked for."""
-    few = "1" if planned.region.space.numel < _SMALL else "all"
+def _launcher(kernel: Kernel, pointers: Mapping[str, str], batch: Batch, parallel: bool) -> Function:
+    """What calls a kernel once for each of a batch."""
+    declared, given, tables = [], [], []
+    for parameter, base in zip(kernel.parameters, pointers, strict=False):
+        kind, name = parameter.rsplit(" ", 1)
+        several = base in batch.several
+        declared.append(f"{kind} const* {name}" if several else parameter)
+        given.append(f"{name}[call]" if several else name)
+    for at, begins in batch.begins.items():
+        first, step = begins[0], begins[1] - begins[0]
+        if all(begin == first + step * number for number, begin in enumerate(begins)):
+            given.append(total([str(first) if first else "", times("call", step)]) or "0")
+        else:
+            tables.append(f"static constexpr int64_t {at.upper()}[] = {{{', '.join(map(str, begins))}}};")
+            given.append(f"{at.upper()}[call]")
+    out = Lines()
+    for table in tables:
+        out.add(table)
+    if parallel:
+        out.add("#pragma omp parallel for schedule(static)")
+    call = f"{kernel.name}({', '.join(given)});"
+    out.add(f"for (int64_t call = 0; call < {batch.count}; ++call) {call}")
+    return Function(f"{kernel.name}_each", tuple(declared), tuple(out.lines))
+
+
+def _knobs(planned: Plan, program: Program, in_place: frozenset[str], ask: Ask, calls: int = 1) -> Knobs:
+    """The knobs of a kernel, or of several calls of it. One that cannot change it is not asked for."""
+    few = "1" if planned.region.space.numel * calls < SMALL else "all"
     elements = [o for o in planned.outputs if planned.level(o) == "element"]
     itemsize = min((ITEMSIZE[program.dtypes[o]] for o in elements), default=1)
     if planned.mode == "tiles":
@@ -80,7 +114,7 @@ def _knobs(planned: Plan, program: Program, in_place: frozenset[str], ask: Ask) 
         return Knobs(_TILE, streaming, ask("threads", few) == "all", False, in_place=in_place)
     length = planned.vector_length
     block, parts = length, False
-    if few == "all" and not planned.kept and _divisible(planned):
+    if few == "all" and calls == 1 and not planned.kept and _divisible(planned):
         parts = ask("parts", "on" if _few_columns(planned) else "off") == "on"
     if length > 128:
         columns = str(_PARTS_BLOCK) if parts else _column_block(planned)
@@ -102,7 +136,7 @@ def _knobs(planned: Plan, program: Program, in_place: frozenset[str], ask: Ask) 
     if not steps and _prefetchable(planned):
         default = "off" if planned.mode == "flat" and planned.cost >= _DEAR else "on"
         prefetch = ask("prefetch", default) == "on"
-    if not parts and (planned.mode == "flat" or planned.rows > 1):
+    if not parts and (planned.mode == "flat" or planned.rows > 1 or calls > 1):
         parallel = ask("threads", few) == "all"
     together = online(planned) if planned.row_length >= _LEAST_ONLINE else None
     if together and ask("online", "on" if planned.row_length >= _ONLINE else "off") == "off":

@@ -82,8 +82,8 @@ class TileEmitter(RowEmitter):
             text = text if axis == others[0] else f"{text} % {self.sizes[axis]}"
             terms.append(times(text, strides[axis]))
             further_in *= self.sizes[axis]
-        offset = str(access.offset) if access.offset else ""
-        return [*reversed(terms), times("top", strides[self.across]), times("first", strides[-1]), offset]
+        corner = [times("top", strides[self.across]), times("first", strides[-1])]
+        return [*reversed(terms), *corner, access.begin]
 
     def turn(self, access: Access, others: list[int]) -> None:
         """Copies a tile into a buffer, with the axes exchanged."""

@@ -25,7 +25,7 @@ explicit export extern false float for friend goto if inline int long mutable na
 private protected public register return short signed sizeof static struct switch template this throw true
 try typedef union unsigned using virtual void volatile while xor
 row outer i j k l m o p q j_at k_at l_at start n first begin end chunk part step
-tile top rows
+call tile top rows
 ROWS COLUMNS BLOCK BLOCKS CHUNKS PARTS NUMEL WIDTH TILE DOWN ALONG
 """
 RESERVED = frozenset(_WORDS.split())  # keywords, and the names of loops and constants

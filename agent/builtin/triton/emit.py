@@ -48,8 +48,8 @@ class Function:
 class TritonKernel(Kernel):
     """`parts` are the dtypes of partial results, which the function with the body `joins` takes together."""
 
-    programs: int
-    warps: int
+    programs: int = 1
+    warps: int = 4
     parts: tuple[str, ...] = ()
     joins: tuple[str, ...] = ()
 
@@ -96,7 +96,7 @@ class Emitter(ABC):
         self.pointers = {base: f"{pointer}_ptr" for base, pointer in pointers.items()}
         self.out = Lines()
         self.reserved = reserved
-        self.taken = set(self.pointers.values())
+        self.taken = {*self.pointers.values(), *plan.arguments}
         self.statements = {s.name: self.fresh(s.name) for s in plan.region.statements}
         self.shapes: dict[str, Shape] = {}  # of the values that have a name
         self.loaded: dict[Access, str] = {}  # what is at hand, by its name
@@ -133,13 +133,13 @@ class Emitter(ABC):
             self.scalars()
         return TritonKernel(
             name,
-            tuple(self.pointers.values()),
+            (*self.pointers.values(), *plan.arguments),
             tuple(self.out.lines),
             self.manner,
-            programs,
-            self.knobs.warps,
-            tuple(parts),
-            joins,
+            programs=programs,
+            warps=self.knobs.warps,
+            parts=tuple(parts),
+            joins=joins,
         )
 
     # What differs between the kinds of tiles.
@@ -437,7 +437,7 @@ class Emitter(ABC):
     def moved(self, access: Access) -> list[str]:
         """The part of an offset that is the same for the whole tile."""
         found = [f"step * {self.many(access.move)}"] if access.move else []
-        return [*found, str(access.offset)] if access.offset else found
+        return [*found, access.begin] if access.begin else found
 
 
 def digits(plan: Plan, access: Access, axes: Sequence[int], variable: str) -> str:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from agent.builtin.host import attribute
-from agent.builtin.language import Ask, Kernel, Language
+from agent.builtin.language import Ask, Batch, Kernel, Language
 from agent.builtin.plan import Plan, plan
 from agent.builtin.program import Program
 from agent.builtin.schedule import legal
@@ -63,6 +63,7 @@ class Triton(Language):
         pointers: Mapping[str, str],
         in_place: frozenset[str],
         ask: Ask,
+        batch: Batch,
     ) -> Kernel:
         emitter: type[Emitter] = RowEmitter if planned.region.space.reduced else FlatEmitter
         if planned.mode == "tiles":
@@ -70,12 +71,12 @@ class Triton(Language):
         knobs = _knobs(planned, emitter, ask)
         return emitter(planned, program, knobs, pointers, self.reserved).kernel(name)
 
-    def call(self, kernel: Kernel, values: Sequence[str]) -> list[str]:
+    def call(self, kernel: Kernel, arguments: Sequence[str]) -> list[str]:
         assert isinstance(kernel, TritonKernel)
         warps = "" if kernel.warps == 4 else f", num_warps={kernel.warps}"
         if not kernel.parts:
-            return [f"{kernel.name}[({kernel.programs},)]({', '.join(values)}{warps})"]
-        place = values[0]
+            return [f"{kernel.name}[({kernel.programs},)]({', '.join(arguments)}{warps})"]
+        place = arguments[0]
         names = [f"{kernel.name}_part_{number}" for number in range(len(kernel.parts))]
         lines = [
             f"{name} = torch.empty({kernel.programs}, dtype=torch.{dtype}, device={place}.device)"
@@ -85,7 +86,7 @@ class Triton(Language):
             (kernel.name, kernel.body, kernel.programs),
             (f"{kernel.name}_joined", kernel.joins, 1),
         ):
-            given = [*(values[number] for number in kernel.used(body)), *names]
+            given = [*(arguments[number] for number in kernel.used(body)), *names]
             lines.append(f"{function}[({programs},)]({', '.join(given)}{warps})")
         return lines
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from proving import load, models, propose, prove, ruff, source
+from proving import load, models, propose, ruff, source
 
 NESTED = source(
     "y = torch.sigmoid(self.net(x) * self.gain); return y, y.sum(dim=1)",
@@ -85,17 +85,6 @@ def test_running_statistics_are_updated_as_in_the_reference(tmp_path: Path) -> N
         model_new(*inputs)
     for name, wanted in model.state_dict().items():
         torch.testing.assert_close(model_new.state_dict()[name], wanted)
-
-
-def test_one_kernel_serves_equal_work_on_parts_of_an_input(tmp_path: Path) -> None:
-    text = source(
-        "return [torch.tanh(w * rate) * x[i] for i, w in enumerate(self.w)]",
-        "torch.rand(1), torch.randn(6, 300)",
-        init="self.w = nn.ParameterList(torch.randn(300) for _ in range(6))",
-        arguments="rate, x",
-    )
-    found = prove(text, tmp_path).source
-    assert (found.count('extern "C"'), found.count("lib.")) == (1, 6)
 
 
 def test_one_kernel_serves_equal_work() -> None:

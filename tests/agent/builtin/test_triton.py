@@ -16,6 +16,7 @@ from grammar import references
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from proving import models, propose, ruff, source
+from test_launches import REPEATED
 from test_numerics import EDGES, IMAGES, REFERENCES, TURNED
 from test_random_graphs import FOUND, graphs, squares_denormals, works
 
@@ -71,6 +72,11 @@ def test_kernels_are_as_exact_as_the_reference(
 @pytest.mark.parametrize("name", TURNED)
 def test_what_lies_in_another_order(name: str, interpreter: ProcessPoolExecutor) -> None:
     hold(interpreter, TURNED[name], False)
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_kernels_are_told_where_values_begin(interpreter: ProcessPoolExecutor, name: str) -> None:
+    hold(interpreter, REPEATED[name], False)
 
 
 @pytest.mark.parametrize("name", IMAGES)

@@ -27,6 +27,11 @@ uint64_t large(size_t a) { return a; }
 float half_of(float a) { return a / 2; }
 bool negate(bool a) { return !a; }
 void fill(float* x, int n, float value) { for (int i = 0; i < n; ++i) x[i] = value; }
+float sum_of(const float* const* x, int64_t count) {
+    float sum = 0;
+    for (int64_t i = 0; i < count; ++i) if (x[i]) sum += x[i][0];
+    return sum;
+}
 void opaque(Opaque* o) {}
 void nothing() {}
 }
@@ -53,6 +58,21 @@ def test_tensors_and_scalars_arrive(lib: jit.CppLibrary):
     assert lib.large(2**64 - 1) == 2**64 - 1
     assert lib.negate(True) is False
     assert lib.nothing() is None
+
+
+def test_a_pointer_to_pointers_takes_a_sequence_of_tensors(lib: jit.CppLibrary):
+    tensors = [torch.tensor([1.0]), torch.nn.Parameter(torch.tensor([2.0])), torch.zeros(0)]
+    assert lib.sum_of(tensors[:2], 2) == 3.0
+    assert lib.sum_of(tensors, 3) == 3.0
+    assert lib.sum_of(torch.nn.ParameterList(tensors[:2]), 2) == 3.0
+    assert lib.sum_of((), 0) == 0.0
+    for wrong in (torch.ones(2), 3, [torch.ones(1), 3], [torch.ones(1, dtype=torch.float64)]):
+        with pytest.raises(
+            jit.ArgumentError, match=r"sum_of: parameter 'x' \(const float\* const\*\): expected"
+        ):
+            lib.sum_of(wrong, 1)
+    with pytest.raises(jit.ArgumentError, match="expected a contiguous tensor"):
+        lib.sum_of([torch.ones(2, 2).t()[0], torch.ones(2, 2)[:, 0]], 2)
 
 
 def test_sixteen_bit_and_one_byte_data_pass_as_integers(lib: jit.CppLibrary):

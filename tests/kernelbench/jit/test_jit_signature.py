@@ -4,7 +4,7 @@ from kernelbench.jit.signature import parse
 
 
 def types(source: str, name: str = "f", **defines: str) -> list[str]:
-    return [p.type + "*" * p.pointer for p in parse(source, defines)[name].parameters]
+    return [p.type + "*" * p.pointers for p in parse(source, defines)[name].parameters]
 
 
 def test_definitions_declarations_and_blocks():
@@ -96,7 +96,7 @@ def test_macros_and_aliases_are_followed():
     "source",
     [
         'struct S; extern "C" void f(S* s) {}',
-        'extern "C" void f(float** rows) {}',
+        'extern "C" void f(float*** rows) {}',
         'extern "C" void f(float (*rows)[4]) {}',
         'extern "C" void f(float& x) {}',
         'extern "C" void f(void (*callback)(int)) {}',
