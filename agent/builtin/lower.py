@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent.builtin.attention import with_fused_attention
+from agent.builtin.batching import batch
 from agent.builtin.fusion import operands
 from agent.builtin.graph import Arg, DType, Graph, Node, Ref
 from agent.builtin.host import needed_in_python
@@ -15,6 +16,7 @@ from agent.builtin.lower_views import SAME_OPS, VIEW_OPS, ViewLowering, same
 from agent.builtin.lower_windows import WindowLowering
 from agent.builtin.lowering import SUPPORTED_DTYPES
 from agent.builtin.ops import POINTWISE, Settings, pointwise_name
+from agent.builtin.parting import part
 from agent.builtin.program import (
     Library,
     Operand,
@@ -67,6 +69,8 @@ class _NodeLowering(ViewLowering, WindowLowering, ProductLowering, LayoutLowerin
         self.turn_results()
         reroll(self.program)
         share(self.program)
+        batch(self.program)
+        part(self.program)
         join(self.program)
         drop_unread(self.program)
         turn_before_copies(self.program)

@@ -264,6 +264,24 @@ def composed(view: View, shape: tuple[int, ...], operand: View, steps: int = 1) 
     return View(operand.base, view.shape, tuple(s or 0 for s in strides), offset, move=move)
 
 
+def of_view(producer: Compute, view: View, steps: int = 1) -> Compute | None:
+    """What computes a view of the producer's value; None where no strides describe what it reads.
+
+    None, too, where the view has elements more than once, or windows. With `steps`, of what each step reads.
+    """
+    if view.clips or any(
+        not stride for size, stride in zip(view.shape, view.strides, strict=True) if size > 1
+    ):
+        return None
+    found: list[Operand] = []
+    for operand in producer.operands:
+        part = composed(view, producer.shape, operand, steps) if isinstance(operand, View) else operand
+        if part is None:
+            return None
+        found.append(part)
+    return replace(producer, operands=tuple(found), shape=view.shape)
+
+
 def slots(statement: Fused) -> tuple[Operand, ...]:
     """What a statement reads, in order."""
     if isinstance(statement, Compute):

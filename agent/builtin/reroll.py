@@ -26,8 +26,8 @@ from agent.builtin.program import (
     Reduce,
     Statement,
     View,
-    composed,
     contiguous,
+    of_view,
     reading,
     slots,
     vectorisable,
@@ -312,16 +312,9 @@ def _is_a_kernel(recurrence: Recurrence, program: Program) -> bool:
 
 def _part(producer: Compute, view: View, steps: int) -> Compute | None:
     """The statement that computes what one step reads of a value, each of its elements once."""
-    if not view.move or any(
-        not stride for size, stride in zip(view.shape, view.strides, strict=True) if size > 1
-    ):
+    if not view.move or view.numel * steps != math.prod(producer.shape):
         return None
-    if view.numel * steps != math.prod(producer.shape):
+    computed = of_view(producer, view, steps)
+    if computed is None or not all(vectorisable(o) for o in computed.operands if isinstance(o, View)):
         return None
-    operands = []
-    for operand in producer.operands:
-        part = composed(view, producer.shape, operand, steps) if isinstance(operand, View) else operand
-        if part is None or (isinstance(part, View) and not vectorisable(part)):
-            return None
-        operands.append(part)
-    return replace(producer, operands=tuple(operands), shape=view.shape)
+    return computed

@@ -7,13 +7,12 @@ from agent.builtin.fusion import analyse, operands
 from agent.builtin.host import needed_in_python
 from agent.builtin.program import (
     Compute,
-    Operand,
     Program,
     Statement,
     View,
-    composed,
     contiguous,
     contiguous_axis,
+    of_view,
     vectorisable,
 )
 
@@ -40,8 +39,6 @@ def _turn_producer(program: Program, number: int, statement: Compute) -> bool:
         producer = next((s for s in program.statements if s.name == view.base), None)
         if not isinstance(producer, Compute) or view.numel != math.prod(producer.shape):
             continue
-        if any(not stride for size, stride in zip(view.shape, view.strides, strict=True) if size > 1):
-            continue
         readers = [s for s in program.statements if any(v.base == view.base for v in operands(s, program))]
         if readers != [statement] or view.base in needed_in_python(program):
             continue
@@ -63,14 +60,8 @@ def _turn_producer(program: Program, number: int, statement: Compute) -> bool:
 
 def _in_order_of(view: View, producer: Compute) -> Compute | None:
     """What computes a view of the producer's value; None where it would read what lies too far apart."""
-    found: list[Operand] = []
-    for operand in producer.operands:
-        if isinstance(operand, View):
-            part = composed(view, producer.shape, operand)
-            if part is None or not (vectorisable(part) or _is_turned(part)):
-                return None
-            found.append(part)
-        else:
-            found.append(operand)
-    turned = replace(producer, operands=tuple(found), shape=view.shape)
-    return turned if analyse([turned]) is not None else None
+    computed = of_view(producer, view)
+    if computed is None or analyse([computed]) is None:
+        return None
+    near = all(vectorisable(o) or _is_turned(o) for o in computed.operands if isinstance(o, View))
+    return computed if near else None

@@ -19,6 +19,7 @@ from proving import models, propose, ruff, source
 from test_launches import REPEATED
 from test_numerics import EDGES, IMAGES, REFERENCES, TURNED
 from test_random_graphs import FOUND, graphs, squares_denormals, works
+from test_steps import STEPS_TEXTS
 
 from agent.builtin.triton.vocabulary import literal
 from kernelbench.evaluator import Evaluator
@@ -77,6 +78,11 @@ def test_what_lies_in_another_order(name: str, interpreter: ProcessPoolExecutor)
 @pytest.mark.parametrize("name", REPEATED)
 def test_kernels_are_told_where_values_begin(interpreter: ProcessPoolExecutor, name: str) -> None:
     hold(interpreter, REPEATED[name], False)
+
+
+@pytest.mark.parametrize("name", STEPS_TEXTS)
+def test_work_of_many_steps(interpreter: ProcessPoolExecutor, name: str) -> None:
+    hold(interpreter, STEPS_TEXTS[name], False)
 
 
 @pytest.mark.parametrize("name", IMAGES)

@@ -1,0 +1,97 @@
+"""Work of many steps: products that can be done at once, and values that are read in parts."""
+
+from pathlib import Path
+
+import pytest
+from proving import propose, prove, source
+
+CELLS = (
+    "self.take = nn.Linear(8, 32); self.hold = nn.Linear(8, 32, bias=False); "
+    "self.up = nn.Linear(8, 32); self.over = nn.Linear(8, 32)"
+)
+_GATES = """a, b, c, d = gates.chunk(4, dim=-1)
+            memory = torch.sigmoid(a) * memory + torch.sigmoid(b) * torch.tanh(c)
+            state = torch.sigmoid(d) * torch.tanh(memory)"""
+LSTM = f"""state = memory = x.new_zeros(x.shape[0], 8)
+        states = []
+        for i in range(6):
+            gates = self.take(x[:, i]) + self.hold(state)
+            {_GATES}
+            states.append(state)
+"""
+STACKED = f"""{LSTM}        memory = torch.zeros_like(memory)
+        for state_below in states:
+            gates = self.up(state_below) + self.over(memory)
+            {_GATES}
+"""
+# What forward does and with what, and the calls of F.linear that are left.
+STEPS = {
+    "of a tensor's second axis": (f"{LSTM}        return torch.stack(states, 1)", "torch.randn(5, 6, 8)", 7),
+    "of what other steps find": (f"{STACKED}        return state, memory", "torch.randn(5, 6, 8)", 14),
+    "of a tensor's first axis": (
+        "return sum(torch.tanh(self.take(x[i])) * i for i in range(4))",
+        "torch.randn(4, 5, 8)",
+        1,
+    ),
+    "in another order": (
+        "return sum(torch.tanh(self.take(x[i])) * i for i in (3, 1, 0, 2, 4))",
+        "torch.randn(5, 5, 8)",
+        1,
+    ),
+    "some of them returned": (
+        "y = [self.take(x[i]) for i in range(4)]\n        return y[0], y[1].exp() + y[2] * y[3]",
+        "torch.randn(4, 5, 8)",
+        4,
+    ),
+    "read by other products": (
+        "y = [self.take(x[i]) for i in range(4)]\n        return torch.tanh(y[0].T @ y[1]) + y[3].T @ y[2]",
+        "torch.randn(4, 5, 8)",
+        1,
+    ),
+    "too few": ("return self.take(x[0]).exp() + self.take(x[1]).tanh()", "torch.randn(2, 5, 8)", 2),
+    "each from the one before": (
+        "for i in range(4):\n            x = self.square(x) * i\n        return x",
+        "torch.randn(5, 8)",
+        4,
+    ),
+}
+STEPS_TEXTS = {
+    name: source(forward, inputs, init=f"{CELLS}; self.square = nn.Linear(8, 8)")
+    for name, (forward, inputs, _) in STEPS.items()
+}
+PARTS = {
+    "halves": ("a, b = (x * 2 + 1).chunk(2, -1)\n        return a * torch.sigmoid(b)", "torch.randn(9, 66)"),
+    "only some": (
+        "y = torch.tanh(x)\n        return y[:, 5:40] * 2, y[3:5, 41:].sum(-1)",
+        "torch.randn(9, 66)",
+    ),
+    "a chain": (
+        "a, b = torch.exp(x * 2 + x[:, :1]).chunk(2, 0)\n        return torch.softmax(a + b, -1)",
+        "torch.randn(8, 33)",
+    ),
+    "parts and the whole": (
+        "y = torch.exp(x)\n        return y[:, :30] * y[:, 36:], y.sum(-1)",
+        "torch.randn(9, 66)",
+    ),
+    "overlapping": ("y = torch.exp(x)\n        return y[:, :50] * y[:, 16:]", "torch.randn(9, 66)"),
+    "every second": ("y = torch.exp(x)\n        return y[:, ::2] * y[:, 1::2]", "torch.randn(9, 66)"),
+    "windows": ("return F.avg_pool2d(torch.exp(x), 2, 4, 1)[:, :, 1:]", "torch.randn(2, 3, 17, 18)"),
+    "a row for all": ("y = torch.exp(x)\n        return y[:1] * y[1:5]", "torch.randn(9, 66)"),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_products_of_all_steps(name: str, tmp_path: Path) -> None:
+    found = prove(STEPS_TEXTS[name], tmp_path).source
+    assert found.count("F.linear(") == STEPS[name][2]
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_values_that_are_read_in_parts(name: str, tmp_path: Path) -> None:
+    prove(source(*PARTS[name]), tmp_path)
+
+
+def test_the_gates_of_a_step_are_one_kernel() -> None:
+    """The same one in each step but the first, in which nothing is held, and the last, which hands nothing on."""
+    found = propose(STEPS_TEXTS["of a tensor's second axis"]).source
+    assert (found.count('extern "C"'), found.count("lib.")) == (3, 6)
