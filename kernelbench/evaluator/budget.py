@@ -30,6 +30,7 @@ from kernelbench.evaluator.native import library
 
 RMS_FACTOR, MAX_FACTOR = 16.0, 4.0
 DISTURBED = 0.6  # of the spread of what was computed from moved inputs
+_FEW = 1e-5  # of all elements; or one
 _DOMINANCE = 16.0  # an element dominates its row from this part of the largest on
 _BIN = 8  # binary orders of magnitude: rows this close are of about the same size
 
@@ -154,12 +155,12 @@ def _spread(error: torch.Tensor, count: int | torch.Tensor) -> torch.Tensor:
 class Comparison:
     """`error` in units of the budget, infinite where the outputs cannot be compared; `detail` says where.
 
-    `beyond`: the part of the elements that are beyond their budgets.
+    `few`: whether so few elements are beyond their budgets that it may be chance.
     """
 
     error: float
     detail: str
-    beyond: float = 0.0
+    few: bool = False
 
 
 def compare(expected: Expected, actual: torch.Tensor) -> Comparison:
@@ -186,7 +187,10 @@ def compare(expected: Expected, actual: torch.Tensor) -> Comparison:
     worst = float(error.max())
     if worst <= 1.0:
         return Comparison(worst, "")
-    return Comparison(worst, _where(error > 1.0, actual, exact), float((error > 1.0).double().mean()))
+    beyond = error > 1.0
+    return Comparison(
+        worst, _where(beyond, actual, exact), int(beyond.sum()) <= max(1.0, _FEW * beyond.numel())
+    )
 
 
 def _fused_error(expected: Expected, actual: torch.Tensor) -> float | None:

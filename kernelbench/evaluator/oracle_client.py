@@ -17,7 +17,7 @@ from kernelbench.records import Record, Task, Verdict
 
 _NO_MEMORY = ("DeviceError", "OutOfMemoryError")  # of a GPU
 _SHORTCUTS_S = 900.0  # for trying all on one input
-_DOUBTFUL, _FEW = 2.0, 1e-5  # budgets, and part of the elements, in which an honest kernel may be beyond
+_DOUBTFUL = 2.0  # budgets by which an honest kernel may be off on few elements
 _PART_BYTES = 1 << 18  # of an output that is looked at after every timed block
 
 
@@ -25,12 +25,12 @@ _PART_BYTES = 1 << 18  # of an output that is looked at after every timed block
 class Comparison:
     """The oracle's word on one call; `error` is in units of the budget, None where not comparable.
 
-    `beyond`: the part of the elements that are beyond their budgets.
+    `few`: whether so few elements are beyond their budgets that it may be chance.
     """
 
     error: float | None
     detail: str
-    beyond: float = 0.0
+    few: bool = False
 
     @property
     def within_budget(self) -> bool:
@@ -39,7 +39,7 @@ class Comparison:
     @property
     def doubtful(self) -> bool:
         """Whether so few elements are beyond their budgets, by so little, that it may be chance."""
-        return self.error is not None and 1.0 < self.error <= _DOUBTFUL and 0.0 < self.beyond <= _FEW
+        return self.error is not None and 1.0 < self.error <= _DOUBTFUL and self.few
 
 
 class Shortcut(Record):
