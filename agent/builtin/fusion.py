@@ -173,6 +173,8 @@ def _turned_alike(statements: Sequence[Fused], numel: int) -> bool:
     axes = {contiguous_axis(v) for s in statements for v in views_of(s)} - {None}
     if not axes:
         return True
+    if any(v.table for s in statements for v in views_of(s)):
+        return False
     return len(axes) == 1 and all(isinstance(s, Compute) and math.prod(s.shape) == numel for s in statements)
 
 
@@ -268,6 +270,8 @@ def _readable(statement: Fused, space: Space) -> bool:
             continue
         if source is None:
             continue
+        if view.table:
+            return False
         if source == level:
             if not view.linear and level != "scalar":
                 return False

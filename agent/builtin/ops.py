@@ -169,6 +169,7 @@ POINTWISE: dict[str, Pointwise] = {
     ),
     "carried": _unary("where_{t}(step == 0, {0}, {before})"),
     "position": _binary("where_i32(({0} == {1}) | ({0} != {0}), {index}, 2147483647)", "operands"),
+    "take": _binary("{0}", cost=4),  # from a table, the element at an index
     "where": Pointwise(("condition", "self", "other"), "where_{t}({0}, {1}, {2})", 3),
     "convert": _unary("{0}"),
     "copy": _unary("{0}"),

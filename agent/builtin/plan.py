@@ -46,7 +46,7 @@ DEAR = 8  # cost in additions from which a value is kept rather than computed ag
 class Access:
     """An external value as the region reads it: strides over all axes (0 where it does not vary).
 
-    With every step of a recurrence it moves on by `move` elements.
+    With every step of a recurrence it moves on by `move` elements; in a table, by `table` with every index.
     """
 
     base: str
@@ -54,10 +54,11 @@ class Access:
     strides: tuple[int, ...]
     offset: int
     move: int = 0
+    table: int = 0
 
     @property
     def varies(self) -> bool:
-        return any(self.strides) or self.move != 0
+        return any(self.strides) or self.move != 0 or self.table != 0
 
 
 @dataclass(frozen=True)
@@ -337,7 +338,7 @@ def access(view: View, level: Level, region: Region, dtype: str) -> Access:
             0 if level == "scalar" or (level == "row" and space.is_reduced(axis)) else next(own)
             for axis in space.axes
         )
-    return Access(view.base, dtype, strides, view.offset, view.move)
+    return Access(view.base, dtype, strides, view.offset, view.move, view.table)
 
 
 def _results(region: Region, program: Program) -> dict[str, Access]:

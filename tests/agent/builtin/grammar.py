@@ -41,6 +41,13 @@ torch.cat([-x[..., 1:], x[..., :1]], -1) * x | torch.cat([x.tanh(), x], 0).relu(
 F.pad(x, (1, 2)) | F.pad(x, (0, 1), value=1.5) | x.narrow(-1, 0, 1) | x.unfold(-1, 2, 1) | x.movedim(0, -1) | x.diagonal()
 x.repeat_interleave(2, -1) | x.permute(*range(x.dim() - 1, -1, -1)) | x.T.contiguous() | x.select(0, -1)
 """
+LOOKUPS = """
+x.gather(-1, torch.ones_like(x, dtype=torch.int64).cumsum(-1) * 5 % x.shape[-1]) | x.gather(0, torch.ones_like(x[:1], dtype=torch.int64).cumsum(-1) * 7 % x.shape[0])
+x[torch.ones(9, dtype=torch.int64).cumsum(0) * 3 % x.shape[0]] | x[torch.ones(2, 3, dtype=torch.int64).cumsum(1) % x.shape[0] - x.shape[0]]
+x[..., torch.ones(17, dtype=torch.int64).cumsum(0) * 3 % x.shape[-1]] | x.index_select(-1, torch.ones(4, dtype=torch.int32).cumsum(0) % x.shape[-1])
+x[torch.arange(x.shape[0])] + 1 | F.embedding(torch.ones(5, dtype=torch.int64).cumsum(0) % x.shape[0], x.flatten(1)) | x[:, torch.arange(1, 3) % x.shape[1]]
+x.index_select(0, torch.ones(x.shape[0], dtype=torch.int64).cumsum(0) * 3 % x.shape[0]) - x | x.flatten()[torch.ones_like(x, dtype=torch.int64).cumsum(0) % x.shape[0]]
+"""
 WINDOWS = """
 F.conv2d(x, x.new_ones(9, x.shape[1], 3, 3), padding=1) | F.conv2d(x, x.new_ones(17, x.shape[1], 1, 1) * 0.1)
 F.conv_transpose2d(x, x.new_ones(x.shape[1], 12, 2, 2), stride=2) | F.conv2d(x, x.new_ones(x.shape[1], 1, 3, 3), groups=x.shape[1])
@@ -196,7 +203,9 @@ def references(draw: st.DrawFn, half: str = "") -> str:
             drawn.apply(draw(st.sampled_from(table(INTEGERS))), [recent])
         else:
             kind = draw(
-                st.sampled_from([UNARY] * 4 + [TO_ROWS] * 2 + [VIEWS] * 2 + [BINARY] * 3 + [TO_ONE, WINDOWS])
+                st.sampled_from(
+                    [UNARY] * 4 + [TO_ROWS] * 2 + [VIEWS] * 2 + [BINARY] * 3 + [TO_ONE, WINDOWS, LOOKUPS]
+                )
             )
             expression = draw(st.sampled_from(table(kind)))
             other = draw(st.sampled_from(names)) if kind is BINARY else recent

@@ -16,6 +16,7 @@ from grammar import references
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from proving import models, propose, ruff, source
+from test_lookups import LOOKUPS
 from test_numerics import EDGES, IMAGES, REFERENCES, TURNED
 from test_random_graphs import FOUND, graphs, squares_denormals, works
 
@@ -76,6 +77,12 @@ def test_what_lies_in_another_order(name: str, interpreter: ProcessPoolExecutor)
 @pytest.mark.parametrize("name", IMAGES)
 def test_images_whose_channels_lie_last(name: str, interpreter: ProcessPoolExecutor) -> None:
     hold(interpreter, IMAGES[name], False, layout="channels_last")
+
+
+@pytest.mark.parametrize("schedule", [{}, IN_PASSES], ids=["held", "in passes"])
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_lookups(name: str, schedule: dict[str, str], interpreter: ProcessPoolExecutor) -> None:
+    assert hold(interpreter, LOOKUPS[name], False, **schedule).language == "triton"
 
 
 @pytest.mark.parametrize("name", FOUND)
@@ -303,7 +310,7 @@ TYPES = {
 }
 
 
-BUILT = {**REFERENCES, **TURNED, **PICKS}
+BUILT = {**REFERENCES, **TURNED, **PICKS, **LOOKUPS}
 
 
 @pytest.mark.parametrize("name", BUILT)
