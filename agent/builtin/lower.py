@@ -12,6 +12,7 @@ from agent.builtin.joining import join
 from agent.builtin.lower_layout import CONVOLUTIONS, LayoutLowering
 from agent.builtin.lower_lookups import LookupLowering
 from agent.builtin.lower_products import ProductLowering
+from agent.builtin.lower_ranks import RankLowering
 from agent.builtin.lower_views import SAME_OPS, VIEW_OPS, ViewLowering, same
 from agent.builtin.lower_windows import WindowLowering
 from agent.builtin.lowering import SUPPORTED_DTYPES
@@ -56,7 +57,9 @@ def lower(graph: Graph, schedule: Schedule = DEFAULT) -> Program:
     return lowering.run()
 
 
-class _NodeLowering(ViewLowering, WindowLowering, ProductLowering, LookupLowering, LayoutLowering):
+class _NodeLowering(
+    ViewLowering, WindowLowering, ProductLowering, LookupLowering, RankLowering, LayoutLowering
+):
     """One method `on_<operator>` for each operator that is neither pointwise nor a view."""
 
     def run(self) -> Program:

@@ -266,8 +266,9 @@ class Emitter(ABC):
 
         text = re.sub(r"(\w+)_\{t\}|where_i32", lambda m: BUILTIN.get(m[1] or "where", m[1]), text)
         text = re.sub(r"<([^<>=&| ]+)>", lambda m: number(float(m[1])), text)
+        placed = "{index}" in text
         text = text.replace("{index}", self.index)
-        shapes: list[Shape] = ["tile"] if statement.op == "position" else ["scalar"]
+        shapes: list[Shape] = ["tile" if placed else "scalar"]
         if statement.op == "carried":
             assert self.plan.region.recurrence is not None
             source = self.plan.region.recurrence.becomes[statement.name]

@@ -29,7 +29,7 @@ x.sum(D) | x.sum(D, keepdim=True) | x.mean(D) | x.mean(D, keepdim=True) | x.amax
 x.max(D)[0] | x.min(D)[0] | x.var(D) | x.std(D, keepdim=True) | x.norm(dim=D) | x.norm(p=1, dim=D, keepdim=True)
 x.prod(D) | x.logsumexp(D) | x.softmax(D) | x.log_softmax(D) | x.cumsum(D) | x.argmax(D) | x.argmin(D)
 (x > 0).any(D) | (x > -1).all(D) | (x > 0).sum(D) | x.norm(p=float('inf'), dim=D) | x.var(D, correction=0)
-x.sort(D)[0] | x.topk(1, D)[0] | x.softmax(D).amax(D)
+x.sort(D)[0] | x.topk(1, D)[0] | x.topk(2, D)[0] | x.topk(3, D, largest=False)[0] | x.softmax(D).amax(D)
 """
 TO_ONE = "x.sum() | x.mean() | x.amax() | x.min() | x.std() | x.norm() | x.square().sum().sqrt() | x.argmax()"
 VIEWS = """

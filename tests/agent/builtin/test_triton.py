@@ -19,6 +19,7 @@ from proving import models, propose, ruff, source
 from test_lookups import LOOKUPS
 from test_numerics import EDGES, IMAGES, REFERENCES, TURNED
 from test_random_graphs import FOUND, graphs, squares_denormals, works
+from test_ranks import RANKS
 
 from agent.builtin.triton.vocabulary import literal
 from kernelbench.evaluator import Evaluator
@@ -83,6 +84,12 @@ def test_images_whose_channels_lie_last(name: str, interpreter: ProcessPoolExecu
 @pytest.mark.parametrize("name", LOOKUPS)
 def test_lookups(name: str, schedule: dict[str, str], interpreter: ProcessPoolExecutor) -> None:
     assert hold(interpreter, LOOKUPS[name], False, **schedule).language == "triton"
+
+
+@pytest.mark.parametrize("schedule", [{}, IN_PASSES], ids=["held", "in passes"])
+@pytest.mark.parametrize("name", RANKS)
+def test_the_largest_few(name: str, schedule: dict[str, str], interpreter: ProcessPoolExecutor) -> None:
+    assert hold(interpreter, RANKS[name], False, **schedule).language == "triton"
 
 
 @pytest.mark.parametrize("name", FOUND)
@@ -310,7 +317,7 @@ TYPES = {
 }
 
 
-BUILT = {**REFERENCES, **TURNED, **PICKS, **LOOKUPS}
+BUILT = {**REFERENCES, **TURNED, **PICKS, **LOOKUPS, **RANKS}
 
 
 @pytest.mark.parametrize("name", BUILT)
