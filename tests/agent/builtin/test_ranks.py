@@ -31,19 +31,23 @@ RANKS = {
         "v, i = x.topk(2); w, j = x.half().topk(3, 0, largest=False); return v, i, w, j",
         "(torch.randperm(195).reshape(3, 65) - 97).bfloat16()",
     ),
-    "of experts": source(
-        "v, i = self.router(x).topk(2); share = v.new_zeros(48, 8).scatter(-1, i, v.softmax(-1))\n"
-        "        return share, self.e(i) * v.softmax(-1)[..., None]",
-        "torch.randn(48, 16)",
-        init="self.router = nn.Linear(16, 8, bias=False); self.e = nn.Embedding(8, 16)",
-    ),
 }
+EXPERTS = source(
+    "v, i = self.router(x).topk(2); share = v.new_zeros(48, 8).scatter(-1, i, v.softmax(-1))\n"
+    "        return share, self.e(i) * v.softmax(-1)[..., None]",
+    "torch.randn(48, 16)",
+    init="self.router = nn.Linear(16, 8, bias=False); self.e = nn.Embedding(8, 16)",
+)
 
 
 @pytest.mark.parametrize("schedule", [{}, {"fuse": "apart"}, {"k0__keep": "off"}], ids=str)
 @pytest.mark.parametrize("name", RANKS)
 def test_the_largest_few(name: str, schedule: dict[str, str], tmp_path: Path) -> None:
     assert prove(RANKS[name], tmp_path, **schedule).schedule["topk"] == "own"
+
+
+def test_what_is_looked_up_at_the_places_of_the_largest(tmp_path: Path) -> None:
+    assert prove(EXPERTS, tmp_path).schedule["topk"] == "own"
 
 
 @pytest.mark.parametrize("largest", [True, False])

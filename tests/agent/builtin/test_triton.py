@@ -19,7 +19,7 @@ from proving import models, propose, ruff, source
 from test_lookups import LOOKUPS
 from test_numerics import EDGES, IMAGES, REFERENCES, TURNED
 from test_random_graphs import FOUND, graphs, squares_denormals, works
-from test_ranks import RANKS
+from test_ranks import EXPERTS, RANKS
 
 from agent.builtin.triton.vocabulary import literal
 from kernelbench.evaluator import Evaluator
@@ -90,6 +90,10 @@ def test_lookups(name: str, schedule: dict[str, str], interpreter: ProcessPoolEx
 @pytest.mark.parametrize("name", RANKS)
 def test_the_largest_few(name: str, schedule: dict[str, str], interpreter: ProcessPoolExecutor) -> None:
     assert hold(interpreter, RANKS[name], False, **schedule).language == "triton"
+
+
+def test_what_is_looked_up_at_the_places_of_the_largest(interpreter: ProcessPoolExecutor) -> None:
+    hold(interpreter, EXPERTS, False)
 
 
 @pytest.mark.parametrize("name", FOUND)
