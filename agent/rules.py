@@ -16,7 +16,7 @@ from profiling.records import Bottleneck
 from results.lessons import Expectation
 
 NEAR_CEILING = 0.9  # share of the speed of light from which no schedule is worth a try
-_PLAIN = {"attention": "apart", "layout": "contiguous", "products": "library"}
+_PLAIN = {"attention": "apart", "layout": "contiguous", "products": "library", "topk": "library"}
 _OFF = {"keep", "in_place", "streaming", "parts", "online"}
 PATIENCE = 6  # moves in a row without a gain after which the judge gives up
 NOTICEABLE = 1.01  # a gain below this is noise
@@ -54,6 +54,13 @@ RULES = (
         "Leave products with few vectors to {new} kernels instead of {old} ones: our own read the matrix "
         "once and take along what comes before and after, the library's may keep more of it in registers.",
         {"memory": 1.05, "compute": 1.10, "overhead": 1.02, "unknown": 1.05},
+    ),
+    Rule(
+        "topk",
+        "choose between own kernels and the library's",
+        "Leave the few largest elements of rows to {new} kernels instead of {old} ones: our own pass over a "
+        "row once for each and take along what comes before and after, the library's sort a part of it.",
+        {"compute": 1.05, "memory": 1.05, "overhead": 1.02, "unknown": 1.05},
     ),
     Rule(
         "attention",

@@ -115,7 +115,7 @@ def analyse(statements: Sequence[Fused]) -> Space | None:
     sizes = [math.prod(s.shape) if isinstance(s, Compute) else s.operand.numel for s in statements]
     numel = max(sizes)
     reduced = _reduced_axes(statements, numel)
-    if reduced is None:
+    if reduced is None or not _in_their_rows(statements, numel, reduced):
         return None
     rows = numel // math.prod(high // low for low, high in reduced) if reduced else 0
     cuts, row_cuts = {1, numel}, {1}
@@ -168,11 +168,26 @@ def _picks_from_scans(statements: Sequence[Fused]) -> bool:
     return False
 
 
+def _in_their_rows(statements: Sequence[Fused], numel: int, reduced: frozenset[Interval]) -> bool:
+    """Whether rows are those that ranks are computed in, from places of elements; or may yet be."""
+    ranks = [s for s in statements if isinstance(s, Compute) and s.op == "ranked"]
+    if not ranks:
+        return True
+    if any(math.prod(s.shape) != numel for s in ranks) or any(
+        contiguous_axis(v) is not None for s in statements for v in views_of(s)
+    ):
+        return False
+    along = {_intervals(s.shape, (s.settings["dim"],)) for s in ranks}  # type: ignore[arg-type]
+    return len(along | {reduced or next(iter(along))}) == 1
+
+
 def _turned_alike(statements: Sequence[Fused], numel: int) -> bool:
     """Whether all that is read in another order of axes can be turned in the same tiles."""
     axes = {contiguous_axis(v) for s in statements for v in views_of(s)} - {None}
     if not axes:
         return True
+    if any(v.table for s in statements for v in views_of(s)):
+        return False
     return len(axes) == 1 and all(isinstance(s, Compute) and math.prod(s.shape) == numel for s in statements)
 
 
@@ -268,6 +283,8 @@ def _readable(statement: Fused, space: Space) -> bool:
             continue
         if source is None:
             continue
+        if view.table:
+            return False
         if source == level:
             if not view.linear and level != "scalar":
                 return False
@@ -449,6 +466,8 @@ class _Fusion:
                 assert space is not None
                 if any(s.name in self.clipped for s in fused) and not space.reduced:
                     raise Untraceable("windows with edges could not be reduced where they are computed")
+                if any(isinstance(s, Compute) and s.op == "ranked" for s in fused) and not space.reduced:
+                    raise Untraceable("ranks could not be reduced where they are computed")
                 found.append(Region(tuple(fused), space))
             for follower in followers.get(key, ()):
                 waiting[follower].discard(key)

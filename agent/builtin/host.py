@@ -36,7 +36,7 @@ class Host:
         self.placement = placement
         self.lines: list[str] = []
         self.names: dict[str, str] = {}
-        self.taken = {"self", "torch", "F", "nn", "lib", "jit", "checked", "number", *taken}
+        self.taken = {"self", "torch", "F", "nn", "lib", "jit", "checked", "indices", "number", *taken}
         self.inputs = {i.name: i for i in program.graph.inputs}
         self.constants: list[tuple[str, str]] = []
         self.lists: dict[str, int] = {}  # lists of tensors, with how many they hold
@@ -114,6 +114,8 @@ class Host:
             source, index = node.args
             assert isinstance(source, Ref)
             return f"{self.value(source.ref)}[{index}]"
+        if node.op == "indices":
+            return f"indices({', '.join(self.argument(a) for a in node.args)})"
         _, short, overload = node.op.split(".")
         if short in METHODS and isinstance(node.args[0], Ref):
             plain = node.args[1] if short == "permute" else node.args[1:]

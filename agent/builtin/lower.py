@@ -11,7 +11,9 @@ from agent.builtin.graph import Arg, DType, Graph, Node, Ref
 from agent.builtin.host import needed_in_python
 from agent.builtin.joining import join
 from agent.builtin.lower_layout import CONVOLUTIONS, LayoutLowering
+from agent.builtin.lower_lookups import LookupLowering
 from agent.builtin.lower_products import ProductLowering
+from agent.builtin.lower_ranks import RankLowering
 from agent.builtin.lower_views import SAME_OPS, VIEW_OPS, ViewLowering, same
 from agent.builtin.lower_windows import WindowLowering
 from agent.builtin.lowering import SUPPORTED_DTYPES
@@ -56,7 +58,9 @@ def lower(graph: Graph, schedule: Schedule = DEFAULT) -> Program:
     return lowering.run()
 
 
-class _NodeLowering(ViewLowering, WindowLowering, ProductLowering, LayoutLowering):
+class _NodeLowering(
+    ViewLowering, WindowLowering, ProductLowering, LookupLowering, RankLowering, LayoutLowering
+):
     """One method `on_<operator>` for each operator that is neither pointwise nor a view."""
 
     def run(self) -> Program:
@@ -179,7 +183,8 @@ def drop_unread(program: Program) -> None:
         made = {statement.name}
         if isinstance(statement, Recurrence):
             made = {view.base for view in statement.results.values()}
-        if isinstance(statement, Library) or made & read:
+        called = isinstance(statement, Library) and statement.name not in program.view_nodes
+        if called or made & read:
             kept.append(statement)
             read |= {view.base for view in operands(statement, program)}
     program.statements = kept[::-1]

@@ -195,6 +195,8 @@ class ReductionLowering(Lowering):
         expected = tuple(1 if d == dim else size for d, size in enumerate(source.shape))
         if node.meta.shape != expected or source.shape[dim] in (1, source.numel):
             return False
+        if math.prod(source.shape[dim + 1 :]) > 1:  # what is picked from is a row
+            return False
         self.program.add(
             Reduce(node.name, "pick", source, (dim,), node.meta.shape, node.meta.dtype, index),
             node.meta.shape,

@@ -21,6 +21,9 @@ _SILENT = {
     "gt",
     "ge",
     "isnan",
+    "ranked",
+    "unranked",
+    "place",
 }
 _COMPOSED = {"sub", "div", "sum", "amax", "exp", "exp_nonpositive", "log", "rsqrt", "mul", "add"}
 _LONGEST = 4  # words of a name
@@ -34,6 +37,8 @@ def kernel_name(region: Region) -> str:
         words.append("normalize" if "rsqrt" in ops else "variance")
     if "amax" in ops and "sum" in ops and {"exp", "exp_nonpositive"} & set(ops):
         words.append("logsumexp" if "log" in ops else "softmax")
+    if "ranked" in ops:
+        words.append("topk")
     skipped = _SILENT | (_COMPOSED if words else set())
     words += [op.removeprefix("clamp_tensor_").removesuffix("_tensor") for op in ops if op not in skipped]
     words = list(dict.fromkeys(words)) or list(dict.fromkeys(ops))

@@ -116,6 +116,14 @@ def _shrink(outside: str) -> Callable[[Settings], str]:
     return expression
 
 
+def _ranked(settings: Settings) -> str:
+    return f"ranked{'_down' if settings['smallest'] else ''}_{{t}}({{0}}, {{index}})"
+
+
+def _unranked(settings: Settings) -> str:
+    return f"unranked{'_down' if settings['smallest'] else ''}({{0}})"
+
+
 POINTWISE: dict[str, Pointwise] = {
     "add": _alpha("+"),
     "sub": _alpha("-"),
@@ -169,6 +177,10 @@ POINTWISE: dict[str, Pointwise] = {
     ),
     "carried": _unary("where_{t}(step == 0, {0}, {before})"),
     "position": _binary("where_i32(({0} == {1}) | ({0} != {0}), {index}, 2147483647)", "operands"),
+    "ranked": Pointwise(("self",), _ranked, 1, "operands", cost=8),
+    "unranked": Pointwise(("self",), _unranked, 1, "operands", cost=4),
+    "place": _unary("place_of({0})"),
+    "take": _binary("{0}", cost=4),  # from a table, the element at an index
     "where": Pointwise(("condition", "self", "other"), "where_{t}({0}, {1}, {2})", 3),
     "convert": _unary("{0}"),
     "copy": _unary("{0}"),

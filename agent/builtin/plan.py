@@ -47,7 +47,7 @@ class Access:
     """An external value as the region reads it: strides over all axes (0 where it does not vary).
 
     It begins at `offset`, or at the kernel's argument `at`. With every step of a recurrence it moves on by
-    `move` elements.
+    `move` elements; in a table, by `table` with every index.
     """
 
     base: str
@@ -55,6 +55,7 @@ class Access:
     strides: tuple[int, ...]
     offset: int
     move: int = 0
+    table: int = 0
     at: str = ""
 
     @property
@@ -64,7 +65,7 @@ class Access:
 
     @property
     def varies(self) -> bool:
-        return any(self.strides) or self.move != 0
+        return any(self.strides) or self.move != 0 or self.table != 0
 
 
 @dataclass(frozen=True)
@@ -350,7 +351,7 @@ def access(view: View, level: Level, region: Region, dtype: str) -> Access:
             0 if level == "scalar" or (level == "row" and space.is_reduced(axis)) else next(own)
             for axis in space.axes
         )
-    return Access(view.base, dtype, strides, view.offset, view.move)
+    return Access(view.base, dtype, strides, view.offset, view.move, view.table)
 
 
 def _results(region: Region, program: Program) -> dict[str, Access]:

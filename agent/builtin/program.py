@@ -35,7 +35,8 @@ class View:
     """Elements of the contiguous value `base`, read with strides.
 
     Where a clip says so there is no element; only reductions can read such a view, and they pass over that.
-    With every step of a recurrence it moves on by `move` elements.
+    With every step of a recurrence it moves on by `move` elements. What `take` reads is a table: it lies
+    `table` elements further on for every one that the index counts.
     """
 
     base: str
@@ -44,6 +45,7 @@ class View:
     offset: int = 0
     clips: tuple[Clip, ...] = ()
     move: int = 0
+    table: int = 0
 
     @property
     def numel(self) -> int:
@@ -52,7 +54,7 @@ class View:
     @property
     def linear(self) -> bool:
         """Whether element i of the view is element i of a contiguous tensor (the base, when sizes match)."""
-        return not (self.offset or self.clips or self.move) and all(
+        return not (self.offset or self.clips or self.move or self.table) and all(
             size == 1 or stride == expected
             for size, stride, expected in zip(self.shape, self.strides, contiguous(self.shape), strict=True)
         )
@@ -224,7 +226,7 @@ def contiguous_axis(view: View) -> tuple[int, int] | None:
     """The axis along which neighbours are neighbours in memory, where it is not the last one: the divisors of
     the linear index at which it begins and ends. None where there is none.
     """
-    if vectorisable(view) or view.clips or view.move:
+    if vectorisable(view) or view.clips or view.move or view.table:
         return None
     for dim, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
         if stride == 1 and size >= _LEAST_TILE:
@@ -261,7 +263,9 @@ def composed(view: View, shape: tuple[int, ...], operand: View, steps: int = 1) 
         return None
     if any(stride is None for stride in strides):
         return None
-    return View(operand.base, view.shape, tuple(s or 0 for s in strides), offset, move=move)
+    return replace(
+        operand, shape=view.shape, strides=tuple(s or 0 for s in strides), offset=offset, move=move
+    )
 
 
 def of_view(producer: Compute, view: View, steps: int = 1) -> Compute | None:

@@ -192,6 +192,7 @@ class _Rendering:
                     for e in entries
                 ],
                 library=self.library(),
+                looks_up=any(isinstance(u, Library) and u.node.op == "indices" for u in self.units),
                 schedule={k: v for k, v in self.used.items() if "." not in k},
                 imports=self.imports(),
                 reference=self.reference,

@@ -16,6 +16,7 @@ GRAPH_KNOBS: dict[str, tuple[str, ...]] = {
     "attention": ("fused", "apart"),  # spelled out in the reference: one call of torch, or as it is there
     "windows": ("own", "library"),  # pooling and depthwise convolutions: kernels of our own, or torch's
     "products": ("own", "library"),  # with few vectors
+    "topk": ("own", "library"),  # of few elements
     "vector": ("512", "256"),  # bits; the compiler's preference
     "unroll": ("off", "on"),  # -funroll-loops
 }

@@ -94,7 +94,7 @@ class ColumnEmitter(Emitter):
             access = self.plan.access(view, level)
             if access is not None:
                 name, lane = self.names[access], times("i", access.strides[-1])
-                found[access] = self.loaded(access, f"{name}[{lane}]") if lane else name
+                found[access] = self.element(access, name, [lane]) if lane else name
         return found
 
     def row_statements(self, stage: Stage) -> None:
@@ -204,11 +204,10 @@ class ColumnEmitter(Emitter):
                 stores[outputs[access]], streamed[block] = f"{block}[i]", total([name, *terms])
             elif access in outputs:
                 stores[outputs[access]] = f"{name}[{total([*terms, times('i', access.strides[-1])])}]"
-            elif access.strides[-1]:
-                index = total([*terms, times("i", access.strides[-1])])
-                addresses[access] = self.loaded(access, f"{name}[{index}]")
             elif not self.varies_in_row(access):
                 addresses[access] = name
+            elif access.strides[-1] or access.table:
+                addresses[access] = self.element(access, name, [*terms, times("i", access.strides[-1])])
             else:
                 addresses[access] = f"{name}_{variables[-1]}"
                 text = self.loaded(access, f"{name}[{total(terms)}]")

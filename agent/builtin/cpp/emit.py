@@ -188,6 +188,9 @@ class Emitter(ABC):
             self.load_value(access, offset)
 
     def load_value(self, access: Access, offset: str) -> None:
+        if access.table:
+            self.names[access] = self.element(access, self.pointers[access.base], [offset])
+            return
         self.names[access] = self.fresh(f"{self.pointers[access.base]}_value")
         text = self.loaded(access, f"{self.pointers[access.base]}[{offset or '0'}]")
         self.out.add(f"const {VALUE[access.dtype]} {self.names[access]} = {text};")
@@ -197,6 +200,11 @@ class Emitter(ABC):
         for access in dict.fromkeys(self.plan.accesses.values()):
             if not access.varies:
                 self.load_value(access, access.begin)
+
+    def element(self, access: Access, name: str, terms: Sequence[str]) -> str:
+        """An element of what `name` points to; in a table, where the second operand says."""
+        where = total([*terms, times("{1}", access.table)])
+        return self.loaded(access, f"{name}[{where or '0'}]")
 
     def loaded(self, access: Access, text: str) -> str:
         if access.dtype == "bool":
@@ -234,7 +242,7 @@ class Emitter(ABC):
         if statement.op == "carried":
             text = text.replace("{before}", self.before(statement, level, place))
         for position, operand in enumerate(statement.operands):
-            wanted = "bool" if statement.op == "where" and position == 0 else ctype
+            wanted = {("where", 0): "bool", ("take", 1): "int64_t"}.get((statement.op, position), ctype)
             text = text.replace(f"{{{position}}}", self.operand(operand, level, wanted, addresses))
         return text
 

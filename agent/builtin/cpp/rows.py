@@ -134,7 +134,7 @@ class RowEmitter(Emitter):
         full = self.plan.full_strides()
         fetched: list[tuple[Access, str, str]] = []
         for access in dict.fromkeys(self.plan.accesses.values()):
-            if access.strides == full:
+            if access.strides == full and not access.table:
                 fetched.append((access, inputs_ahead, ""))
         for name in self.plan.outputs:
             plain = name not in self.knobs.in_place and not self.knobs.streaming
@@ -369,9 +369,9 @@ class RowEmitter(Emitter):
                 continue
             if not self.varies_in_row(access):
                 found[access] = self.names[access]
-            elif vector.strides[access]:
-                index = total([*bases[access], times("i", vector.strides[access])])
-                found[access] = self.loaded(access, f"{self.names[access]}[{index}]")
+            elif vector.strides[access] or access.table:
+                terms = [*bases[access], times("i", vector.strides[access])]
+                found[access] = self.element(access, self.names[access], terms)
             else:
                 found[access] = f"{self.names[access]}_{variables[-1]}"
                 text = self.loaded(access, f"{self.names[access]}[{total(bases[access])}]")
@@ -438,4 +438,4 @@ class RowEmitter(Emitter):
         if not self.varies_in_row(access):
             return self.names[access]
         axes = [axis for axis, inside in enumerate(self.plan.inner) if inside]
-        return self.loaded(access, f"{self.names[access]}[{total(self.outside(access, axes, at))}]")
+        return self.element(access, self.names[access], self.outside(access, axes, at))

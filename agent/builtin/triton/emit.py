@@ -17,7 +17,7 @@ from agent.builtin.fusion import Level
 from agent.builtin.language import Kernel
 from agent.builtin.ops import POINTWISE, REDUCTIONS
 from agent.builtin.plan import Access, Plan, reads
-from agent.builtin.program import Compute, Constant, Fused, Operand, Program, Reduce, Scan
+from agent.builtin.program import Compute, Constant, Fused, Operand, Program, Reduce, Scan, View
 from agent.builtin.text import HALVES, total
 from agent.builtin.triton.vocabulary import BUILTIN, HIGHEST, LOWEST, VALUE, Lines, literal, value_type
 
@@ -227,7 +227,8 @@ class Emitter(ABC):
     def load_before(self, accesses: Iterable[Access]) -> None:
         """Load what a loop reads again and again."""
         for access in list(accesses):
-            self.load(access)
+            if not access.table:
+                self.load(access)
 
     def operand(self, operand: Operand, level: Level, wanted: str) -> tuple[str, Shape]:
         """An operand as an expression of the dtype `wanted`."""
@@ -246,6 +247,9 @@ class Emitter(ABC):
         return text, self.shapes[name]
 
     def define(self, statement: Compute, level: Level) -> None:
+        if statement.op == "take":
+            self.take(statement, level)
+            return
         dtype = value_type(statement.compute_dtype)
         text = POINTWISE[statement.op].template(statement.settings)
         values = [o for n, o in enumerate(statement.operands) if not (statement.op == "where" and n == 0)]
@@ -262,8 +266,9 @@ class Emitter(ABC):
 
         text = re.sub(r"(\w+)_\{t\}|where_i32", lambda m: BUILTIN.get(m[1] or "where", m[1]), text)
         text = re.sub(r"<([^<>=&| ]+)>", lambda m: number(float(m[1])), text)
+        placed = "{index}" in text
         text = text.replace("{index}", self.index)
-        shapes: list[Shape] = ["tile"] if statement.op == "position" else ["scalar"]
+        shapes: list[Shape] = ["tile" if placed else "scalar"]
         if statement.op == "carried":
             assert self.plan.region.recurrence is not None
             source = self.plan.region.recurrence.becomes[statement.name]
@@ -281,6 +286,20 @@ class Emitter(ABC):
         name = self.statements[statement.name]
         self.out.add(f"{name} = {text}")
         self.shapes[name] = max(shapes, key=_ORDER.index)
+
+    def take(self, statement: Compute, level: Level) -> None:
+        table, index = statement.operands
+        assert isinstance(table, View) and isinstance(index, View)
+        source, counts = self.plan.access(table, level), self.plan.access(index, level)
+        assert source is not None and counts is not None
+        at, _ = self.operand(index, level, "int64" if self.far else counts.dtype)
+        (where, mask, shape), (_, others, other) = self.offset(source), self.offset(counts)
+        where = total([where, at if source.table == 1 else f"{at} * {source.table}"])
+        masks = dict.fromkeys(m for text in (others, mask) for m in text.split(" & ") if m)
+        name, cast = self.statements[statement.name], ".to(tl.float32)" if source.dtype in HALVES else ""
+        mask = f", mask={' & '.join(masks)}" if masks else ""
+        self.out.add(f"{name} = tl.load({self.pointers[table.base]} + {where}{mask}){cast}")
+        self.shapes[name] = max(shape, other, key=_ORDER.index)
 
     def kept_name(self, name: str) -> str:
         if name not in self.before:

@@ -151,3 +151,39 @@ def amin_of(x, axis: tl.constexpr):
 @triton.jit
 def product(a, b):
     return a * b
+
+
+@triton.jit
+def ordered(x):
+    """The bits of floats as integers in the order of floats, a NaN above all."""
+    bits = x.to(tl.int32, bitcast=True)
+    return tl.where(x != x, 0x7FFFFFFF, bits ^ ((bits >> 31) & 0x7FFFFFFF))
+
+
+@triton.jit
+def ranked(x, at):
+    """One number for the order of values and, among equal ones, of places, the first of them highest."""
+    return ordered(x).to(tl.int64) * 4294967296 + (4294967295 - at.to(tl.int64))
+
+
+@triton.jit
+def unranked(rank):
+    key = (rank >> 32).to(tl.int32)
+    return (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def ranked_down(x, at):
+    """The same where small values are high."""
+    return (~ordered(x)).to(tl.int64) * 4294967296 + (4294967295 - at.to(tl.int64))
+
+
+@triton.jit
+def unranked_down(rank):
+    key = ~(rank >> 32).to(tl.int32)
+    return (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def place_of(rank):
+    return 4294967295 - (rank & 4294967295)

@@ -29,7 +29,7 @@ x.sum(D) | x.sum(D, keepdim=True) | x.mean(D) | x.mean(D, keepdim=True) | x.amax
 x.max(D)[0] | x.min(D)[0] | x.var(D) | x.std(D, keepdim=True) | x.norm(dim=D) | x.norm(p=1, dim=D, keepdim=True)
 x.prod(D) | x.logsumexp(D) | x.softmax(D) | x.log_softmax(D) | x.cumsum(D) | x.argmax(D) | x.argmin(D)
 (x > 0).any(D) | (x > -1).all(D) | (x > 0).sum(D) | x.norm(p=float('inf'), dim=D) | x.var(D, correction=0)
-x.sort(D)[0] | x.topk(1, D)[0] | x.softmax(D).amax(D)
+x.sort(D)[0] | x.topk(1, D)[0] | x.topk(2, D)[0] | x.topk(3, D, largest=False)[0] | x.softmax(D).amax(D)
 """
 TO_ONE = "x.sum() | x.mean() | x.amax() | x.min() | x.std() | x.norm() | x.square().sum().sqrt() | x.argmax()"
 VIEWS = """
@@ -40,6 +40,13 @@ torch.stack([x, x * 2], 1) | x.chunk(2, -1)[0] | x.chunk(2, -1)[1] | x.split(2, 
 torch.cat([-x[..., 1:], x[..., :1]], -1) * x | torch.cat([x.tanh(), x], 0).relu() | torch.cat([x.exp(), x.sum(-1, keepdim=True)], -1)
 F.pad(x, (1, 2)) | F.pad(x, (0, 1), value=1.5) | x.narrow(-1, 0, 1) | x.unfold(-1, 2, 1) | x.movedim(0, -1) | x.diagonal()
 x.repeat_interleave(2, -1) | x.permute(*range(x.dim() - 1, -1, -1)) | x.T.contiguous() | x.select(0, -1)
+"""
+LOOKUPS = """
+x.gather(-1, torch.ones_like(x, dtype=torch.int64).cumsum(-1) * 5 % x.shape[-1]) | x.gather(0, torch.ones_like(x[:1], dtype=torch.int64).cumsum(-1) * 7 % x.shape[0])
+x[torch.ones(9, dtype=torch.int64).cumsum(0) * 3 % x.shape[0]] | x[torch.ones(2, 3, dtype=torch.int64).cumsum(1) % x.shape[0] - x.shape[0]]
+x[..., torch.ones(17, dtype=torch.int64).cumsum(0) * 3 % x.shape[-1]] | x.index_select(-1, torch.ones(4, dtype=torch.int32).cumsum(0) % x.shape[-1])
+x[torch.arange(x.shape[0])] + 1 | F.embedding(torch.ones(5, dtype=torch.int64).cumsum(0) % x.shape[0], x.flatten(1)) | x[:, torch.arange(1, 3) % x.shape[1]]
+x.index_select(0, torch.ones(x.shape[0], dtype=torch.int64).cumsum(0) * 3 % x.shape[0]) - x | x.flatten()[torch.ones_like(x, dtype=torch.int64).cumsum(0) % x.shape[0]]
 """
 WINDOWS = """
 F.conv2d(x, x.new_ones(9, x.shape[1], 3, 3), padding=1) | F.conv2d(x, x.new_ones(17, x.shape[1], 1, 1) * 0.1)
@@ -196,7 +203,9 @@ def references(draw: st.DrawFn, half: str = "") -> str:
             drawn.apply(draw(st.sampled_from(table(INTEGERS))), [recent])
         else:
             kind = draw(
-                st.sampled_from([UNARY] * 4 + [TO_ROWS] * 2 + [VIEWS] * 2 + [BINARY] * 3 + [TO_ONE, WINDOWS])
+                st.sampled_from(
+                    [UNARY] * 4 + [TO_ROWS] * 2 + [VIEWS] * 2 + [BINARY] * 3 + [TO_ONE, WINDOWS, LOOKUPS]
+                )
             )
             expression = draw(st.sampled_from(table(kind)))
             other = draw(st.sampled_from(names)) if kind is BINARY else recent

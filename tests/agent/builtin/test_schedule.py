@@ -23,6 +23,7 @@ IMAGES = source(
 
 POOLED = source("return F.relu(F.max_pool2d(x, 3, 2, 1)) * 2", "torch.randn(2, 6, 17, 19)")
 FEW = source("return F.relu(self.linear(x))", "torch.randn(3, 600)", init="self.linear = nn.Linear(600, 500)")
+ROUTED = source("values, places = x.topk(2); return F.softmax(values, -1), places", "torch.randn(300, 64)")
 ATTENTION = source(
     "return torch.softmax(x @ y.mT + m, -1) @ z",
     "torch.randn(2, 3, 40, 16), torch.randn(2, 3, 50, 16), torch.randn(2, 3, 50, 16), torch.randn(40, 50)",
@@ -32,6 +33,7 @@ ATTENTION = source(
 CASES = [
     (POOLED, "windows", "library"),
     (FEW, "products", "library"),
+    (ROUTED, "topk", "library"),
     (ATTENTION, "attention", "apart"),
     (IMAGES, "layout", "channels_last"),
     (SOFTMAX, "fuse", "apart"),

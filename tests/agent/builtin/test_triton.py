@@ -17,8 +17,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from proving import models, propose, ruff, source
 from test_launches import REPEATED
+from test_lookups import LOOKUPS
 from test_numerics import EDGES, IMAGES, REFERENCES, TURNED
 from test_random_graphs import FOUND, graphs, squares_denormals, works
+from test_ranks import EXPERTS, RANKS
 from test_steps import STEPS_TEXTS
 
 from agent.builtin.triton.vocabulary import literal
@@ -88,6 +90,22 @@ def test_work_of_many_steps(interpreter: ProcessPoolExecutor, name: str) -> None
 @pytest.mark.parametrize("name", IMAGES)
 def test_images_whose_channels_lie_last(name: str, interpreter: ProcessPoolExecutor) -> None:
     hold(interpreter, IMAGES[name], False, layout="channels_last")
+
+
+@pytest.mark.parametrize("schedule", [{}, IN_PASSES], ids=["held", "in passes"])
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_lookups(name: str, schedule: dict[str, str], interpreter: ProcessPoolExecutor) -> None:
+    assert hold(interpreter, LOOKUPS[name], False, **schedule).language == "triton"
+
+
+@pytest.mark.parametrize("schedule", [{}, IN_PASSES], ids=["held", "in passes"])
+@pytest.mark.parametrize("name", RANKS)
+def test_the_largest_few(name: str, schedule: dict[str, str], interpreter: ProcessPoolExecutor) -> None:
+    assert hold(interpreter, RANKS[name], False, **schedule).language == "triton"
+
+
+def test_what_is_looked_up_at_the_places_of_the_largest(interpreter: ProcessPoolExecutor) -> None:
+    hold(interpreter, EXPERTS, False)
 
 
 @pytest.mark.parametrize("name", FOUND)
@@ -315,7 +333,7 @@ TYPES = {
 }
 
 
-BUILT = {**REFERENCES, **TURNED, **PICKS}
+BUILT = {**REFERENCES, **TURNED, **PICKS, **LOOKUPS, **RANKS}
 
 
 @pytest.mark.parametrize("name", BUILT)

@@ -420,3 +420,30 @@ static inline void turn_f32(const float* x, int64_t stride, float* y, int64_t wi
     for (int64_t i = 0; i < columns; ++i)
         for (int64_t j = i < along ? down : 0; j < rows; ++j) y[j * width + i] = x[i * stride + j];
 }
+
+// One number for the order of values and, among equal ones, of places, the first of them highest: the bits of
+// a float, turned where it is negative, are in the order of floats. A NaN is above all.
+static inline int64_t ranked_f32(float x, int32_t at) {
+    const int32_t bits = bits_of(x);
+    const int32_t key = x != x ? 0x7fffffff : bits ^ (bits >> 31 & 0x7fffffff);
+    return key * 4294967296 + (4294967295 - at);
+}
+
+static inline float unranked(int64_t rank) {
+    const int32_t key = static_cast<int32_t>(rank >> 32);
+    return float_of(key ^ (key >> 31 & 0x7fffffff));
+}
+
+// The same where small values are high.
+static inline int64_t ranked_down_f32(float x, int32_t at) {
+    const int32_t bits = bits_of(x);
+    const int32_t key = x != x ? 0x7fffffff : bits ^ (bits >> 31 & 0x7fffffff);
+    return ~key * 4294967296 + (4294967295 - at);
+}
+
+static inline float unranked_down(int64_t rank) {
+    const int32_t key = ~static_cast<int32_t>(rank >> 32);
+    return float_of(key ^ (key >> 31 & 0x7fffffff));
+}
+
+static inline int64_t place_of(int64_t rank) { return 4294967295 - (rank & 4294967295); }
