@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from agent.builtin.fusion import Region, operands
 from agent.builtin.graph import Arg, DType, Node, Ref
@@ -198,6 +198,28 @@ def needed_in_python(program: Program) -> set[str]:
         view = program.views.get(name)
         found.add(view.base if isinstance(view, View) else name)
     return found
+
+
+def readers_of(units: Sequence[Region | Library], program: Program) -> dict[str, set[int]]:
+    """Of each value: the units that read it."""
+    readers: dict[str, set[int]] = {}
+    for index, unit in enumerate(units):
+        for s in unit.statements if isinstance(unit, Region) else (unit,):
+            for view in operands(s, program):
+                readers.setdefault(view.base, set()).add(index)
+    return readers
+
+
+def stored(
+    region: Region, index: int, program: Program, readers: Mapping[str, set[int]], python: set[str]
+) -> list[str]:
+    """What unit `index` leaves for others, which are its `readers` or torch: `needed_in_python`."""
+    left = region.recurrence.results if region.recurrence is not None else program.placed
+    return [
+        s.name
+        for s in region.statements
+        if s.name in left or s.name in python or readers.get(s.name, set()) - {index}
+    ]
 
 
 def fresh_results(units: Sequence[Region | Library]) -> set[str]:

@@ -11,8 +11,15 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from agent.builtin import reference
-from agent.builtin.fusion import Region, fuse, operands
-from agent.builtin.host import Host, fresh_results, in_place_outputs, needed_in_python
+from agent.builtin.fusion import Region, fuse
+from agent.builtin.host import (
+    Host,
+    fresh_results,
+    in_place_outputs,
+    needed_in_python,
+    readers_of,
+    stored,
+)
 from agent.builtin.language import Kernel, Language
 from agent.builtin.naming import comment, description, kernel_name, unique
 from agent.builtin.plan import Plan, plan
@@ -80,11 +87,7 @@ class _Rendering:
         }
         self.used |= program.choices
         self.entries: dict[Hashable, _Entry] = {}
-        self.readers: dict[str, set[int]] = {}  # of each value: the units that read it
-        for index, unit in enumerate(units):
-            for s in unit.statements if isinstance(unit, Region) else (unit,):
-                for view in operands(s, program):
-                    self.readers.setdefault(view.base, set()).add(index)
+        self.readers = readers_of(units, program)
 
     def run(self) -> Rendered:
         self.host.start()
@@ -99,11 +102,7 @@ class _Rendering:
     def region(self, region: Region, index: int) -> None:
         """Adds the kernel of a region, unless there is one that does the same, and its call."""
         left = region.recurrence.results if region.recurrence is not None else self.placed
-        outputs = [
-            s.name
-            for s in region.statements
-            if s.name in left or s.name in self.python or self.readers.get(s.name, set()) - {index}
-        ]
+        outputs = stored(region, index, self.program, self.readers, self.python)
         planned = plan(region, self.program, outputs)
         twin = _identity(planned, self.in_place(planned, index))
         entry = self.entries.get(twin)
