@@ -8,9 +8,12 @@ from typing import Annotated
 
 import typer
 
+from agent.bench.covering import covered, section
 from agent.bench.drawing import SAMPLE, upstream_run
 from agent.bench.publishing import PUBLISHED, suite_run
 from kernelbench.sources.checkout import VARIABLE
+from results.database import RunDatabase
+from results.folder import write_atomically
 
 
 def suite(
@@ -53,3 +56,7 @@ def _run(arguments: list[str], name: str, out: Path) -> None:
             str(target),
         ]
         subprocess.run(command, check=True)
+    with RunDatabase.open(out, read_only=True) as database:
+        shares = section(covered(database))
+    table = PUBLISHED / f"{name}.md"
+    write_atomically(table, table.read_text() + shares)
