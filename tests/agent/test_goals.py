@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from anywhere import TARGET
 
-from agent.bench import goals
+from agent.bench import goals, suites
 from agent.bench.covering import covered, section
 from agent.builtin.coverage import Cost, Coverage
 from kernelbench.records import (
@@ -17,6 +17,7 @@ from kernelbench.records import (
     Speedup,
     Stages,
     Task,
+    Timing,
     Verdict,
 )
 from results.database import RunDatabase
@@ -52,6 +53,7 @@ def record(
     speedup: float,
     seconds: float,
     confirms: bool = False,
+    timing: Timing | None = None,
 ) -> None:
     """An attempt of this speedup over eager, 0 for one that is wrong, whose evaluation took so long."""
     right = speedup > 0
@@ -62,6 +64,7 @@ def record(
         target=TARGET,
         verdict=Verdict.correct if right else Verdict.wrong_output,
         reason="",
+        timing=timing,
         speedup=Speedup(eager=eager, fastest=eager) if right else None,
         stages=Stages(total_s=seconds),
         environment=Environment(sandbox=()),
@@ -131,3 +134,26 @@ def test_a_chapter_has_a_line_for_each_task_and_their_mean() -> None:
 
 def test_a_chapter_without_tasks_has_no_mean() -> None:
     assert "mean" not in section({})
+
+
+def test_a_task_counts_as_autotuned_where_the_code_is_the_same(tmp_path: Path) -> None:
+    """One where max-autotune was timed, one where it is compile's code, one where it took too long."""
+    interval = Interval(median=100.0, low=99.0, high=101.0)
+    found = (
+        {"max_autotune_us": interval},
+        {"same_code": {"max-autotune": "compile"}},
+        {"failed_baselines": {"max-autotune": "compiling took longer than 60 s"}},
+    )
+    tasks = [TASK.model_copy(update={"id": f"file:{number}"}) for number in range(len(found))]
+    with run_of(tmp_path, *tasks) as database:
+        for task, of_timing in zip(tasks, found, strict=True):
+            timing = Timing(candidate_us=interval, calls_per_block=1, rounds=1, **of_timing)
+            for confirms in (False, True):
+                record(database, task, candidate("r", "torch"), 1.0, 1.0, confirms, timing)
+        assert goals._autotuned(goals._outcomes(database)) == "1 + 1"
+
+
+def test_what_winners_are_held_against_is_handed_on_to_the_run() -> None:
+    assert suites._held(None, 300.0) == []
+    asked = suites._held(["compile", "max-autotune"], 60.0)
+    assert asked == ["--baseline", "compile", "--baseline", "max-autotune", "--compile-limit", "60"]
