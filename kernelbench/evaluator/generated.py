@@ -1,9 +1,11 @@
 """What code torch.compile has generated, to tell whether two of its modes come to the same."""
 
 import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_BUFFER = re.compile(r"\bbuf\d+\b")  # some numbers go to what was tried and not taken
 _CHECK = "assert_size_stride("  # of a tensor's layout, microseconds; not every mode has them
 
 
@@ -25,7 +27,9 @@ def generated() -> Iterator[list[str]]:
 
 
 def digest(texts: list[str]) -> str | None:
-    """The same for code that does the same, without its comments; None where there is none."""
+    """The same for code that differs in comments, checks and numbers of buffers alone; None for none."""
     lines = [line for text in texts for line in text.splitlines()]
     kept = [line for line in lines if not line.lstrip().startswith(("# ", _CHECK))]  # C++ has no "# "
-    return hashlib.sha256("\n".join(kept).encode()).hexdigest() if texts else None
+    numbers: dict[str, str] = {}  # in the order in which buffers come up
+    code = _BUFFER.sub(lambda found: numbers.setdefault(found[0], f"buf{len(numbers)}"), "\n".join(kept))
+    return hashlib.sha256(code.encode()).hexdigest() if texts else None

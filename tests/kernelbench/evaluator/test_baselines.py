@@ -55,6 +55,14 @@ def test_code_that_does_something_else_is_not_the_same(what: str, instead: str) 
     assert digest([CODE]) != digest([CODE.replace(what, instead)])
 
 
+def test_buffers_may_have_other_numbers_but_not_each_other_s() -> None:
+    code = "buf0 = mm(arg0_1)\nbuf3 = add(buf0, buf0)\nreturn (buf3, )"
+    renamed = code.replace("buf3", "buf10")
+    assert digest([code]) == digest([renamed])
+    assert digest([code]) != digest([code.replace("add(buf0, buf0)", "add(buf3, buf0)")])
+    assert digest([code]) != digest([code.replace("(buf3, )", "(buf0, )")])
+
+
 def test_no_code_is_not_the_same_as_no_code() -> None:
     assert digest([]) is None
 
