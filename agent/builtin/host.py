@@ -7,10 +7,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from agent.builtin.fusion import Region, operands
+from agent.builtin.fusion import operands
 from agent.builtin.graph import Arg, DType, Node, Ref
 from agent.builtin.plan import Plan
 from agent.builtin.program import Library, Program, Reduce, View
+from agent.builtin.space import Region
 
 # ATen operators with a torch function of the same argument order that reads better.
 _FUNCTIONAL = """

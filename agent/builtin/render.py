@@ -11,7 +11,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from agent.builtin import reference
-from agent.builtin.fusion import Region, fuse
+from agent.builtin.fusion import fuse
 from agent.builtin.host import (
     Host,
     fresh_results,
@@ -25,6 +25,7 @@ from agent.builtin.naming import comment, description, kernel_name, unique
 from agent.builtin.plan import Plan, plan
 from agent.builtin.program import Compute, Library, Operand, Program, Reduce, View
 from agent.builtin.schedule import GRAPH_KNOBS, Schedule
+from agent.builtin.space import Region
 
 _TEMPLATES = Path(__file__).parent / "templates"  # of all languages
 
