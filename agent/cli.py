@@ -19,17 +19,19 @@ from agent.run import MODEL_TASKS, Settings
 from kernelbench import sources
 from kernelbench.cli import (
     Baselines,
+    CompileLimit,
     EffortName,
     Json,
     KernelbenchDir,
     Overrides,
     OwnKernels,
     TargetName,
+    check_limits,
     check_protocol,
     check_target,
 )
 from kernelbench.errors import UsageError
-from kernelbench.evaluator import Evaluator, most_lanes
+from kernelbench.evaluator import COMPILE_S, Evaluator, most_lanes
 from kernelbench.machine import cache_folder
 from kernelbench.records import Language, Precision
 from results.database import RunDatabase
@@ -91,6 +93,7 @@ def run(
         Precision, typer.Option(help="What floating inputs and weights are cast to.")
     ] = Precision.fp32,
     baselines: Baselines = None,
+    compile_limit: CompileLimit = COMPILE_S,
     own_kernels: OwnKernels = 0.0,
     effort: EffortName = "full",
     max_minutes: Annotated[
@@ -165,11 +168,15 @@ def run(
             _, protocol = check_protocol(
                 settings.baselines, settings.own_kernels, settings.effort, device=settings.target
             )
-            with Evaluator(cache=cache_folder(), protocol=protocol, device=settings.target) as evaluator:
+            limits = check_limits(settings.compile_limit_s)
+            with Evaluator(
+                cache=cache_folder(), protocol=protocol, limits=limits, device=settings.target
+            ) as evaluator:
                 database.record_settings(settings.to_json())
                 return invocation.carry_out(folder, database, evaluator, settings)
     device = check_target(target)
     against, protocol = check_protocol(baselines, own_kernels, effort, device=device)
+    limits = check_limits(compile_limit)
     roles = None
     if model is not None:
         roles = Roles(
@@ -191,6 +198,7 @@ def run(
             patience=patience,
             target=device,
             baselines=against,
+            compile_limit_s=compile_limit,
             own_kernels=own_kernels,
             effort=effort,
             memory=memory,
@@ -208,7 +216,7 @@ def run(
     )
     with (
         RunFolder.create(path) as folder,
-        Evaluator(cache=cache_folder(), protocol=protocol, device=device) as evaluator,
+        Evaluator(cache=cache_folder(), protocol=protocol, limits=limits, device=device) as evaluator,
         RunDatabase.create(
             folder.database,
             settings=settings.to_json(),

@@ -24,7 +24,7 @@ from agent.rules import RulesJudge
 from agent.search import Beam, BestOfN, Evolve, Refine, Search, StopRules
 from agent.tracing import trace
 from kernelbench.errors import InfrastructureError, MissingPrerequisite, TaskError, UsageError
-from kernelbench.evaluator import BASELINES, EvaluationPool, Evaluator, Gate
+from kernelbench.evaluator import BASELINES, COMPILE_S, EvaluationPool, Evaluator, Gate
 from kernelbench.machine import compiler
 from kernelbench.records import Advice, Candidate, Language, Record, Task
 from results.database import RunDatabase
@@ -55,6 +55,7 @@ class Settings(Record):
     patience: int | None = None
     target: str = "cpu"
     baselines: tuple[str, ...] = BASELINES
+    compile_limit_s: float = COMPILE_S  # of each
     own_kernels: float = 0.0
     effort: str = "full"
     memory: bool = True
@@ -181,7 +182,7 @@ class DatabaseRecorder:
         if evaluation.timing is not None:
             for name, why in evaluation.timing.failed_baselines.items():
                 first_line = why.partition("\n")[0]
-                self.say(f"{task.id}: no baseline {name}: {first_line}")
+                self.say(f"{task.id}: {name} not available: {first_line}")
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """The commands of the ground floor: doctor, tasks, evaluate."""
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,16 @@ from kernelbench import doctor as examination
 from kernelbench import sources
 from kernelbench.candidates import candidate_from_file
 from kernelbench.errors import KernelwrightError, UsageError
-from kernelbench.evaluator import ALL_BASELINES, BASELINES, EFFORTS, Evaluator, Protocol, sanitizer
+from kernelbench.evaluator import (
+    ALL_BASELINES,
+    BASELINES,
+    COMPILE_S,
+    EFFORTS,
+    Evaluator,
+    Limits,
+    Protocol,
+    sanitizer,
+)
 from kernelbench.evaluator.oracle_client import Shortcuts
 from kernelbench.machine import cache_folder
 from kernelbench.records import Evaluation, Interval, Precision, Verdict
@@ -37,6 +47,14 @@ Baselines = Annotated[
     typer.Option(
         "--baseline",
         help="eager, compile, max-autotune, on a GPU cuda-graphs; several allowed. Default: the first two.",
+    ),
+]
+CompileLimit = Annotated[
+    float,
+    typer.Option(
+        "--compile-limit",
+        metavar="SECONDS",
+        help="What compiling a baseline may take: beyond it, it is not available.",
     ),
 ]
 OwnKernels = Annotated[
@@ -156,6 +174,7 @@ def evaluate(
         Precision, typer.Option(help="What floating inputs and weights are cast to.")
     ] = Precision.fp32,
     baselines: Baselines = None,
+    compile_limit: CompileLimit = COMPILE_S,
     own_kernels: OwnKernels = 0.0,
     hot: Hot = False,
     server: Server = None,
@@ -185,7 +204,8 @@ def evaluate(
     if len(chosen) != 1:
         raise UsageError(f"'{task}' names {len(chosen)} tasks", "evaluate takes one; `run` takes many")
     proposed = candidate_from_file(candidate)
-    with Evaluator(cache=cache_folder(), protocol=protocol, device=device) as evaluator:
+    limits = check_limits(compile_limit)
+    with Evaluator(cache=cache_folder(), protocol=protocol, limits=limits, device=device) as evaluator:
         evaluation = evaluator.evaluate(chosen[0], proposed, wanted)
     if as_json:
         print(evaluation.model_dump_json())
@@ -220,6 +240,13 @@ def check_protocol(
         effort=EFFORTS[effort],
         arrivals_per_s=arrivals_per_s,
     )
+
+
+def check_limits(compile_s: float) -> Limits:
+    """Raises UsageError."""
+    if not 0 < compile_s < math.inf:
+        raise UsageError(f"--compile-limit {compile_s:g} is no limit", "give seconds, above 0")
+    return Limits(compile_s=compile_s)
 
 
 def check_sanitizer(tool: str, device: str) -> str:
@@ -264,6 +291,8 @@ def _show(evaluation: Evaluation) -> None:
                 f"  {name:17}{found.median * scale:9.3f} {unit:3} [{low:.3f}, {high:.3f}]", markup=False
             )
     for name, why in timing.failed_baselines.items() if timing is not None else ():
-        out.print(f"  no baseline {name}: {why}", markup=False)
+        out.print(f"  {name} not available: {why}", markup=False)
+    for name, twin in timing.same_code.items() if timing is not None else ():
+        out.print(f"  {name} is the same code as {twin}", markup=False)
     if evaluation.own_kernel_share is not None:
         out.print(f"  own kernels    {100 * evaluation.own_kernel_share:6.0f}% of the time")

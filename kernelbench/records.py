@@ -152,6 +152,7 @@ class Timing(Record):
     disturbed: int = 0  # phases, two a round, left out: candidate or eager had to wait for a CPU
     compile_s: dict[str, float] = Field(default_factory=dict)  # baseline -> its cost, kept out of the timing
     failed_baselines: dict[str, str] = Field(default_factory=dict)  # name -> why it could not be timed
+    same_code: dict[str, str] = Field(default_factory=dict)  # baseline, not timed -> the one whose code it is
     device_us: float | None = None  # of the candidate, by CUDA events in its process: a report
     clocks: GpuClocks | None = None
 

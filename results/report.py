@@ -10,7 +10,7 @@ from kernelbench.records import Environment, Interval
 from results import calibration, lessons, wording
 from results.database import RunDatabase
 from results.records import Attempt, Run, TaskRun
-from results.summary import Aggregate, Summary, TaskSummary, summary_of
+from results.summary import Aggregate, Summary, TaskSummary, best_attempt, summary_of
 
 COLUMNS = (
     "task",
@@ -34,6 +34,8 @@ _PREDICTIONS = (
     "What predicted gains came to",
     "Gains are time before / after. A prediction is on a correct kernel; what was made from it may fail.",
 )
+_MISSING = ("Baselines that were not available", "The fastest is that of the others.")
+_WHY = 160  # characters of a reason
 _CHANGES = (
     "What changes came to",
     "By the technique that was advised on a correct kernel. Faster: by 2% or more.",
@@ -113,8 +115,16 @@ class Report:
         return lines
 
     def tables(self) -> list["ReportTable"]:
-        """What the run's advice was worth, where there was any."""
+        """Baselines that the fastest is not one of; what the run's advice was worth, where there was any."""
         found = []
+        missing: list[tuple[str, ...]] = [
+            (entry.task.id, name, wording.one_line(why, _WHY))
+            for entry in self.tasks
+            if (best := best_attempt(self.attempts[entry.task.id])) and best.evaluation.timing is not None
+            for name, why in best.evaluation.timing.failed_baselines.items()
+        ]
+        if missing:
+            found.append(ReportTable(*_MISSING, ("task", "baseline", "why"), missing))
         predictions = calibration.calibration(self.attempts.values())
         if predictions is not None:
             found.append(ReportTable(*_PREDICTIONS, calibration.COLUMNS, predictions.rows()))

@@ -32,7 +32,7 @@ SURFACE = {
     "doctor": {"--json"},
     "tasks": {"--suite", "--audit", "--shortcuts", "--set", "--kernelbench-dir", "--json"},
     "evaluate": {
-        "task", "candidate", "--target", "--set", "--precision", "--baseline", "--require-own-kernels",
+        "task", "candidate", "--target", "--set", "--precision", "--baseline", "--compile-limit", "--require-own-kernels",
         "--hot", "--server", "--effort", "--sanitize", "--kernelbench-dir", "--json"
     },
     "redteam": {"names", "--target", "--hot", "--server", "--json"},
@@ -42,7 +42,7 @@ SURFACE = {
         "--max-tokens", "--max-usd-per-task", "--max-tokens-per-task", "--prices", "--requests-a-minute",
         "--tokens-a-minute", "--rounds", "--target-speedup", "--patience", "--search", "--refine-from",
         "--beam-width", "--beam-advices", "--islands", "--memory", "--learn-from", "--target", "--set", "--precision",
-        "--baseline", "--require-own-kernels", "--effort", "--max-minutes", "--max-minutes-per-task",
+        "--baseline", "--compile-limit", "--require-own-kernels", "--effort", "--max-minutes", "--max-minutes-per-task",
         "--max-evaluations", "--max-evaluations-per-task", "--lanes", "--tasks-at-once", "--out", "--resume", "--replay", "--kernelbench-dir", "--json",
     },
     "report": {"run", "--format", "--output"},
@@ -153,6 +153,7 @@ USAGE = {
         ["run", "builtin:level1/softmax", "--baseline", "numpy"],
         "eager, compile, max-autotune",
     ),
+    "no_time_to_compile": (["run", "builtin:level1/softmax", "--compile-limit", "0"], "above 0"),
     "a_share_beyond_one": (["run", "builtin:level1/softmax", "--require-own-kernels", "50"], "from 0 to 1"),
     "unknown_effort": (["run", "builtin:level1/softmax", "--effort", "heroic"], "quick, full, thorough"),
     "no_lanes": (["run", "builtin:level1/softmax", "--lanes", "0"], "enough for 1 to"),

@@ -6,12 +6,13 @@ import keyword
 import math
 import re
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from agent.builtin.fusion import Region, operands
+from agent.builtin.fusion import operands
 from agent.builtin.graph import Arg, DType, Node, Ref
 from agent.builtin.plan import Plan
 from agent.builtin.program import Library, Program, Reduce, View
+from agent.builtin.space import Region
 
 # ATen operators with a torch function of the same argument order that reads better.
 _FUNCTIONAL = """
@@ -233,6 +234,28 @@ def needed_in_python(program: Program) -> set[str]:
         view = program.views.get(name)
         found.add(view.base if isinstance(view, View) else name)
     return found
+
+
+def readers_of(units: Sequence[Region | Library], program: Program) -> dict[str, set[int]]:
+    """Of each value: the units that read it."""
+    readers: dict[str, set[int]] = {}
+    for index, unit in enumerate(units):
+        for s in unit.statements if isinstance(unit, Region) else (unit,):
+            for view in operands(s, program):
+                readers.setdefault(view.base, set()).add(index)
+    return readers
+
+
+def stored(
+    region: Region, index: int, program: Program, readers: Mapping[str, set[int]], python: set[str]
+) -> list[str]:
+    """What unit `index` leaves for others, which are its `readers` or torch: `needed_in_python`."""
+    left = region.recurrence.results if region.recurrence is not None else program.placed
+    return [
+        s.name
+        for s in region.statements
+        if s.name in left or s.name in python or readers.get(s.name, set()) - {index}
+    ]
 
 
 def fresh_results(units: Sequence[Region | Library]) -> set[str]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agent.builtin.fusion import Region, operands
-from agent.builtin.host import fresh_results, in_place_outputs, needed_in_python
+from agent.builtin.host import fresh_results, in_place_outputs, needed_in_python, readers_of, stored
 from agent.builtin.plan import Access, Plan, plan
 from agent.builtin.program import Compute, Joined, Library, Operand, Program, Reduce, View
+from agent.builtin.space import Region
 
 SMALL = 1 << 15  # elements below which a parallel region costs more than it saves
 
@@ -95,24 +95,13 @@ def launches(units: Sequence[Region | Library], program: Program, together: bool
 
 def _calls(units: Sequence[Region | Library], program: Program) -> dict[int, Call]:
     """Of each region, by its number."""
-    readers: dict[str, set[int]] = {}
-    for index, unit in enumerate(units):
-        for s in unit.statements if isinstance(unit, Region) else (unit,):
-            for view in operands(s, program):
-                readers.setdefault(view.base, set()).add(index)
-    python = needed_in_python(program)
+    readers, python = readers_of(units, program), needed_in_python(program)
     fresh = fresh_results(units) - python
-    placed = program.placed
     found = {}
     for index, unit in enumerate(units):
         if isinstance(unit, Library):
             continue
-        left = unit.recurrence.results if unit.recurrence is not None else placed
-        outputs = [
-            s.name
-            for s in unit.statements
-            if s.name in left or s.name in python or readers.get(s.name, set()) - {index}
-        ]
+        outputs = stored(unit, index, program, readers, python)
         free = frozenset(base for base in fresh if readers.get(base) == {index})
         found[index] = Call(plan(unit, program, outputs), free)
     return found

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from agent.builtin.fusion import Region
 from agent.builtin.plan import Plan
 from agent.builtin.program import Scan
+from agent.builtin.space import Region
 
 _SILENT = {
     "carried",

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from agent.builtin.fusion import Level, Region
 from agent.builtin.ops import POINTWISE
 from agent.builtin.program import (
     NEAR,
@@ -33,6 +32,7 @@ from agent.builtin.program import (
     contiguous_axis,
     views_of,
 )
+from agent.builtin.space import Level, Region
 
 Mode = Literal["flat", "rows", "columns", "tiles"]
 

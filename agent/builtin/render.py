@@ -11,7 +11,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from agent.builtin import reference
-from agent.builtin.fusion import Region, fuse
+from agent.builtin.fusion import fuse
 from agent.builtin.host import Host, in_place_outputs
 from agent.builtin.language import Ask, Batch, Kernel, Language
 from agent.builtin.launches import Launch, beginning, launches, places
@@ -19,6 +19,7 @@ from agent.builtin.naming import comment, description, kernel_name, unique
 from agent.builtin.plan import Plan
 from agent.builtin.program import Library, Program
 from agent.builtin.schedule import GRAPH_KNOBS, Schedule
+from agent.builtin.space import Region
 
 _TEMPLATES = Path(__file__).parent / "templates"  # of all languages
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from agent.builtin.fusion import Region, analyse, operands
+from agent.builtin.fusion import operands
 from agent.builtin.graph import Ref
 from agent.builtin.host import needed_in_python
 from agent.builtin.plan import KEPT_LIMIT, plan
@@ -32,6 +32,7 @@ from agent.builtin.program import (
     slots,
     vectorisable,
 )
+from agent.builtin.space import Region, analyse
 
 _LEAST_STEPS = 4
 _MOST_STATEMENTS = 64  # of a step

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from agent.builtin.fusion import analyse, operands
+from agent.builtin.fusion import operands
 from agent.builtin.host import needed_in_python
 from agent.builtin.program import (
     Compute,
@@ -15,6 +15,7 @@ from agent.builtin.program import (
     of_view,
     vectorisable,
 )
+from agent.builtin.space import analyse
 
 
 def turn_before_copies(program: Program) -> None:

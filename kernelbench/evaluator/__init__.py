@@ -17,11 +17,12 @@ reference, the seeds or the expected outputs.
 from kernelbench.evaluator.evaluator import ALL_BASELINES, BASELINES, Evaluator
 from kernelbench.evaluator.gate import Gate
 from kernelbench.evaluator.pool import EvaluationPool, most_lanes
-from kernelbench.evaluator.protocol import EFFORTS, QUICK, SEARCH, Effort, Limits, Protocol
+from kernelbench.evaluator.protocol import COMPILE_S, EFFORTS, QUICK, SEARCH, Effort, Limits, Protocol
 
 __all__ = [
     "ALL_BASELINES",
     "BASELINES",
+    "COMPILE_S",
     "EFFORTS",
     "QUICK",
     "SEARCH",

@@ -138,7 +138,7 @@ class Evaluator:
         protocol's own by default. `to_beat`: a speedup over eager; where it is clear on which side of
         it the candidate is, that is enough, however wide the interval.
         """
-        wanted = ("eager", *(name for name in baselines if name != "eager"))
+        wanted = tuple(name for name in ALL_BASELINES if name in ("eager", *baselines))
         with self.computing():
             trial = Trial(self, task, candidate, wanted, effort or self.protocol.effort, to_beat)
             return trial.evaluation()

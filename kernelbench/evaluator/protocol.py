@@ -66,13 +66,16 @@ class Protocol(Record):
         return families
 
 
+COMPILE_S = 300.0
+
+
 class Limits(Record):
     """What no worker may exceed. Past a time limit its whole process tree is killed."""
 
     build_s: float = 180.0
     load_s: float = 60.0
     call_s: float = 30.0  # one forward call; a block gets this for each of its calls, and at most 4x
-    compile_s: float = 300.0  # the torch.compile baseline
+    compile_s: float = COMPILE_S  # each baseline
     memory_bytes: int = 8 << 30
     processes: int = 256
     file_bytes: int = 4 << 30

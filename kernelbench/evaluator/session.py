@@ -81,6 +81,8 @@ class TaskSession:
         self.compile_s: dict[str, float] = {}
         self._baselines: dict[str, Worker | None] = {}
         self.failed_baselines: dict[str, str] = {}  # mode -> why
+        self.same_code: dict[str, str] = {}  # mode -> the one that it is no other baseline than
+        self._code: dict[str, str | None] = {}  # of those that run; None where it is not known
         self._setup_fd = os.memfd_create("setup", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             # The oracle closes its copy of the setup after writing; workers read it through ours.
@@ -180,26 +182,35 @@ class TaskSession:
         return os.open(f"/proc/self/fd/{self._setup_fd}", os.O_RDONLY)
 
     def baseline(self, mode: str) -> Worker | None:
-        """The reference as a stopped worker, started on first use; None where torch.compile cannot do it.
+        """The reference as a stopped worker, started on first use; None where torch.compile cannot do it, or
+        has generated the same code for a mode before (`same_code`).
 
         Raises InfrastructureError when there is no eager one.
         """
         held = self._baselines.get(mode)
         if held is not None and not held.alive:  # killed between two evaluations
-            held.close()
-            del self._baselines[mode]
+            self._close_baseline(mode)
         if mode not in self._baselines:
             try:
                 self._baselines[mode] = self._start_baseline(mode)
             except (WorkerDied, WorkerTimeout) as error:
                 self._baselines[mode] = None
                 self.failed_baselines[mode] = str(error)
+            if (twin := self._twin(mode)) is not None:
+                self._close_baseline(mode)
+                self._baselines[mode], self.same_code[mode] = None, twin
         worker = self._baselines[mode]
         if mode == "eager" and worker is None:
             raise InfrastructureError(
                 f"the eager baseline failed: {self.failed_baselines[mode]}", "reduce the sizes"
             )
         return worker
+
+    def _twin(self, mode: str) -> str | None:
+        """Another baseline that runs the code that was generated for this one."""
+        code = self._code.get(mode)
+        others = (other for other, text in self._code.items() if other != mode and text == code)
+        return next(others, None) if code is not None else None
 
     def _start_baseline(self, mode: str) -> Worker:
         if mode != "eager":
@@ -211,10 +222,15 @@ class TaskSession:
                 self.give_input(worker)
                 worker.thaw()
                 modes = _MODES_ON_GPU if self._on_gpu else _MODES
-                answer = worker.ask({"do": "compile", "mode": modes[mode]}, self.limits.compile_s)
+                try:
+                    answer = worker.ask({"do": "compile", "mode": modes[mode]}, self.limits.compile_s)
+                except WorkerTimeout:
+                    took = f"compiling took longer than {self.limits.compile_s:g} s"
+                    raise WorkerTimeout(took) from None
                 self.compile_s[mode] = self.pool.gate.clock() - started
             if not answer.get("ok"):
                 raise WorkerDied(str(answer.get("error")))
+            self._code[mode] = answer.get("code")
             worker.freeze()
         except (WorkerDied, WorkerTimeout):
             self.compile_s.pop(mode, None)
@@ -241,6 +257,7 @@ class TaskSession:
 
     def _close_baseline(self, mode: str) -> None:
         worker = self._baselines.pop(mode)
+        self._code.pop(mode, None)
         if worker is not None:
             worker.close()
 

@@ -57,6 +57,7 @@ class Trial:
         self.compile_s: dict[str, float] = {}
         self.clocks: Sequence[GpuClocks] = ()
         self.failed_baselines: dict[str, str] = {}
+        self.same_code: dict[str, str] = {}
 
     def evaluation(self) -> Evaluation:
         started = self.clock()
@@ -188,8 +189,12 @@ class Trial:
 
     def _time(self, session: TaskSession, worker: Worker) -> None:
         started = {mode: session.baseline(mode) for mode in self.baselines}
+        self.same_code = {mode: twin for mode, twin in session.same_code.items() if mode in started}
+        started |= {twin: session.baseline(twin) for twin in self.same_code.values()}
         baselines = {mode: baseline for mode, baseline in started.items() if baseline is not None}
-        self.compile_s = {name: s for name, s in session.compile_s.items() if name in baselines}
+        self.compile_s = {
+            name: s for name, s in session.compile_s.items() if name in baselines or name in self.same_code
+        }
         before = session.kernel_s
         device = session.target.device
         with session.pool.gate.closed(), _Stage(self, "time_s"), watched(device) as self.clocks:
@@ -239,6 +244,7 @@ class Trial:
             disturbed=len(timings.processes) - len(timings.undisturbed("candidate", "eager")),
             compile_s=self.compile_s,
             failed_baselines=self.failed_baselines,
+            same_code=self.same_code,
             device_us=timings.device_us("candidate"),
             clocks=next(iter(self.clocks), None),
         )

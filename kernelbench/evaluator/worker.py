@@ -20,6 +20,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from kernelbench.evaluator.channel import Channel
+from kernelbench.evaluator.generated import digest, generated
 from kernelbench.evaluator.layout import DTYPES, MAX_DIMS, SlotLayout, TensorLayout, pack_outputs
 from kernelbench.evaluator.loading import import_source, load_weights, seed_device, to_device
 from kernelbench.evaluator.ownership import own_kernel_share
@@ -99,16 +100,20 @@ class Runner:
 
     def compile(self, mode: str) -> dict[str, Any]:
         """Replace the model by its torch.compile version, or its CUDA graph, and make that happen now."""
+        code = None
         try:
             if mode == "cuda-graphs":
                 self.model = Graphed(self.model, self.slots[0])
+                self._call(0, None)
             else:
                 self.model = torch.compile(self.model, mode=mode)
-            self._call(0, None)
+                with generated() as texts:
+                    self._call(0, None)
+                code = digest(texts)
             self._call(0, None)
         except Exception as error:  # noqa: BLE001 - a task that Inductor cannot do has no such baseline
             return {"ok": False, "error": _describe(error)}
-        return {"ok": True}
+        return {"ok": True, "code": code}
 
     def prepare(self, room_bytes: Sequence[int]) -> dict[str, Any]:
         """Before a block: let the last outputs go, shift where the next ones come to lie, and poison that.

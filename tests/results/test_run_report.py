@@ -251,6 +251,23 @@ def test_the_command_writes_a_file(tmp_path: Path, front_door: typer.Typer) -> N
     assert output.read_text().startswith("# kernelwright run")
 
 
+@pytest.mark.parametrize("format", [Format.table, Format.md, Format.html])
+def test_a_baseline_that_was_not_available_is_named_with_its_reason(
+    database: RunDatabase, format: Format
+) -> None:
+    database.add_task(task("relu"))
+    of = run_factory.evaluation(task("relu"), candidate(1), eager=2.0)
+    assert of.timing is not None
+    why = "compiling took longer than 60 s\nand a traceback"
+    timing = of.timing.model_copy(update={"failed_baselines": {"max-autotune": why}})
+    evaluation = of.model_copy(update={"timing": timing})
+    assert "not available" not in shown(database, format)
+    database.record_attempt(task("relu").id, 0, candidate(1), None, evaluation, None)
+    text = shown(database, format)
+    assert "not available" in text and "max-autotune" in text
+    assert "compiling took longer than 60 s and a traceback" in text
+
+
 def test_the_command_leaves_errors_to_the_front_door(tmp_path: Path, front_door: typer.Typer) -> None:
     failed = CliRunner().invoke(front_door, ["report", str(tmp_path / "nothing")])
     assert isinstance(failed.exception, KernelwrightError)

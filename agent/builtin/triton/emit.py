@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from agent.builtin.fusion import Level
 from agent.builtin.language import Kernel
 from agent.builtin.ops import POINTWISE, REDUCTIONS
 from agent.builtin.plan import Access, Plan, reads
 from agent.builtin.program import Compute, Constant, Fused, Operand, Program, Reduce, Scan, View
+from agent.builtin.space import Level
 from agent.builtin.text import HALVES, total
 from agent.builtin.triton.vocabulary import BUILTIN, HIGHEST, LOWEST, VALUE, Lines, literal, value_type
 

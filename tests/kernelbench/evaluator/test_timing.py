@@ -236,18 +236,6 @@ def test_a_patched_clock_in_the_candidate_changes_nothing(evaluate: Evaluate) ->
     assert evaluation.speedup.eager.median < 0.8
 
 
-@pytest.mark.slow
-def test_the_compiled_baselines_work_behind_the_fence(evaluator: Evaluator) -> None:
-    honest = candidate_of(variant("Model", "Model"))
-    evaluation = evaluator.evaluate(task_of(REFERENCE), honest, ("eager", "compile", "max-autotune"))
-    assert evaluation.timing is not None and evaluation.speedup is not None
-    assert evaluation.timing.failed_baselines == {}
-    assert evaluation.timing.compile_us is not None and evaluation.timing.max_autotune_us is not None
-    assert evaluation.timing.compile_s.keys() == {"compile", "max-autotune"}
-    assert evaluation.speedup.compile is not None and evaluation.speedup.max_autotune is not None
-    assert evaluation.speedup.fastest is not None
-
-
 def test_ceilings_that_a_kernel_nearly_reaches_are_measured_again(
     evaluator: Evaluator, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,121 @@
+"""What a candidate is held against: baselines that are compiled, come to the same code, or take too long."""
+
+import os
+import time
+
+import pytest
+from trial import REFERENCE, candidate_of, task_of, variant
+
+from kernelbench.evaluator import Evaluator
+from kernelbench.evaluator.generated import digest
+from kernelbench.records import Verdict
+
+HONEST = candidate_of(variant("Model", "Model"))
+POINTWISE_CONVOLUTION = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(16, 32, 1)
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+def get_inputs():
+    return [torch.randn(4, 16, 32, 32)]
+
+
+def get_init_inputs():
+    return []
+"""
+CODE = """
+# AOT ID: ['0_inference']
+cpp_fused_add_0 = async_compile.cpp_pybinding(['const float*'], r'''
+#include <torch/csrc/inductor/cpp_prefix.h>
+#pragma omp parallel for
+for (int64_t x0 = 0; x0 < 8; x0 += 1) out[x0] = in[x0] + 1;
+''')
+        assert_size_stride(arg0_1, (8,), (1,), 'input')
+"""
+
+
+def test_code_is_the_same_but_for_comments_and_checks() -> None:
+    other = CODE.replace("0_inference", "1_inference").replace("        assert_size", "# assert_size")
+    assert digest([CODE]) == digest([other])
+
+
+@pytest.mark.parametrize(
+    ("what", "instead"), [("+ 1", "+ 2"), ("#pragma omp parallel for\n", ""), ("cpp_fused_add_0", "extern")]
+)
+def test_code_that_does_something_else_is_not_the_same(what: str, instead: str) -> None:
+    assert digest([CODE]) != digest([CODE.replace(what, instead)])
+
+
+def test_buffers_may_have_other_numbers_but_not_each_other_s() -> None:
+    code = "buf0 = mm(arg0_1)\nbuf3 = add(buf0, buf0)\nreturn (buf3, )"
+    renamed = code.replace("buf3", "buf10")
+    assert digest([code]) == digest([renamed])
+    assert digest([code]) != digest([code.replace("add(buf0, buf0)", "add(buf3, buf0)")])
+    assert digest([code]) != digest([code.replace("(buf3, )", "(buf0, )")])
+
+
+def test_no_code_is_not_the_same_as_no_code() -> None:
+    assert digest([]) is None
+
+
+@pytest.mark.slow
+def test_max_autotune_is_not_timed_where_its_code_is_that_of_compile(evaluator: Evaluator) -> None:
+    """There is no product in it to tune."""
+    evaluation = evaluator.evaluate(task_of(REFERENCE), HONEST, ("max-autotune", "compile"))
+    timing, speedup = evaluation.timing, evaluation.speedup
+    assert timing is not None and speedup is not None
+    assert timing.failed_baselines == {} and timing.same_code == {"max-autotune": "compile"}
+    assert timing.compile_us is not None and timing.max_autotune_us is None
+    assert timing.compile_s.keys() == {"compile", "max-autotune"}
+    assert speedup.compile is not None and speedup.max_autotune is None and speedup.fastest is not None
+
+    # The code is compile's, whether that was asked for or not.
+    alone = evaluator.evaluate(task_of(REFERENCE), HONEST, ("max-autotune",))
+    assert alone.timing is not None and alone.timing.compile_us is not None
+
+    session = evaluator._session
+    assert session is not None
+    compiled = session.baseline("compile")
+    assert compiled is not None
+    os.kill(compiled.init_pid, 9)
+    while compiled.alive:
+        time.sleep(0.01)
+    again = evaluator.evaluate(task_of(REFERENCE), HONEST, ("compile", "max-autotune"))
+    assert again.timing is not None and again.timing.compile_us is not None, "it is no twin of itself"
+
+
+@pytest.mark.slow
+def test_max_autotune_is_timed_where_its_code_is_another(evaluator: Evaluator) -> None:
+    """A convolution of single pixels becomes a product."""
+    task = task_of(POINTWISE_CONVOLUTION)
+    honest = candidate_of(POINTWISE_CONVOLUTION.replace("Model", "ModelNew"))
+    evaluation = evaluator.evaluate(task, honest, ("eager", "compile", "max-autotune"))
+    timing, speedup = evaluation.timing, evaluation.speedup
+    assert timing is not None and speedup is not None
+    assert timing.same_code == timing.failed_baselines == {}
+    assert timing.max_autotune_us is not None and speedup.max_autotune is not None
+
+
+@pytest.mark.slow
+def test_a_baseline_that_takes_too_long_to_compile_is_not_available(
+    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = task_of(POINTWISE_CONVOLUTION + "\n# compiled for a moment only\n")
+    session = evaluator.session(task)
+    monkeypatch.setattr(session, "limits", session.limits.model_copy(update={"compile_s": 0.01}))
+    honest = candidate_of(POINTWISE_CONVOLUTION.replace("Model", "ModelNew"))
+    evaluation = evaluator.evaluate(task, honest, ("compile",))
+    assert evaluation.verdict is Verdict.correct, evaluation.reason
+    timing, speedup = evaluation.timing, evaluation.speedup
+    assert timing is not None and speedup is not None
+    assert timing.failed_baselines == {"compile": "compiling took longer than 0.01 s"}
+    assert speedup.compile is None and speedup.fastest == speedup.eager
