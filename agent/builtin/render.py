@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from agent.builtin import reference
 from agent.builtin.fusion import Region, fuse, operands
+from agent.builtin.graph import SUBMODULE
 from agent.builtin.host import Host, fresh_results, in_place_outputs, needed_in_python
 from agent.builtin.language import Kernel, Language
 from agent.builtin.naming import comment, description, kernel_name, unique
@@ -164,6 +165,7 @@ class _Rendering:
                     for e in entries
                 ],
                 library=self.library(),
+                left=self.left(),
                 schedule={k: v for k, v in self.used.items() if "." not in k},
                 imports=self.imports(),
                 reference=self.reference,
@@ -180,8 +182,16 @@ class _Rendering:
 
     def library(self) -> list[str]:
         """The operators left to torch."""
-        ops = [u.node.op.split(".") for u in self.units if isinstance(u, Library)]
+        libraries = (u for u in self.units if isinstance(u, Library) and u.node.op != SUBMODULE)
+        ops = [u.node.op.split(".") for u in libraries]
         return list(dict.fromkeys(parts[1] for parts in ops if len(parts) > 1))
+
+    def left(self) -> dict[str, list[str]]:
+        """The submodules left to torch, by the reason."""
+        found: dict[str, list[str]] = {}
+        for path, reason in self.program.graph.left.items():
+            found.setdefault(reason, []).append(path)
+        return found
 
     def imports(self) -> list[str]:
         lines = {*self.reference.imports, "import torch", *self.language.imports}
