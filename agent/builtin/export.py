@@ -40,6 +40,16 @@ def export(
     return exported
 
 
+def quoted(dotted: str, model: nn.Module) -> str:
+    """The name of a parameter, buffer or submodule, keys of dictionaries in quotes: "heads.'0'.weight"."""
+    parts: list[str] = []
+    owner: Any = model
+    for part in filter(None, dotted.split(".")):
+        parts.append(repr(part) if isinstance(owner, nn.ModuleDict | nn.ParameterDict) else part)
+        owner = getattr(owner, part)
+    return ".".join(parts)
+
+
 def node_of(node: Any) -> Node:
     """The `Node` of a call_function node. Raises Untraceable where a candidate could not repeat the call."""
     if node.target is operator.getitem:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from agent.builtin.fusion import Region, operands
 from agent.builtin.graph import SUBMODULE, Arg, DType, Meta, Node, Ref
+from agent.builtin.naming import unique
 from agent.builtin.plan import Plan
 from agent.builtin.program import Library, Program, Reduce, View
 
@@ -171,7 +172,7 @@ class Host:
         if node.op == SUBMODULE:
             path = call.partition("(")[0].removeprefix("self.")
             if name in self.taken_apart:
-                self.names[name] = self.fresh(re.sub(r"\W+", "_", path).strip("_"))
+                self.names[name] = unique(re.sub(r"\W+", "_", path).strip("_"), self.taken)
                 call = f"{self.names[name]} = {call}"
             self.lines.append(call)
             return
@@ -217,10 +218,13 @@ def number(value: float) -> str:
 
 
 def attribute(dotted: str) -> str:
-    """How `forward` reads a parameter, buffer or constant: "net.0.weight" is self.net[0].weight."""
+    """How `forward` reads a parameter, buffer, constant or submodule: "net.0.weight" is self.net[0].weight.
+
+    What lies in a dictionary has its key in quotes: "heads.'0'.weight" is self.heads['0'].weight.
+    """
     text = "self"
     for part in dotted.split("."):
-        text += f"[{part}]" if part.isdigit() else f".{part}"
+        text += f".{part}" if part.isidentifier() else f"[{part}]"
     return text
 
 

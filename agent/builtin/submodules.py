@@ -18,7 +18,7 @@ from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from agent.builtin.decompose import table
-from agent.builtin.export import export, meta_of
+from agent.builtin.export import export, meta_of, quoted
 from agent.builtin.graph import SUBMODULE, Meta, Node
 from agent.builtin.host import attribute, number
 from agent.builtin.untraceable import Untraceable
@@ -29,6 +29,7 @@ class Call:
     """One way in which a submodule is called. Where there is a tensor, there is a `Meta` here."""
 
     path: str  # "blocks.0.router"; empty for the whole
+    name: str  # with keys of dictionaries in quotes
     given: Any  # args and kwargs
     made: Any
 
@@ -37,7 +38,7 @@ class Call:
         """Python with {} for each tensor: "self.blocks[0].router({}, mask={})"."""
         args, kwargs = self.given
         words = [*map(_text, args), *(f"{name}={_text(value)}" for name, value in kwargs.items())]
-        return f"{attribute(self.path)}({', '.join(words)})"
+        return f"{attribute(self.name)}({', '.join(words)})"
 
     @property
     def results(self) -> tuple[tuple[str, Meta], ...]:
@@ -97,7 +98,7 @@ class Leaving:
             finally:
                 stack.pop()
             try:
-                self.enter(Call(path, described((args, kwargs)), described(made)))
+                self.enter(Call(path, quoted(path, model), described((args, kwargs)), described(made)))
             except Untraceable as error:
                 self.refused[path] = str(error)
             if before != [tensor._version for tensor in tensors]:

@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from agent.builtin.decompose import table
-from agent.builtin.export import export, meta_of, node_of
+from agent.builtin.export import export, meta_of, node_of, quoted
 from agent.builtin.graph import SUBMODULE, Graph, Input, Kind, Mutation, Node, Structure
 from agent.builtin.submodules import Leaving
 from agent.builtin.untraceable import Untraceable
@@ -113,7 +113,7 @@ def _convert(
     mutations, outputs = [], []
     for spec in signature.output_specs:
         if spec.kind == OutputKind.BUFFER_MUTATION:
-            mutations.append(Mutation(buffer=spec.target, value=spec.arg.name))
+            mutations.append(Mutation(buffer=quoted(spec.target, model), value=spec.arg.name))
         elif spec.kind == OutputKind.USER_OUTPUT and hasattr(spec.arg, "name"):
             outputs.append(spec.arg.name)
         else:
@@ -148,7 +148,8 @@ def _input(node: Any, spec: Any, argument: str, exported: Any, model: nn.Module)
         InputKind.BUFFER: "buffer",
     }
     if spec.kind in kinds:
-        return Input(name=node.name, kind=kinds[spec.kind], target=spec.target or argument, meta=meta)
+        target = quoted(spec.target, model) if spec.target else argument
+        return Input(name=node.name, kind=kinds[spec.kind], target=target, meta=meta)
     if spec.kind != InputKind.CONSTANT_TENSOR:
         raise Untraceable(f"the graph starts from a {spec.kind.name}")
     try:
@@ -159,7 +160,7 @@ def _input(node: Any, spec: Any, argument: str, exported: Any, model: nn.Module)
             raise Untraceable(f"forward holds a tensor of {value.numel()} constants") from None
         values = tuple(float(v) for v in value.flatten().tolist())
         return Input(name=node.name, kind="literal", target=spec.target, meta=meta, values=values)
-    return Input(name=node.name, kind="constant", target=spec.target, meta=meta)
+    return Input(name=node.name, kind="constant", target=quoted(spec.target, model), meta=meta)
 
 
 def _live(nodes: list[Node], wanted: list[str]) -> tuple[Node, ...]:

@@ -69,6 +69,11 @@ class Flat(nn.Module):
         return x.view(-1) * float(x[0, 0])
 
 
+class Turned(nn.Module):
+    def forward(self, x):
+        return x.mT.view(-1) * float(x[0, 0])
+
+
 class Block(nn.Module):
     def __init__(self, width):
         super().__init__()
@@ -163,20 +168,21 @@ LEFT = {
         "noted",
     ),
     "one of each in a stack, which is traced": (
-        "for block in self.blocks:\n            x = block(x)\n        return self.ends['last'](x)",
+        "for block in self.blocks:\n            x = block(x)\n        return self.ends['0'](x)",
         "self.blocks = nn.ModuleList(Block(16) for _ in range(3)); "
-        "self.ends = nn.ModuleDict(dict(last=nn.Sequential(nn.Sigmoid(), Selected(), nn.Tanh())))",
-        "blocks.0.router blocks.1.router blocks.2.router ends.last.1",
+        "self.ends = nn.ModuleDict([('0', nn.Sequential(nn.Sigmoid(), Selected(), nn.Tanh()))])",
+        "blocks.0.router blocks.1.router blocks.2.router ends.0.1",
     ),
     "one under two names": (
         "return torch.tanh(self.b(torch.relu(self.a(x + 1)) * 2) + 1)",
         "self.a = Router(16); self.b = self.a",
         "a",
     ),
-    "views of what does not lie in order": (
-        "y = torch.tanh(x + 1); return (self.flat(y.T.contiguous().T.T) + 1).exp(), self.flat(y[:, 3:8].contiguous())",
-        "self.flat = Flat()",
-        "flat",
+    "views that ask how memory lies": (
+        "y = torch.tanh(x + 1); "
+        "return (self.flat(y[:, 3:8].contiguous()) + 1).exp(), self.turned(y.mT), self.turned(self.weight)",
+        "self.flat = Flat(); self.turned = Turned(); self.weight = nn.Parameter(torch.randn(8, 16).t())",
+        "flat turned",
     ),
     "its own input as its result": (
         "y = x * 2; z = self.same(y); return torch.tanh(z + y), z",
