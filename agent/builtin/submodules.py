@@ -68,7 +68,7 @@ class Leaving:
         for inputs in draws:
             self.record(inputs, reason)
         while True:
-            found = self.culprits("", reason, set())
+            found = self.culprits(self.build(), "", reason, {})
             if "" in found:
                 raise Untraceable(found[""])
             self.left |= found
@@ -88,7 +88,7 @@ class Leaving:
         stack: list[str] = []
 
         def call(path: str, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-            if stack:
+            if stack and path not in stack:
                 self.within.setdefault(stack[-1], {})[path] = None
             tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
             before = [tensor._version for tensor in tensors]
@@ -123,33 +123,36 @@ class Leaving:
 
     # Who is to blame.
 
-    def culprits(self, path: str, reason: str, asked: set[str]) -> dict[str, str]:
+    def culprits(
+        self, model: nn.Module, path: str, reason: str, asked: dict[str, str | None]
+    ) -> dict[str, str]:
         """The smallest submodules that one fails for, itself if none of those it calls; with the reasons."""
         found: dict[str, str] = {}
         for child in self.within.get(path, ()):
-            if child in asked | self.sound | self.left.keys():
+            if child not in self.calls or child in self.sound | self.left.keys() | found.keys():
                 continue
-            asked.add(child)
-            why = self.failure(child)
+            why = self.failure(model, child, asked)
             if why is None:
                 self.sound.add(child)
                 continue
-            inner = self.culprits(child, why, asked)
+            inner = self.culprits(model, child, why, asked)
             if child in inner and child in self.refused:
                 reason = f"{reason}; {child}, which cannot be traced, {self.refused[child]}"
             else:
                 found |= inner
         return found or {path: reason}
 
-    def failure(self, path: str) -> str | None:
-        """Why a submodule cannot be traced by itself, if that can be tried."""
-        if path not in self.calls:
-            return None
-        try:
-            self.export(self.build(), path, table())
-        except Untraceable as error:
-            return str(error)
-        return None
+    def failure(self, model: nn.Module, path: str, asked: dict[str, str | None]) -> str | None:
+        """Why a submodule cannot be traced by itself. Those that are made alike are asked once."""
+        parts = model.get_submodule(path).named_modules()
+        key = f"{[(name, type(part), _settings(part)) for name, part in parts]}{sorted(self.calls[path])}"
+        if key not in asked:
+            try:
+                self.export(model, path, table())
+                asked[key] = None
+            except Untraceable as error:
+                asked[key] = str(error)
+        return asked[key]
 
     # Tracing around what is left out.
 
@@ -277,6 +280,10 @@ def _(key: str, tensors: list[Tensor]) -> list[Tensor]:
 
 
 torch.fx.node.has_side_effect(torch.ops.kernelwright.submodule.default)
+
+
+def _settings(module: nn.Module) -> dict[str, Any]:
+    return {name: value for name, value in vars(module).items() if not name.startswith("_")}
 
 
 def described(value: Any) -> Any:

@@ -74,6 +74,15 @@ class Turned(nn.Module):
         return x.mT.view(-1) * float(x[0, 0])
 
 
+class Nested(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.router = Router(16)
+
+    def forward(self, x, depth):
+        return self.router(x) if depth == 0 else self(x * 0.5, depth - 1) + 1
+
+
 class Block(nn.Module):
     def __init__(self, width):
         super().__init__()
@@ -172,6 +181,11 @@ LEFT = {
         "self.blocks = nn.ModuleList(Block(16) for _ in range(3)); "
         "self.ends = nn.ModuleDict([('0', nn.Sequential(nn.Sigmoid(), Selected(), nn.Tanh()))])",
         "blocks.0.router blocks.1.router blocks.2.router ends.0.1",
+    ),
+    "in one that calls itself": (
+        "return torch.tanh(self.nested(x, 2) * 3)",
+        "self.nested = Nested()",
+        "nested.router",
     ),
     "one under two names": (
         "return torch.tanh(self.b(torch.relu(self.a(x + 1)) * 2) + 1)",
