@@ -201,6 +201,7 @@ class Leaving:
         left = {path: theirs.get_submodule(path) for path in self.left}
         _modules.update({path: ours.get_submodule(path) for path in self.left})
         seen = _read(program, theirs)
+        traced = program.module()
 
         def call(path: str, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             before = [tensor._version for tensor in seen]
@@ -222,7 +223,7 @@ class Leaving:
             torch.manual_seed(seed)
             try:
                 with torch.no_grad():
-                    found = program.module()(*_cloned(inputs))
+                    found = traced(*_cloned(inputs))
                 for pair in ((found, wanted), (ours.state_dict(), theirs.state_dict())):
                     torch.testing.assert_close(*map(pytree.tree_leaves, pair), equal_nan=True)
             except Exception as error:
