@@ -160,10 +160,14 @@ def _ordered(statements: Sequence[Statement], program: Program) -> list[Statemen
         place[statement.name] = number
         if isinstance(statement, Recurrence):
             place.update({view.base: number for view in statement.results.values()})
+    turn: set[int] = set()  # the last one that must be carried out in its turn
     waits: list[set[int]] = []
     readers: dict[int, list[int]] = {}
     for number, statement in enumerate(statements):
         waits.append({place[v.base] for v in operands(statement, program) if v.base in place} - {number})
+        if isinstance(statement, Library) and statement.node.in_turn:
+            waits[-1] |= turn
+            turn = {number}
         for other in waits[-1]:
             readers.setdefault(other, []).append(number)
     ready = [number for number, others in enumerate(waits) if not others]

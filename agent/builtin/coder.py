@@ -45,7 +45,9 @@ class BuiltinCoder:
         except Untraceable as reason:
             return self._reference(task, str(reason))
         except NothingToFuse:
-            return self._reference(task, "every operation is a library call", program.choices)
+            left = " and ".join(program.graph.left)
+            rest = f"every operation but {left}, which cannot be traced," if left else "every operation"
+            return self._reference(task, f"{rest} is a library call", program.choices)
         return Candidate(
             source=rendered.source,
             language=self._language.name if rendered.kernels else "torch",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 
 from agent.builtin.program import (
     Compute,
@@ -78,6 +79,10 @@ def _ends(program: Program, reads: Mapping[str, set[str]]) -> dict[str, Reduce |
     return found
 
 
+def _in_turn(statement: Statement) -> bool:
+    return isinstance(statement, Library) and statement.node.in_turn
+
+
 class _Fusion:
     """Greedy: each statement joins the regions it reads from, or one that reads the same, if it can."""
 
@@ -85,6 +90,8 @@ class _Fusion:
         self.program = program
         self.order = {s.name: i for i, s in enumerate(program.statements)}
         self.reads = {s.name: {v.base for v in operands(s, program)} for s in program.statements}
+        for before, after in pairwise(s for s in program.statements if _in_turn(s)):
+            self.reads[after.name].add(before.name)
         self.members: dict[int, list[Statement]] = {i: [s] for i, s in enumerate(program.statements)}
         for statement in program.statements:
             if isinstance(statement, Recurrence):

@@ -49,6 +49,12 @@ class Meta(Record):
         return True
 
 
+SUBMODULE = "kernelwright.submodule.default"  # a call that is left to torch; args: see `submodules.py`
+_RECURRENT = ("aten.lstm.input", "aten.gru.input", "aten.rnn_tanh.input", "aten.rnn_relu.input")
+# Operators that draw random numbers if this argument is not 0.
+_DROPOUT = {"aten.scaled_dot_product_attention.default": 4, **dict.fromkeys(_RECURRENT, 5)}
+_RANDOM = {"aten.rrelu_with_noise_functional.default"}
+
 Structure: TypeAlias = Literal["tensor", "tuple", "list"]
 Kind: TypeAlias = Literal["user", "parameter", "buffer", "constant", "literal"]
 
@@ -73,7 +79,7 @@ class Node(Record):
     """One operation; `outputs` has several entries for an operation that returns a tuple."""
 
     name: str
-    op: str  # "aten.add.Tensor", or "getitem" of a tuple
+    op: str  # "aten.add.Tensor", "getitem" of a tuple, or `SUBMODULE`
     args: tuple[Arg, ...]
     kwargs: dict[str, Arg]
     outputs: tuple[Meta, ...]
@@ -83,6 +89,13 @@ class Node(Record):
     @property
     def meta(self) -> Meta:
         return self.outputs[0]
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether it must be carried out in its turn, each time that it is there: it draws random numbers."""
+        if self.op in _DROPOUT:
+            return len(self.args) > _DROPOUT[self.op] and self.args[_DROPOUT[self.op]] != 0
+        return self.op == SUBMODULE or self.op in _RANDOM
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -112,6 +125,7 @@ class Graph(Record):
     mutations: tuple[Mutation, ...]
     outputs: tuple[str, ...]
     structure: Structure
+    left: dict[str, str]  # submodules that are left to torch, with the reason
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 

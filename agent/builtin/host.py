@@ -9,7 +9,8 @@ import textwrap
 from collections.abc import Collection, Mapping, Sequence
 
 from agent.builtin.fusion import operands
-from agent.builtin.graph import Arg, DType, Node, Ref
+from agent.builtin.graph import SUBMODULE, Arg, DType, Meta, Node, Ref
+from agent.builtin.naming import unique
 from agent.builtin.plan import Plan
 from agent.builtin.program import Library, Program, Reduce, View
 from agent.builtin.space import Region
@@ -39,6 +40,9 @@ class Host:
         self.names: dict[str, str] = {}
         self.taken = {"self", "torch", "F", "nn", "lib", "jit", "checked", "indices", "number", *taken}
         self.inputs = {i.name: i for i in program.graph.inputs}
+        self.nodes = {n.name: n for n in program.graph.nodes}
+        self.taken_apart = {name for n in program.graph.nodes if n.op == "getitem" for name in n.inputs}
+        self.metas = program.graph.metas()
         self.constants: list[tuple[str, str]] = []
         self.lists: dict[str, int] = {}  # lists of tensors, with how many they hold
 
@@ -58,7 +62,7 @@ class Host:
         for item in self.program.graph.inputs:
             if item.kind == "literal" and len(item.values) != 1:
                 name = self.fresh(item.target.upper())
-                values = ", ".join(_number(v) for v in item.values)
+                values = ", ".join(number(v) for v in item.values)
                 tensor = f"torch.tensor([{values}], dtype=torch.{item.meta.dtype})"
                 self.constants.append((name, f"{tensor}.reshape({item.meta.shape!r})"))
                 self.names[item.name] = name
@@ -111,10 +115,12 @@ class Host:
 
     def call(self, node: Node) -> str:
         """The torch call of a node."""
+        if node.op == SUBMODULE:
+            return self.submodule(node)
         if node.op == "getitem":
             source, index = node.args
-            assert isinstance(source, Ref)
-            return f"{self.value(source.ref)}[{index}]"
+            assert isinstance(source, Ref) and isinstance(index, int)
+            return self.item(source.ref, index, node.meta)
         if node.op == "indices":
             return f"indices({', '.join(self.argument(a) for a in node.args)})"
         _, short, overload = node.op.split(".")
@@ -140,15 +146,47 @@ class Host:
             return f"torch.{arg.dtype}"
         if isinstance(arg, tuple):
             return "[" + ", ".join(self.argument(a) for a in arg) + "]"
-        return _number(arg) if isinstance(arg, float) else repr(arg)
+        return number(arg) if isinstance(arg, float) else repr(arg)
+
+    def item(self, name: str, index: int, meta: Meta) -> str:
+        """One of several results."""
+        node, text = self.nodes[name], self.value(name)
+        if node.op != SUBMODULE:
+            return f"{text}[{index}]"
+        _, places, _ = node.args
+        assert isinstance(places, tuple)
+        text += str(places[index])
+        return f'checked("{text}", {text}, {meta.shape!r}, torch.{meta.dtype})'
+
+    def submodule(self, node: Node) -> str:
+        """The call of a submodule that is left to torch."""
+        text, _, tensors = node.args
+        assert isinstance(text, str) and isinstance(tensors, tuple)
+        return text.format(*(self.as_in_the_reference(t.ref) for t in tensors if isinstance(t, Ref)))
+
+    def as_in_the_reference(self, name: str) -> str:
+        """A value that lies in memory as it does there: code that is not known may ask for that."""
+        text, view, meta = self.value(name), self.program.views.get(name), self.metas[name]
+        if meta.contiguous:
+            return text if isinstance(view, View) and view.linear else f"{text}.contiguous()"
+        if (isinstance(view, View) and view.strides == meta.strides) or 0 in meta.strides:
+            return text
+        return f"{text}.new_empty_strided({meta.shape!r}, {meta.strides!r}).copy_({text})"
 
     def library(self, name: str, node: Node, order: tuple[int, ...] = ()) -> None:
         call = self.call(node)
+        if node.op == SUBMODULE:
+            path = call.partition("(")[0].removeprefix("self.")
+            if name in self.taken_apart:
+                self.names[name] = unique(re.sub(r"\W+", "_", path).strip("_"), self.taken)
+                call = f"{self.names[name]} = {call}"
+            self.lines.append(call)
+            return
         self.names[name] = self.fresh(name)
         if order:
             self.lines.append(f"{self.names[name]} = {call}.permute({_listed(order)}).contiguous()")
             return
-        contiguous = len(node.outputs) > 1 or node.meta.contiguous
+        contiguous = len(node.outputs) > 1 or node.meta.contiguous or call.startswith("checked(")
         self.lines.append(f"{self.names[name]} = {call}{'' if contiguous else '.contiguous()'}")
 
     def allocated(self, name: str) -> str:
@@ -211,15 +249,18 @@ def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     return repr(value) if math.isfinite(value) else f'float("{value}")'
 
 
 def attribute(dotted: str) -> str:
-    """How `forward` reads a parameter, buffer or constant: "net.0.weight" is self.net[0].weight."""
+    """How `forward` reads a parameter, buffer, constant or submodule: "net.0.weight" is self.net[0].weight.
+
+    What lies in a dictionary has its key in quotes: "heads.'0'.weight" is self.heads['0'].weight.
+    """
     text = "self"
     for part in dotted.split("."):
-        text += f"[{part}]" if part.isdigit() else f".{part}"
+        text += f".{part}" if part.isidentifier() else f"[{part}]"
     return text
 
 

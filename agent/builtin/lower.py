@@ -7,7 +7,7 @@ from typing import Any
 from agent.builtin.attention import with_fused_attention
 from agent.builtin.batching import batch
 from agent.builtin.fusion import operands
-from agent.builtin.graph import Arg, DType, Graph, Node, Ref
+from agent.builtin.graph import SUBMODULE, Arg, DType, Graph, Node, Ref
 from agent.builtin.host import needed_in_python
 from agent.builtin.joining import join
 from agent.builtin.lower_layout import CONVOLUTIONS, LayoutLowering
@@ -95,10 +95,14 @@ class _NodeLowering(
                 self.program.views[name] = self.view_of(self.copied_as_it_reads(lying, view))
 
     def node(self, node: Node) -> None:
+        if node.op == SUBMODULE:
+            self.tuples[node.name] = node
+            self.program.statements.append(Library(node.name, node))
+            return
         made = tuple((meta.shape, meta.dtype) for meta in node.outputs)
         key = (node.op, _frozen(node.args, self.alias_of), _frozen(node.kwargs, self.alias_of), made)
         twin = self.seen.setdefault(key, node.name)
-        if twin != node.name and node.op != "getitem":
+        if twin != node.name and node.op != "getitem" and not node.in_turn:
             if twin in self.program.views:
                 self.program.views[node.name] = self.program.views[twin]
                 self.program.view_nodes[node.name] = same(node, twin)

@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from agent.builtin import reference
 from agent.builtin.fusion import fuse
+from agent.builtin.graph import SUBMODULE
 from agent.builtin.host import Host, in_place_outputs
 from agent.builtin.language import Ask, Batch, Kernel, Language
 from agent.builtin.launches import Launch, beginning, launches, places
@@ -79,9 +80,9 @@ class _Rendering:
         }
         self.used |= program.choices
         recurrences = [unit.recurrence for unit in units if isinstance(unit, Region) and unit.recurrence]
-        self.left = dict(program.placed)  # what is written into part of something
+        self.placed = dict(program.placed)  # what is written into part of something
         for recurrence in recurrences:
-            self.left.update(recurrence.results)
+            self.placed.update(recurrence.results)
         self.entries: dict[Hashable, _Entry] = {}
 
     def run(self) -> Rendered:
@@ -129,7 +130,7 @@ class _Rendering:
 
     def held(self, name: str) -> str:
         """The tensor that an output is written to, or into."""
-        return self.left[name].base if name in self.left else name
+        return self.placed[name].base if name in self.placed else name
 
     def argument(self, values: Sequence[str]) -> str:
         return values[0] if len(set(values)) == 1 else self.host.listed(values)
@@ -194,6 +195,7 @@ class _Rendering:
                 ],
                 library=self.library(),
                 looks_up=any(isinstance(u, Library) and u.node.op == "indices" for u in self.units),
+                left=self.left(),
                 schedule={k: v for k, v in self.used.items() if "." not in k},
                 imports=self.imports(),
                 reference=self.reference,
@@ -210,8 +212,16 @@ class _Rendering:
 
     def library(self) -> list[str]:
         """The operators left to torch."""
-        ops = [u.node.op.split(".") for u in self.units if isinstance(u, Library)]
+        libraries = (u for u in self.units if isinstance(u, Library) and u.node.op != SUBMODULE)
+        ops = [u.node.op.split(".") for u in libraries]
         return list(dict.fromkeys(parts[1] for parts in ops if len(parts) > 1))
+
+    def left(self) -> dict[str, list[str]]:
+        """The submodules left to torch, by the reason."""
+        found: dict[str, list[str]] = {}
+        for path, reason in self.program.graph.left.items():
+            found.setdefault(reason, []).append(path)
+        return found
 
     def imports(self) -> list[str]:
         lines = {*self.reference.imports, "import torch", *self.language.imports}

@@ -9,17 +9,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from agent.builtin.decompose import table
-from agent.builtin.graph import Arg, DType, Graph, Input, Kind, Meta, Mutation, Node, Ref, Structure
+from agent.builtin.export import export, meta_of, node_of, quoted
+from agent.builtin.graph import SUBMODULE, Graph, Input, Kind, Mutation, Node, Structure
+from agent.builtin.submodules import Leaving
 from agent.builtin.untraceable import Untraceable
 
-_PLACEMENT = {"device", "layout", "pin_memory", "memory_format"}  # arguments that change no value
 LARGEST_LITERAL = 1024  # elements of a tensor written in the forward that a candidate may repeat
-
-RANDOM = {"bernoulli", "native_dropout", "rand", "randn", "randint", "randperm", "rand_like", "randn_like"}
-RANDOM |= {"randint_like", "normal", "normal_functional", "multinomial", "uniform", "exponential", "poisson"}
 
 
 def trace_json(source: str, precision: str = "fp32") -> str:
@@ -35,23 +34,36 @@ def trace_source(source: str, precision: str = "fp32") -> Graph:
     exec(compile(source, "reference.py", "exec"), module)
     torch.manual_seed(0)
     init = module["get_init_inputs"]()
-    model: nn.Module = module["Model"](*init)
     dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision)
+
+    def build() -> nn.Module:
+        torch.manual_seed(0)
+        model: nn.Module = module["Model"](*init)
+        return model if dtype is None else model.to(dtype)
+
+    model = build()
     inputs = list(module["get_inputs"]())
     if dtype is not None:
-        model = model.to(dtype)
         inputs = [x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs]
     arguments = _arguments(model, inputs)
     fixed = {n: repr(x) for n, x in zip(arguments, inputs, strict=True) if not isinstance(x, Tensor)}
     constructor = _constructor(init)
+    leaving = Leaving(build)
     try:
-        with torch.no_grad():
-            exported = torch.export.export(model, tuple(inputs), strict=False)
-            exported = exported.run_decompositions(table())
-    except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise Untraceable(f"torch.export: {reason}") from error
-    return _convert(exported, model, arguments, fixed, constructor)
+        exported = export(model, inputs, {}, table())
+    except Untraceable as error:
+        model = build()  # what failed may have left its traces
+        exported = leaving.search(_kinds(inputs), str(error))
+    return _convert(exported, model, arguments, fixed, constructor, leaving)
+
+
+def _kinds(inputs: list[Any]) -> list[list[Any]]:
+    """The inputs, their negatives and zeros: a branch on data is likely to be taken both ways."""
+    tensors = [isinstance(x, Tensor) and x.is_floating_point() for x in inputs]
+    return [
+        [x * factor if is_tensor else x for x, is_tensor in zip(inputs, tensors, strict=True)]
+        for factor in (1, -1, 0)
+    ]
 
 
 def _arguments(model: nn.Module, inputs: list[Any]) -> tuple[str, ...]:
@@ -76,11 +88,12 @@ def _is_literal(value: Any) -> bool:
 
 
 def _convert(
-    exported: Any,
+    exported: ExportedProgram,
     model: nn.Module,
     arguments: tuple[str, ...],
     fixed: dict[str, str],
     constructor: tuple[str, ...],
+    leaving: Leaving,
 ) -> Graph:
     signature = exported.graph_signature
     specs = {spec.arg.name: spec for spec in signature.input_specs}
@@ -96,13 +109,11 @@ def _convert(
                 continue  # a number: export has specialised on it
             inputs.append(_input(node, specs[node.name], targets.get(node.name, ""), exported, model))
         elif node.op == "call_function":
-            nodes.append(_node(node))
-        elif node.op != "output":
-            raise Untraceable(f"the graph holds a {node.op} node, {node.name}")
+            nodes.append(leaving.spelled_out(node_of(node)))
     mutations, outputs = [], []
     for spec in signature.output_specs:
         if spec.kind == OutputKind.BUFFER_MUTATION:
-            mutations.append(Mutation(buffer=spec.target, value=spec.arg.name))
+            mutations.append(Mutation(buffer=quoted(spec.target, model), value=spec.arg.name))
         elif spec.kind == OutputKind.USER_OUTPUT and hasattr(spec.arg, "name"):
             outputs.append(spec.arg.name)
         else:
@@ -125,18 +136,20 @@ def _convert(
         mutations=tuple(mutations),
         outputs=tuple(outputs),
         structure=structure,
+        left=leaving.left,
     )
 
 
 def _input(node: Any, spec: Any, argument: str, exported: Any, model: nn.Module) -> Input:
-    meta = _meta(node.meta["val"])
+    meta = meta_of(node.meta["val"])
     kinds: dict[InputKind, Kind] = {
         InputKind.USER_INPUT: "user",
         InputKind.PARAMETER: "parameter",
         InputKind.BUFFER: "buffer",
     }
     if spec.kind in kinds:
-        return Input(name=node.name, kind=kinds[spec.kind], target=spec.target or argument, meta=meta)
+        target = quoted(spec.target, model) if spec.target else argument
+        return Input(name=node.name, kind=kinds[spec.kind], target=target, meta=meta)
     if spec.kind != InputKind.CONSTANT_TENSOR:
         raise Untraceable(f"the graph starts from a {spec.kind.name}")
     try:
@@ -147,60 +160,12 @@ def _input(node: Any, spec: Any, argument: str, exported: Any, model: nn.Module)
             raise Untraceable(f"forward holds a tensor of {value.numel()} constants") from None
         values = tuple(float(v) for v in value.flatten().tolist())
         return Input(name=node.name, kind="literal", target=spec.target, meta=meta, values=values)
-    return Input(name=node.name, kind="constant", target=spec.target, meta=meta)
-
-
-def _node(node: Any) -> Node:
-    if node.target is operator.getitem:
-        op = "getitem"
-    elif isinstance(node.target, torch._ops.OpOverload):
-        op = str(node.target)
-        if node.target._opname in RANDOM:
-            raise Untraceable(f"forward draws random numbers ({op})")
-    else:
-        raise Untraceable(f"the graph calls {node.target}")
-    value = node.meta.get("val")
-    values = value if isinstance(value, list | tuple) else (value,)
-    if not all(isinstance(v, Tensor) or v is None for v in values):
-        raise Untraceable(f"{op} returns something other than tensors")
-    return Node(
-        name=node.name,
-        op=op,
-        args=tuple(_arg(a) for a in node.args),
-        kwargs={k: _arg(a) for k, a in node.kwargs.items() if k not in _PLACEMENT},
-        outputs=tuple(_meta(v) for v in values if v is not None),
-    )
-
-
-def _arg(value: Any) -> Arg:
-    if isinstance(value, torch.fx.Node):
-        if not isinstance(value.meta.get("val"), Tensor | list | tuple):
-            raise Untraceable("a size depends on the data")
-        return Ref(ref=value.name)
-    if isinstance(value, torch.dtype):
-        return DType(dtype=str(value).removeprefix("torch."))
-    if isinstance(value, list | tuple):
-        return tuple(_arg(item) for item in value)
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, torch.device | torch.layout | torch.memory_format):
-        return str(value)
-    raise Untraceable(f"an operation takes a {type(value).__name__}")
-
-
-def _meta(value: Tensor) -> Meta:
-    if not all(isinstance(size, int) for size in value.shape):
-        raise Untraceable("a shape depends on the data")
-    return Meta(
-        shape=tuple(value.shape),
-        dtype=str(value.dtype).removeprefix("torch."),
-        strides=tuple(value.stride()),
-    )
+    return Input(name=node.name, kind="constant", target=quoted(spec.target, model), meta=meta)
 
 
 def _live(nodes: list[Node], wanted: list[str]) -> tuple[Node, ...]:
-    """The nodes that `wanted` depends on."""
-    needed = set(wanted)
+    """The nodes that `wanted` depends on, and submodules, which may do more than to give a result."""
+    needed = {*wanted, *(n.name for n in nodes if n.op == SUBMODULE)}
     for node in reversed(nodes):
         if node.name in needed:
             needed.update(node.inputs)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from proving import load, models, propose, ruff, source
+from proving import load, models, propose, prove, ruff, source
 
 NESTED = source(
     "y = torch.sigmoid(self.net(x) * self.gain); return y, y.sum(dim=1)",
@@ -85,6 +85,19 @@ def test_running_statistics_are_updated_as_in_the_reference(tmp_path: Path) -> N
         model_new(*inputs)
     for name, wanted in model.state_dict().items():
         torch.testing.assert_close(model_new.state_dict()[name], wanted)
+
+
+def test_modules_and_parameters_in_containers_are_found(tmp_path: Path) -> None:
+    prove(
+        source(
+            "x = self.norms['0'](x) * self.gains['a-b']; return self.norms['last'][0](x).relu() + self.rest[1]",
+            "torch.randn(8, 16)",
+            init="self.norms = nn.ModuleDict([('0', nn.LayerNorm(16)), ('last', nn.ModuleList([nn.LayerNorm(16)]))]); "
+            "self.gains = nn.ParameterDict([('a-b', nn.Parameter(torch.randn(16)))]); "
+            "self.rest = nn.ParameterList([torch.randn(16), torch.randn(16)])",
+        ),
+        tmp_path,
+    )
 
 
 def test_one_kernel_serves_equal_work() -> None:

@@ -22,6 +22,7 @@ from test_numerics import EDGES, IMAGES, REFERENCES, TURNED
 from test_random_graphs import FOUND, graphs, squares_denormals, works
 from test_ranks import EXPERTS, RANKS
 from test_steps import STEPS_TEXTS
+from test_submodules import LEFT, built
 
 from agent.builtin.triton.vocabulary import literal
 from kernelbench.evaluator import Evaluator
@@ -70,6 +71,14 @@ def test_kernels_are_as_exact_as_the_reference(
 ) -> None:
     candidate = hold(interpreter, REFERENCES[name], False, **schedule)
     assert candidate.language == "triton"
+
+
+@pytest.mark.parametrize("case", ["nested arguments and results", "two calls in other shapes and ways"])
+def test_submodules_that_are_left_to_torch(case: str, interpreter: ProcessPoolExecutor) -> None:
+    forward, init, left = LEFT[case]
+    candidate = hold(interpreter, built(forward, init), False)
+    assert candidate.language == "triton"
+    assert f"{left} is left to torch: " in candidate.source
 
 
 @pytest.mark.parametrize("name", TURNED)
