@@ -4,7 +4,8 @@ A unit (the region of a kernel, or a library call) has to read each element of i
 once, whatever reads it again, and to write each of its results once. FLOPs of products and convolutions are
 counted as `torch.utils.flop_counter` does: two for each pair that is multiplied and added. A pointwise
 operator is one for each element, a reduction one for each element that it reads, and any other library call
-one for each element of its result or of its largest operand, whichever has more. A copy counts as such.
+one for each element of its result or of its largest operand, whichever has more. A copy counts as such; a
+submodule that is left to torch counts as one call, as nothing is known of what it does.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def _computed(region: Region, outputs: Iterable[str], program: Program) -> Cost:
         for view in views_of(s):
             if view.base in inside:
                 continue
-            if isinstance(s, Reduce) and s.op == "pick" and view is s.operand:
+            if view.table or (isinstance(s, Reduce) and s.op == "pick" and view is s.operand):
                 picked[view.base] = picked.get(view.base, 0) + steps * math.prod(s.shape)
             else:
                 used.setdefault(view.base, []).append(view)
@@ -105,12 +106,14 @@ def _flops(statement: Fused) -> int:
 
 
 def _called(call: Library, program: Program) -> Cost:
-    if call.node.op == "getitem":
+    operator, name = None, call.node.op
+    if name == "getitem":
         return Cost()
-    _, name, overload = call.node.op.split(".")
-    operator = getattr(getattr(torch.ops.aten, name), overload)
-    if operator.is_view:
-        return Cost()
+    if name.startswith("aten."):
+        _, name, overload = name.split(".")
+        operator = getattr(getattr(torch.ops.aten, name), overload)
+        if operator.is_view:
+            return Cost()
     written = sum(meta.numel for meta in call.node.outputs)
     moved = sum(meta.numel * _bytes(meta.dtype) for meta in call.node.outputs)
     used: dict[str, list[View]] = {}
@@ -124,6 +127,8 @@ def _called(call: Library, program: Program) -> Cost:
             read = min(read, written)
         largest = max(largest, read)
         moved += read * _bytes(program.dtypes[base])
+    if operator is None:
+        return Cost(moved, largest)
     with FlopCounter() as counter:
         arguments = [_shaped(arg, program) for arg in call.node.args]
         operator(*arguments, **{key: _shaped(arg, program) for key, arg in call.node.kwargs.items()})

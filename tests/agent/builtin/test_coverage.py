@@ -85,14 +85,25 @@ def test_an_element_that_an_index_picks_is_all_that_is_read() -> None:
     assert found.own.bytes == 8 * 4 + 8 * 8 + 8 * 4  # of the rows, their indices, the result
 
 
-def test_rows_that_the_library_gathers_are_all_that_is_read_of_the_table() -> None:
+def test_rows_that_are_looked_up_are_all_that_is_read_of_a_table() -> None:
+    """Of the indices, torch has looked through them before."""
     found = counted(
         "return torch.tanh(self.table(i))",
         "torch.randint(0, 1000, (4,))",
         init="self.table = nn.Embedding(1000, 8)",
         arguments="i",
     )
-    assert found.library == Cost(bytes=4 * 8 + 4 * 32 + 4 * 32, flops=32)
+    assert found.own == Cost(bytes=4 * 8 + 4 * 32 + 4 * 32, flops=2 * 32)
+    assert found.library.flops == 4
+
+
+def test_a_submodule_that_is_left_out_counts_as_one_call() -> None:
+    clip = "class Clip(nn.Module):\n    def forward(self, x):\n        return x * 2 if x.sum() > 0 else x * 3\n\n\n"
+    text = source(
+        "return torch.tanh(self.clip(torch.exp(x)))", "torch.randn(4, 8)", init="self.clip = Clip()"
+    )
+    found = covered(text.replace("class Model(", f"{clip}class Model("))
+    assert found == Coverage(own=Cost(bytes=16 * 32, flops=64), library=Cost(bytes=8 * 32, flops=32))
 
 
 def test_steps_of_a_recurrence_add_up() -> None:
