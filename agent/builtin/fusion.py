@@ -12,9 +12,10 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from agent.builtin.program import (
+    Attention,
     Clip,
     Compute,
     Fused,
@@ -95,8 +96,10 @@ class Region:
     recurrence: Recurrence | None = None
 
 
+Unit: TypeAlias = Region | Attention | Library
+
 _LARGE = 4096  # elements that make it worth sharing a loop
-_ALONE = Library | Recurrence | Joined  # statements that share no kernel
+_ALONE = Library | Attention | Recurrence | Joined  # statements that share no kernel
 
 
 def operands(statement: Statement, program: Program) -> list[View]:
@@ -279,8 +282,8 @@ def _readable(statement: Fused, space: Space) -> bool:
     return True
 
 
-def fuse(program: Program, apart: bool = False) -> list[Region | Library]:
-    """Regions and library calls in an order in which they can run.
+def fuse(program: Program, apart: bool = False) -> list[Unit]:
+    """Regions, attentions and library calls in an order in which they can run.
 
     With `apart`, a reduction starts a new kernel instead of joining the one that computes its operand.
     """
@@ -418,7 +421,7 @@ class _Fusion:
                 todo += [base for s in unit for base in self.reads[s.name]]
         return False
 
-    def units(self) -> list[Region | Library]:
+    def units(self) -> list[Unit]:
         """In an order in which they can run, as near to the program's as may be."""
         waiting: dict[int, set[int]] = {}
         for key, members in self.members.items():
@@ -430,12 +433,12 @@ class _Fusion:
                 followers.setdefault(other, []).append(key)
         ready = [key for key, needed in waiting.items() if not needed]
         heapify(ready)
-        found: list[Region | Library] = []
+        found: list[Unit] = []
         joined = 0  # which ask for nothing to be done
         while ready:
             key = heappop(ready)
             first = self.members[key][0]
-            if isinstance(first, Library):
+            if isinstance(first, Library | Attention):
                 found.append(first)
             elif isinstance(first, Joined):
                 joined += 1

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from agent.builtin.fusion import Region, operands
+from agent.builtin.fusion import Unit, operands
 from agent.builtin.graph import Arg, DType, Node, Ref
 from agent.builtin.plan import Plan
 from agent.builtin.program import Library, Program, Reduce, View
@@ -200,7 +200,7 @@ def needed_in_python(program: Program) -> set[str]:
     return found
 
 
-def fresh_results(units: Sequence[Region | Library]) -> set[str]:
+def fresh_results(units: Sequence[Unit]) -> set[str]:
     """Library results that lie in new memory of their own."""
     libraries = [u for u in units if isinstance(u, Library) and u.node.op.startswith("aten.")]
     return {u.name for u in libraries if u.node.op.split(".")[1] in FRESH}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from agent.builtin.plan import Plan
-from agent.builtin.program import Program
+from agent.builtin.program import Attention, Program
 from kernelbench import records
 
 Ask = Callable[[str, str], str]  # a knob of the kernel and its default: the value to use
@@ -41,6 +41,7 @@ class Language(ABC):
     graph_knobs: ClassVar[frozenset[str]]  # those of a whole graph that change what it writes
     reserved: ClassVar[frozenset[str]]  # what no kernel may be called
     imports: ClassVar[tuple[str, ...]] = ()
+    defaults: ClassVar[Mapping[str, str]] = {}  # of knobs of a whole graph, where they are not those of all
 
     def replanned(self, planned: Plan, program: Program, ask: Ask) -> Plan:
         """The plan with what the schedule of its kernel changes of it."""
@@ -57,6 +58,12 @@ class Language(ABC):
         ask: Ask,
     ) -> Kernel:
         """`pointers`: parameters, by external value and output; `in_place`: outputs written over a value."""
+
+    @abstractmethod
+    def attention(
+        self, name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: Ask
+    ) -> Kernel:
+        """`pointers`: parameters, by the values that are read, and by the statement's name."""
 
     @abstractmethod
     def call(self, kernel: Kernel, values: Sequence[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -11,12 +11,22 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from agent.builtin import reference
-from agent.builtin.fusion import Region, fuse, operands
+from agent.builtin.fusion import Region, Unit, fuse, operands
 from agent.builtin.host import Host, fresh_results, in_place_outputs, needed_in_python
-from agent.builtin.language import Kernel, Language
-from agent.builtin.naming import comment, description, kernel_name, unique
+from agent.builtin.language import Ask, Kernel, Language
+from agent.builtin.naming import attention_comment, comment, description, kernel_name, unique
 from agent.builtin.plan import Plan, plan
-from agent.builtin.program import Compute, Library, Operand, Program, Reduce, View
+from agent.builtin.program import (
+    Attention,
+    Compute,
+    Library,
+    Operand,
+    Program,
+    Reduce,
+    View,
+    reading,
+    slots,
+)
 from agent.builtin.schedule import GRAPH_KNOBS, Schedule
 
 _TEMPLATES = Path(__file__).parent / "templates"  # of all languages
@@ -31,11 +41,12 @@ class Rendered:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A kernel in the file, with what it was made from."""
+    """A kernel in the file, with what is said of it."""
 
     kernel: Kernel
-    plan: Plan
     prefix: str  # of its knobs
+    description: str
+    comment: str
 
 
 class NothingToFuse(Exception):  # noqa: N818 - a property of the graph, not a fault
@@ -50,7 +61,7 @@ def render(program: Program, source: str, schedule: Schedule, language: Language
     """
     units = fuse(program, apart=schedule.get("fuse", "all") == "apart")
     chosen = bool(program.choices) and any(isinstance(unit, Library) and unit.order for unit in units)
-    if not chosen and not any(isinstance(unit, Region) for unit in units):
+    if not chosen and all(isinstance(unit, Library) for unit in units):
         raise NothingToFuse
     return _Rendering(program, source, schedule, units, language).run()
 
@@ -61,7 +72,7 @@ class _Rendering:
         program: Program,
         source: str,
         schedule: Schedule,
-        units: Sequence[Region | Library],
+        units: Sequence[Unit],
         language: Language,
     ) -> None:
         self.program = program
@@ -91,6 +102,8 @@ class _Rendering:
         for index, unit in enumerate(self.units):
             if isinstance(unit, Library):
                 self.host.library(unit.name, unit.node, unit.order)
+            elif isinstance(unit, Attention):
+                self.attention(unit)
             else:
                 self.region(unit, index)
         self.host.finish()
@@ -107,34 +120,65 @@ class _Rendering:
         planned = plan(region, self.program, outputs)
         twin = _identity(planned, self.in_place(planned, index))
         entry = self.entries.get(twin)
-        prefix = entry.prefix if entry else f"k{len(self.entries)}"
-
-        def ask(knob: str, default: str) -> str:
-            return self.knob(f"{prefix}.{knob}", default)
-
+        prefix, ask = self.knobs(entry)
         planned = self.language.replanned(planned, self.program, ask)
         in_place = self.in_place(planned, index)
         if in_place and ask("in_place", "on") == "off":
             in_place = {}
-        externals = dict.fromkeys(a.base for a in planned.accesses.values())
-        values = [self.host.value(base) for base in externals]
-        pointers: dict[str, str] = {}
-        taken = set(self.language.reserved)
-        for base, value in zip(externals, values, strict=True):
-            pointers[base] = unique(re.sub(r"\W+", "_", value.removeprefix("self.")).strip("_"), taken)
+        values, pointers = self.parameters((a.base for a in planned.accesses.values()), planned.outputs)
         for name in planned.outputs:
-            pointers[name] = unique(f"{name}_out", taken)
             if name in in_place:
                 self.host.names[name] = self.host.names[in_place[name]]
                 values.append(self.host.names[name])
             else:
                 values.append(self.host.allocated(left[name].base if name in left else name))
         if entry is None:
-            title = unique(kernel_name(region), self.host.taken | self.language.reserved)
-            self.host.taken.add(title)
+            title = self.title(kernel_name(region))
             kernel = self.language.kernel(title, planned, self.program, pointers, frozenset(in_place), ask)
-            entry = self.entries[twin] = _Entry(kernel, planned, prefix)
+            text = comment(planned, kernel.manner)
+            entry = self.entries[twin] = _Entry(kernel, prefix, description(region), text)
         self.host.lines += self.language.call(entry.kernel, values)
+
+    def attention(self, statement: Attention) -> None:
+        """The same for an attention."""
+        bases = dict.fromkeys(view.base for view in operands(statement, self.program))
+        order = {base: str(number) for number, base in enumerate(bases)}
+        read = [replace(o, base=order[o.base]) for o in slots(statement) if isinstance(o, View)]
+        twin = reading(replace(statement, name=""), read), tuple(self.program.dtypes[b] for b in bases)
+        entry = self.entries.get(twin)
+        prefix, ask = self.knobs(entry)
+        values, pointers = self.parameters(bases, [statement.name])
+        values.append(self.host.allocated(statement.name))
+        if entry is None:
+            kernel = self.language.attention(
+                self.title("attention_kernel"), statement, self.program, pointers, ask
+            )
+            text = attention_comment(statement)
+            entry = self.entries[twin] = _Entry(kernel, prefix, "attention, with a running softmax", text)
+        self.host.lines += self.language.call(entry.kernel, values)
+
+    def knobs(self, entry: _Entry | None) -> tuple[str, Ask]:
+        """Those of a kernel, which is the next one if it is not there yet."""
+        prefix = entry.prefix if entry else f"k{len(self.entries)}"
+        return prefix, lambda knob, default: self.knob(f"{prefix}.{knob}", default)
+
+    def parameters(self, read: Iterable[str], outputs: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+        """Names in `forward` of what a kernel reads, and names of its parameters, also of its outputs."""
+        externals = dict.fromkeys(read)
+        values = [self.host.value(base) for base in externals]
+        pointers: dict[str, str] = {}
+        taken = set(self.language.reserved)
+        for base, value in zip(externals, values, strict=True):
+            pointers[base] = unique(re.sub(r"\W+", "_", value.removeprefix("self.")).strip("_"), taken)
+        for name in outputs:
+            pointers[name] = unique(f"{name}_out", taken)
+        return values, pointers
+
+    def title(self, name: str) -> str:
+        """What a new kernel is called."""
+        found = unique(name, self.host.taken | self.language.reserved)
+        self.host.taken.add(found)
+        return found
 
     def in_place(self, planned: Plan, index: int) -> dict[str, str]:
         return in_place_outputs(planned, index, self.fresh, self.readers, self.program)
@@ -157,8 +201,8 @@ class _Rendering:
                 kernels=[
                     {
                         "name": e.kernel.name,
-                        "description": description(e.plan.region),
-                        "comment": comment(e.plan, e.kernel.manner, self.knobs_of(e.prefix)),
+                        "description": e.description,
+                        "comment": [e.comment, *self.knobs_of(e.prefix)],
                         "text": e.kernel,
                     }
                     for e in entries
@@ -175,8 +219,11 @@ class _Rendering:
         names = tuple(e.kernel.name for e in entries)
         return Rendered(text, Schedule.from_dict(self.used), names)
 
-    def knobs_of(self, prefix: str) -> dict[str, str]:
-        return {k.partition(".")[2]: v for k, v in self.used.items() if k.startswith(f"{prefix}.")}
+    def knobs_of(self, prefix: str) -> list[str]:
+        """What the schedule says of a kernel, in a line."""
+        own = (f"{k.partition('.')[2]}={v}" for k, v in self.used.items() if k.startswith(f"{prefix}."))
+        knobs = ", ".join(own)
+        return [f"Schedule: {knobs}."] if knobs else []
 
     def library(self) -> list[str]:
         """The operators left to torch."""

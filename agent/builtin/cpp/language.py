@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from agent.builtin.cpp.attention import attention_kernel
 from agent.builtin.cpp.columns import PARTS, ColumnEmitter
 from agent.builtin.cpp.emit import Emitter, Knobs
 from agent.builtin.cpp.headers import helpers, standard_headers
@@ -15,7 +16,7 @@ from agent.builtin.cpp.vocabulary import RESERVED
 from agent.builtin.language import Ask, Kernel, Language
 from agent.builtin.online import online
 from agent.builtin.plan import KEPT_LIMIT, Plan, plan
-from agent.builtin.program import Program, Reduce, Scan
+from agent.builtin.program import Attention, Program, Reduce, Scan
 from agent.builtin.schedule import legal
 from agent.builtin.text import ITEMSIZE
 
@@ -58,6 +59,11 @@ class Cpp(Language):
         emitters: dict[str, type[Emitter]] = {"columns": ColumnEmitter, "tiles": TileEmitter}
         emitter = emitters.get(planned.mode, RowEmitter)
         return emitter(planned, program, _knobs(planned, program, in_place, ask), pointers).kernel(name)
+
+    def attention(
+        self, name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: Ask
+    ) -> Kernel:
+        return attention_kernel(name, statement, program, pointers, ask)
 
     def call(self, kernel: Kernel, values: Sequence[str]) -> list[str]:
         return [f"lib.{kernel.name}({', '.join(values)})"]
