@@ -10,8 +10,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from agent.builtin.plan import Plan
 from agent.builtin.program import Attention, Program
@@ -76,3 +79,16 @@ class Language(ABC):
     def placement(self, program: Program) -> str:
         """Where new tensors are made, as torch's `device`; empty where that is the default."""
         return ""
+
+
+@cache
+def environment(*folders: Path) -> Environment:
+    """Templates of these folders."""
+    return Environment(
+        loader=FileSystemLoader(folders),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # the output is a program, not HTML
+    )

@@ -85,4 +85,4 @@ def attention_comment(statement: Attention) -> str:
     text = f"{images * heads} heads of {queries} queries and {statement.key.shape[2]} keys of {size}"
     if statement.causal:
         text += ", none of them after the query"
-    return f"{text}; keys in blocks, with sums that follow the largest score so far."
+    return f"{text}; keys in blocks, with a running maximum."

@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from agent.builtin import reference
 from agent.builtin.fusion import Region, Unit, fuse, operands
 from agent.builtin.host import Host, fresh_results, in_place_outputs, needed_in_python
-from agent.builtin.language import Ask, Kernel, Language
+from agent.builtin.language import Ask, Kernel, Language, environment
 from agent.builtin.naming import attention_comment, comment, description, kernel_name, unique
 from agent.builtin.plan import Plan, plan
 from agent.builtin.program import (
@@ -195,7 +192,7 @@ class _Rendering:
         if not entries:
             self.used = dict(self.program.choices)
         text = (
-            _environment(self.language.folder)
+            environment(self.language.folder, _TEMPLATES)
             .get_template("file.py.j2")
             .render(
                 kernels=[
@@ -235,18 +232,6 @@ class _Rendering:
         if any("F." in line for line in self.host.lines):
             lines.add("import torch.nn.functional as F")
         return sorted(lines, key=lambda line: (line.startswith("from"), line))
-
-
-@cache
-def _environment(folder: Path) -> Environment:
-    return Environment(
-        loader=FileSystemLoader([folder, _TEMPLATES]),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # the output is Python, not HTML
-    )
 
 
 def _identity(planned: Plan, in_place: dict[str, str]) -> Hashable:

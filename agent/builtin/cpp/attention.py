@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
-
 from agent.builtin.cpp.vocabulary import STORAGE, literal
-from agent.builtin.language import Ask, Kernel
-from agent.builtin.program import Attention, Program, View
+from agent.builtin.language import Ask, Kernel, environment
+from agent.builtin.program import Attention, Program, View, slots
 from agent.builtin.text import HALVES, times, total
 
 LANES = 16  # floats of a vector
@@ -25,6 +22,7 @@ _VECTORS = 4  # in a row of registers
 _SMALL = 1 << 20  # operations below which a parallel region costs more than it saves
 _TURNED = 1 << 14  # elements of a block of keys
 _LEAST_ITEMS = 4  # for two threads to share
+_TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True)
@@ -45,26 +43,30 @@ def attention_kernel(
     tile = _tile(statement, ask)
     threads = ask("threads", "1" if statement.flop < _SMALL else "all")
     dtypes = program.dtypes
-    bases = dict.fromkeys(v.base for v in _views(statement))
-    lines = _template().render(
-        s=statement,
-        t=tile,
-        images=statement.query.shape[0],
-        heads=statement.query.shape[1],
-        queries=statement.query.shape[2],
-        size=statement.query.shape[3],
-        keys=statement.key.shape[2],
-        width=statement.value.shape[3],
-        lanes=LANES,
-        parallel=threads == "all",
-        scale=literal(statement.scale, "float"),
-        half=statement.dtype if statement.dtype in HALVES else "",
-        packed=statement.dtype in HALVES or tile.wide != statement.value.shape[3],
-        storage=STORAGE[statement.dtype],
-        mask_type=dtypes[statement.mask.base] if statement.mask is not None else "",
-        mask_storage=STORAGE[dtypes[statement.mask.base]] if statement.mask is not None else "",
-        out=pointers[statement.name],
-        start=lambda view, rows="": _start(view, pointers, statement, rows),
+    bases = dict.fromkeys(view.base for view in slots(statement) if isinstance(view, View))
+    lines = (
+        environment(_TEMPLATES)
+        .get_template("attention.cpp.j2")
+        .render(
+            s=statement,
+            t=tile,
+            images=statement.query.shape[0],
+            heads=statement.query.shape[1],
+            queries=statement.query.shape[2],
+            size=statement.query.shape[3],
+            keys=statement.key.shape[2],
+            width=statement.value.shape[3],
+            lanes=LANES,
+            parallel=threads == "all",
+            scale=literal(statement.scale, "float"),
+            half=statement.dtype if statement.dtype in HALVES else "",
+            packed=statement.dtype in HALVES or tile.wide != statement.value.shape[3],
+            storage=STORAGE[statement.dtype],
+            mask_type=dtypes[statement.mask.base] if statement.mask is not None else "",
+            mask_storage=STORAGE[dtypes[statement.mask.base]] if statement.mask is not None else "",
+            out=pointers[statement.name],
+            start=lambda view, rows="": _start(view, pointers, statement, rows),
+        )
     )
     return Kernel(
         name,
@@ -75,11 +77,6 @@ def attention_kernel(
         tuple(line for line in lines.splitlines() if line.strip()),
         "",
     )
-
-
-def _views(statement: Attention) -> list[View]:
-    views = [statement.query, statement.key, statement.value]
-    return views if statement.mask is None else [*views, statement.mask]
 
 
 def _tile(statement: Attention, ask: Ask) -> Tile:
@@ -113,16 +110,3 @@ def _start(view: View, pointers: Mapping[str, str], statement: Attention, rows: 
         if text
     ]
     return total([pointers[view.base], *terms, str(view.offset) if view.offset else ""])
-
-
-@cache
-def _template() -> Template:
-    folder = Path(__file__).parent / "templates"
-    environment = Environment(
-        loader=FileSystemLoader(folder),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=False,  # the output is C++, not HTML
-    )
-    return environment.get_template("attention.cpp.j2")

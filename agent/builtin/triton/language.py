@@ -13,6 +13,7 @@ from agent.builtin.language import Ask, Kernel, Language
 from agent.builtin.plan import Plan, plan
 from agent.builtin.program import Attention, Program
 from agent.builtin.schedule import legal
+from agent.builtin.triton.attention import attention_kernel
 from agent.builtin.triton.emit import Emitter, Knobs, TritonKernel
 from agent.builtin.triton.tiles import TILE, FlatEmitter, RowEmitter, TurnedEmitter
 from agent.builtin.triton.vocabulary import RESERVED
@@ -74,7 +75,7 @@ class Triton(Language):
     def attention(
         self, name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: Ask
     ) -> Kernel:
-        raise Untraceable("there is no kernel of attention in Triton yet")
+        return attention_kernel(name, statement, program, pointers, ask)
 
     def call(self, kernel: Kernel, values: Sequence[str]) -> list[str]:
         assert isinstance(kernel, TritonKernel)
