@@ -21,6 +21,7 @@ _FEW_QUERIES = 24  # of which a group leaves out as few as can be
 _VECTORS = 4  # in a row of registers
 _SMALL = 1 << 20  # operations below which a parallel region costs more than it saves
 _TURNED = 1 << 14  # elements of a block of keys
+_MOST_TURNED = 1 << 16  # the same where more is asked for; it is on the stack
 _LEAST_ITEMS = 4  # for two threads to share
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -35,6 +36,7 @@ class Tile:
     key_vectors: int  # of keys side by side
     value_vectors: int  # of a value's elements side by side
     wide: int  # elements of a value, filled up to whole rows of vectors
+    direct: bool  # keys are multiplied as they lie; to turn them takes longer than one query does
 
 
 def attention_kernel(
@@ -92,11 +94,14 @@ def _tile(statement: Attention, ask: Ask) -> Tile:
     key_vectors = min(-(-keys // LANES), _VECTORS)
     columns = key_vectors * LANES
     if keys > columns:
-        columns = min(int(ask("block", "128" if size * 128 <= _TURNED else "64")), -(-keys // 64) * 64)
+        most = _MOST_TURNED // max(size, statement.value.shape[3]) // columns * columns
+        asked = int(ask("block", "128" if size * 128 <= _TURNED else "64"))
+        columns = min(asked, most, -(-keys // columns) * columns)
     vectors = -(-statement.value.shape[3] // LANES)
     several = -(-vectors // _VECTORS)
     value_vectors = -(-vectors // several)
-    return Tile(group, rows, columns, key_vectors, value_vectors, several * value_vectors * LANES)
+    wide = several * value_vectors * LANES
+    return Tile(group, rows, columns, key_vectors, value_vectors, wide, queries == 1 and size % LANES == 0)
 
 
 def _start(view: View, pointers: Mapping[str, str], statement: Attention, rows: str) -> str:

@@ -48,6 +48,7 @@ CALLS = {
         ", attn_mask=k", f"{LONG}, (torch.arange(333) > 300).view(1, 333)", ", k"
     ),
     "one query": call("", f"{vectors(3, 4, 1, 64)}, {vectors(3, 4, 300, 64, count=2)}"),
+    "one query, an odd size": call("", f"{vectors(3, 4, 1, 19)}, {vectors(3, 4, 300, 19, count=2)}"),
     "a few queries": call("", f"{vectors(3, 4, 3, 64)}, {vectors(3, 4, 300, 64, count=2)}"),
     "one key": call("", f"{vectors(2, 3, 40, 16)}, {vectors(2, 3, 1, 16, count=2)}"),
     "one of everything": call("", vectors(1, 1, 1, 1, count=3)),
@@ -69,6 +70,10 @@ SMALL = {
     name: call(", is_causal=True", vectors(2, 3, 70, 40, count=3, dtype=name))
     for name in ("bfloat16", "float16")
 } | {
+    "one query of float16": call(
+        "",
+        f"{vectors(3, 4, 1, 32, dtype='float16')}, {vectors(3, 4, 203, 32, count=2, dtype='float16')}",
+    ),
     "a mask of bfloat16": call(
         ", attn_mask=m",
         f"{vectors(2, 3, 40, 16, count=3, dtype='bfloat16')}, torch.randn(40, 40).to(torch.bfloat16)",
@@ -110,6 +115,12 @@ def test_a_kernel_is_as_exact_as_the_call(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["more keys than a block", "a causal mask, fewer queries than keys"])
 def test_blocks_of_other_sizes(name: str, knobs: dict[str, str], tmp_path: Path) -> None:
     prove(CALLS[name], tmp_path, attention="own", **knobs)
+
+
+def test_large_blocks_of_long_vectors_fit_on_the_stack(tmp_path: Path) -> None:
+    long = vectors(1, 1, 9000, 512, count=2, dtype="bfloat16")
+    text = call("", f"{vectors(1, 1, 130, 512, dtype='bfloat16')}, {long}")
+    prove(text, tmp_path, attention="own", k0__block="16384", k0__rows="128")
 
 
 @pytest.mark.parametrize("name", WILD)
