@@ -65,8 +65,8 @@ RULES = (
     Rule(
         "attention",
         "choose between own kernels and the library's",
-        "Have attention {new} instead of {old}: one call that never has the scores in memory, or products "
-        "with a kernel of our own between them.",
+        "Have attention {new} instead of {old}: a kernel of our own that never has the scores in memory, "
+        "torch's call, or products with a kernel between them.",
         {"compute": 1.05, "memory": 1.05, "overhead": 1.02, "unknown": 1.05},
     ),
     Rule(

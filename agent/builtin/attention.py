@@ -1,8 +1,9 @@
-"""Attention that a reference spells out, softmax(scale * Q K^T + mask) V, as torch's one call for it.
+"""Attention that a reference spells out, softmax(scale * Q K^T + mask) V, as torch's one call for it,
+which a kernel of our own may take the place of.
 
-The call goes through keys and values in blocks and never has the scores in memory (Dao et al.,
+Either goes through keys and values in blocks and never has the scores in memory (Dao et al.,
 FlashAttention, https://arxiv.org/abs/2205.14135). A row of scores that the mask leaves out altogether is NaN
-in the reference and zero in the call: there the mask becomes NaN.
+in the reference and zero in these: there the mask becomes NaN.
 """
 
 from __future__ import annotations
@@ -210,18 +211,19 @@ class _Calls:
         rank = len(product.meta.shape)
         operands = [found.query, self.turned(found.turned_key), found.value]
         mask = self.mask()
+        shape = product.meta.shape
         if rank == 3:
-            operands = [self.under_one(name) for name in operands]
+            operands = [self.with_axis(name, 1) for name in operands]
+            shape = (shape[0], 1, *shape[1:])
         while mask is not None and len(self.metas[mask].shape) not in (2, 4):
-            mask = self.under_one(mask)
-        shape = product.meta.shape if rank == 4 else (1, *product.meta.shape)
+            mask = self.with_axis(mask, 4 - rank)
         args = (*(Ref(ref=name) for name in operands), Ref(ref=mask) if mask else None, 0.0, False)
         call, name = "aten.scaled_dot_product_attention.default", self.fresh("attention")
         meta = Meta(shape=shape, dtype=product.meta.dtype, strides=contiguous(shape))
         self.add(Node(name=name, op=call, args=args, kwargs={"scale": found.scale}, outputs=(meta,)))
         like: tuple[str, tuple[Arg, ...]] = ("aten.alias.default", ())
         if rank == 3:
-            like = ("aten.squeeze.dims", ((0,),))
+            like = ("aten.squeeze.dims", ((1,),))
         self.made.append(product.model_copy(update={"op": like[0], "args": (Ref(ref=name), *like[1])}))
         return self.made
 
@@ -268,12 +270,11 @@ class _Calls:
         shape = (*meta.shape[:-2], meta.shape[-1], meta.shape[-2])
         return self.compute("key", "aten.transpose.int", shape, meta.dtype, source, -2, -1)
 
-    def under_one(self, source: str) -> str:
-        """A value with an axis of one element before the others."""
+    def with_axis(self, source: str, axis: int) -> str:
+        """A value with another axis, of one element."""
         meta = self.metas[source]
-        return self.compute(
-            f"{source}_images", "aten.unsqueeze.default", (1, *meta.shape), meta.dtype, source, 0
-        )
+        shape = (*meta.shape[:axis], 1, *meta.shape[axis:])
+        return self.compute(f"{source}_heads", "aten.unsqueeze.default", shape, meta.dtype, source, axis)
 
     def add(self, node: Node) -> None:
         self.made.append(node)

@@ -34,7 +34,8 @@ class BuiltinCoder:
         The same request has the same answer, whatever the `sample`.
         """
         best = _best(history)
-        schedule = Schedule.from_dict(best.candidate.schedule if best else {})
+        before = best.candidate.schedule if best else {}
+        schedule = Schedule.from_dict({**self._language.defaults, **before})
         if advice is not None:
             schedule = schedule.changed(advice.schedule)
         if schedule.value("kernels") == "none":

@@ -23,7 +23,7 @@ from agent.builtin.fusion import fuse, operands
 from agent.builtin.graph import Arg, DType, Graph, Meta, Ref
 from agent.builtin.host import needed_in_python, readers_of, stored
 from agent.builtin.lower import lower
-from agent.builtin.program import Compute, Fused, Library, Program, Reduce, View, views_of
+from agent.builtin.program import Attention, Compute, Fused, Library, Program, Reduce, View, views_of
 from agent.builtin.schedule import Schedule
 from agent.builtin.space import Region
 from kernelbench.evaluator.operators import FlopCounter
@@ -66,6 +66,8 @@ def coverage(graph: Graph, schedule: Schedule) -> Coverage:
     for index, unit in enumerate(units):
         if isinstance(unit, Library):
             library += _called(unit, program)
+        elif isinstance(unit, Attention):
+            own += _attended(unit, program)
         else:
             own += _computed(unit, stored(unit, index, program, readers, python), program)
     return Coverage(own, library)
@@ -95,6 +97,17 @@ def _computed(region: Region, outputs: Iterable[str], program: Program) -> Cost:
         written = elements([left[name]], size, steps) if name in left else size
         moved += written * _bytes(program.dtypes[name])
     return Cost(moved, steps * sum(_flops(s) for s in region.statements))
+
+
+def _attended(attention: Attention, program: Program) -> Cost:
+    """As torch counts it: both products whole, whatever a mask leaves out."""
+    moved = math.prod(attention.shape) * _bytes(attention.dtype)
+    used: dict[str, list[View]] = {}
+    for view in views_of(attention):
+        used.setdefault(view.base, []).append(view)
+    for base, views in used.items():
+        moved += elements(views, math.prod(program.shapes[base])) * _bytes(program.dtypes[base])
+    return Cost(moved, attention.flop)
 
 
 def _flops(statement: Fused) -> int:

@@ -6,8 +6,10 @@ import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
+from typing import TypeAlias
 
 from agent.builtin.program import (
+    Attention,
     Compute,
     Fused,
     Joined,
@@ -23,8 +25,10 @@ from agent.builtin.program import (
 from agent.builtin.space import Region, analyse
 from agent.builtin.untraceable import Untraceable
 
+Unit: TypeAlias = Region | Attention | Library
+
 _LARGE = 4096  # elements that make it worth sharing a loop
-_ALONE = Library | Recurrence | Joined  # statements that share no kernel
+_ALONE = Library | Attention | Recurrence | Joined  # statements that share no kernel
 
 
 def operands(statement: Statement, program: Program) -> list[View]:
@@ -38,8 +42,8 @@ def operands(statement: Statement, program: Program) -> list[View]:
     return found
 
 
-def fuse(program: Program, apart: bool = False) -> list[Region | Library]:
-    """Regions and library calls in an order in which they can run.
+def fuse(program: Program, apart: bool = False) -> list[Unit]:
+    """Regions, attentions and library calls in an order in which they can run.
 
     With `apart`, a reduction starts a new kernel instead of joining the one that computes its operand.
     """
@@ -183,7 +187,7 @@ class _Fusion:
                 todo += [base for s in unit for base in self.reads[s.name]]
         return False
 
-    def units(self) -> list[Region | Library]:
+    def units(self) -> list[Unit]:
         """In an order in which they can run, as near to the program's as may be."""
         waiting: dict[int, set[int]] = {}
         for key, members in self.members.items():
@@ -195,12 +199,12 @@ class _Fusion:
                 followers.setdefault(other, []).append(key)
         ready = [key for key, needed in waiting.items() if not needed]
         heapify(ready)
-        found: list[Region | Library] = []
+        found: list[Unit] = []
         joined = 0  # which ask for nothing to be done
         while ready:
             key = heappop(ready)
             first = self.members[key][0]
-            if isinstance(first, Library):
+            if isinstance(first, Library | Attention):
                 found.append(first)
             elif isinstance(first, Joined):
                 joined += 1

@@ -8,7 +8,7 @@ import re
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 
-from agent.builtin.fusion import operands
+from agent.builtin.fusion import Unit, operands
 from agent.builtin.graph import SUBMODULE, Arg, DType, Meta, Node, Ref
 from agent.builtin.naming import unique
 from agent.builtin.plan import Plan
@@ -277,7 +277,7 @@ def needed_in_python(program: Program) -> set[str]:
     return found
 
 
-def readers_of(units: Sequence[Region | Library], program: Program) -> dict[str, set[int]]:
+def readers_of(units: Sequence[Unit], program: Program) -> dict[str, set[int]]:
     """Of each value: the units that read it."""
     readers: dict[str, set[int]] = {}
     for index, unit in enumerate(units):
@@ -299,7 +299,7 @@ def stored(
     ]
 
 
-def fresh_results(units: Sequence[Region | Library]) -> set[str]:
+def fresh_results(units: Sequence[Unit]) -> set[str]:
     """Library results that lie in new memory of their own."""
     libraries = [u for u in units if isinstance(u, Library) and u.node.op.startswith("aten.")]
     return {u.name for u in libraries if u.node.op.split(".")[1] in FRESH}

@@ -10,11 +10,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
 from agent.builtin.plan import Plan
-from agent.builtin.program import Program
+from agent.builtin.program import Attention, Program
 from kernelbench import records
 
 Ask = Callable[[str, str], str]  # a knob of the kernel and its default: the value to use
@@ -56,6 +59,7 @@ class Language(ABC):
     reserved: ClassVar[frozenset[str]]  # what no kernel may be called
     imports: ClassVar[tuple[str, ...]] = ()
     batches: ClassVar[bool] = False  # whether a launch may be several calls
+    defaults: ClassVar[Mapping[str, str]] = {}  # of knobs of a whole graph, where they are not those of all
 
     def replanned(self, planned: Plan, program: Program, ask: Ask) -> Plan:
         """The plan with what the schedule of its kernel changes of it."""
@@ -75,6 +79,12 @@ class Language(ABC):
         """`pointers`: parameters, by external value and output; `in_place`: outputs written over a value."""
 
     @abstractmethod
+    def attention(
+        self, name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: Ask
+    ) -> Kernel:
+        """`pointers`: parameters, by the values that are read, and by the statement's name."""
+
+    @abstractmethod
     def call(self, kernel: Kernel, arguments: Sequence[str]) -> list[str]:
         """The lines of `forward` that run a kernel on its arguments; of a batch, some are lists."""
 
@@ -85,3 +95,16 @@ class Language(ABC):
     def placement(self, program: Program) -> str:
         """Where new tensors are made, as torch's `device`; empty where that is the default."""
         return ""
+
+
+@cache
+def environment(*folders: Path) -> Environment:
+    """Templates of these folders."""
+    return Environment(
+        loader=FileSystemLoader(folders),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # the output is a program, not HTML
+    )

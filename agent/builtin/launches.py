@@ -10,9 +10,19 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from agent.builtin.fusion import Unit
 from agent.builtin.host import fresh_results, in_place_outputs, needed_in_python, readers_of, stored
 from agent.builtin.plan import Access, Plan, plan
-from agent.builtin.program import Compute, Joined, Library, Operand, Program, Reduce, View
+from agent.builtin.program import (
+    Attention,
+    Compute,
+    Joined,
+    Library,
+    Operand,
+    Program,
+    Reduce,
+    View,
+)
 from agent.builtin.space import Region
 
 SMALL = 1 << 15  # elements below which a parallel region costs more than it saves
@@ -60,7 +70,7 @@ def beginning(planned: Plan, begins: Mapping[Access, str]) -> Plan:
     )
 
 
-def launches(units: Sequence[Region | Library], program: Program, together: bool) -> list[Launch | Library]:
+def launches(units: Sequence[Unit], program: Program, together: bool) -> list[Launch | Attention | Library]:
     """The units in order; `together` where a launch may be several calls."""
     calls = _calls(units, program)
     families: dict[Hashable, list[int]] = {}
@@ -68,10 +78,10 @@ def launches(units: Sequence[Region | Library], program: Program, together: bool
     for index, kernel in kernels.items():
         families.setdefault(kernel, []).append(index)
     made = _makers(units, program)
-    found: list[Launch | Library] = []
+    found: list[Launch | Attention | Library] = []
     launched: set[int] = set()
     for index, unit in enumerate(units):
-        if isinstance(unit, Library):
+        if not isinstance(unit, Region):
             found.append(unit)
         elif index not in launched:
             kernel = kernels[index]
@@ -93,13 +103,13 @@ def launches(units: Sequence[Region | Library], program: Program, together: bool
     return found
 
 
-def _calls(units: Sequence[Region | Library], program: Program) -> dict[int, Call]:
+def _calls(units: Sequence[Unit], program: Program) -> dict[int, Call]:
     """Of each region, by its number."""
     readers, python = readers_of(units, program), needed_in_python(program)
     fresh = fresh_results(units) - python
     found = {}
     for index, unit in enumerate(units):
-        if isinstance(unit, Library):
+        if not isinstance(unit, Region):
             continue
         outputs = stored(unit, index, program, readers, python)
         free = frozenset(base for base in fresh if readers.get(base) == {index})
@@ -107,11 +117,11 @@ def _calls(units: Sequence[Region | Library], program: Program) -> dict[int, Cal
     return found
 
 
-def _makers(units: Sequence[Region | Library], program: Program) -> dict[str, int]:
+def _makers(units: Sequence[Unit], program: Program) -> dict[str, int]:
     """The unit after which a value is there."""
     made: dict[str, int] = {}
     for index, unit in enumerate(units):
-        if isinstance(unit, Library):
+        if not isinstance(unit, Region):
             made[unit.name] = index
             continue
         made.update((s.name, index) for s in unit.statements)

@@ -10,6 +10,7 @@ from agent.builtin.fusion import operands
 from agent.builtin.graph import SUBMODULE, Arg, DType, Graph, Node, Ref
 from agent.builtin.host import needed_in_python
 from agent.builtin.joining import join
+from agent.builtin.lower_attention import AttentionLowering
 from agent.builtin.lower_layout import CONVOLUTIONS, LayoutLowering
 from agent.builtin.lower_lookups import LookupLowering
 from agent.builtin.lower_products import ProductLowering
@@ -50,7 +51,7 @@ FILLS: dict[str, Callable[[Settings], Any]] = {
 def lower(graph: Graph, schedule: Schedule = DEFAULT) -> Program:
     """The program of a graph. Everything the tables do not list becomes a `Library` statement."""
     fused = with_fused_attention(graph)
-    if fused is not None and schedule.value("attention") == "fused":
+    if fused is not None and schedule.value("attention") != "apart":
         graph = fused
     lowering = _NodeLowering(graph, schedule)
     if fused is not None:
@@ -59,7 +60,13 @@ def lower(graph: Graph, schedule: Schedule = DEFAULT) -> Program:
 
 
 class _NodeLowering(
-    ViewLowering, WindowLowering, ProductLowering, LookupLowering, RankLowering, LayoutLowering
+    ViewLowering,
+    WindowLowering,
+    ProductLowering,
+    LookupLowering,
+    RankLowering,
+    AttentionLowering,
+    LayoutLowering,
 ):
     """One method `on_<operator>` for each operator that is neither pointwise nor a view."""
 
@@ -132,16 +139,6 @@ class _NodeLowering(
             self.program.view_nodes[node.name] = node.model_copy(update=filled)
         elif not self.pointwise(node):
             self.library(node)
-
-    def on_scaled_dot_product_attention(self, node: Node) -> bool:
-        """torch's result has the heads of a token beside each other in memory."""
-        shape, order = node.meta.shape, (0, 2, 1, 3)
-        if len(shape) != 4:
-            return False
-        base, size = self.fresh(f"{node.name}_heads"), tuple(shape[axis] for axis in order)
-        self.program.add(Library(base, node, order), size, node.meta.dtype)
-        self.define_turned(node.name, base, order)
-        return True
 
     def pointwise(self, node: Node) -> bool:
         name = pointwise_name(node.op)

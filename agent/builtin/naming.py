@@ -1,9 +1,7 @@
 """What a kernel is called and how the candidate file describes it."""
 
-from collections.abc import Mapping
-
 from agent.builtin.plan import Plan
-from agent.builtin.program import Scan
+from agent.builtin.program import Attention, Scan
 from agent.builtin.space import Region
 
 _SILENT = {
@@ -70,8 +68,8 @@ def _ops(region: Region) -> list[str]:
     return [op for op in found if op != "carried"]
 
 
-def comment(planned: Plan, manner: str, schedule: Mapping[str, str]) -> list[str]:
-    """How a kernel runs, with its part of the schedule."""
+def comment(planned: Plan, manner: str) -> str:
+    """How a kernel runs."""
     shape = {
         "tiles": f"{planned.region.space.numel} elements in tiles, in which axes change places",
         "flat": f"{planned.row_length} elements in blocks",
@@ -83,6 +81,13 @@ def comment(planned: Plan, manner: str, schedule: Mapping[str, str]) -> list[str
         text += (
             f" in each of {planned.region.recurrence.steps} steps, which hand on {', '.join(planned.carried)}"
         )
-    text += "."
-    knobs = ", ".join(f"{knob}={value}" for knob, value in schedule.items())
-    return [text, f"Schedule: {knobs}."] if knobs else [text]
+    return f"{text}."
+
+
+def attention_comment(statement: Attention) -> str:
+    """How a kernel of attention runs."""
+    images, heads, queries, size = statement.query.shape
+    text = f"{images * heads} heads of {queries} queries and {statement.key.shape[2]} keys of {size}"
+    if statement.causal:
+        text += ", none of them after the query"
+    return f"{text}; keys in blocks, with a running maximum."

@@ -132,6 +132,42 @@ class Library:
 
 
 @dataclass(frozen=True)
+class Attention:
+    """softmax(scale * Q K^T + mask) V by one kernel that goes through the keys in blocks.
+
+    `query` is [images, heads, queries, size], `key` and `value` are [images, groups, keys, size], where each
+    group is that of as many heads; the elements of a vector lie together. `mask`, of numbers that are added
+    or of bool, is [images, heads, queries, keys]. The value is [images, queries, heads, size], or has its
+    heads first.
+    """
+
+    name: str
+    query: View
+    key: View
+    value: View
+    mask: View | None
+    scale: float
+    causal: bool  # a query sees the keys of its number and below
+    heads_first: bool
+    dtype: str
+
+    @property
+    def heads_in_group(self) -> int:
+        return self.query.shape[1] // self.key.shape[1]
+
+    @property
+    def flop(self) -> int:
+        """Of both products; with a causal mask half of it is left out."""
+        return 2 * self.query.numel * self.key.shape[2] + 2 * math.prod(self.shape) * self.key.shape[2]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        images, heads, queries, _ = self.query.shape
+        order = (heads, queries) if self.heads_first else (queries, heads)
+        return images, *order, self.value.shape[-1]
+
+
+@dataclass(frozen=True)
 class Joined:
     """A value whose pieces, which nothing else reads, are written where they lie in it: these views of it."""
 
@@ -140,8 +176,8 @@ class Joined:
 
 
 Fused: TypeAlias = Compute | Reduce | Scan
-F = TypeVar("F", bound=Compute | Reduce | Scan)
-Statement: TypeAlias = Fused | Recurrence | Library | Joined
+F = TypeVar("F", bound=Compute | Reduce | Scan | Attention)
+Statement: TypeAlias = Fused | Attention | Recurrence | Library | Joined
 
 
 @dataclass
@@ -286,10 +322,13 @@ def of_view(producer: Compute, view: View, steps: int = 1) -> Compute | None:
     return replace(producer, operands=tuple(found), shape=view.shape)
 
 
-def slots(statement: Fused) -> tuple[Operand, ...]:
+def slots(statement: Fused | Attention) -> tuple[Operand, ...]:
     """What a statement reads, in order."""
     if isinstance(statement, Compute):
         return statement.operands
+    if isinstance(statement, Attention):
+        read = (statement.query, statement.key, statement.value)
+        return read if statement.mask is None else (*read, statement.mask)
     if isinstance(statement, Reduce) and statement.index is not None:
         return (statement.operand, statement.index)
     return (statement.operand,)
@@ -299,6 +338,9 @@ def reading(statement: F, read: Sequence[Operand]) -> F:
     """The statement with other operands, in the order of `slots`."""
     if isinstance(statement, Compute):
         return replace(statement, operands=tuple(read))
+    if isinstance(statement, Attention):
+        views = dict(zip(("query", "key", "value", "mask"), read, strict=False))
+        return replace(statement, **views)  # type: ignore[arg-type]
     operand, *index = read
     assert isinstance(operand, View)
     if isinstance(statement, Reduce) and index:
@@ -307,7 +349,7 @@ def reading(statement: F, read: Sequence[Operand]) -> F:
     return replace(statement, operand=operand)
 
 
-def views_of(statement: Fused | Recurrence | Joined) -> Iterator[View]:
+def views_of(statement: Fused | Attention | Recurrence | Joined) -> Iterator[View]:
     """The views a statement reads; of a recurrence, those of values that it does not compute itself."""
     if isinstance(statement, Joined):
         yield from (View(name, v.shape, contiguous(v.shape)) for name, v in statement.pieces.items())

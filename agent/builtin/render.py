@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from agent.builtin import reference
-from agent.builtin.fusion import fuse
+from agent.builtin.fusion import Unit, fuse, operands
 from agent.builtin.graph import SUBMODULE
 from agent.builtin.host import Host, in_place_outputs
-from agent.builtin.language import Ask, Batch, Kernel, Language
+from agent.builtin.language import Ask, Batch, Kernel, Language, environment
 from agent.builtin.launches import Launch, beginning, launches, places
-from agent.builtin.naming import comment, description, kernel_name, unique
+from agent.builtin.naming import attention_comment, comment, description, kernel_name, unique
 from agent.builtin.plan import Plan
-from agent.builtin.program import Library, Program
+from agent.builtin.program import Attention, Library, Program, View, reading, slots
 from agent.builtin.schedule import GRAPH_KNOBS, Schedule
 from agent.builtin.space import Region
 
@@ -34,11 +31,12 @@ class Rendered:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A kernel in the file, with what it was made from."""
+    """A kernel in the file, with what is said of it."""
 
     kernel: Kernel
-    plan: Plan
     prefix: str  # of its knobs
+    description: str
+    comment: str
 
 
 class NothingToFuse(Exception):  # noqa: N818 - a property of the graph, not a fault
@@ -53,7 +51,7 @@ def render(program: Program, source: str, schedule: Schedule, language: Language
     """
     units = fuse(program, apart=schedule.get("fuse", "all") == "apart")
     chosen = bool(program.choices) and any(isinstance(unit, Library) and unit.order for unit in units)
-    if not chosen and not any(isinstance(unit, Region) for unit in units):
+    if not chosen and all(isinstance(unit, Library) for unit in units):
         raise NothingToFuse
     return _Rendering(program, source, schedule, units, language).run()
 
@@ -64,7 +62,7 @@ class _Rendering:
         program: Program,
         source: str,
         schedule: Schedule,
-        units: Sequence[Region | Library],
+        units: Sequence[Unit],
         language: Language,
     ) -> None:
         self.program = program
@@ -90,6 +88,8 @@ class _Rendering:
         for unit in launches(self.units, self.program, self.language.batches):
             if isinstance(unit, Library):
                 self.host.library(unit.name, unit.node, unit.order)
+            elif isinstance(unit, Attention):
+                self.attention(unit)
             else:
                 self.launch(unit)
         self.host.finish()
@@ -102,11 +102,7 @@ class _Rendering:
         written = list(zip(*([self.held(name) for name in c.plan.outputs] for c in calls), strict=True))
         key = launch.kernel, len(calls), tuple(len(set(bases)) > 1 for bases in (*read, *written))
         entry = self.entries.get(key)
-        prefix = entry.prefix if entry else f"k{len(self.entries)}"
-
-        def ask(knob: str, default: str) -> str:
-            return self.knob(f"{prefix}.{knob}", default)
-
+        prefix, ask = self.knobs(entry)
         planned = self.language.replanned(calls[0].plan, self.program, ask)
         in_place: Mapping[str, str] = {}
         if len(calls) == 1:
@@ -145,13 +141,7 @@ class _Rendering:
         ask: Ask,
     ) -> _Entry:
         """The kernel of a launch; of which values and outputs each call has its own says `several`."""
-        reads, taken = launch.calls[0].reads, set(self.language.reserved)
-        pointers: dict[str, str] = {}
-        for base in reads:
-            value = self.host.value(base).removeprefix("self.")
-            pointers[base] = unique(re.sub(r"\W+", "_", value).strip("_"), taken)
-        for name in planned.outputs:
-            pointers[name] = unique(f"{name}_out", taken)
+        pointers, taken = self.parameters(launch.calls[0].reads, planned.outputs)
         moving = [places(planned)[number] for number in launch.moving]
         begins = {access: unique(f"{pointers[access.base]}_at", taken) for access in moving}
         batch = Batch(
@@ -162,12 +152,55 @@ class _Rendering:
                 for number, at in zip(launch.moving, begins.values(), strict=True)
             },
         )
-        title = unique(kernel_name(planned.region), self.host.taken | self.language.reserved)
-        self.host.taken.add(title)
         kernel = self.language.kernel(
-            title, beginning(planned, begins), self.program, pointers, frozenset(in_place), ask, batch
+            self.title(kernel_name(planned.region)),
+            beginning(planned, begins),
+            self.program,
+            pointers,
+            frozenset(in_place),
+            ask,
+            batch,
         )
-        return _Entry(kernel, planned, prefix)
+        return _Entry(kernel, prefix, description(planned.region), comment(planned, kernel.manner))
+
+    def attention(self, statement: Attention) -> None:
+        """The same for an attention."""
+        bases = list(dict.fromkeys(view.base for view in operands(statement, self.program)))
+        order = {base: str(number) for number, base in enumerate(bases)}
+        read = [replace(o, base=order[o.base]) for o in slots(statement) if isinstance(o, View)]
+        key = reading(replace(statement, name=""), read), tuple(self.program.dtypes[base] for base in bases)
+        entry = self.entries.get(key)
+        prefix, ask = self.knobs(entry)
+        arguments = [*map(self.host.value, bases), self.host.allocated(statement.name)]
+        if entry is None:
+            pointers, _ = self.parameters(bases, [statement.name])
+            title = self.title("attention_kernel")
+            kernel = self.language.attention(title, statement, self.program, pointers, ask)
+            said = "attention, with a running softmax", attention_comment(statement)
+            entry = self.entries[key] = _Entry(kernel, prefix, *said)
+        self.host.lines += self.language.call(entry.kernel, arguments)
+
+    def knobs(self, entry: _Entry | None) -> tuple[str, Ask]:
+        """Those of a kernel, which is the next one if it is not there yet."""
+        prefix = entry.prefix if entry else f"k{len(self.entries)}"
+        return prefix, lambda knob, default: self.knob(f"{prefix}.{knob}", default)
+
+    def parameters(self, reads: Sequence[str], outputs: Sequence[str]) -> tuple[dict[str, str], set[str]]:
+        """Names of a kernel's parameters, by what it reads and writes; and all names that are taken."""
+        pointers: dict[str, str] = {}
+        taken = set(self.language.reserved)
+        for base in reads:
+            value = self.host.value(base).removeprefix("self.")
+            pointers[base] = unique(re.sub(r"\W+", "_", value).strip("_"), taken)
+        for name in outputs:
+            pointers[name] = unique(f"{name}_out", taken)
+        return pointers, taken
+
+    def title(self, name: str) -> str:
+        """What a new kernel is called."""
+        found = unique(name, self.host.taken | self.language.reserved)
+        self.host.taken.add(found)
+        return found
 
     def knob(self, name: str, default: str) -> str:
         value = self.schedule.get(name, default)
@@ -181,14 +214,14 @@ class _Rendering:
         if not entries:
             self.used = dict(self.program.choices)
         text = (
-            _environment(self.language.folder)
+            environment(self.language.folder, _TEMPLATES)
             .get_template("file.py.j2")
             .render(
                 kernels=[
                     {
                         "name": e.kernel.name,
-                        "description": description(e.plan.region),
-                        "comment": comment(e.plan, e.kernel.manner, self.knobs_of(e.prefix)),
+                        "description": e.description,
+                        "comment": [e.comment, *self.knobs_of(e.prefix)],
                         "text": e.kernel,
                     }
                     for e in entries
@@ -207,8 +240,11 @@ class _Rendering:
         names = tuple(e.kernel.name for e in entries)
         return Rendered(text, Schedule.from_dict(self.used), names)
 
-    def knobs_of(self, prefix: str) -> dict[str, str]:
-        return {k.partition(".")[2]: v for k, v in self.used.items() if k.startswith(f"{prefix}.")}
+    def knobs_of(self, prefix: str) -> list[str]:
+        """What the schedule says of a kernel, in a line."""
+        own = (f"{k.partition('.')[2]}={v}" for k, v in self.used.items() if k.startswith(f"{prefix}."))
+        knobs = ", ".join(own)
+        return [f"Schedule: {knobs}."] if knobs else []
 
     def library(self) -> list[str]:
         """The operators left to torch."""
@@ -228,15 +264,3 @@ class _Rendering:
         if any("F." in line for line in self.host.lines):
             lines.add("import torch.nn.functional as F")
         return sorted(lines, key=lambda line: (line.startswith("from"), line))
-
-
-@cache
-def _environment(folder: Path) -> Environment:
-    return Environment(
-        loader=FileSystemLoader([folder, _TEMPLATES]),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # the output is Python, not HTML
-    )

@@ -13,7 +13,7 @@ GRAPH_KNOBS: dict[str, tuple[str, ...]] = {
     "kernels": ("own", "none"),  # none: the reference as it is
     "fuse": ("all", "apart"),  # apart: a reduction does not join the kernel that computes its operand
     "layout": ("contiguous", "channels_last"),  # of images, where there are convolutions
-    "attention": ("fused", "apart"),  # spelled out in the reference: one call of torch, or as it is there
+    "attention": ("own", "fused", "apart"),  # a kernel of our own, torch's call, or spelled out where it was
     "windows": ("own", "library"),  # pooling and depthwise convolutions: kernels of our own, or torch's
     "products": ("own", "library"),  # with few vectors
     "topk": ("own", "library"),  # of few elements

@@ -4,6 +4,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 
 from agent.builtin.program import (
+    Attention,
     Compute,
     Fused,
     Operand,
@@ -34,7 +35,7 @@ def share(program: Program) -> None:
         if isinstance(statement, Recurrence):
             body = tuple(reading(s, [other(o) for o in slots(s)]) for s in statement.body)
             statement = replace(statement, body=body)
-        elif isinstance(statement, Compute | Reduce | Scan):
+        elif isinstance(statement, Compute | Reduce | Scan | Attention):
             statement = reading(statement, [other(o) for o in slots(statement)])
             if statement.name not in placed:
                 name = first.setdefault(_meaning(statement), statement.name)
@@ -47,11 +48,13 @@ def share(program: Program) -> None:
         program.views[name] = other(operand)
 
 
-def _meaning(statement: Fused) -> Hashable:
+def _meaning(statement: Fused | Attention) -> Hashable:
     """All but the name, and the axes of one element that a result has."""
     if isinstance(statement, Compute):
         settings = tuple(sorted((k, repr(v)) for k, v in statement.settings.items()))
         operands = tuple(repr(o) for o in statement.operands)  # 1 and 1.0 are two, and 0.0 and -0.0
         return statement.op, operands, settings, statement.shape, statement.dtype, statement.compute_dtype
+    if isinstance(statement, Attention):
+        return replace(statement, name="")
     index = statement.index if isinstance(statement, Reduce) else None
     return type(statement), statement.op, statement.operand, statement.dims, statement.dtype, index

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from agent.builtin.cpp.attention import attention_kernel
 from agent.builtin.cpp.columns import PARTS, ColumnEmitter
 from agent.builtin.cpp.emit import Emitter, Knobs
 from agent.builtin.cpp.headers import helpers, standard_headers
@@ -17,7 +18,7 @@ from agent.builtin.language import Ask, Batch, Function, Kernel, Language
 from agent.builtin.launches import SMALL
 from agent.builtin.online import online
 from agent.builtin.plan import KEPT_LIMIT, Plan, plan
-from agent.builtin.program import Program, Reduce, Scan
+from agent.builtin.program import Attention, Program, Reduce, Scan
 from agent.builtin.schedule import legal
 from agent.builtin.text import ITEMSIZE, times, total
 
@@ -66,6 +67,11 @@ class Cpp(Language):
         alone = replace(knobs, parallel=False)
         kernel = emitter(planned, program, alone, pointers).kernel(name)
         return replace(kernel, launcher=_launcher(kernel, pointers, batch, knobs.parallel))
+
+    def attention(
+        self, name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: Ask
+    ) -> Kernel:
+        return attention_kernel(name, statement, program, pointers, ask)
 
     def call(self, kernel: Kernel, arguments: Sequence[str]) -> list[str]:
         called = kernel.launcher or kernel

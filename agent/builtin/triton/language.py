@@ -11,8 +11,9 @@ from pathlib import Path
 from agent.builtin.host import attribute
 from agent.builtin.language import Ask, Batch, Kernel, Language
 from agent.builtin.plan import Plan, plan
-from agent.builtin.program import Program
+from agent.builtin.program import Attention, Program
 from agent.builtin.schedule import legal
+from agent.builtin.triton.attention import attention_kernel
 from agent.builtin.triton.emit import Emitter, Knobs, TritonKernel
 from agent.builtin.triton.tiles import TILE, FlatEmitter, RowEmitter, TurnedEmitter
 from agent.builtin.triton.vocabulary import RESERVED
@@ -49,6 +50,7 @@ class Triton(Language):
     name = "triton"
     folder = Path(__file__).parent / "templates"
     graph_knobs = frozenset({"fuse"})
+    defaults = {"attention": "fused"}  # noqa: RUF012 - nobody writes to it
     imports = ("import triton", "import triton.language as tl")
     reserved = RESERVED | frozenset(_functions())
 
@@ -70,6 +72,11 @@ class Triton(Language):
             emitter = TurnedEmitter
         knobs = _knobs(planned, emitter, ask)
         return emitter(planned, program, knobs, pointers, self.reserved).kernel(name)
+
+    def attention(
+        self, name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: Ask
+    ) -> Kernel:
+        return attention_kernel(name, statement, program, pointers, ask)
 
     def call(self, kernel: Kernel, arguments: Sequence[str]) -> list[str]:
         assert isinstance(kernel, TritonKernel)

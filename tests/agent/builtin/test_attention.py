@@ -1,4 +1,4 @@
-"""Attention that a reference spells out: what becomes one call, and that it is as exact, also where rows are empty."""
+"""Attention that a reference spells out: what becomes one call or one kernel, and that it is as exact, also where rows are empty."""
 
 from pathlib import Path
 
@@ -80,11 +80,20 @@ APART = {
 
 @pytest.mark.parametrize("name", FUSED)
 def test_one_call(name: str, tmp_path: Path) -> None:
-    candidate = propose(FUSED[name])
+    candidate = propose(FUSED[name], attention="fused")
     assert candidate.schedule["attention"] == "fused"
     assert candidate.source.count("F.scaled_dot_product_attention") == 1
     assert "torch.matmul(" not in candidate.source and "torch.bmm(" not in candidate.source
-    prove(FUSED[name], tmp_path)
+    prove(FUSED[name], tmp_path, attention="fused")
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_one_kernel(name: str, tmp_path: Path) -> None:
+    candidate = prove(FUSED[name], tmp_path)
+    assert candidate.schedule["attention"] == "own"
+    assert "`attention_kernel`" in candidate.source
+    assert "scaled_dot_product_attention(" not in candidate.source
+    assert "torch.matmul(" not in candidate.source and "torch.bmm(" not in candidate.source
 
 
 @pytest.mark.parametrize("name", FUSED)
@@ -107,6 +116,6 @@ def test_a_call_that_is_there_is_not_copied(tmp_path: Path) -> None:
         QKV,
         arguments="x, y, z",
     )
-    candidate = prove(text, tmp_path)
+    candidate = prove(text, tmp_path, attention="fused")
     assert candidate.source.count("contiguous()") == 2  # of checked(), and of the result, which is already
     assert "clone" not in candidate.source

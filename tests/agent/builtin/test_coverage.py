@@ -48,10 +48,14 @@ def test_a_product_of_the_library_counts_as_torch_counts_it() -> None:
     assert found.flops_share == 256 / (256 + 8192)
 
 
-def test_attention_of_the_library_is_two_products() -> None:
-    text = "return F.scaled_dot_product_attention(q * 2, q, q)"
-    found = counted(text, "torch.randn(2, 4, 8, 16)", arguments="q")
-    assert found.library == Cost(bytes=4 * 3 * 1024, flops=2 * 2 * (2 * 4) * 8 * 8 * 16)
+def test_attention_is_two_products_whose_ever_it_is() -> None:
+    text = source(
+        "return F.scaled_dot_product_attention(q, k, v)", "*torch.randn(3, 2, 4, 8, 16)", arguments="q, k, v"
+    )
+    cost = Cost(bytes=4 * 4 * 1024, flops=2 * 2 * (2 * 4) * 8 * 8 * 16)
+    assert covered(text) == Coverage(own=cost, library=NOTHING)
+    found = covered(text.replace("return F", "return 2 * F"), attention="fused")
+    assert found.library == cost
 
 
 def test_a_product_of_our_own_counts_as_the_library_s() -> None:

@@ -4,7 +4,7 @@ import math
 import multiprocessing
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from grammar import references
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from proving import models, propose, ruff, source
+from test_attention_kernel import CALL, CALLS, PROJECTED, SMALL, WILD, call, vectors
 from test_launches import REPEATED
 from test_lookups import LOOKUPS
 from test_numerics import EDGES, IMAGES, REFERENCES, TURNED
@@ -210,6 +211,29 @@ def test_random_references_in_16_bits(
     hold(interpreter, text, True, **schedule)
 
 
+@pytest.mark.parametrize("name", {**CALLS, **SMALL, **WILD})
+def test_attention(name: str, interpreter: ProcessPoolExecutor) -> None:
+    hold(interpreter, {**CALLS, **SMALL, **WILD}[name], False, attention="own")
+
+
+@pytest.mark.parametrize("knobs", [{"k0__rows": "16"}, {"k0__block": "128", "k0__rows": "128"}])
+@pytest.mark.parametrize("name", ["more keys than a block", "a causal mask, fewer queries than keys"])
+def test_attention_in_blocks_of_other_sizes(
+    name: str, knobs: dict[str, str], interpreter: ProcessPoolExecutor
+) -> None:
+    hold(interpreter, CALLS[name], False, attention="own", **knobs)
+
+
+def test_attention_reads_parts_of_a_projection_where_they_lie(interpreter: ProcessPoolExecutor) -> None:
+    candidate = hold(interpreter, PROJECTED, False, attention="own")
+    assert "contiguous()" not in candidate.source.partition("def forward")[2]
+
+
+def test_attention_is_left_to_the_call_where_nothing_was_measured() -> None:
+    candidate = propose(CALLS["a scale"], "triton")
+    assert candidate.schedule["attention"] == "fused" and CALL in candidate.source
+
+
 # The functions. The interpreter's exp, log and erf are numpy's: what is tested is what is built of them.
 
 Exact = Callable[[np.ndarray], np.ndarray]
@@ -331,6 +355,7 @@ def test_a_loop_over_rows_that_no_program_holds_is_left_to_torch() -> None:
 
 # Without a GPU: kernels are built for chips by name.
 
+_SHARED_BYTES = 163 << 10  # of a program, on sm_80
 TYPES = {
     torch.float32: "*fp32",
     torch.float64: "*fp64",
@@ -343,10 +368,31 @@ TYPES = {
 
 
 BUILT = {**REFERENCES, **TURNED, **PICKS, **LOOKUPS, **RANKS}
+LARGE = {
+    f"{size} elements of {dtype}": call(", is_causal=True", vectors(1, 2, 300, size, count=3, dtype=dtype))
+    for size in (128, 512)
+    for dtype in ("float32", "bfloat16", "float16")
+}
 
 
 @pytest.mark.parametrize("name", BUILT)
 def test_kernels_are_built_for_chips(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(BUILT[name], ({}, IN_PASSES), tmp_path, monkeypatch)
+
+
+KINDS = ("a condition", "a mask for each key", "one query", "groups of heads", "an odd size", "a matrix")
+ATTENTION = {name: CALLS[name] for name in KINDS} | SMALL | LARGE
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_is_built_for_chips(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(ATTENTION[name], ({"attention": "own"},), tmp_path, monkeypatch)
+
+
+def build(
+    text: str, schedules: Sequence[dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Raises where a kernel cannot be built, or asks for more than a multiprocessor has."""
     from triton import compile
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -359,9 +405,9 @@ def test_kernels_are_built_for_chips(name: str, tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(JITFunction, "run", note)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
-    for schedule in ({}, IN_PASSES):
-        candidate = propose(BUILT[name], "triton", **schedule)
-        _, model, inputs = models(BUILT[name], candidate, tmp_path)
+    for schedule in schedules:
+        candidate = propose(text, "triton", **schedule)
+        _, model, inputs = models(text, candidate, tmp_path)
         with torch.no_grad():
             model(*inputs)
     assert launched
@@ -374,6 +420,7 @@ def test_kernels_are_built_for_chips(name: str, tmp_path: Path, monkeypatch: pyt
             options={"num_warps": warps},
         )
         assert built.asm["cubin"]
+        assert built.metadata.shared <= _SHARED_BYTES
 
 
 @pytest.mark.gpu
