@@ -46,7 +46,7 @@ x.gather(-1, torch.ones_like(x, dtype=torch.int64).cumsum(-1) * 5 % x.shape[-1])
 x[torch.ones(9, dtype=torch.int64).cumsum(0) * 3 % x.shape[0]] | x[torch.ones(2, 3, dtype=torch.int64).cumsum(1) % x.shape[0] - x.shape[0]]
 x[..., torch.ones(17, dtype=torch.int64).cumsum(0) * 3 % x.shape[-1]] | x.index_select(-1, torch.ones(4, dtype=torch.int32).cumsum(0) % x.shape[-1])
 x[torch.arange(x.shape[0])] + 1 | F.embedding(torch.ones(5, dtype=torch.int64).cumsum(0) % x.shape[0], x.flatten(1)) | x[:, torch.arange(1, 3) % x.shape[1]]
-x.index_select(0, torch.ones(x.shape[0], dtype=torch.int64).cumsum(0) * 3 % x.shape[0]) - x | x.flatten()[torch.ones_like(x, dtype=torch.int64).cumsum(0) % x.shape[0]]
+x.index_select(0, torch.ones(x.shape[0], dtype=torch.int64).cumsum(0) * 3 % x.shape[0]) - x | x.flatten()[torch.ones(x.numel(), dtype=torch.int64).cumsum(0).view_as(x) * 3 % x.numel()]
 """
 WINDOWS = """
 F.conv2d(x, x.new_ones(9, x.shape[1], 3, 3), padding=1) | F.conv2d(x, x.new_ones(17, x.shape[1], 1, 1) * 0.1)
