@@ -57,7 +57,7 @@ def rewrite(
             continue
         _fill(tensor, family, draws)
         if distinct:
-            tensor.mul_(1 + 1e-3 * draws.normal(*tensor.shape)).add_(draws.normal(*tensor.shape), alpha=1e-3)
+            tensor.mul_(1 + 0.1 * draws.normal(*tensor.shape)).add_(draws.normal(*tensor.shape), alpha=1e-3)
         _keep_within(domain, tensor)
 
 

@@ -175,3 +175,11 @@ def test_randint_is_served_within_its_limits_whatever_its_size() -> None:
         with FastDraws(7):
             assert torch.equal(torch.randint(3, shape), made[0])
             assert torch.randint(0, 9, shape, dtype=torch.int8).dtype is torch.int8
+
+
+def test_where_outputs_are_indices_the_largest_elements_of_a_row_are_distinct() -> None:
+    for seed in range(12):
+        made = torch.randn(256, 8192)
+        rewrite([made], ["real"], "edge", Draws(seed), distinct=True)
+        largest = made.topk(9).values
+        assert bool((largest[:, 1:] < largest[:, :-1]).all())
