@@ -50,8 +50,7 @@ class _Rewriting:
         self.readers: dict[str, int] = {}
         for name in (
             *(name for node in graph.nodes for name in node.inputs),
-            *graph.outputs,
-            *(mutation.value for mutation in graph.mutations),
+            *graph.results,
         ):
             self.readers[name] = self.readers.get(name, 0) + 1
 
@@ -70,7 +69,7 @@ class _Rewriting:
         return self.graph.model_copy(update={"nodes": tuple(self.needed(nodes))})
 
     def needed(self, nodes: Sequence[Node]) -> list[Node]:
-        wanted = {*self.graph.outputs, *(mutation.value for mutation in self.graph.mutations)}
+        wanted = set(self.graph.results)
         kept = []
         for node in reversed(nodes):
             if node.name in wanted:

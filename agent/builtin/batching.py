@@ -48,8 +48,7 @@ def _pays(one: Library, count: int, program: Program) -> bool:
 def _apart(group: Sequence[Library], program: Program) -> bool:
     """Whether none needs another's result, and all results are read by what can read a part of something."""
     made = {statement.name for statement in group}
-    graph = program.graph
-    for name in (*graph.outputs, *(m.value for m in graph.mutations)):
+    for name in program.graph.results:
         view = program.views.get(name)
         if isinstance(view, View) and view.base in made:
             return False

@@ -136,6 +136,11 @@ class Graph(Record):
     def to_json(self) -> str:
         return self.model_dump_json()
 
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The values that outlive the call: outputs, and what buffers become."""
+        return *self.outputs, *(mutation.value for mutation in self.mutations)
+
     def metas(self) -> dict[str, Meta]:
         """Meta of every value that is a single tensor."""
         found = {i.name: i.meta for i in self.inputs}

@@ -266,7 +266,7 @@ def attribute(dotted: str) -> str:
 
 def needed_in_python(program: Program) -> set[str]:
     """Bases that torch calls, results and buffer updates read."""
-    names = [*program.graph.outputs, *(m.value for m in program.graph.mutations)]
+    names = list(program.graph.results)
     for statement in program.statements:
         if isinstance(statement, Library):
             names += statement.node.inputs

@@ -8,7 +8,6 @@ from agent.builtin.attention import with_fused_attention
 from agent.builtin.batching import batch
 from agent.builtin.fusion import operands
 from agent.builtin.graph import SUBMODULE, Arg, DType, Graph, Node, Ref
-from agent.builtin.host import needed_in_python
 from agent.builtin.joining import join
 from agent.builtin.lower_attention import AttentionLowering
 from agent.builtin.lower_layout import CONVOLUTIONS, LayoutLowering
@@ -178,14 +177,14 @@ class _NodeLowering(
 
 def drop_unread(program: Program) -> None:
     """Leave out what is computed for nobody."""
-    read = needed_in_python(program)
+    views = (program.views.get(name) for name in program.graph.results)
+    read = {view.base for view in views if isinstance(view, View)} | set(program.graph.results)
     kept: list[Statement] = []
     for statement in reversed(program.statements):
         made = {statement.name}
         if isinstance(statement, Recurrence):
             made = {view.base for view in statement.results.values()}
-        called = isinstance(statement, Library) and statement.name not in program.view_nodes
-        if called or made & read:
+        if made & read or (isinstance(statement, Library) and statement.node.in_turn):
             kept.append(statement)
             read |= {view.base for view in operands(statement, program)}
     program.statements = kept[::-1]

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.builtin.graph import Meta, Node
+from agent.builtin.graph import Graph, Meta, Node
 from agent.builtin.lower_reductions import ReductionLowering
 from agent.builtin.lowering import FLOATS
 from agent.builtin.ops import POINTWISE, Settings
 from agent.builtin.program import NEAR, Clip, Compute, Constant, View, contiguous, vectorisable
+from agent.builtin.schedule import Schedule
 
 _CHEAP = 12  # additions for an element, as often as windows read it
 _MOST_PRODUCTS = 16  # of an output, summed in a row; with 49 the library is faster (docs/LOG.md)
@@ -21,31 +22,61 @@ class _Frame:
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
-    padding: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]  # before and after
     dilation: tuple[int, ...]
 
     @classmethod
-    def of(cls, settings: Settings, kernel: tuple[int, ...], stride: tuple[int, ...]) -> "_Frame | None":
-        """That of a pooling or a convolution, with the stride that it has if none is given.
-
-        None where one side is padded more than the other.
-        """
+    def of(cls, settings: Settings, kernel: tuple[int, ...], stride: tuple[int, ...]) -> "_Frame":
+        """That of a pooling or a convolution, with the stride that it has if none is given."""
         given, rank = settings.get("padding", 0), len(kernel)
         dilation = _each(settings.get("dilation", 1), rank)
         if isinstance(given, str):
             both = [d * (k - 1) if given == "same" else 0 for k, d in zip(kernel, dilation, strict=True)]
-            if any(total % 2 for total in both):
-                return None
-            given = tuple(total // 2 for total in both)
-        return cls(kernel, _each(settings.get("stride") or stride, rank), _each(given, rank), dilation)
+            padding = tuple((total // 2, total - total // 2) for total in both)
+        else:
+            padding = tuple((p, p) for p in _each(given, rank))
+        return cls(kernel, _each(settings.get("stride") or stride, rank), padding, dilation)
+
+    @property
+    def padded(self) -> bool:
+        return any(before or after for before, after in self.padding)
 
     def counts(self, sizes: Sequence[int]) -> tuple[int, ...]:
         """How many windows there are, none of them cut off by the end of the padding."""
         each = zip(sizes, self.kernel, self.stride, self.padding, self.dilation, strict=True)
-        return tuple((size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in each)
+        return tuple((size + sum(p) - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in each)
+
+    def within(self, more: Sequence[tuple[int, int]]) -> "_Frame":
+        """The same over a value of which the one with this frame is a padded copy."""
+        both = zip(self.padding, more, strict=True)
+        return replace(self, padding=tuple((a + before, b + after) for (a, b), (before, after) in both))
+
+
+@dataclass(frozen=True)
+class _Padded:
+    """A value with `value` around its last axes, so many elements before and after."""
+
+    source: View
+    padding: tuple[tuple[int, int], ...]
+    value: object
 
 
 class WindowLowering(ReductionLowering):
+    def __init__(self, graph: Graph, schedule: Schedule) -> None:
+        super().__init__(graph, schedule)
+        self.pads: dict[str, _Padded] = {}
+
+    def on_pad(self, node: Node) -> bool:
+        """Noted, for windows, which need no copy; the copy is made for all others."""
+        settings = self.settings(node)
+        source, given = self.operand(settings["self"]), settings["pad"]  # type: ignore[arg-type]
+        if settings.get("mode", "constant") != "constant":
+            return False
+        if isinstance(source, View) and isinstance(given, tuple) and min(given) >= 0:
+            pairs = tuple(zip(given[::2], given[1::2], strict=True))[::-1]
+            self.pads[node.name] = _Padded(source, pairs, settings.get("value") or 0)
+        return False
+
     def on_max_pool1d(self, node: Node) -> bool:
         return self.pool(node, 1, "amax")
 
@@ -72,14 +103,14 @@ class WindowLowering(ReductionLowering):
         source = self.operand(settings["self"])  # type: ignore[arg-type]
         kernel = _each(settings["kernel_size"], rank)
         frame = _Frame.of(settings, kernel, stride=kernel)
-        if not isinstance(source, View) or frame is None or dtype not in FLOATS or math.prod(kernel) == 1:
+        if not isinstance(source, View) or dtype not in FLOATS or math.prod(kernel) == 1:
             return False
         counts_padding = op == "amax" or settings.get("count_include_pad", True)
-        if any(frame.padding) and not counts_padding:
+        if frame.padded and not counts_padding:
             return False
         if frame.counts(source.shape[-rank:]) != node.meta.shape[-rank:]:
             return False
-        source, frame = self.reached(node, source, frame, -math.inf if op == "amax" else 0.0)
+        source, frame = self.reached(node, source, frame, -math.inf if op == "amax" else 0)
         if not vectorisable(_windows(source, frame)) or self.choice("windows") == "library":
             return False
         windows = self.windows(source, frame)
@@ -119,7 +150,7 @@ class WindowLowering(ReductionLowering):
         channels, kernel = source.shape[-rank - 1], weight.shape[2:]
         alone = settings.get("groups", 1) == channels and weight.shape[1] == 1
         frame = _Frame.of(settings, kernel, stride=(1,) * rank)
-        if not alone or frame is None or not 1 < math.prod(kernel) <= _MOST_PRODUCTS:
+        if not alone or not 1 < math.prod(kernel) <= _MOST_PRODUCTS:
             return False
         if len(source.shape) != rank + 2:
             return False
@@ -127,7 +158,7 @@ class WindowLowering(ReductionLowering):
             return False
         if self.choice("windows") == "library":
             return False
-        source, frame = self.reached(node, source, frame, 0.0)
+        source, frame = self.reached(node, source, frame, 0)
         filters, along = weight.shape[0] // channels, weight.strides  # so many of each channel
         shape, strides = (*source.shape[:2], filters), (*source.strides[:2], 0)
         repeated = replace(source, shape=shape + source.shape[2:], strides=strides + source.strides[2:])
@@ -152,9 +183,16 @@ class WindowLowering(ReductionLowering):
         Clips are of axes, and of one window, or of one element, there is none.
         """
         rank = len(frame.kernel)
-        if not any(frame.padding) or 1 not in (*frame.counts(source.shape[-rank:]), *frame.kernel):
+        lonely = 1 in (*frame.counts(source.shape[-rank:]), *frame.kernel)
+        inner = self.pads.get(source.base) if source.linear else None
+        if inner is not None and not lonely and inner.value == edge and len(inner.padding) <= rank:
+            step = frame.stride[-1] * inner.source.strides[-1]
+            if step <= NEAR and source.shape == self.program.shapes[source.base]:
+                more = ((0, 0),) * (rank - len(inner.padding)) + inner.padding
+                return inner.source, frame.within(more)
+        if not frame.padded or not lonely:
             return source, frame
-        return self.padded(node, source, frame.padding, edge), replace(frame, padding=(0,) * rank)
+        return self.padded(node, source, frame.padding, edge), replace(frame, padding=((0, 0),) * rank)
 
     def windows(self, source: View, frame: _Frame, spent: float = 0.0) -> View:
         """Every element of every window. A value that is cheap to compute is computed for each of them.
@@ -180,12 +218,12 @@ class WindowLowering(ReductionLowering):
         self.program.add(there, view.shape, statement.dtype)
         return self.view_of(name)
 
-    def padded(self, node: Node, source: View, padding: Sequence[int], value: float) -> View:
-        """A copy of a value with `padding` elements of `value` on both sides of its last axes."""
+    def padded(self, node: Node, source: View, padding: Sequence[tuple[int, int]], value: float) -> View:
+        """A copy of a value with so many elements of `value` before and after its last axes."""
         rank = len(padding)
-        sizes = (size + 2 * p for size, p in zip(source.shape[-rank:], padding, strict=True))
+        sizes = (size + sum(p) for size, p in zip(source.shape[-rank:], padding, strict=True))
         shape = (*source.shape[:-rank], *sizes)
-        both = tuple(p for p in reversed(padding) for _ in range(2))
+        both = tuple(p for pair in reversed(padding) for p in pair)
         name = self.fresh(f"{node.name}_padded")
         strides = contiguous(shape) if source.linear else (0,) * len(shape)  # torch keeps the order of axes
         meta = Meta(shape=shape, dtype=node.meta.dtype, strides=strides)
@@ -208,13 +246,14 @@ def _windows(source: View, frame: _Frame) -> View:
     last = len(lead) + 2 * rank - 1
     places = (*range(len(lead), len(lead) + rank - 1), last)  # of the axes of windows
     elements = range(last - rank, last)
-    clips = zip(places, elements, frame.stride, frame.dilation, frame.padding, sizes, strict=True)
+    before = [pair[0] for pair in frame.padding]
+    clips = zip(places, elements, frame.stride, frame.dilation, before, sizes, strict=True)
     return View(
         source.base,
         (*lead, *count[:-1], *frame.kernel, count[-1]),
         (*source.strides[:-rank], *along[:-1], *within, along[-1]),
-        source.offset - sum(p * step for p, step in zip(frame.padding, steps, strict=True)),
-        tuple(Clip(*numbers) for numbers, padding in zip(clips, frame.padding, strict=True) if padding),
+        source.offset - sum(p * step for p, step in zip(before, steps, strict=True)),
+        tuple(Clip(*numbers) for numbers, padding in zip(clips, frame.padding, strict=True) if any(padding)),
     )
 
 

@@ -61,9 +61,8 @@ def _rolled_from(program: Program, begin: int) -> tuple[Recurrence, int, int] | 
     for statement in program.statements:
         for base in {view.base for view in operands(statement, program)}:
             readers.setdefault(base, []).append(statement)
-    graph = program.graph
-    names = (*graph.outputs, *(m.value for m in graph.mutations))
-    returned = {view.base for name in names if isinstance(view := program.views.get(name), View)}
+    views = (program.views.get(name) for name in program.graph.results)
+    returned = {view.base for view in views if isinstance(view, View)}
     kinds = [numbers.setdefault(_kind(s), len(numbers)) for s in program.statements]
     for first, last, period in _repetitions(kinds, begin):
         for place in range(max(begin, first - period), first + period):

@@ -100,6 +100,16 @@ def test_modules_and_parameters_in_containers_are_found(tmp_path: Path) -> None:
     )
 
 
+def test_windows_need_no_padded_copy() -> None:
+    text = source(
+        "return F.silu(F.conv1d(F.pad(x, (3, 0)), self.w, groups=6)) + F.avg_pool1d(F.pad(x, (1, 2)), 4, 1)",
+        "torch.randn(2, 6, 40)",
+        init="self.w = nn.Parameter(torch.randn(6, 1, 4))",
+    )
+    found = propose(text).source
+    assert "Nothing is left to torch" in found and found.count('extern "C"') == 2
+
+
 def test_one_kernel_serves_equal_work() -> None:
     text = source(
         "for layer in self.layers:\n            x = torch.tanh(layer(x)) * 2\n        return x",

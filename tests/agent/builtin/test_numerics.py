@@ -124,6 +124,14 @@ REFERENCES = {
         init="self.weight = nn.Parameter(torch.randn(6, 1, 4)); self.bias = nn.Parameter(torch.randn(6));"
         " self.conv = nn.Conv1d(6, 12, 5, stride=2, padding=4, dilation=2, groups=6, bias=False)",
     ),
+    "windows over padded values": source(
+        "y = F.pad(x, (2, 1, 0, 3)); return F.conv2d(y, self.w, groups=5), F.avg_pool2d(y, 2, 3), y.sum(),"
+        " F.max_pool2d(F.pad(x, (1, 0), value=-float('inf')), 2), F.max_pool2d(y, 2),"
+        " F.conv2d(y, self.w, padding=(1, 0), groups=5), F.conv2d(y, self.w, padding='same', groups=5),"
+        " F.avg_pool2d(F.pad(x, (0, 0, 1, 0, 2, 0)), 2), F.avg_pool2d(y, 3, padding=1, count_include_pad=False)",
+        "torch.randn(2, 5, 17, 20)",
+        init="self.w = nn.Parameter(torch.randn(5, 1, 2, 3))",
+    ),
     "depthwise convolution of images": source(
         "return F.relu(self.first(x) + 1), self.second(x.transpose(2, 3)), F.conv2d(x, self.third, padding='same',"
         " dilation=2, groups=5), F.conv2d(x, self.third, padding='valid', groups=5).tanh()",
