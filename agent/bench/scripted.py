@@ -98,7 +98,8 @@ def _files(task: Task, graph: graphs.Graph) -> list[str]:
     lowered = lower(graph)
 
     def written(**moves: str) -> str:
-        return render(lowered, task.source, Schedule.from_dict({**first.schedule, **moves}), Cpp()).source
+        schedule = Schedule.from_dict({**first.schedule, **moves})
+        return render({"": lowered}, graph, task.source, schedule, Cpp()).source
 
     plain = {
         knob: {"threads": "1", "block": "64", "streaming": "off", "prefetch": "off"}[knob.rpartition(".")[2]]

@@ -41,14 +41,19 @@ class BuiltinCoder:
         if schedule.value("kernels") == "none":
             return self._reference(task, "kernels of our own were slower", {"kernels": "none"})
         try:
-            program = lower(self._trace(task), schedule)
-            rendered = render(program, task.source, schedule, self._language)
+            graph = self._trace(task)
+            parts = graph.parts or {"": graph}
+            programs = {path: lower(part, schedule) for path, part in parts.items()}
+            rendered = render(programs, graph, task.source, schedule, self._language)
         except Untraceable as reason:
             return self._reference(task, str(reason))
         except NothingToFuse:
-            left = " and ".join(program.graph.left)
+            left = " and ".join(path or "forward itself" for path in graph.left)
             rest = f"every operation but {left}, which cannot be traced," if left else "every operation"
-            return self._reference(task, f"{rest} is a library call", program.choices)
+            choices = {
+                knob: value for program in programs.values() for knob, value in program.choices.items()
+            }
+            return self._reference(task, f"{rest} is a library call", choices)
         return Candidate(
             source=rendered.source,
             language=self._language.name if rendered.kernels else "torch",

@@ -115,7 +115,7 @@ class Mutation(Record):
 
 
 class Graph(Record):
-    """A traced reference."""
+    """A traced reference; or, where its forward cannot be traced, parts of it that can."""
 
     arguments: tuple[str, ...]  # of forward, in order
     fixed: dict[str, str]  # arguments that are no tensors, with the literal the graph is specialised to
@@ -125,7 +125,8 @@ class Graph(Record):
     mutations: tuple[Mutation, ...]
     outputs: tuple[str, ...]
     structure: Structure
-    left: dict[str, str]  # submodules that are left to torch, with the reason
+    left: dict[str, str]  # submodules that are left to torch, with the reason; "" is the forward itself
+    parts: dict[str, Graph]  # submodules, where the forward is left; else none
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Collection, Mapping, Sequence
 
 from agent.builtin.fusion import Unit, operands
-from agent.builtin.graph import SUBMODULE, Arg, DType, Meta, Node, Ref
+from agent.builtin.graph import SUBMODULE, Arg, DType, Input, Meta, Node, Ref
 from agent.builtin.naming import unique
 from agent.builtin.plan import Plan
 from agent.builtin.program import Library, Program, Reduce, View
@@ -33,12 +33,15 @@ class Host:
     """Collects the lines of `forward` and the names that values have in it."""
 
     def __init__(self, program: Program, taken: set[str], placement: str = "") -> None:
-        """`taken`: names of the file; `placement`: where new tensors are made, unless that is the default."""
+        """`taken`: names of the file, to which those used here are added; `placement`: where new tensors are
+        made, unless that is the default.
+        """
         self.program = program
         self.placement = placement
         self.lines: list[str] = []
         self.names: dict[str, str] = {}
-        self.taken = {"self", "torch", "F", "nn", "lib", "jit", "checked", "indices", "number", *taken}
+        self.taken = taken
+        taken |= {"self", "torch", "F", "nn", "lib", "jit", "checked", "indices", "number"}
         self.inputs = {i.name: i for i in program.graph.inputs}
         self.nodes = {n.name: n for n in program.graph.nodes}
         self.taken_apart = {name for n in program.graph.nodes if n.op == "getitem" for name in n.inputs}
@@ -53,34 +56,53 @@ class Host:
         self.taken.add(text)
         return text
 
-    def start(self) -> None:
-        """Checks of the arguments; constants for their shapes, and for tensors the forward writes out."""
-        moves: list[str] = []
-        for name, value in self.program.graph.fixed.items():
-            self.lines.append(f"if {name} != {value}:")
-            self.lines.append(f'    raise ValueError("these kernels are built for {name}={value}")')
-        for item in self.program.graph.inputs:
+    def start(self, part: bool = False) -> None:
+        """Checks of the arguments; constants for their shapes, and for tensors the forward writes out.
+
+        Of a part that is called with other arguments than it was traced with, the module's own forward runs.
+        """
+        graph = self.program.graph
+        wrong, refused, taken = [], [], []
+        for name, value in graph.fixed.items():
+            wrong.append(f"{name} != {value}")
+            refused.append(f"if {name} != {value}:")
+            refused.append(f'    raise ValueError("these kernels are built for {name}={value}")')
+        for item in (item for item in graph.inputs if item.kind == "user"):
+            name, dtype = item.target, f"torch.{item.meta.dtype}"
+            self.taken.add(name)
+            self.names[item.name] = name
+            constant = self.fresh(f"{name.upper()}_SHAPE")
+            self.constants.append((constant, repr(item.meta.shape)))
+            wrong.append(f"{name}.shape != {constant} or {name}.dtype != {dtype}")
+            refused.append(f'{name} = checked("{name}", {name}, {constant}, {dtype})')
+            taken.append(f"{name} = {name}.contiguous()")
+        if part:
+            given = ", ".join(("self", *graph.arguments))
+            self.lines += [f"if {' or '.join(wrong)}:", f"    return type(self).forward({given})", *taken]
+        else:
+            self.lines += refused
+        for item in graph.inputs:
             if item.kind == "literal" and len(item.values) != 1:
-                name = self.fresh(item.target.upper())
-                values = ", ".join(number(v) for v in item.values)
-                tensor = f"torch.tensor([{values}], dtype=torch.{item.meta.dtype})"
-                self.constants.append((name, f"{tensor}.reshape({item.meta.shape!r})"))
-                self.names[item.name] = name
-                if self.placement:
-                    self.names[item.name] = self.fresh(item.target)
-                    moves.append(f"{self.names[item.name]} = {name}.to({self.placement})")
-            elif item.kind == "user":
-                self.taken.add(item.target)
-                self.names[item.name] = item.target
-                constant = f"{item.target.upper()}_SHAPE"
-                self.constants.append((constant, repr(item.meta.shape)))
-                check = f'checked("{item.target}", {item.target}, {constant}, torch.{item.meta.dtype})'
-                self.lines.append(f"{item.target} = {check}")
-        self.lines += moves
+                self.names[item.name] = self.literal(item)
+
+    def literal(self, item: Input) -> str:
+        """The name of a tensor that the forward writes out."""
+        name = self.fresh(item.target.upper())
+        values = ", ".join(number(v) for v in item.values)
+        tensor = f"torch.tensor([{values}], dtype=torch.{item.meta.dtype})"
+        self.constants.append((name, f"{tensor}.reshape({item.meta.shape!r})"))
+        if not self.placement:
+            return name
+        moved = self.fresh(item.target)
+        self.lines.append(f"{moved} = {name}.to({self.placement})")
+        return moved
 
     def value(self, name: str) -> str:
         """The Python name of a graph value, made on first use."""
         if name in self.names:
+            return self.names[name]
+        if name in self.inputs and self.inputs[name].kind == "literal":
+            self.names[name] = self.literal(self.inputs[name])
             return self.names[name]
         if name in self.inputs:
             text = attribute(self.inputs[name].target)

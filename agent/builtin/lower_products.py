@@ -11,7 +11,7 @@ from dataclasses import replace
 from agent.builtin.graph import Node, Ref
 from agent.builtin.lower_reductions import ReductionLowering
 from agent.builtin.lowering import FLOATS
-from agent.builtin.program import NEAR, Joined, View, broadcast, contiguous, turned
+from agent.builtin.program import Joined, View, broadcast, contiguous, near, turned
 from agent.builtin.text import HALVES, ITEMSIZE
 
 _MOST_VECTORS = 8
@@ -54,9 +54,9 @@ class ProductLowering(ReductionLowering):
         a, b = broadcast(a, (*shape[:-2], shape[-2], length)), broadcast(b, (*shape[:-2], length, shape[-1]))
         matrix, vector = (b, _turned(a)) if shape[-2] == 1 else (_turned(a), b)  # [..., k, n], [..., k, 1]
         reduced = len(shape) - 2
-        if matrix.strides[-1] > NEAR:
+        if not near(matrix.strides[-1]):
             matrix, vector, reduced = _turned(matrix), _turned(vector), reduced + 1
-        if matrix.strides[-1] > NEAR:
+        if not near(matrix.strides[-1]):
             return False
         vector = broadcast(vector, matrix.shape)
         products = self.fresh(f"{node.name}_products")
@@ -80,13 +80,13 @@ class ProductLowering(ReductionLowering):
         across = rows <= columns  # the vectors are the rows of `a`
         vectors, matrix = (a, b) if across else (b, a)
         reduced = 1
-        if matrix.strides[-1] > NEAR:
+        if not near(matrix.strides[-1]):
             matrix, reduced = _turned(matrix), 0
         if vectors.shape[0] > _MOST_VECTORS or matrix.numel * ITEMSIZE[dtype] < _LEAST_BYTES:
             return False
-        if min(matrix.shape) == 1 or matrix.strides[-1] > NEAR or self.choice("products") == "library":
+        if min(matrix.shape) == 1 or not near(matrix.strides[-1]) or self.choice("products") == "library":
             return False
-        if vectors.strides[-1] > NEAR:
+        if not near(vectors.strides[-1]):
             vectors = self.packed(settings[left if across else right], dtype, last=not (across or turn))
         product = self.fresh(f"{node.name}_product") if added is not None else node.name
         places: dict[str, View] = {}

@@ -1,6 +1,7 @@
 """Lowering of views: other shapes, strides and pieces of a value that exists."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -32,16 +33,30 @@ class ViewLowering(Lowering):
             self.program.view_nodes[node.name] = node
             return
         storage = torch.empty(max(math.prod(self.program.shapes[source.base]), 1), device="meta")
-        strided = storage.as_strided(source.shape, source.strides, source.offset)
         _, name, overload = node.op.split(".")
         try:
+            strided = storage.as_strided(source.shape, source.strides, source.offset)
             result = getattr(getattr(torch.ops.aten, name), overload)(strided, *map(_plain, node.args[1:]))
-        except RuntimeError:  # a view of elements that no stride can describe: torch copies
+        except RuntimeError:  # a view of elements that no stride of torch's can describe: it copies
             self.library(node)
             return
         view = View(source.base, tuple(result.shape), tuple(result.stride()), result.storage_offset())
         self.program.views[node.name] = view
         self.program.view_nodes[node.name] = node
+
+    def on_flip(self, node: Node) -> bool:
+        """A view with negative strides, which torch does not have: where it needs the value, it copies."""
+        dims = self.settings(node)["dims"]
+        source = self.program.views.get(node.args[0].ref) if isinstance(node.args[0], Ref) else None
+        if not isinstance(source, View) or source.clips or not isinstance(dims, tuple):
+            return False
+        strides, offset = list(source.strides), source.offset
+        for dim in dims:
+            offset += (source.shape[dim] - 1) * strides[dim]
+            strides[dim] = -strides[dim]
+        self.program.views[node.name] = replace(source, strides=tuple(strides), offset=offset)
+        self.program.view_nodes[node.name] = node
+        return True
 
     def on_split(self, node: Node) -> bool:
         return self.pieces(node)

@@ -9,7 +9,7 @@ from agent.builtin.graph import Graph, Meta, Node
 from agent.builtin.lower_reductions import ReductionLowering
 from agent.builtin.lowering import FLOATS
 from agent.builtin.ops import POINTWISE, Settings
-from agent.builtin.program import NEAR, Clip, Compute, Constant, View, contiguous, vectorisable
+from agent.builtin.program import Clip, Compute, Constant, View, contiguous, near, vectorisable
 from agent.builtin.schedule import Schedule
 
 _CHEAP = 12  # additions for an element, as often as windows read it
@@ -154,7 +154,7 @@ class WindowLowering(ReductionLowering):
             return False
         if len(source.shape) != rank + 2:
             return False
-        if dtype not in ("float32", "float64") or frame.stride[-1] * source.strides[-1] > NEAR:
+        if dtype not in ("float32", "float64") or not near(frame.stride[-1] * source.strides[-1]):
             return False
         if self.choice("windows") == "library":
             return False
@@ -187,7 +187,7 @@ class WindowLowering(ReductionLowering):
         inner = self.pads.get(source.base) if source.linear else None
         if inner is not None and not lonely and inner.value == edge and len(inner.padding) <= rank:
             step = frame.stride[-1] * inner.source.strides[-1]
-            if step <= NEAR and source.shape == self.program.shapes[source.base]:
+            if near(step) and source.shape == self.program.shapes[source.base]:
                 more = ((0, 0),) * (rank - len(inner.padding)) + inner.padding
                 return inner.source, frame.within(more)
         if not frame.padded or not lonely:

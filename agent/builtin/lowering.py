@@ -223,7 +223,8 @@ class Lowering:
     def copy(self, name: str, view: View, original: str) -> None:
         """Adds a copy of a view, which is that of `original`."""
         dtype = self.program.dtypes[view.base]
-        if contiguous_axis(view) is not None and dtype in SUPPORTED_DTYPES:
+        flipped = vectorisable(view) and min(view.strides, default=0) < 0
+        if (flipped or contiguous_axis(view) is not None) and dtype in SUPPORTED_DTYPES:
             compute_dtype = "float32" if dtype in ("bfloat16", "float16") else dtype
             copied = Compute(name, "copy", (view,), {}, view.shape, dtype, compute_dtype)
             self.program.add(copied, view.shape, dtype)

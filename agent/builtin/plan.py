@@ -21,7 +21,6 @@ from typing import Literal
 
 from agent.builtin.ops import POINTWISE
 from agent.builtin.program import (
-    NEAR,
     Clip,
     Compute,
     Fused,
@@ -30,6 +29,7 @@ from agent.builtin.program import (
     Scan,
     View,
     contiguous_axis,
+    near,
     views_of,
 )
 from agent.builtin.space import Level, Region
@@ -241,7 +241,7 @@ class Plan:
         """The axes of tiles in which what lies along another axis than the last is turned."""
         outputs = [self.output(name) for name in self.outputs]
         sizes, strides = self._merged([*self.accesses.values(), *outputs])
-        turned = [a for a in dict.fromkeys(self.accesses.values()) if strides[a][-1] > NEAR]
+        turned = [a for a in dict.fromkeys(self.accesses.values()) if not near(strides[a][-1])]
         axes = range(len(sizes))
         across = next(axis for axis in axes if all(strides[a][axis] == 1 for a in turned))
         others = [axis for axis in axes[:-1] if axis != across]

@@ -247,7 +247,12 @@ def broadcast(view: View, shape: tuple[int, ...]) -> View:
 def vectorisable(view: View) -> bool:
     """Whether neighbours along the last axis are near each other in memory, or the same element."""
     strides = [stride for size, stride in zip(view.shape, view.strides, strict=True) if size > 1]
-    return not strides or strides[-1] <= NEAR
+    return not strides or near(strides[-1])
+
+
+def near(stride: int) -> bool:
+    """Whether elements with this stride, either way, are near each other in memory."""
+    return abs(stride) <= NEAR
 
 
 def turned(view: View, order: tuple[int, ...]) -> View:

@@ -20,20 +20,20 @@ class Reference:
     imports: tuple[str, ...]
     definitions: tuple[str, ...]  # module-level code the class needs, in order
     bases: str
-    members: str  # class body without forward, indented as in a class; may be empty
+    members: str  # class body, indented as in a class; may be empty
     arguments: str  # of forward, without annotations: "self, x, y=1"
     names: frozenset[str]  # all module-level names in `definitions`
 
 
-def read(source: str, constructor: tuple[str, ...]) -> Reference:
-    """The parts of a reference, its class renamed to ModelNew.
+def read(source: str, constructor: tuple[str, ...], whole: bool = False) -> Reference:
+    """The parts of a reference, its class renamed to ModelNew; the `whole` to Unfused, with its forward.
 
     `constructor` are the literals the graph was traced with; other values are refused at construction.
     """
     tree = parsed(source)
     model = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Model")
     methods = {n.name: n for n in model.body if isinstance(n, ast.FunctionDef)}
-    kept = _reachable_methods(methods)
+    kept = set(methods) if whole else _reachable_methods(methods)
     members, wanted = [], set()
     for node in model.body:
         is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
@@ -49,11 +49,11 @@ def read(source: str, constructor: tuple[str, ...]) -> Reference:
     definitions, imports = _module_level(source, tree, wanted)
     if "forward" not in methods:
         raise Untraceable("Model inherits its forward")
-    forward = methods["forward"]
-    for argument in (*forward.args.args, *forward.args.kwonlyargs):
+    given = methods["forward"].args
+    for argument in (*given.args, *given.kwonlyargs):
         argument.annotation = None
-    arguments = ast.unparse(forward.args)
-    body = re.sub(r"\bModel\b", "ModelNew", "\n\n".join(members))
+    arguments = ast.unparse(given)
+    body = re.sub(r"\bModel\b", "Unfused" if whole else "ModelNew", "\n\n".join(members))
     return Reference(
         imports=tuple(imports),
         definitions=tuple(text for text, _ in definitions),

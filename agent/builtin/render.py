@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.builtin import reference
 from agent.builtin.fusion import Unit, fuse, operands
-from agent.builtin.graph import SUBMODULE
-from agent.builtin.host import Host, in_place_outputs
+from agent.builtin.graph import SUBMODULE, Graph
+from agent.builtin.host import Host, attribute, in_place_outputs
 from agent.builtin.language import Ask, Batch, Kernel, Language, environment
 from agent.builtin.launches import Launch, beginning, launches, places
 from agent.builtin.naming import attention_comment, comment, description, kernel_name, unique
@@ -43,48 +44,48 @@ class NothingToFuse(Exception):  # noqa: N818 - a property of the graph, not a f
     """All of the graph is library calls."""
 
 
-def render(program: Program, source: str, schedule: Schedule, language: Language) -> Rendered:
-    """The candidate for `program`, which was traced from `source`.
+def render(
+    programs: Mapping[str, Program], graph: Graph, source: str, schedule: Schedule, language: Language
+) -> Rendered:
+    """The candidate for `graph`, which was traced from `source`; `programs` are those of its parts by path.
 
-    It has no kernel where everything is a library call, other than the reference's.
-    Raises NothingToFuse where they are the reference's.
+    The whole has an empty path. It has no kernel where everything is a library call, other than the
+    reference's. Raises NothingToFuse where they are the reference's.
     """
-    units = fuse(program, apart=schedule.get("fuse", "all") == "apart")
-    chosen = bool(program.choices) and any(isinstance(unit, Library) and unit.order for unit in units)
-    if not chosen and all(isinstance(unit, Library) for unit in units):
+    apart = schedule.get("fuse", "all") == "apart"
+    units = {path: fuse(program, apart) for path, program in programs.items()}
+    worth = {path: found for path, found in units.items() if _is_changed(programs[path], found)}
+    if not worth:
         raise NothingToFuse
-    return _Rendering(program, source, schedule, units, language).run()
+    file = _File(graph, source, schedule, language)
+    for path, found in worth.items():
+        file.add(_Forward(path, programs[path], found, file))
+    return file.fill()
 
 
-class _Rendering:
-    def __init__(
-        self,
-        program: Program,
-        source: str,
-        schedule: Schedule,
-        units: Sequence[Unit],
-        language: Language,
-    ) -> None:
+def _is_changed(program: Program, units: Sequence[Unit]) -> bool:
+    chosen = bool(program.choices) and any(isinstance(unit, Library) and unit.order for unit in units)
+    return chosen or not all(isinstance(unit, Library) for unit in units)
+
+
+class _Forward:
+    """One forward, of the whole or of a part: torch calls and launches of the file's kernels."""
+
+    def __init__(self, path: str, program: Program, units: Sequence[Unit], file: _File) -> None:
+        self.path = path
         self.program = program
-        self.schedule = schedule
         self.units = units
-        self.language = language
-        self.reference = reference.read(source, program.graph.constructor)
-        self.host = Host(program, set(self.reference.names), language.placement(program))
-        self.used = {
-            knob: schedule.get(knob, values[0])
-            for knob, values in GRAPH_KNOBS.items()
-            if knob in language.graph_knobs
-        }
-        self.used |= program.choices
+        self.file = file
+        self.language = file.language
+        self.entries = file.entries
+        self.host = Host(program, file.taken, file.language.placement(program))
         recurrences = [unit.recurrence for unit in units if isinstance(unit, Region) and unit.recurrence]
         self.placed = dict(program.placed)  # what is written into part of something
         for recurrence in recurrences:
             self.placed.update(recurrence.results)
-        self.entries: dict[Hashable, _Entry] = {}
 
-    def run(self) -> Rendered:
-        self.host.start()
+    def run(self) -> None:
+        self.host.start(part=bool(self.path))
         for unit in launches(self.units, self.program, self.language.batches):
             if isinstance(unit, Library):
                 self.host.library(unit.name, unit.node, unit.order)
@@ -93,7 +94,6 @@ class _Rendering:
             else:
                 self.launch(unit)
         self.host.finish()
-        return self.fill()
 
     def launch(self, launch: Launch) -> None:
         """Adds a kernel, unless there is one that does the same, and the launch of its calls."""
@@ -102,7 +102,7 @@ class _Rendering:
         written = list(zip(*([self.held(name) for name in c.plan.outputs] for c in calls), strict=True))
         key = launch.kernel, len(calls), tuple(len(set(bases)) > 1 for bases in (*read, *written))
         entry = self.entries.get(key)
-        prefix, ask = self.knobs(entry)
+        prefix, ask = self.file.knobs(entry)
         planned = self.language.replanned(calls[0].plan, self.program, ask)
         in_place: Mapping[str, str] = {}
         if len(calls) == 1:
@@ -153,7 +153,7 @@ class _Rendering:
             },
         )
         kernel = self.language.kernel(
-            self.title(kernel_name(planned.region)),
+            self.file.title(kernel_name(planned.region)),
             beginning(planned, begins),
             self.program,
             pointers,
@@ -170,20 +170,15 @@ class _Rendering:
         read = [replace(o, base=order[o.base]) for o in slots(statement) if isinstance(o, View)]
         key = reading(replace(statement, name=""), read), tuple(self.program.dtypes[base] for base in bases)
         entry = self.entries.get(key)
-        prefix, ask = self.knobs(entry)
+        prefix, ask = self.file.knobs(entry)
         arguments = [*map(self.host.value, bases), self.host.allocated(statement.name)]
         if entry is None:
             pointers, _ = self.parameters(bases, [statement.name])
-            title = self.title("attention_kernel")
+            title = self.file.title("attention_kernel")
             kernel = self.language.attention(title, statement, self.program, pointers, ask)
             said = "attention, with a running softmax", attention_comment(statement)
             entry = self.entries[key] = _Entry(kernel, prefix, *said)
         self.host.lines += self.language.call(entry.kernel, arguments)
-
-    def knobs(self, entry: _Entry | None) -> tuple[str, Ask]:
-        """Those of a kernel, which is the next one if it is not there yet."""
-        prefix = entry.prefix if entry else f"k{len(self.entries)}"
-        return prefix, lambda knob, default: self.knob(f"{prefix}.{knob}", default)
 
     def parameters(self, reads: Sequence[str], outputs: Sequence[str]) -> tuple[dict[str, str], set[str]]:
         """Names of a kernel's parameters, by what it reads and writes; and all names that are taken."""
@@ -196,23 +191,66 @@ class _Rendering:
             pointers[name] = unique(f"{name}_out", taken)
         return pointers, taken
 
+    @property
+    def function(self) -> str:
+        """What a part's forward is called."""
+        return re.sub(r"\W+", "_", self.path)
+
+    @property
+    def library(self) -> list[str]:
+        """The operators left to torch."""
+        libraries = (u for u in self.units if isinstance(u, Library) and u.node.op != SUBMODULE)
+        ops = [u.node.op.split(".") for u in libraries]
+        return [parts[1] for parts in ops if len(parts) > 1]
+
+
+class _File:
+    """The kernels of a candidate, and the forwards that call them."""
+
+    def __init__(self, graph: Graph, source: str, schedule: Schedule, language: Language) -> None:
+        self.graph = graph
+        self.schedule = schedule
+        self.language = language
+        self.reference = reference.read(source, graph.constructor, whole=bool(graph.parts))
+        self.taken = set(self.reference.names)
+        self.entries: dict[Hashable, _Entry] = {}
+        self.forwards: list[_Forward] = []
+        self.choices: dict[str, str] = {}
+        self.used = {
+            knob: schedule.get(knob, values[0])
+            for knob, values in GRAPH_KNOBS.items()
+            if knob in language.graph_knobs
+        }
+
+    def add(self, forward: _Forward) -> None:
+        if forward.path:
+            self.taken.add(forward.function)
+        self.choices |= forward.program.choices
+        self.used |= forward.program.choices
+        self.forwards.append(forward)
+        forward.run()
+
     def title(self, name: str) -> str:
         """What a new kernel is called."""
-        found = unique(name, self.host.taken | self.language.reserved)
-        self.host.taken.add(found)
+        found = unique(name, self.taken | self.language.reserved)
+        self.taken.add(found)
         return found
+
+    def knobs(self, entry: _Entry | None) -> tuple[str, Ask]:
+        """Those of a kernel, which is the next one if it is not there yet."""
+        prefix = entry.prefix if entry else f"k{len(self.entries)}"
+        return prefix, lambda knob, default: self.knob(f"{prefix}.{knob}", default)
 
     def knob(self, name: str, default: str) -> str:
         value = self.schedule.get(name, default)
         self.used[name] = value
         return value
 
-    # The file.
-
     def fill(self) -> Rendered:
         entries = list(self.entries.values())
         if not entries:
-            self.used = dict(self.program.choices)
+            self.used = self.choices
+        hosts = [forward.host for forward in self.forwards]
         text = (
             environment(self.language.folder, _TEMPLATES)
             .get_template("file.py.j2")
@@ -226,14 +264,27 @@ class _Rendering:
                     }
                     for e in entries
                 ],
-                library=self.library(),
-                looks_up=any(isinstance(u, Library) and u.node.op == "indices" for u in self.units),
+                library=list(dict.fromkeys(name for forward in self.forwards for name in forward.library)),
+                checks=any("checked(" in line for host in hosts for line in host.lines),
+                looks_up=any("indices(" in line for host in hosts for line in host.lines),
                 left=self.left(),
                 schedule={k: v for k, v in self.used.items() if "." not in k},
                 imports=self.imports(),
                 reference=self.reference,
-                constants=self.host.constants,
-                forward=self.host.lines,
+                given=", ".join(self.graph.arguments),
+                constants=[constant for host in hosts for constant in host.constants],
+                parts=[
+                    {
+                        "path": forward.path,
+                        "function": forward.function,
+                        "arguments": ", ".join(("self", *forward.program.graph.arguments)),
+                        "lines": forward.host.lines,
+                        "submodule": attribute(forward.path),
+                    }
+                    for forward in self.forwards
+                    if forward.path
+                ],
+                forward=hosts[0].lines,
                 **self.language.context([e.kernel for e in entries], self.used),
             )
         )
@@ -246,21 +297,20 @@ class _Rendering:
         knobs = ", ".join(own)
         return [f"Schedule: {knobs}."] if knobs else []
 
-    def library(self) -> list[str]:
-        """The operators left to torch."""
-        libraries = (u for u in self.units if isinstance(u, Library) and u.node.op != SUBMODULE)
-        ops = [u.node.op.split(".") for u in libraries]
-        return list(dict.fromkeys(parts[1] for parts in ops if len(parts) > 1))
-
     def left(self) -> dict[str, list[str]]:
-        """The submodules left to torch, by the reason."""
+        """What is left to torch of submodules, by the reason."""
         found: dict[str, list[str]] = {}
-        for path, reason in self.program.graph.left.items():
-            found.setdefault(reason, []).append(path)
+        for path, reason in self.graph.left.items():
+            found.setdefault(reason, []).append(path or "forward itself")
         return found
 
     def imports(self) -> list[str]:
-        lines = {*self.reference.imports, "import torch", *self.language.imports}
-        if any("F." in line for line in self.host.lines):
-            lines.add("import torch.nn.functional as F")
-        return sorted(lines, key=lambda line: (line.startswith("from"), line))
+        found = {*self.reference.imports, "import torch", *self.language.imports}
+        if any("F." in line for forward in self.forwards for line in forward.host.lines):
+            found.add("import torch.nn.functional as F")
+        if self.graph.parts:
+            found.add("import functools")
+        lines = sorted(found, key=lambda line: (line.startswith("from"), line))
+        python = [line for line in lines if re.split(r"[\s.]", line)[1] in sys.stdlib_module_names]
+        others = [line for line in lines if line not in python]
+        return [*python, "", *others] if python else others

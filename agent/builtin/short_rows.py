@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from agent.builtin.fusion import operands
-from agent.builtin.program import NEAR, Compute, Library, Program, Reduce, Statement, View
+from agent.builtin.program import NEAR, Compute, Library, Program, Reduce, Statement, View, near
 
 _LANES = 16  # rows side by side, at least
 
@@ -34,7 +34,7 @@ def _turned(reduce: Reduce) -> Reduce | None:
     last = tuple(range(first, len(shape)))
     length = math.prod(shape[first:])
     is_short = reduce.dims == last and reduce.op not in ("pick", "first") and 1 < length <= NEAR
-    if not is_short or first == 0 or shape[first - 1] < _LANES or strides[first - 1] > NEAR:
+    if not is_short or first == 0 or shape[first - 1] < _LANES or not near(strides[first - 1]):
         return None
     order = (*range(first - 1), *last, first - 1)
     view = replace(

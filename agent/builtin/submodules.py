@@ -46,6 +46,14 @@ class Call:
         leaves, _ = pytree.tree_flatten_with_path(self.made)
         return tuple((pytree.keystr(path), leaf) for path, leaf in leaves if leaf is not None)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether tensors and numbers are given by their places, and tensors that lie in order are made."""
+        args, kwargs = self.given
+        plain = all(isinstance(value, Meta | int | float | bool | str | None) for value in args)
+        made = [leaf for leaf in pytree.tree_leaves(self.made) if leaf is not None]
+        return plain and not kwargs and all(isinstance(leaf, Meta) and leaf.contiguous for leaf in made)
+
     def arguments(self, tensors: Sequence[Tensor] | None = None) -> Any:
         """Args and kwargs with these tensors; without any, with new ones that hold nothing."""
         rest = iter(tensors or ())
@@ -81,6 +89,29 @@ class Leaving:
             self.left = {path: why for path, why in self.left.items() if path in self.named(exported)}
             self.hold(draws)
             return exported
+
+    def parts(self, draws: Sequence[Sequence[Any]], reason: str) -> dict[str, tuple[Call, ExportedProgram]]:
+        """The largest submodules that can be traced, where the forward around them cannot.
+
+        Those that are called in one way, with tensors that come one by one. Raises Untraceable where there
+        are none, and where they do something else than when they are traced.
+        """
+        found: dict[str, tuple[Call, ExportedProgram]] = {}
+        for path in dict.fromkeys(self.below("")):
+            (call,) = self.calls[path].values()
+            found[path] = call, self.export(self.build(), path, table())
+        if not found:
+            raise Untraceable(reason)
+        self.hold_parts(draws, list(found))
+        return found
+
+    def below(self, path: str) -> Iterator[str]:
+        for child in self.within.get(path, ()):
+            calls = list(self.calls.get(child, {}).values())
+            if child in self.sound and child not in self.refused and len(calls) == 1 and calls[0].is_plain:
+                yield child
+            elif child not in self.sound:
+                yield from self.below(child)
 
     # What calls what.
 
@@ -229,6 +260,30 @@ class Leaving:
             except Exception as error:
                 names = " and ".join(left)
                 raise Untraceable(f"without {names}, which cannot be traced, results differ") from error
+
+    def hold_parts(self, draws: Sequence[Sequence[Any]], paths: Sequence[str]) -> None:
+        """Raises Untraceable where parts as they are traced make another whole than the parts themselves."""
+        theirs, ours = self.build(), self.build()
+        traced = {path: self.export(ours, path, {}).module() for path in paths}
+
+        def call(path: str, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+            return traced[path](*args, **kwargs)
+
+        for seed, inputs in enumerate(draws):
+            results = []
+            for model, modules in ((theirs, {}), (ours, {path: ours.get_submodule(path) for path in paths})):
+                torch.manual_seed(seed)
+                try:
+                    with torch.no_grad(), called_through(modules, call):
+                        results.append(pytree.tree_leaves((model(*_cloned(inputs)), model.state_dict())))
+                except Exception as error:
+                    if not results:
+                        return  # the reference itself raises on what it was not written for
+                    raise Untraceable(f"{' and '.join(paths)} cannot be traced alone: {error}") from error
+            try:
+                torch.testing.assert_close(results[1], results[0], equal_nan=True)
+            except AssertionError as error:
+                raise Untraceable(f"{' and '.join(paths)} do something else when traced") from error
 
     def named(self, exported: ExportedProgram) -> set[str]:
         """The submodules that a program calls."""

@@ -15,7 +15,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from agent.builtin.decompose import table
 from agent.builtin.export import export, meta_of, node_of, quoted
 from agent.builtin.graph import SUBMODULE, Graph, Input, Kind, Mutation, Node, Structure
-from agent.builtin.submodules import Leaving
+from agent.builtin.submodules import Call, Leaving
 from agent.builtin.untraceable import Untraceable
 
 LARGEST_LITERAL = 1024  # elements of a tensor written in the forward that a candidate may repeat
@@ -53,8 +53,40 @@ def trace_source(source: str, precision: str = "fp32") -> Graph:
         exported = export(model, inputs, {}, table())
     except Untraceable as error:
         model = build()  # what failed may have left its traces
-        exported = leaving.search(_kinds(inputs), str(error))
+        try:
+            exported = leaving.search(_kinds(inputs), str(error))
+        except Untraceable as reason:
+            parts = leaving.parts(_kinds(inputs), str(reason))
+            graphs = {path: _part(model, path, *found, leaving) for path, found in parts.items()}
+            return _left(str(reason), arguments, constructor, graphs)
     return _convert(exported, model, arguments, fixed, constructor, leaving)
+
+
+def _part(model: nn.Module, path: str, call: Call, exported: ExportedProgram, leaving: Leaving) -> Graph:
+    """The graph of a submodule, from its own arguments and parameters."""
+    part = model.get_submodule(path)
+    args, _ = call.arguments()
+    arguments = _arguments(part, args)
+    fixed = {n: repr(x) for n, x in zip(arguments, args, strict=True) if not isinstance(x, Tensor)}
+    return _convert(exported, part, arguments, fixed, (), leaving)
+
+
+def _left(
+    reason: str, arguments: tuple[str, ...], constructor: tuple[str, ...], parts: dict[str, Graph]
+) -> Graph:
+    """That of a reference whose forward stays as it is."""
+    return Graph(
+        arguments=arguments,
+        fixed={},
+        constructor=constructor,
+        inputs=(),
+        nodes=(),
+        mutations=(),
+        outputs=(),
+        structure="tensor",
+        left={"": reason},
+        parts=parts,
+    )
 
 
 def _kinds(inputs: list[Any]) -> list[list[Any]]:
@@ -137,6 +169,7 @@ def _convert(
         outputs=tuple(outputs),
         structure=structure,
         left=leaving.left,
+        parts={},
     )
 
 

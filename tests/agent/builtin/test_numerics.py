@@ -124,6 +124,12 @@ REFERENCES = {
         init="self.weight = nn.Parameter(torch.randn(6, 1, 4)); self.bias = nn.Parameter(torch.randn(6));"
         " self.conv = nn.Conv1d(6, 12, 5, stride=2, padding=4, dilation=2, groups=6, bias=False)",
     ),
+    "flips": source(
+        "y = x.flip(-1); return y * x, x.flip(0).sum(-1), y.flip(1).cumsum(1).flip(1), (x * 2).flip(0, 1) + 1,"
+        " torch.softmax(x.flip(2)[1:, :, 3:], -1), x.flip(1), y @ x.mT, F.avg_pool1d(y, 3), (y > 0).flip(-1),"
+        " x.mT.flip(1).exp(), x.flip(0).amax((0, 2)), x.unsqueeze(0).flip(0, 3).squeeze(0).tanh()",
+        "torch.randn(5, 19, 34)",
+    ),
     "windows over padded values": source(
         "y = F.pad(x, (2, 1, 0, 3)); return F.conv2d(y, self.w, groups=5), F.avg_pool2d(y, 2, 3), y.sum(),"
         " F.max_pool2d(F.pad(x, (1, 0), value=-float('inf')), 2), F.max_pool2d(y, 2),"
