@@ -104,24 +104,25 @@ class Loop:
         return self.evaluator.evaluate(task, candidate, ("eager",), SEARCH, _to_beat(tried))
 
     def _confirm(self, task: Task, tried: Sequence[Attempt]) -> bool:
-        """Measure the winner afresh against all baselines, the next best where it fails the second time.
+        """Measure the winner afresh against all baselines, and the runner-up, where that may be as fast.
 
-        False where too few evaluations are left for that.
-
-        The best of several noisy measurements is too good on average; this one is not chosen.
+        Where one fails the second time, the next best follows. False where too few evaluations are left to
+        confirm any. The best of several noisy measurements is too good on average; these are not chosen by
+        what they come to, but for the better of two.
         """
-        left = list(tried)
+        left, confirmed = list(tried), 0
         while (winner := best_of(left)) is not None:
             try:
                 self.evaluations.begin_last(task.id)
+                evaluation = self.evaluator.evaluate(task, winner.candidate, self.baselines)
             except BudgetSpent:  # on winners that failed
-                return False
-            evaluation = self.evaluator.evaluate(task, winner.candidate, self.baselines)
+                return confirmed > 0
             attempt = Attempt(winner.candidate, evaluation, self._profile(task, evaluation))
             self.recorder.attempt(task, len(tried), attempt, None, confirms=True)
-            if evaluation.verdict is Verdict.correct:
-                return True
             left = [other for other in left if other.candidate.sha256 != winner.candidate.sha256]
+            if evaluation.verdict is Verdict.correct:
+                confirmed += 1
+                left = _rivals(evaluation, left) if confirmed == 1 else []
         return True
 
     def _profile(self, task: Task, evaluation: Evaluation) -> Profile | None:
@@ -132,6 +133,19 @@ def _repeated(candidate: Candidate, tried: Sequence[Attempt]) -> Evaluation | No
     """What is known of a candidate that was tried before; it takes no time."""
     same = [a.evaluation for a in tried if a.candidate.sha256 == candidate.sha256]
     return same[0].model_copy(update={"stages": Stages()}) if same else None
+
+
+def _rivals(winner: Evaluation, left: Sequence[Attempt]) -> list[Attempt]:
+    """The one attempt, if any, that may be faster than the winner was the second time."""
+    if winner.speedup is None or winner.speedup.eager is None:
+        return []
+    found: list[tuple[float, Attempt]] = []
+    for attempt in left:
+        speedup = attempt.evaluation.speedup.eager if attempt.evaluation.speedup is not None else None
+        right = attempt.evaluation.verdict is Verdict.correct
+        if right and speedup is not None and speedup.high > winner.speedup.eager.median:
+            found.append((speedup.median, attempt))
+    return [max(found, key=lambda pair: pair[0])[1]] if found else []
 
 
 def _to_beat(tried: Sequence[Attempt]) -> float:

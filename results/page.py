@@ -147,7 +147,7 @@ def _told(task: TaskRun) -> tuple[tuple[str, tuple[str, ...]], ...]:
 def _round(attempt: Attempt, attempts: list[Attempt], best: bool) -> Round:
     evaluation = attempt.evaluation
     return Round(
-        number="winner, again" if attempt.confirms else str(attempt.round),
+        number="again" if attempt.confirms else str(attempt.round),
         verdict=evaluation.verdict,
         author=attempt.candidate.author,
         speedup=evaluation.speedup.eager if evaluation.speedup else None,

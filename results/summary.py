@@ -118,10 +118,11 @@ def summary_of(
 def best_attempt(attempts: Iterable[Attempt]) -> Attempt | None:
     """The attempt that stands for its task.
 
-    That is the fresh measurement of the winner, where there is one: the best of several noisy
-    measurements is too good on average. Otherwise the correct attempt whose speedup over eager is
-    largest at the lower bound of its interval, the earliest of equals; one that was not compared with
-    eager only for want of any other. A candidate that was not correct the second time is out.
+    That is a fresh measurement of the winner, or of a runner-up that might have been as fast, where there
+    is one: the best of several noisy measurements is too good on average. Of these, or else of all that are
+    correct, it is the one whose speedup over eager is largest at the lower bound of its interval, the
+    earliest of equals; one that was not compared with eager only for want of any other. A candidate that was
+    not correct the second time is out.
     """
     attempts = list(attempts)
     failed = {a.candidate.sha256 for a in attempts if a.confirms and a.evaluation.verdict != Verdict.correct}
@@ -131,9 +132,7 @@ def best_attempt(attempts: Iterable[Attempt]) -> Attempt | None:
         if attempt.evaluation.verdict == Verdict.correct and attempt.candidate.sha256 not in failed
     ]
     confirmed = [attempt for attempt in correct if attempt.confirms]
-    if confirmed:
-        return confirmed[-1]
-    return max(correct, key=_lower_bound, default=None)
+    return max(confirmed or correct, key=_lower_bound, default=None)
 
 
 def total_usd(calls: Sequence[LlmCall]) -> float | None:

@@ -19,6 +19,7 @@ from kernelbench.records import Fingerprint, Speedup, Task, Verdict
 from profiling.records import Profile
 from results.database import RunDatabase
 from results.records import Attempt
+from results.summary import best_attempt
 
 _BEHIND = 0.97
 _NEAR = 0.95  # of the winner's speedup
@@ -86,7 +87,7 @@ def _outcomes(database: RunDatabase) -> list[_Outcome]:
         attempts = database.attempts(entry.task.id)
         confirmed = [attempt for attempt in attempts if attempt.confirms]
         if not entry.measures_nothing:
-            winner = confirmed[-1] if confirmed else None
+            winner = best_attempt(confirmed)
             before = tuple(a for a in attempts if not a.confirms)
             found.append(_Outcome(winner, before, shares.get(entry.task.id)))
     return found

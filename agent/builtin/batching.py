@@ -82,7 +82,9 @@ def _together(group: Sequence[Library], program: Program) -> None:
         for number, s in enumerate(group)
     }
     changed = [_reading(s, slices, program) for s in program.statements if s.name not in slices]
-    if not all(changed):
+    named = {n: v for n, v in program.views.items() if isinstance(v, View) and v.base in slices}
+    views = {n: composed(v, (rows, length), slices[v.base]) for n, v in named.items()}
+    if not all(changed) or None in views.values():
         return
     found = [s for s in changed if s is not None]
     if not source:
@@ -94,12 +96,8 @@ def _together(group: Sequence[Library], program: Program) -> None:
         update={"name": name, "args": (Ref(ref=source), *first.node.args[1:]), "outputs": (meta,)}
     )
     program.define(name, shape, dtype)
+    program.views.update((n, v) for n, v in views.items() if v is not None)
     program.statements = _ordered([*found, Library(name, node)], program)
-    for other, seen in list(program.views.items()):
-        if isinstance(seen, View) and seen.base in slices:
-            whole = composed(seen, (rows, length), slices[seen.base])
-            assert whole is not None
-            program.views[other] = whole
     for number, (part, view) in enumerate(slices.items()):
         outputs = (Meta(shape=view.shape, dtype=dtype, strides=view.strides),)
         select = Node(

@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from agent.builtin.attention import with_fused_attention
 from agent.builtin.batching import batch
 from agent.builtin.fusion import operands
@@ -20,6 +22,7 @@ from agent.builtin.lowering import SUPPORTED_DTYPES
 from agent.builtin.ops import POINTWISE, Settings, pointwise_name
 from agent.builtin.parting import part
 from agent.builtin.program import (
+    Constant,
     Library,
     Operand,
     Program,
@@ -34,6 +37,7 @@ from agent.builtin.reroll import reroll
 from agent.builtin.schedule import DEFAULT, Schedule
 from agent.builtin.sharing import share
 from agent.builtin.short_rows import turn_short_rows
+from agent.builtin.simplify import unchanged
 from agent.builtin.turning import turn_before_copies
 
 FILLS: dict[str, Callable[[Settings], Any]] = {
@@ -127,15 +131,7 @@ class _NodeLowering(
         elif short in SAME_OPS or short in VIEW_OPS:
             self.view(node, short)
         elif short in FILLS:
-            settings = self.settings(node)
-            value = self.constant(FILLS[short](settings), node.meta.dtype)
-            filled: dict[str, Any] = {  # without the tensor that it is like
-                "op": "aten.full.default",
-                "args": (node.meta.shape, value.value),
-                "kwargs": {"dtype": DType(dtype=node.meta.dtype)},
-            }
-            self.program.views[node.name] = value
-            self.program.view_nodes[node.name] = node.model_copy(update=filled)
+            self.fill(node, self.constant(FILLS[short](self.settings(node)), node.meta.dtype))
         elif not self.pointwise(node):
             self.library(node)
 
@@ -155,10 +151,50 @@ class _NodeLowering(
         read = tuple(o for o in operands if o is not None)
         if len(read) < len(given):
             return False
+        if all(isinstance(o, Constant) for o in read):
+            return self.fold(node)
         rest = {k: v for k, v in settings.items() if k not in entry.arguments[: entry.operands]}
         if any(isinstance(v, Ref) for v in rest.values()):
             return False
+        same = unchanged(name, read, rest, self.maker)
+        if isinstance(same, View) and self.is_made_here(same, node):
+            self.program.views[node.name], self.program.view_nodes[node.name] = same, node
+            return True
         return self.compute(node.name, name, read, rest, node.meta.shape, node.meta.dtype)
+
+    def is_made_here(self, view: View, node: Node) -> bool:
+        """Whether a value may stand for a node's: what the caller gets is no tensor that it has already."""
+        alike = view.shape == node.meta.shape and self.program.dtypes[view.base] == node.meta.dtype
+        apart = not view.clips and node.name not in self.graph.results
+        return alike and apart and self.maker(view.base) is not None
+
+    def maker(self, name: str) -> Statement | None:
+        return next((s for s in reversed(self.program.statements) if s.name == name), None)
+
+    def fold(self, node: Node) -> bool:
+        """Computes an operator of constants, once and for all."""
+        metas = self.graph.metas()
+
+        def given(arg: Arg) -> Any:
+            if isinstance(arg, DType):
+                return getattr(torch, arg.dtype)
+            if not isinstance(arg, Ref):
+                return arg
+            constant, meta = self.program.views[arg.ref], metas[arg.ref]
+            assert isinstance(constant, Constant)
+            return torch.full((1,) * len(meta.shape), constant.value, dtype=getattr(torch, meta.dtype))
+
+        _, short, overload = node.op.split(".")
+        operator = getattr(getattr(torch.ops.aten, short), overload)
+        value = operator(*map(given, node.args), **{key: given(arg) for key, arg in node.kwargs.items()})
+        self.fill(node, self.constant(value.item(), node.meta.dtype))
+        return True
+
+    def fill(self, node: Node, value: Constant) -> None:
+        """A tensor of one number, which is made only where torch asks for it."""
+        args, dtype = (node.meta.shape, value.value), {"dtype": DType(dtype=node.meta.dtype)}
+        full = node.model_copy(update={"op": "aten.full.default", "args": args, "kwargs": dtype})
+        self.program.views[node.name], self.program.view_nodes[node.name] = value, full
 
     def in_one_order(self, given: Sequence[Arg], shape: tuple[int, ...]) -> list[Operand | None] | None:
         """The operands, read in an order of axes that is not their own, if one of them lies so in memory."""

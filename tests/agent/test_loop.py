@@ -133,6 +133,31 @@ def test_the_next_best_follows_a_winner_that_fails_the_second_time() -> None:
     assert notes.kept[2:] == [(2, "1", True), (2, "0", True)]
 
 
+def test_a_runner_up_that_may_be_as_fast_is_measured_again_too() -> None:
+    right = Verdict.correct
+    evaluator = ScriptedEvaluator([(right, 1.98), (right, 2.0), (right, 1.99), (right, 1.9), (right, 1.95)])
+    notes = Notes()
+    loop(evaluator, notes, Always()).optimize(TASK, [])
+    assert notes.kept[3:] == [(3, "1", True), (3, "2", True)]
+
+
+def test_no_third_one_is_measured_again() -> None:
+    right, cheating = Verdict.correct, (Verdict.cheating, 0.0)
+    evaluator = ScriptedEvaluator([(right, 2.0)] * 3 + [cheating, (right, 1.9), (right, 1.8)])
+    notes = Notes()
+    loop(evaluator, notes, Always()).optimize(TASK, [])
+    assert [confirms for *_, confirms in notes.kept] == [False] * 3 + [True] * 3
+
+
+def test_a_budget_that_allows_one_confirmation_is_no_fault() -> None:
+    right = Verdict.correct
+    evaluator = ScriptedEvaluator([(right, 2.0), (right, 2.0), (right, 1.9)])
+    notes = Notes()
+    reason = loop(evaluator, notes, Always(), rounds=9, evaluations=3).optimize(TASK, [])
+    assert "confirm" not in reason
+    assert notes.kept[2:] == [(2, "0", True)]
+
+
 def test_nothing_correct_is_nothing_to_confirm() -> None:
     evaluator = ScriptedEvaluator([(Verdict.wrong_output, 0.0)])
     notes = Notes()
@@ -221,7 +246,7 @@ def test_what_is_no_candidate_is_turned_away_and_the_rest_evaluated() -> None:
 
 def test_money_that_is_spent_in_between_ends_it_once_what_was_paid_for_is_evaluated() -> None:
     right = Verdict.correct
-    evaluator = ScriptedEvaluator([(right, 1.5), (right, 1.7), (right, 1.4)])
+    evaluator = ScriptedEvaluator([(right, 1.5), (right, 1.7), (right, 1.65)])
     notes = Notes()
     assert at_once(Samples(dear=1), evaluator, notes).optimize(TASK, []) == "$1 are spent"
     assert notes.kept == [(0, "0", False), (1, "2", False), (2, "2", True)]

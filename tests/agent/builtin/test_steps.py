@@ -48,6 +48,12 @@ STEPS = {
         "torch.randn(4, 5, 8)",
         1,
     ),
+    "read in another shape": (
+        "y = [self.take(x[:, i]).flatten() for i in range(4)]\n"
+        "        return y[0].exp() * y[1] - y[2] * y[3].tanh(), y[2].view(-1, 8).sum(-1)",
+        "torch.randn(5, 4, 8)",
+        4,
+    ),
     "too few": ("return self.take(x[0]).exp() + self.take(x[1]).tanh()", "torch.randn(2, 5, 8)", 2),
     "each from the one before": (
         "for i in range(4):\n            x = self.square(x) * i\n        return x",
