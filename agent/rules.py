@@ -74,7 +74,7 @@ RULES = (
         "change how results are stored",
         "Switch non-temporal stores of {where} from {old} to {new}: streaming stores save the "
         "read-for-ownership of every line written, plain stores leave the result in the cache.",
-        {"memory": 1.10, "compute": 1.02, "overhead": 1.01, "unknown": 1.05},
+        {"memory": 1.06, "compute": 1.02, "overhead": 1.01, "unknown": 1.04},
     ),
     Rule(
         "prefetch",
@@ -109,20 +109,20 @@ RULES = (
         "trade memory for arithmetic",
         "Set keep={new} in {where} (was {old}): a value that two passes need is either kept in a buffer on "
         "the thread's stack, or in registers, or computed again.",
-        {"compute": 1.15, "memory": 1.08, "overhead": 1.01, "unknown": 1.08},
+        {"compute": 1.08, "memory": 1.04, "overhead": 1.01, "unknown": 1.04},
     ),
     Rule(
         "vector",
         "change the vector width",
         "Compile for {new}-bit vectors instead of {old}: wide vectors halve the instructions, narrow ones "
         "keep the clock up and use two ports.",
-        {"compute": 1.05, "memory": 1.03, "overhead": 1.01, "unknown": 1.03},
+        {"compute": 1.03, "memory": 1.02, "overhead": 1.01, "unknown": 1.02},
     ),
     Rule(
         "unroll",
         "unroll the inner loops",
         "Turn loop unrolling {new}: more independent work for each core between two branches.",
-        {"compute": 1.12, "memory": 1.03, "overhead": 1.01, "unknown": 1.04},
+        {"compute": 1.02, "memory": 1.01, "overhead": 1.01, "unknown": 1.01},
     ),
     Rule(
         "block",
