@@ -234,8 +234,8 @@ class Host:
 
     def listed(self, values: Sequence[str]) -> str:
         """A list of values, which has a name where it is long."""
-        whole = values[0].removesuffix("[0]")
-        if all(value == f"{whole}[{number}]" for number, value in enumerate(values)):
+        whole = values[0].removesuffix("[0]") if values else ""
+        if values and all(value == f"{whole}[{number}]" for number, value in enumerate(values)):
             if self.lists.get(whole) == len(values):
                 return whole
             return f"[{whole}[number] for number in range({len(values)})]"
@@ -255,16 +255,14 @@ class Host:
         texts = [self.value(name) for name in graph.outputs]
         if graph.structure == "tensor":
             self.lines.append(f"return {texts[0]}")
-        elif graph.structure == "tuple":
-            whole = self.listed(texts) if len(texts) > 1 else ""
-            as_list = whole.isidentifier() or " for " in whole
-            self.lines.append(
-                f"return tuple({whole})"
-                if as_list
-                else f"return {', '.join(texts)}{',' if len(texts) == 1 else ''}"
-            )
+        elif graph.structure == "list":
+            self.lines.append(f"return {self.listed(texts)}")
+        elif len(texts) == 1:
+            self.lines.append(f"return {texts[0]},")
         else:
-            self.lines.append(f"return {self.listed(texts) if texts else '[]'}")
+            whole = self.listed(texts)
+            written_out = texts and whole == f"[{', '.join(texts)}]"
+            self.lines.append(f"return {whole[1:-1]}" if written_out else f"return tuple({whole})")
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -12,7 +12,6 @@ from agent.builtin.fusion import operands
 from agent.builtin.graph import Ref
 from agent.builtin.host import needed_in_python
 from agent.builtin.lowering import SUPPORTED_DTYPES
-from agent.builtin.ops import POINTWISE
 from agent.builtin.program import (
     Compute,
     Joined,
@@ -115,7 +114,7 @@ class _Joining:
         if any(isinstance(o, View) and o.base == view.base and o != view for o in statement.operands):
             return False
         whole = view.linear and view.shape == producer.shape
-        return whole and not by_place(producer) and self.fits(producer, like)
+        return whole and not producer.by_place and self.fits(producer, like)
 
     def fits(self, statement: Compute, like: _Pieces) -> bool:
         """Whether what a statement reads can be read in such pieces."""
@@ -131,7 +130,7 @@ class _Joining:
         return name not in self.python and all(self.can_be_split(r, whole, pieces) for r in readers)
 
     def can_be_split(self, reader: Statement, whole: View, pieces: _Pieces) -> bool:
-        if not isinstance(reader, Compute) or by_place(reader) or reader.shape != whole.shape:
+        if not isinstance(reader, Compute) or reader.by_place or reader.shape != whole.shape:
             return False
         if any(isinstance(o, View) and o.base == whole.base and o != whole for o in reader.operands):
             return False
@@ -159,11 +158,6 @@ class _Joining:
         parts = zip(pieces.starts, pieces.sizes, strict=True)
         views = [_narrow(whole, pieces.dim, start, size) for start, size in parts]
         self.found.append(Joined(name, dict(zip(made, views, strict=True))))
-
-
-def by_place(statement: Compute) -> bool:
-    """Whether what it computes depends on where in the whole it is computed."""
-    return statement.op == "carried" or "{index}" in POINTWISE[statement.op].template(statement.settings)
 
 
 def _concatenated(statement: Library, program: Program) -> _Pieces | None:

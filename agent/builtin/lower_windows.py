@@ -206,7 +206,7 @@ class WindowLowering(ReductionLowering):
             return view
         times = view.numel / source.numel
         cost = spent + times * POINTWISE[statement.op].cost
-        if statement.op == "position" or (times > 1 and cost > _CHEAP):
+        if statement.by_place or (times > 1 and cost > _CHEAP):
             return view
         operands = tuple(
             o if isinstance(o, Constant) else self.windows(o, frame, cost) for o in statement.operands

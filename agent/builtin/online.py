@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from agent.builtin.plan import Plan, Stage, reads
+from agent.builtin.plan import Plan
 from agent.builtin.program import Compute, Constant, Fused, Reduce, Scan, View
+from agent.builtin.stages import Stage, reads
 
 
 @dataclass(frozen=True)

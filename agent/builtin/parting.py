@@ -6,10 +6,8 @@ from dataclasses import replace
 
 from agent.builtin.fusion import operands
 from agent.builtin.host import needed_in_python
-from agent.builtin.joining import by_place
 from agent.builtin.program import (
     Compute,
-    Library,
     Operand,
     Program,
     Reduce,
@@ -36,7 +34,7 @@ def part(program: Program) -> None:
     made: dict[str, list[str]] = {}
     for name in [s.name for s in reversed(program.statements)]:
         statement = now[name]
-        if not isinstance(statement, Compute) or by_place(statement) or name in python or name in placed:
+        if not isinstance(statement, Compute) or name in python or name in placed:
             continue
         parts = _parts(statement, [now[reader] for reader in readers.get(name, ())])
         if parts is None:
@@ -52,9 +50,6 @@ def part(program: Program) -> None:
             other = now[reader]
             assert isinstance(other, Compute | Reduce | Scan)
             now[reader] = reading(other, [names.get(o, o) for o in slots(other)])
-            readers.update(
-                (view.base, {**readers.get(view.base, {}), reader: None}) for view in names.values()
-            )
         for view in operands(statement, program):
             readers[view.base].pop(name, None)
             readers[view.base].update(dict.fromkeys(made[name]))
@@ -63,14 +58,12 @@ def part(program: Program) -> None:
 
 def _parts(statement: Compute, readers: Sequence[Statement]) -> dict[View, Compute] | None:
     """What computes each part that is read; None where one reads all, or together they are more than that."""
-    if not readers or not all(isinstance(s, Compute | Reduce | Scan) for s in readers):
+    fused = [s for s in readers if isinstance(s, Compute | Reduce | Scan)]
+    if not fused or len(fused) < len(readers):
         return None
-    views = [
-        v for s in readers if not isinstance(s, Library) for v in views_of(s) if v.base == statement.name
-    ]
     found: dict[View, Compute] = {}
     size = math.prod(statement.shape)
-    for view in dict.fromkeys(views):
+    for view in dict.fromkeys(v for s in fused for v in views_of(s) if v.base == statement.name):
         computed = of_view(statement, view) if view.numel < size else None
         if computed is None or not all(vectorisable(o) for o in computed.operands if isinstance(o, View)):
             return None

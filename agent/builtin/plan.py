@@ -1,9 +1,7 @@
-"""How one region runs: its rows, the passes over a row, what each pass loads, reduces, keeps and stores.
+"""How one region runs: its axes, which of them lie inside a row, and how the loops go over them.
 
 A row is everything that shares one value of the region's row level. Work on a row alternates between row
-statements (once per row) and passes (a loop over the row's elements). Pass p+1 may use what the
-reductions of pass p found. An element value that a later pass needs again is kept in a buffer of the
-thread when it is dear, and computed again when it is cheap.
+statements (once per row) and passes (a loop over the row's elements), which `stages.py` sets out.
 
 Four shapes of loop cover the spaces:
 - `flat`: one axis, no rows; a "row" is a block of the tensor;
@@ -26,20 +24,19 @@ from agent.builtin.program import (
     Fused,
     Program,
     Reduce,
-    Scan,
     View,
     contiguous_axis,
     near,
     views_of,
 )
 from agent.builtin.space import Level, Region
+from agent.builtin.stages import Stage, reads, stages_of
 
 Mode = Literal["flat", "rows", "columns", "tiles"]
 
 KEPT_LIMIT = 1 << 17  # elements that a thread keeps on its stack
 _CARRIED = 4096  # elements that rows which are taken through a step together hand the next one
 _LEAST_PARTS = 8  # of the rows of a recurrence, which threads share
-DEAR = 8  # cost in additions from which a value is kept rather than computed again
 
 
 @dataclass(frozen=True)
@@ -66,26 +63,6 @@ class Access:
     @property
     def varies(self) -> bool:
         return any(self.strides) or self.move != 0 or self.table != 0
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Row statements, then one pass over the row (empty after the last)."""
-
-    row: tuple[Fused, ...]
-    elements: tuple[Compute | Scan, ...]  # computed in the pass, in order
-    reductions: tuple[Reduce, ...]
-    stores: tuple[str, ...]  # element values written to their output
-    keeps: tuple[str, ...]  # element values written to their buffer
-
-    @property
-    def in_pass(self) -> tuple[Fused, ...]:
-        """The statements of the pass."""
-        return (*self.elements, *self.reductions)
-
-    @property
-    def has_pass(self) -> bool:
-        return bool(self.reductions or self.stores or self.keeps)
 
 
 @dataclass(frozen=True)
@@ -302,9 +279,9 @@ def plan(region: Region, program: Program, outputs: Sequence[str], keep: bool = 
     accesses = _accesses(region, program)
     results = _results(region, program)
     sizes, inner, mode = _axes(region, [*accesses.values(), *results.values()])
-    stages, scalars, kept = _stages(region, outputs, keep and mode not in ("flat", "tiles"))
+    stages, scalars, kept = stages_of(region, outputs, keep and mode not in ("flat", "tiles"))
     if len(kept) * _kept_size(sizes, inner, mode) > KEPT_LIMIT:
-        stages, scalars, kept = _stages(region, outputs, keep=False)
+        stages, scalars, kept = stages_of(region, outputs, keep=False)
     return Plan(
         region=region,
         mode=mode,
@@ -317,18 +294,6 @@ def plan(region: Region, program: Program, outputs: Sequence[str], keep: bool = 
         accesses=accesses,
         results=results,
     )
-
-
-def reads(statement: Fused, region: Region) -> list[tuple[View, Level]]:
-    """The operands of a statement with the level each is read at."""
-    space = region.space
-    if isinstance(statement, Compute):
-        return [(v, space.levels[statement.name]) for v in views_of(statement)]
-    level: Level = "element" if statement.operand.numel == space.numel else "row"
-    found = [(statement.operand, level)]
-    if isinstance(statement, Reduce) and statement.index is not None:
-        found.append((statement.index, "row"))
-    return found
 
 
 def _accesses(region: Region, program: Program) -> dict[tuple[View, Level], Access]:
@@ -389,105 +354,3 @@ def _kept_size(sizes: tuple[int, ...], inner: tuple[bool, ...], mode: Mode) -> i
     """Elements of the buffer for one kept value, with the fewest columns a block has."""
     length = math.prod(s for s, inside in zip(sizes, inner, strict=True) if inside)
     return length * min(sizes[-1], 64) if mode == "columns" else length
-
-
-def _stages(
-    region: Region, outputs: Sequence[str], keep: bool
-) -> tuple[tuple[Stage, ...], tuple[Fused, ...], tuple[str, ...]]:
-    space = region.space
-    by_name: dict[str, Fused] = {s.name: s for s in region.statements if space.levels[s.name] == "element"}
-    depth: dict[str, int] = {}  # passes that must have run before the value is known
-    for s in region.statements:
-        known = max((depth[v.base] for v, _ in reads(s, region) if v.base in depth), default=0)
-        is_pass = isinstance(s, Reduce) and s.op != "pick" and reads(s, region)[0][1] == "element"
-        depth[s.name] = known + 1 if is_pass else known
-    elements = [s for s in region.statements if space.levels[s.name] == "element"]
-    reductions = [s for s in region.statements if isinstance(s, Reduce) and s.op != "pick"]
-    in_pass = [s for s in reductions if reads(s, region)[0][1] == "element"]
-    rows = [
-        s
-        for s in region.statements
-        if space.levels[s.name] == "row" and (isinstance(s, Compute) or s.op == "pick")
-    ]
-    carried = set(region.recurrence.becomes.values()) if region.recurrence is not None else set()
-    carried = {name for name in carried if space.levels[name] == "element"}  # to the next step, in a buffer
-    written = [o for o in space.levels if (o in outputs or o in carried) and space.levels[o] == "element"]
-    last = max([depth[s.name] for s in in_pass] + [depth[o] + 1 for o in written], default=0)
-    available: set[str] = set()
-    kept: list[str] = []
-    stages: list[Stage] = []
-    wanted = [
-        {s.operand.base for s in in_pass if depth[s.name] == p + 1} | {o for o in written if depth[o] == p}
-        for p in range(last)
-    ]
-    for p in range(last):
-        needed = closure(wanted[p], by_name, available)
-        stored = [s.name for s in elements if s.name in outputs and depth[s.name] == p]
-        later: set[str] = set()
-        if keep:
-            for q in range(p + 1, last):
-                later |= _frontier(wanted[q], by_name, available, depth, p)
-        keeps = [
-            s.name
-            for s in elements
-            if (s.name in carried and depth[s.name] == p)
-            or (
-                s.name in later
-                and s.name in needed
-                and s.name not in stored
-                and _dear(s.name, by_name, available, set(space.levels))
-            )
-        ]
-        stages.append(
-            Stage(
-                row=tuple(s for s in rows if depth[s.name] == p),
-                elements=tuple(s for s in elements if s.name in needed and isinstance(s, Compute | Scan)),
-                reductions=tuple(s for s in in_pass if depth[s.name] == p + 1),
-                stores=tuple(stored),
-                keeps=tuple(keeps),
-            )
-        )
-        available |= set(keeps)
-        kept += keeps
-    final = tuple(s for s in rows if depth[s.name] >= last)
-    stages.append(Stage(row=final, elements=(), reductions=(), stores=(), keeps=()))
-    scalars = tuple(
-        s for s in region.statements if space.levels[s.name] == "scalar" and isinstance(s, Compute)
-    )
-    return tuple(stages), scalars, tuple(kept)
-
-
-def closure(names: Iterable[str], by_name: dict[str, Fused], available: set[str]) -> set[str]:
-    """The element values to compute for `names`, stopping at the available ones."""
-    found: set[str] = set()
-    todo = [n for n in names if n in by_name]
-    while todo:
-        name = todo.pop()
-        statement = by_name[name]
-        if name in found or name in available or isinstance(statement, Reduce):
-            continue
-        found.add(name)
-        todo += [o.base for o in views_of(statement) if o.base in by_name]
-    return found
-
-
-def _frontier(
-    names: set[str], by_name: dict[str, Fused], available: set[str], depth: dict[str, int], p: int
-) -> set[str]:
-    """Values that pass `p` can compute that a later pass, which computes `names`, starts from."""
-    found = {n for n in names if n in depth and depth[n] <= p}
-    for name in closure(names, by_name, available):
-        statement = by_name[name]
-        if depth[name] > p:
-            found |= {o.base for o in views_of(statement) if depth.get(o.base, p + 1) <= p}
-    return found
-
-
-def _dear(name: str, by_name: dict[str, Fused], available: set[str], computed: set[str]) -> bool:
-    """Whether loading the value again beats computing it again."""
-    cost, loads = 0, set()
-    for needed in closure([name], by_name, available):
-        statement = by_name[needed]
-        cost += POINTWISE[statement.op].cost if isinstance(statement, Compute) else DEAR
-        loads |= {o.base for o in views_of(statement) if o.base not in computed and any(o.strides[-1:])}
-    return cost >= DEAR or len(loads) > 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
 from agent.builtin.graph import Graph, Meta, Node
-from agent.builtin.ops import Settings
+from agent.builtin.ops import POINTWISE, Settings
 
 NEAR = 4  # stride, in elements, up to which reading every n-th element beats making a copy
 _LEAST_TILE = 8  # elements that lie together, for a transposition of our own
@@ -79,6 +79,11 @@ class Compute:
     shape: tuple[int, ...]
     dtype: str
     compute_dtype: str
+
+    @property
+    def by_place(self) -> bool:
+        """Whether what it computes depends on where in the whole it is computed."""
+        return self.op == "carried" or "{index}" in POINTWISE[self.op].template(self.settings)
 
 
 @dataclass(frozen=True)
@@ -312,10 +317,13 @@ def composed(view: View, shape: tuple[int, ...], operand: View, steps: int = 1) 
 def of_view(producer: Compute, view: View, steps: int = 1) -> Compute | None:
     """What computes a view of the producer's value; None where no strides describe what it reads.
 
-    None, too, where the view has elements more than once, or windows. With `steps`, of what each step reads.
+    None, too, where the view has elements more than once, or windows, or where an element depends on its
+    place. With `steps`, of what each step reads.
     """
-    if view.clips or any(
-        not stride for size, stride in zip(view.shape, view.strides, strict=True) if size > 1
+    if (
+        view.clips
+        or producer.by_place
+        or any(not stride for size, stride in zip(view.shape, view.strides, strict=True) if size > 1)
     ):
         return None
     found: list[Operand] = []

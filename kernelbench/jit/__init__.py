@@ -13,9 +13,9 @@
     lib.scale(x, y, x.numel(), 2.0)
 
 Tensors pass as data pointers, sequences of them as pointers to pointers, scalars as the type of the C
-parameter. Every call is checked against
-the parsed signature: `ArgumentError` names the function, the parameter, what was expected and what
-came. What cannot be checked is a kernel that runs past the end of its arrays.
+parameter. Every call is checked against the parsed signature: `ArgumentError` names the function, the
+parameter, what was expected and what came. What cannot be checked is a kernel that runs past the end of
+its arrays.
 
 Builds are kept in KERNELWRIGHT_CACHE (default ~/.cache/kernelwright/build). `inline.install()` gives
 candidates that use torch's own `load_inline` the same cache.

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from agent.builtin.cpp.emit import Emitter, Place
 from agent.builtin.cpp.rows import LOOP_VARIABLES
 from agent.builtin.cpp.vocabulary import STORAGE, VALUE
-from agent.builtin.plan import Access, Stage, reads
+from agent.builtin.plan import Access
 from agent.builtin.program import Clip, Compute, Reduce, Scan
+from agent.builtin.stages import Stage, reads
 from agent.builtin.text import times, total
 
 SUM_PERIOD = 256  # elements a lane sums in float before they go to a double

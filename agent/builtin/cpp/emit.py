@@ -14,9 +14,10 @@ from agent.builtin.cpp.vocabulary import HIGHEST, LOWEST, RESERVED, STORAGE, SUF
 from agent.builtin.language import Kernel
 from agent.builtin.online import Online
 from agent.builtin.ops import POINTWISE, REDUCTIONS
-from agent.builtin.plan import Access, Plan, Stage, reads
+from agent.builtin.plan import Access, Plan
 from agent.builtin.program import Compute, Constant, Fused, Operand, Program, Reduce, Scan
 from agent.builtin.space import Level
+from agent.builtin.stages import Stage, reads
 from agent.builtin.text import HALVES, times, total
 
 CHUNKS = 256  # partial results of a reduction to a scalar; each is found by one thread, row by row

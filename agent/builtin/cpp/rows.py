@@ -6,8 +6,9 @@ from agent.builtin.cpp.emit import Emitter, Place
 from agent.builtin.cpp.vocabulary import LOWEST, STORAGE, SUFFIX, VALUE
 from agent.builtin.online import Online
 from agent.builtin.ops import REDUCTIONS
-from agent.builtin.plan import Access, Loop, Stage, closure, reads
+from agent.builtin.plan import Access, Loop
 from agent.builtin.program import Compute, Fused, Reduce, Scan
+from agent.builtin.stages import Stage, closure, reads
 from agent.builtin.text import ITEMSIZE, times, total
 
 PREFETCH_BLOCK = 256  # elements computed between two bursts of prefetches

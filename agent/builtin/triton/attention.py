@@ -14,8 +14,8 @@ from pathlib import Path
 from agent.builtin.language import Ask, environment
 from agent.builtin.program import Attention, Program, View, slots
 from agent.builtin.text import HALVES, ITEMSIZE, times, total
-from agent.builtin.triton.emit import TritonKernel
-from agent.builtin.triton.vocabulary import literal
+from agent.builtin.triton.kernel import TritonKernel
+from agent.builtin.triton.vocabulary import literal, power_of_two
 
 _LEAST = 16  # rows and columns of what `tl.dot` takes
 _QUERY_BYTES = 1 << 15  # of a program's queries
@@ -28,15 +28,15 @@ def attention_kernel(
 ) -> TritonKernel:
     images, heads, queries, size = statement.query.shape
     keys, width = statement.key.shape[2], statement.value.shape[3]
-    down, wide = _power(size), _power(width)
+    down, wide = _side(size), _side(width)
     vector_bytes = max(down, wide) * ITEMSIZE[statement.dtype]
     rows = columns = _LEAST
     if queries > _LEAST:
         most = max(_QUERY_BYTES // vector_bytes, _LEAST)
-        rows = max(min(int(ask("rows", str(min(64, most)))), most, _power(queries)), _LEAST)
+        rows = max(min(int(ask("rows", str(min(64, most)))), most, _side(queries)), _LEAST)
     if keys > _LEAST:
         most = max(_BLOCK_BYTES // vector_bytes, _LEAST)
-        columns = min(most, _power(keys))
+        columns = min(most, _side(keys))
         if columns > 64:
             columns = min(int(ask("block", "64")), columns)
     bases = dict.fromkeys(view.base for view in slots(statement) if isinstance(view, View))
@@ -86,6 +86,6 @@ def _at(view: View, names: Mapping[str, str], statement: Attention, row: str, co
     return total([names[view.base], *terms, str(view.offset) if view.offset else ""])
 
 
-def _power(number: int) -> int:
-    """The power of two that is not smaller, of what `tl.dot` takes."""
-    return max(1 << max(number - 1, 0).bit_length(), _LEAST)
+def _side(number: int) -> int:
+    """Rows or columns of a tile that holds so many."""
+    return max(power_of_two(number), _LEAST)

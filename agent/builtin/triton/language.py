@@ -14,9 +14,10 @@ from agent.builtin.plan import Plan, plan
 from agent.builtin.program import Attention, Program
 from agent.builtin.schedule import legal
 from agent.builtin.triton.attention import attention_kernel
-from agent.builtin.triton.emit import Emitter, Knobs, TritonKernel
+from agent.builtin.triton.emit import Emitter, Knobs
+from agent.builtin.triton.kernel import TritonKernel
 from agent.builtin.triton.tiles import TILE, FlatEmitter, RowEmitter, TurnedEmitter
-from agent.builtin.triton.vocabulary import RESERVED
+from agent.builtin.triton.vocabulary import RESERVED, power_of_two
 from agent.builtin.untraceable import Untraceable
 
 _FUNCTIONS = Path(__file__).parent / "functions.py"
@@ -112,9 +113,9 @@ def _knobs(planned: Plan, emitter: type[Emitter], ask: Ask) -> Knobs:
     if emitter is TurnedEmitter:
         return Knobs(TILE, TILE, int(ask("warps", "4")))
     if emitter is FlatEmitter:
-        block = min(int(ask("block", "1024")), _power(planned.region.space.numel))
+        block = min(int(ask("block", "1024")), power_of_two(planned.region.space.numel))
         return Knobs(block, 1, int(ask("warps", "4")))
-    length = _power(planned.row_length)
+    length = power_of_two(planned.row_length)
     steps = planned.region.recurrence is not None
     if steps and length > _HELD:
         raise Untraceable(f"a loop takes rows of {planned.row_length} elements from step to step")
@@ -123,22 +124,17 @@ def _knobs(planned: Plan, emitter: type[Emitter], ask: Ask) -> Knobs:
     if not held and length <= _LONGEST_HELD and passes > 1 and planned.mode == "rows":
         held = ask("keep", "on" if length <= _HELD else "off") == "on"
     block = length if held else min(int(ask("block", str(_least_block(planned)))), length)
-    most = min(_power(planned.rows), _MOST_ELEMENTS // block)
+    most = min(power_of_two(planned.rows), _MOST_ELEMENTS // block)
     rows = max(min(_ELEMENTS // block, most), 1)
     if most > 1 and not (steps and block > _ELEMENTS):
         rows = min(int(ask("rows", str(min(rows, int(legal("k0.rows")[-1]))))), most)
     warps = max(1, min(rows * block // _A_WARP, 16))
-    return Knobs(block, rows, int(ask("warps", str(_power(warps)))))
+    return Knobs(block, rows, int(ask("warps", str(power_of_two(warps)))))
 
 
 def _least_block(planned: Plan) -> int:
     """Elements of a row that a tile has at least; with its neighbours in memory beside it."""
     return 64 if planned.mode == "columns" else 1024
-
-
-def _power(number: int) -> int:
-    """The power of two that is not smaller."""
-    return 1 << max(number - 1, 0).bit_length()
 
 
 def _helpers(words: Iterable[str]) -> list[str]:

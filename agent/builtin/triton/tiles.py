@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from agent.builtin.plan import Access, Stage, Tiled, closure, reads
+from agent.builtin.plan import Access, Tiled
 from agent.builtin.program import Compute, Reduce, Scan
+from agent.builtin.stages import Stage, closure, reads
 from agent.builtin.text import total
 from agent.builtin.triton.emit import Emitter, Shape, digits
 from agent.builtin.triton.vocabulary import VALUE, literal

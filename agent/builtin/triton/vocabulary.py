@@ -48,6 +48,11 @@ def literal(value: float | int | bool, dtype: str) -> str:
     return str(whole) if whole >= 0 else f"({whole})"
 
 
+def power_of_two(number: int) -> int:
+    """The least that is not smaller."""
+    return 1 << max(number - 1, 0).bit_length()
+
+
 class Lines(text.Lines):
     """Python, whose blocks only go by their indentation."""
 

@@ -110,6 +110,10 @@ def test_windows_need_no_padded_copy() -> None:
     assert "Nothing is left to torch" in found and found.count('extern "C"') == 2
 
 
+def test_a_number_that_forward_writes_out_reaches_the_library(tmp_path: Path) -> None:
+    prove(source("return torch.cat([x.exp(), torch.tensor([2.0])])", "torch.randn(9)"), tmp_path)
+
+
 def test_one_kernel_serves_equal_work() -> None:
     text = source(
         "for layer in self.layers:\n            x = torch.tanh(layer(x)) * 2\n        return x",
