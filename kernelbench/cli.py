@@ -46,7 +46,8 @@ Baselines = Annotated[
     list[str] | None,
     typer.Option(
         "--baseline",
-        help="eager, compile, max-autotune, on a GPU cuda-graphs; several allowed. Default: the first two.",
+        help="eager, compile, max-autotune, on a GPU cuda-graphs; traffic, which moves the data and computes "
+        "nothing. Several allowed. Default: eager and compile.",
     ),
 ]
 CompileLimit = Annotated[
@@ -279,6 +280,7 @@ def _show(evaluation: Evaluation) -> None:
         rows += [("torch.compile", timing.compile_us, "ms", 1e-3)]
         rows += [("max-autotune", timing.max_autotune_us, "ms", 1e-3)]
         rows += [("CUDA graphs", timing.cuda_graphs_us, "ms", 1e-3)]
+        rows += [("traffic alone", timing.traffic_us, "ms", 1e-3)]
     if speedup is not None:
         rows += [("vs eager", speedup.eager, "x", 1.0), ("vs torch.compile", speedup.compile, "x", 1.0)]
         rows += [("vs max-autotune", speedup.max_autotune, "x", 1.0)]

@@ -146,6 +146,7 @@ class Timing(Record):
     compile_us: Interval | None = None
     max_autotune_us: Interval | None = None  # torch.compile(mode="max-autotune")
     cuda_graphs_us: Interval | None = None  # eager, captured once; inputs copied in, outputs out
+    traffic_us: Interval | None = None  # of moving inputs, weights and outputs once, computing nothing
     calls_per_block: int
     rounds: int
     processes: int = 1  # of the candidate, that the rounds were spread over

@@ -1,7 +1,9 @@
 """The roofline of a task and how far a candidate is from it (Williams, Waterman, Patterson 2009).
 
 The floor counts what the reference's inputs, weights and outputs weigh, once each, and the FLOPs of its
-matrix products and convolutions. It needs no counters, so it is available everywhere.
+matrix products and convolutions. It needs no counters, so it is available everywhere. Memory's side of it is
+what moving them took in the same rounds as the candidate, where the baseline "traffic" was among them, else
+what it takes at the machine's measured bandwidth: on a shared machine that changes from hour to hour.
 """
 
 from kernelbench.records import Evaluation, Target, Work
@@ -16,7 +18,8 @@ def roofline(work: Work, target: Target, evaluation: Evaluation) -> Profile | No
         return None
     time_us = evaluation.timing.candidate_us.median
     moved = work.input_bytes + work.weight_bytes + work.output_bytes
-    memory_us = 1e6 * moved / target.ceilings.copy_bytes_s
+    beside = evaluation.timing.traffic_us
+    memory_us = beside.median if beside is not None else 1e6 * moved / target.ceilings.copy_bytes_s
     compute_us = 1e6 * work.flops / target.ceilings.fp32_flops_s
     floor_us = max(memory_us, compute_us)
     metrics = (

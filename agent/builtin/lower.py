@@ -11,8 +11,9 @@ from agent.builtin.batching import batch
 from agent.builtin.fusion import operands
 from agent.builtin.graph import SUBMODULE, Arg, DType, Graph, Node, Ref
 from agent.builtin.joining import join
+from agent.builtin.layout import CONVOLUTIONS
 from agent.builtin.lower_attention import AttentionLowering
-from agent.builtin.lower_layout import CONVOLUTIONS, LayoutLowering
+from agent.builtin.lower_layout import LayoutLowering
 from agent.builtin.lower_lookups import LookupLowering
 from agent.builtin.lower_products import ProductLowering
 from agent.builtin.lower_ranks import RankLowering

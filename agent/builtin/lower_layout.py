@@ -1,10 +1,10 @@
 """Library calls on images whose channels lie last in memory, as convolutions are fastest on."""
 
 from agent.builtin.graph import Node, Ref
+from agent.builtin.layout import CONVOLUTIONS
 from agent.builtin.lowering import Lowering
 from agent.builtin.program import Library, View
 
-CONVOLUTIONS = {"conv2d", "conv3d", "conv_transpose2d", "conv_transpose3d"}
 _FOLLOWING = {
     "max_pool2d",
     "max_pool3d",

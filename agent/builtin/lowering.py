@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from agent.builtin.graph import Arg, Graph, Meta, Node, Ref
+from agent.builtin.layout import preferred_layout
 from agent.builtin.ops import POINTWISE, Settings, promoted
 from agent.builtin.program import (
     Compute,
@@ -24,9 +25,9 @@ from agent.builtin.program import (
 )
 from agent.builtin.schedule import Schedule
 
-SUPPORTED_DTYPES = {"float32", "float64", "int64", "int32", "bool", "uint8", "bfloat16", "float16"}
-ORDERED = {"float32", "float64", "int64", "int32", "bfloat16", "float16"}
 FLOATS = {"float32", "float64", "bfloat16", "float16"}
+SUPPORTED_DTYPES = FLOATS | {"int64", "int32", "int16", "int8", "uint8", "bool"}
+ORDERED = {"float32", "float64", "int64", "int32", "bfloat16", "float16"}
 INTEGER_FUNCTIONS = {"at_least", "at_most", "maximum", "minimum", "sign", "abs", "where", "bitwise_not"}
 
 
@@ -38,7 +39,7 @@ class Lowering:
     def __init__(self, graph: Graph, schedule: Schedule) -> None:
         self.graph = graph
         self.schedule = schedule
-        self.layout = schedule.value("layout")
+        self.layout = schedule.get("layout", preferred_layout(graph))
         self.program = Program(graph)
         self.seen: dict[tuple[Any, ...], str] = {}
         self.tuples: dict[str, Node] = {}
@@ -47,7 +48,7 @@ class Lowering:
 
     def choice(self, knob: str) -> str:
         """The value of a knob that makes a difference here."""
-        self.program.choices[knob] = self.schedule.value(knob)
+        self.program.choices[knob] = self.layout if knob == "layout" else self.schedule.value(knob)
         return self.program.choices[knob]
 
     def fresh(self, name: str) -> str:

@@ -7,7 +7,10 @@ them. Operators that take settings have a function that returns the expression.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Literal
+
+import torch
 
 # What a pointwise operator computes in: the result's dtype, or the operands' common dtype.
 Computes = Literal["result", "operands"]
@@ -231,6 +234,6 @@ def pointwise_name(op: str) -> str | None:
 
 
 def promoted(dtypes: Sequence[str]) -> str:
-    """The common dtype of operands, in PyTorch's order of promotion."""
-    order = ("bool", "uint8", "int8", "int16", "int32", "int64", "bfloat16", "float16", "float32", "float64")
-    return max(dtypes, key=order.index)
+    """The common dtype of operands."""
+    common = reduce(torch.promote_types, (getattr(torch, name) for name in dtypes))
+    return str(common).removeprefix("torch.")

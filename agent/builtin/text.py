@@ -5,6 +5,8 @@ ITEMSIZE = {
     "float64": 8,
     "int64": 8,
     "int32": 4,
+    "int16": 2,
+    "int8": 1,
     "uint8": 1,
     "bool": 1,
     "bfloat16": 2,

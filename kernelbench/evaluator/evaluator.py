@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from kernelbench.evaluator.parked import ParkedSessions
-from kernelbench.evaluator.protocol import Effort, Limits, Protocol
+from kernelbench.evaluator.protocol import TRAFFIC, Effort, Limits, Protocol
 from kernelbench.evaluator.session import TaskSession
 from kernelbench.evaluator.target import detect_target
 from kernelbench.evaluator.trial import Trial
@@ -26,7 +26,7 @@ from kernelbench.records import (
 
 BASELINES = ("eager", "compile")
 _LATELY_S = 300.0  # after which ceilings that are nearly reached are measured again
-ALL_BASELINES = (*BASELINES, "max-autotune", "cuda-graphs")
+ALL_BASELINES = (*BASELINES, "max-autotune", "cuda-graphs", TRAFFIC)
 
 
 class Evaluator:

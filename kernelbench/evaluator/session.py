@@ -14,14 +14,19 @@ from kernelbench.evaluator.layout import DEVICE_ALIGNMENT, unpack_outputs
 from kernelbench.evaluator.memory import Outputs
 from kernelbench.evaluator.oracle_client import OracleClient
 from kernelbench.evaluator.process import Worker, WorkerDied, WorkerTimeout
-from kernelbench.evaluator.protocol import Limits, Protocol
+from kernelbench.evaluator.protocol import TRAFFIC, Limits, Protocol
 from kernelbench.evaluator.refusal import CallFailed, Refused
 from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.records import Target, Task, Verdict
 
 _COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch.utils.cpp_extension")
 # Of torch.compile; its own CUDA graphs overwrite the last call's outputs, so they are a baseline apart.
-_MODES = {"compile": "default", "max-autotune": "max-autotune", "cuda-graphs": "cuda-graphs"}
+_MODES = {
+    "compile": "default",
+    "max-autotune": "max-autotune",
+    "cuda-graphs": "cuda-graphs",
+    TRAFFIC: TRAFFIC,
+}
 _MODES_ON_GPU = _MODES | {"max-autotune": "max-autotune-no-cudagraphs"}
 _HEAP_BYTES = 1 << 28  # of a worker on a GPU, beside room for outputs
 _CALLS_ON_GPU = 8  # times as many, which take microseconds each
@@ -213,7 +218,7 @@ class TaskSession:
         return next(others, None) if code is not None else None
 
     def _start_baseline(self, mode: str) -> Worker:
-        if mode != "eager":
+        if mode not in ("eager", TRAFFIC):
             self.pool.import_first(_COMPILER)
         started = self.pool.gate.clock()
         worker, answer = self.load("baseline", self.task.source, "reference", "Model", self.limits.load_s)
@@ -227,7 +232,8 @@ class TaskSession:
                 except WorkerTimeout:
                     took = f"compiling took longer than {self.limits.compile_s:g} s"
                     raise WorkerTimeout(took) from None
-                self.compile_s[mode] = self.pool.gate.clock() - started
+                if mode != TRAFFIC:
+                    self.compile_s[mode] = self.pool.gate.clock() - started
             if not answer.get("ok"):
                 raise WorkerDied(str(answer.get("error")))
             self._code[mode] = answer.get("code")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernelbench.evaluator.protocol import TRAFFIC
 from kernelbench.records import Interval
 
 _RESAMPLES = 4000
@@ -109,11 +110,15 @@ class Timings:
         return self._by_process([baseline, "candidate"], lambda base, candidate: base / candidate)
 
     @property
+    def rivals(self) -> list[str]:
+        """The baselines that compute what the candidate does."""
+        return [name for name in self.blocks if name not in ("candidate", TRAFFIC)]
+
+    @property
     def half_width(self) -> float:
         """Of the widest interval of a speedup, as a share of it."""
-        found = [self.speedup(name) for name in self.blocks if name != "candidate"]
+        found = [self.speedup(name) for name in self.rivals]
         return max((speedup.high - speedup.low) / 2 / speedup.median for speedup in found)
 
     def fastest_baseline(self) -> str:
-        names = [name for name in self.blocks if name != "candidate"]
-        return min(names, key=lambda name: self.time_us(name).median)
+        return min(self.rivals, key=lambda name: self.time_us(name).median)

@@ -8,7 +8,7 @@ from kernelbench.evaluator.clocks import watched
 from kernelbench.evaluator.measurement import measure
 from kernelbench.evaluator.plausibility import implausible, near_ceilings
 from kernelbench.evaluator.process import Worker, WorkerDied, WorkerTimeout
-from kernelbench.evaluator.protocol import Effort
+from kernelbench.evaluator.protocol import TRAFFIC, Effort
 from kernelbench.evaluator.refusal import BaselineFailed, Refused
 from kernelbench.evaluator.sanitizer import sanitize
 from kernelbench.evaluator.session import TaskSession
@@ -238,6 +238,7 @@ class Trial:
             compile_us=of("compile"),
             max_autotune_us=of("max-autotune"),
             cuda_graphs_us=of("cuda-graphs"),
+            traffic_us=of(TRAFFIC),
             calls_per_block=first.calls // first.messages,
             rounds=len(timings.empty_s),
             processes=len(set(timings.processes)),

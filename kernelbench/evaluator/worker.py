@@ -25,8 +25,10 @@ from kernelbench.evaluator.layout import DTYPES, MAX_DIMS, SlotLayout, TensorLay
 from kernelbench.evaluator.loading import import_source, load_weights, seed_device, to_device
 from kernelbench.evaluator.ownership import own_kernel_share
 from kernelbench.evaluator.place import NoRoom, Place, place_of
+from kernelbench.evaluator.standins import Graphed, Traffic
 
 DONE, FAILED = b"D", b"F"
+_STAND_INS = {"cuda-graphs": Graphed, "traffic": Traffic}
 _CHANCE = random.SystemRandom()
 _BALLAST = 8  # pieces
 _POISON_EVERY, _POISONED = 8192, 64  # bytes: what is poisoned of every two pages, a line of the cache
@@ -34,31 +36,6 @@ _POISON_EVERY, _POISONED = 8192, 64  # bytes: what is poisoned of every two page
 
 class BadOutput(Exception):  # noqa: N818
     """`forward` returned no dense tensor of a known dtype on the right device, or tuples of such."""
-
-
-class Graphed:
-    """A model whose call was captured as a CUDA graph: inputs are copied in, outputs out."""
-
-    def __init__(self, model: Any, arguments: list[Any]) -> None:
-        leaves, self._spec = pytree.tree_flatten(arguments)
-        self._inputs = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        still = pytree.tree_unflatten(self._inputs, self._spec)
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):  # warm up, as capturing wants it
-            for _ in range(3):
-                model(*still)
-        torch.cuda.current_stream().wait_stream(aside)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._outputs = model(*still)
-
-    def __call__(self, *arguments: Any) -> Any:
-        for mine, given in zip(self._inputs, pytree.tree_leaves(list(arguments)), strict=True):
-            if isinstance(mine, torch.Tensor):
-                mine.copy_(given)
-        self._graph.replay()
-        return pytree.tree_map(lambda leaf: leaf.clone(), self._outputs)
 
 
 class Runner:
@@ -99,11 +76,11 @@ class Runner:
         return {"ok": True, "weights": weights}
 
     def compile(self, mode: str) -> dict[str, Any]:
-        """Replace the model by its torch.compile version, or its CUDA graph, and make that happen now."""
+        """Replace the model by its torch.compile version, or by a stand-in, and make that happen now."""
         code = None
         try:
-            if mode == "cuda-graphs":
-                self.model = Graphed(self.model, self.slots[0])
+            if mode in _STAND_INS:
+                self.model = _STAND_INS[mode](self.model, self.slots[0])
                 self._call(0, None)
             else:
                 self.model = torch.compile(self.model, mode=mode)

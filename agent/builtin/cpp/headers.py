@@ -5,11 +5,13 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from agent.builtin.cpp.vocabulary import SUFFIX
+
 TEMPLATES = Path(__file__).parent / "templates"
 
 _DEFINED = re.compile(r"static inline \w+ (\w+)\(")
 _WORD = re.compile(r"\w+")
-_TYPES = {"f64": "double", "i64": "int64_t", "i32": "int32_t", "u8": "uint8_t", "b": "bool"}
+_TYPES = {suffix: ctype for ctype, suffix in SUFFIX.items() if ctype != "float"}
 
 
 @cache

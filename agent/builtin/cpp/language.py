@@ -25,7 +25,7 @@ from agent.builtin.text import ITEMSIZE, times, total
 _PREFETCH_LIMIT = 1 << 16  # elements of a row, over all inputs, that are fetched ahead
 _DEAR = 12  # cost per element, in additions, that hides the memory by itself
 _LINE_BYTES = 64
-_BEYOND_CACHES = 16 << 20  # bytes of results
+_BEYOND_CACHES = 16 << 20  # bytes of results; twice as many of what is read again at once
 _TILE = 64  # elements of a tile's row
 _LEAST_BLOCKS = 8  # of columns, which threads share
 _LEAST_SHARED = 1024  # elements of a column from which threads may share them
@@ -168,7 +168,8 @@ def _streaming(planned: Plan, program: Program, outputs: Sequence[str]) -> str:
     """Results that caches could not hold for their reader are stored past them, unless arithmetic binds."""
     written = sum(ITEMSIZE[program.dtypes[name]] for name in outputs) * planned.region.space.numel
     busy = planned.mode == "flat" and planned.cost >= _DEAR
-    return "on" if written >= _BEYOND_CACHES and not busy else "off"
+    limit = _BEYOND_CACHES if set(outputs) <= program.handed_out else 2 * _BEYOND_CACHES
+    return "on" if written >= limit and not busy else "off"
 
 
 def _column_block(planned: Plan) -> str:

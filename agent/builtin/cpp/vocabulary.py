@@ -9,13 +9,16 @@ STORAGE = {
     "float64": "double",
     "int64": "int64_t",
     "int32": "int32_t",
+    "int16": "int16_t",
+    "int8": "int8_t",
     "uint8": "uint8_t",
     "bool": "uint8_t",  # g++ does not vectorise loads of bool
     "bfloat16": "uint16_t",
     "float16": "uint16_t",
 }
 VALUE = {**STORAGE, "bool": "bool", "bfloat16": "float", "float16": "float"}
-SUFFIX = {"float": "f32", "double": "f64", "int64_t": "i64", "int32_t": "i32", "uint8_t": "u8", "bool": "b"}
+SUFFIX = {"float": "f32", "double": "f64", "bool": "b"}
+SUFFIX |= {"int64_t": "i64", "int32_t": "i32", "int16_t": "i16", "int8_t": "i8", "uint8_t": "u8"}
 LOWEST = {"float": "-INFINITY", "double": "-INFINITY", "int64_t": "INT64_MIN", "int32_t": "INT32_MIN"}
 HIGHEST = {"float": "INFINITY", "double": "INFINITY", "int64_t": "INT64_MAX", "int32_t": "INT32_MAX"}
 

@@ -67,7 +67,7 @@ def elu(x, alpha, scale, input_scale):
 
 @triton.jit
 def hardsigmoid(x):
-    return at_most(at_least(x + 3.0, 0.0), 6.0) / 6.0
+    return at_most(at_least(x + 3.0, 0.0), 6.0) * (1.0 / 6.0)
 
 
 @triton.jit

@@ -51,7 +51,7 @@ class Triton(Language):
     name = "triton"
     folder = Path(__file__).parent / "templates"
     graph_knobs = frozenset({"fuse"})
-    defaults = {"attention": "fused"}  # noqa: RUF012 - nobody writes to it
+    defaults = {"attention": "fused", "layout": "contiguous"}  # noqa: RUF012 - nobody writes to it
     imports = ("import triton", "import triton.language as tl")
     reserved = RESERVED | frozenset(_functions())
 

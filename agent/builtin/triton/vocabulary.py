@@ -11,6 +11,8 @@ VALUE = {
     "float64": "tl.float64",
     "int64": "tl.int64",
     "int32": "tl.int32",
+    "int16": "tl.int16",
+    "int8": "tl.int8",
     "uint8": "tl.uint8",
     "bool": "tl.int1",
     "bfloat16": "tl.float32",  # computed in float
@@ -23,6 +25,11 @@ HIGHEST = {"int64": str(2**63 - 1), "int32": str(2**31 - 1), "uint8": "255"}
 
 _NAMES = "tl triton float range row rows_in j columns_in i inside down along outer part block step start"
 RESERVED = frozenset(keyword.kwlist) | frozenset(_NAMES.split())
+_WRAPPED = {
+    "uint8": (0, 1 << 8),
+    "int8": (-(1 << 7), 1 << 8),
+    "int16": (-(1 << 15), 1 << 16),
+}  # the least, and how many
 _SINGLE = 1 << 24  # integers below are floats as they are
 
 
@@ -44,7 +51,10 @@ def literal(value: float | int | bool, dtype: str) -> str:
         if dtype == "float64" and not exact:
             return f"tl.full([], {digits}, tl.float64)"
         return digits if value >= 0 else f"({digits})"
-    whole = int(value) & 255 if dtype == "uint8" else int(value)
+    whole = int(value)
+    if dtype in _WRAPPED:
+        least, values = _WRAPPED[dtype]
+        whole = (whole - least) % values + least
     return str(whole) if whole >= 0 else f"({whole})"
 
 

@@ -258,6 +258,13 @@ REFERENCES = {
         "return x * torch.tensor([1.0, 2.0, 3.0]) + torch.tensor(0.5)", "torch.randn(4, 3)"
     ),
     "double precision": source("return F.gelu(x).softmax(-1)", "torch.randn(9, 50, dtype=torch.float64)"),
+    "small whole numbers": source(
+        "return x + 100, x * y, abs(x), ~x, x.float() * s, torch.maximum(x, y) > 3, x + z, z.clamp(-5, 5) * x, z - 40000, "
+        "x.sum(1), torch.where(x > y, x, y)",
+        "*(torch.randint(-128, 128, (6, 70), dtype=torch.int8) for _ in range(2)), "
+        "torch.randint(-32768, 32768, (6, 70), dtype=torch.int16), torch.rand(6, 1)",
+        arguments="x, y, z, s",
+    ),
 }
 
 
@@ -403,7 +410,7 @@ def test_images_whose_channels_lie_last(name: str, fuse: str, tmp_path: Path) ->
 
 
 def test_a_convolution_alone_in_another_layout_is_torch_calls(tmp_path: Path) -> None:
-    text = source("return self.conv(x)", "torch.randn(2, 6, 7, 5)", init="self.conv = nn.Conv2d(6, 4, 3)")
+    text = source("return self.conv(x)", "torch.randn(2, 16, 7, 5)", init="self.conv = nn.Conv2d(16, 4, 3)")
     assert propose(text).schedule == {"layout": "contiguous"}
     candidate = propose(text, layout="channels_last")
     assert (candidate.language, candidate.schedule) == ("torch", {"layout": "channels_last"})

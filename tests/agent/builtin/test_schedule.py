@@ -18,7 +18,7 @@ ROWS = source("return torch.softmax(x, -1)", "torch.randn(3, 140001)")
 LONG = source("return x.mean(0) + 1, x.amax(0)", "torch.randn(1501, 70)")
 
 IMAGES = source(
-    "return F.relu(self.conv(x)) * 2", "torch.randn(2, 6, 7, 9)", init="self.conv = nn.Conv2d(6, 16, 3)"
+    "return F.relu(self.conv(x)) * 2", "torch.randn(2, 16, 7, 9)", init="self.conv = nn.Conv2d(16, 16, 3)"
 )
 
 POOLED = source("return F.relu(F.max_pool2d(x, 3, 2, 1)) * 2", "torch.randn(2, 6, 17, 19)")
@@ -61,6 +61,29 @@ def test_a_move_changes_the_source_and_not_the_result(
     after = prove(text, tmp_path, **{knob.replace(".", "__"): value})
     assert after.schedule[knob] == value
     assert after.source.split("import torch", 1)[1] != before.source.split("import torch", 1)[1]
+
+
+ALIGNED, ODD = "torch.randn(2, 16, 9, 9)", "torch.randn(2, 24, 9, 9)"
+LAYOUTS = [
+    ("return F.relu(self.conv(x))", ALIGNED, "self.conv = nn.Conv2d(16, 16, 3)", "contiguous"),
+    ("return F.relu(self.conv(x))", ODD, "self.conv = nn.Conv2d(24, 16, 3)", "channels_last"),
+    ("return F.relu(self.conv(x))", ALIGNED, "self.conv = nn.ConvTranspose2d(16, 16, 3)", "channels_last"),
+    ("return self.conv(F.relu(self.conv(x)))", ALIGNED, "self.conv = nn.Conv2d(16, 16, 3)", "channels_last"),
+]
+
+
+@pytest.mark.parametrize(("forward", "images", "init", "wanted"), LAYOUTS)
+def test_images_begin_in_the_layout_that_costs_less(
+    forward: str, images: str, init: str, wanted: str
+) -> None:
+    text = source(forward, images, init=init)
+    assert propose(text).schedule["layout"] == wanted
+    assert propose(text, "triton").schedule["layout"] == "contiguous"  # where nothing was measured
+
+
+@pytest.mark.parametrize(("forward", "wanted"), [("x * 2", "on"), ("(x * 2) @ x.mT", "off")])
+def test_what_is_read_again_at_once_is_not_stored_past_the_caches(forward: str, wanted: str) -> None:
+    assert propose(source(f"return {forward}", "torch.randn(2200, 2048)")).schedule["k0.streaming"] == wanted
 
 
 def test_every_knob_has_a_case() -> None:

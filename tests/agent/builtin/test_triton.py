@@ -362,6 +362,8 @@ TYPES = {
     torch.int64: "*i64",
     torch.int32: "*i32",
     torch.bool: "*i1",
+    torch.int8: "*i8",
+    torch.int16: "*i16",
     torch.bfloat16: "*bf16",
     torch.float16: "*fp16",
 }

@@ -2,13 +2,19 @@
 
 import os
 import time
+from typing import Any
 
 import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from trial import REFERENCE, candidate_of, task_of, variant
 
 from kernelbench.evaluator import Evaluator
 from kernelbench.evaluator.generated import digest
+from kernelbench.evaluator.standins import Traffic
 from kernelbench.records import Verdict
+from profiling.roofline import roofline
 
 HONEST = candidate_of(variant("Model", "Model"))
 POINTWISE_CONVOLUTION = """
@@ -119,3 +125,65 @@ def test_a_baseline_that_takes_too_long_to_compile_is_not_available(
     assert timing is not None and speedup is not None
     assert timing.failed_baselines == {"compile": "compiling took longer than 0.01 s"}
     assert speedup.compile is None and speedup.fastest == speedup.eager
+
+
+MANY_SIDED = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(300, 40))
+
+    def forward(self, x, y):
+        return (x @ self.weight, [y.sum(0), y.T]), x.to(torch.bfloat16)
+
+
+def get_inputs():
+    return [torch.randn(70, 300), torch.randn(90, 33).T]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_traffic_is_timed_beside_the_candidate_and_is_no_rival(evaluator: Evaluator) -> None:
+    task = task_of(MANY_SIDED)
+    done = evaluator.evaluate(task, candidate_of(MANY_SIDED.replace("Model(", "ModelNew(")), ("traffic",))
+    assert done.verdict is Verdict.correct, done.reason
+    assert done.timing is not None and done.speedup is not None
+    assert done.timing.traffic_us is not None and done.timing.compile_s == {}
+    assert done.speedup.fastest == done.speedup.eager
+    profile = roofline(evaluator.work(task), evaluator.target, done)
+    assert profile is not None and {m.name: m.value for m in profile.metrics}["memory_floor"] == (
+        done.timing.traffic_us.median
+    )
+
+
+class _Watch(TorchDispatchMode):
+    """How many elements were copied, summed up and filled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moved = dict.fromkeys(("copy_", "sum", "zero_"), 0)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if name in self.moved:
+            self.moved[name] += args[0].numel()
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("columns", [8, 640])
+@torch.no_grad()
+def test_traffic_reads_all_that_is_given_and_writes_all_that_is_made(columns: int) -> None:
+    model, x = nn.Linear(64, columns), torch.rand(100, 64)
+    traffic = Traffic(model, [x])
+    with _Watch() as watch:
+        made = traffic(x)
+    assert made.shape == (100, columns) and made.dtype == torch.float32
+    assert watch.moved["copy_"] + watch.moved["zero_"] == made.numel()
+    assert watch.moved["copy_"] + watch.moved["sum"] == x.numel() + sum(p.numel() for p in model.parameters())

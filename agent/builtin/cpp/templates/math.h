@@ -280,13 +280,17 @@ static inline float elu_f32(float x, float alpha, float scale, float input_scale
     return x > 0.0f ? x * scale : alpha * scale * expm1_f32(x * input_scale);
 }
 
-static inline float hardsigmoid_f32(float x) { return at_most_f32(at_least_f32(x + 3.0f, 0.0f), 6.0f) / 6.0f; }
+static inline float hardsigmoid_f32(float x) { return at_most_f32(at_least_f32(x + 3.0f, 0.0f), 6.0f) * (1.0f / 6.0f); }
 
 // What integers have of their own.
 
 static inline bool bitwise_not_b(bool x) { return !x; }
 
 static inline uint8_t bitwise_not_u8(uint8_t x) { return static_cast<uint8_t>(~x); }
+
+static inline int8_t bitwise_not_i8(int8_t x) { return static_cast<int8_t>(~x); }
+
+static inline int16_t bitwise_not_i16(int16_t x) { return static_cast<int16_t>(~x); }
 
 static inline int32_t bitwise_not_i32(int32_t x) { return ~x; }
 
