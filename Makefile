@@ -25,7 +25,7 @@ run: .venv/ready
 	$(BIN)/kernelwright run $(TASKS) --rounds 3 --out $(OUT)
 
 test: .venv/ready-dev
-	$(BIN)/pytest --numprocesses=auto --maxprocesses=4 --dist=worksteal
+	$(BIN)/pytest --numprocesses=auto --dist=worksteal
 
 check: .venv/ready-dev
 	$(BIN)/ruff check .

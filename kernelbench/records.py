@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 SCHEMA = 1
 
 Language = Literal["cpp", "triton", "cuda", "torch"]
+TRAFFIC = "traffic"  # the baseline that moves the data and computes nothing
 
 
 class Record(BaseModel):
@@ -156,6 +157,17 @@ class Timing(Record):
     same_code: dict[str, str] = Field(default_factory=dict)  # baseline, not timed -> the one whose code it is
     device_us: float | None = None  # of the candidate, by CUDA events in its process: a report
     clocks: GpuClocks | None = None
+
+    @property
+    def baselines_us(self) -> dict[str, Interval]:
+        """What was timed beside the candidate and computes the same."""
+        found = {
+            "eager": self.eager_us,
+            "torch.compile": self.compile_us,
+            "max-autotune": self.max_autotune_us,
+            "CUDA graphs": self.cuda_graphs_us,
+        }
+        return {name: interval for name, interval in found.items() if interval is not None}
 
     @field_validator("compile_s", mode="before")
     @classmethod

@@ -6,7 +6,7 @@ the tasks that measure nothing apart, and the environment with the command that 
 
 from dataclasses import dataclass
 
-from kernelbench.records import Environment, Interval
+from kernelbench.records import TRAFFIC, Environment, Interval
 from results import calibration, lessons, wording
 from results.database import RunDatabase
 from results.records import Attempt, Run, TaskRun
@@ -35,6 +35,10 @@ _PREDICTIONS = (
     "Gains are time before / after. A prediction is on a correct kernel; what was made from it may fail.",
 )
 _MISSING = ("Baselines that were not available", "The fastest is that of the others.")
+_SLOWER = (
+    "Where a baseline is faster than the best kernel",
+    "By the whole interval of their ratio. Of what was measured, hand in the baseline there.",
+)
 _WHY = 160  # characters of a reason
 _CHANGES = (
     "What changes came to",
@@ -115,16 +119,27 @@ class Report:
         return lines
 
     def tables(self) -> list["ReportTable"]:
-        """Baselines that the fastest is not one of; what the run's advice was worth, where there was any."""
+        """Baselines that could not be timed, those that are the fastest; what the run's advice was worth."""
         found = []
         missing: list[tuple[str, ...]] = [
             (entry.task.id, name, wording.one_line(why, _WHY))
             for entry in self.tasks
             if (best := best_attempt(self.attempts[entry.task.id])) and best.evaluation.timing is not None
             for name, why in best.evaluation.timing.failed_baselines.items()
+            if name != TRAFFIC
         ]
         if missing:
             found.append(ReportTable(*_MISSING, ("task", "baseline", "why"), missing))
+        slower: list[tuple[str, ...]] = [
+            (task.task, name, wording.time(interval.median), wording.with_bounds(task.speedup.fastest))
+            for task in (*self.summary.tasks, *self.summary.measures_nothing)
+            if task.speedup is not None and wording.kind(task.speedup.fastest) == "slower"
+            for name, interval in _fastest(best_attempt(self.attempts[task.task]))
+        ]
+        if slower:
+            found.append(
+                ReportTable(*_SLOWER, ("task", "baseline", "its time", "best kernel against it"), slower)
+            )
         predictions = calibration.calibration(self.attempts.values())
         if predictions is not None:
             found.append(ReportTable(*_PREDICTIONS, calibration.COLUMNS, predictions.rows()))
@@ -145,6 +160,13 @@ class Report:
 
     def settings(self) -> str:
         return ", ".join(f"{name}={value}" for name, value in self.run.settings.items()) or "none"
+
+
+def _fastest(attempt: Attempt | None) -> list[tuple[str, Interval]]:
+    """The baseline that took the least time beside an attempt, if there was any."""
+    timing = attempt.evaluation.timing if attempt is not None else None
+    baselines = timing.baselines_us.items() if timing is not None else ()
+    return sorted(baselines, key=lambda pair: pair[1].median)[:1]
 
 
 def cells(task: TaskSummary) -> tuple[str, ...]:

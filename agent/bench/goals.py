@@ -121,6 +121,11 @@ def _behind(found: Sequence[_Outcome]) -> str:
     return str(sum(rate < _BEHIND for rate in _of(found, "fastest")))
 
 
+def _surely_behind(found: Sequence[_Outcome]) -> str:
+    intervals = [o.speedup.fastest for o in found if o.speedup is not None]
+    return str(sum(interval is not None and interval.high < _BEHIND for interval in intervals))
+
+
 def _autotuned(found: Sequence[_Outcome]) -> str:
     timings = [o.winner.evaluation.timing for o in found if o.winner is not None]
     known = [timing for timing in timings if timing is not None]
@@ -161,6 +166,7 @@ _MEASURES = (
     ("against the fastest of the baselines", lambda found: _geometric(_of(found, "fastest")), "1.15"),
     ("tasks with max-autotune among them, or with the same code as compile", _autotuned, ""),
     (f"tasks below {_BEHIND} of the fastest", _behind, "0"),
+    ("of these, by the whole interval", _surely_behind, ""),
     ("tasks in which own kernels are the fastest", _fastest, "60%"),
     ("time in own kernels, mean", _share, ""),
     ("bytes that own kernels read and write, mean", lambda found: _covered(found, 0), ""),

@@ -6,6 +6,7 @@ from agent.builtin import reference
 from agent.builtin.cpp.language import Cpp
 from agent.builtin.graph import Graph
 from agent.builtin.language import Language
+from agent.builtin.layout import preferred_layout
 from agent.builtin.lower import lower
 from agent.builtin.render import NothingToFuse, render
 from agent.builtin.schedule import Schedule
@@ -43,6 +44,8 @@ class BuiltinCoder:
         try:
             graph = self._trace(task)
             parts = graph.parts or {"": graph}
+            if "layout" not in schedule.values:
+                schedule = schedule.changed({"layout": preferred_layout(parts.values())})
             programs = {path: lower(part, schedule) for path, part in parts.items()}
             rendered = render(programs, graph, task.source, schedule, self._language)
         except Untraceable as reason:

@@ -19,11 +19,12 @@ import numpy as np
 import torch
 from numpy.lib.stride_tricks import as_strided
 
-from agent.builtin.fusion import fuse, operands
+from agent.builtin.fusion import operands
 from agent.builtin.graph import Arg, DType, Graph, Meta, Ref
 from agent.builtin.host import needed_in_python, readers_of, stored
 from agent.builtin.lower import lower
 from agent.builtin.program import Attention, Compute, Fused, Library, Program, Reduce, View, views_of
+from agent.builtin.recomputing import fuse_recomputing
 from agent.builtin.schedule import Schedule
 from agent.builtin.space import Region
 from kernelbench.evaluator.operators import FlopCounter
@@ -66,7 +67,7 @@ def coverage(graph: Graph, schedule: Schedule) -> Coverage:
         each = [coverage(part, schedule) for part in graph.parts.values()]
         return Coverage(sum((c.own for c in each), Cost()), sum((c.library for c in each), Cost()))
     program = lower(graph, schedule)
-    units = fuse(program, apart=schedule.value("fuse") == "apart")
+    units = fuse_recomputing(program, apart=schedule.value("fuse") == "apart")
     readers, python = readers_of(units, program), needed_in_python(program)
     own = library = Cost()
     for index, unit in enumerate(units):

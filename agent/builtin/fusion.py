@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import TypeAlias
@@ -42,16 +42,17 @@ def operands(statement: Statement, program: Program) -> list[View]:
     return found
 
 
-def fuse(program: Program, apart: bool = False) -> list[Unit]:
+def fuse(program: Program, apart: bool = False, again: Set[str] = frozenset()) -> list[Unit]:
     """Regions, attentions and library calls in an order in which they can run.
 
-    With `apart`, a reduction starts a new kernel instead of joining the one that computes its operand.
+    With `apart`, a reduction starts a new kernel instead of joining the one that computes its operand. The
+    values `again` join the kernel of the one statement that reads them.
     """
-    fusion = _Fusion(program)
+    fusion = _Fusion(program, again)
     for name in program.placed:
         assert sum(name in reads for reads in fusion.reads.values()) == 1, name
     for statement in program.statements:
-        if not isinstance(statement, _ALONE):
+        if not isinstance(statement, _ALONE) and statement.name not in again:
             fusion.add(statement, apart)
     return fusion.units()
 
@@ -90,8 +91,8 @@ def _in_turn(statement: Statement) -> bool:
 class _Fusion:
     """Greedy: each statement joins the regions it reads from, or one that reads the same, if it can."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, again: Set[str]) -> None:
+        self.program, self.again = program, again
         self.order = {s.name: i for i, s in enumerate(program.statements)}
         self.reads = {s.name: {v.base for v in operands(s, program)} for s in program.statements}
         for before, after in pairwise(s for s in program.statements if _in_turn(s)):
@@ -116,6 +117,13 @@ class _Fusion:
         mine = self.unit[statement.name]
         if apart and isinstance(statement, Reduce) and not self.must_not_exist(statement.operand.base):
             self.apart.append((statement.name, statement.operand.base))
+        for base in sorted(self.reads[statement.name] & self.again):
+            both = sorted(
+                (*self.members[self.unit[base]], *self.members[mine]), key=lambda s: self.order[s.name]
+            )
+            if analyse([s for s in both if not isinstance(s, _ALONE)]) is not None:
+                del self.members[self.unit[base]]
+                self.members[mine], self.unit[base] = both, mine
         for choice in self.choices(statement):
             merged = [s for unit in (*choice, mine) for s in self.members[unit]]
             merged.sort(key=lambda s: self.order[s.name])
@@ -154,7 +162,7 @@ class _Fusion:
     def choices(self, statement: Fused) -> Iterator[tuple[int, ...]]:
         """Units to merge with, best first: all producers, each of them, those that read the same values."""
         producers: dict[int, None] = {}
-        for base in self.reads[statement.name]:
+        for base in self.reads[statement.name] - self.again:
             if base in self.unit and not isinstance(self.members[self.unit[base]][0], _ALONE):
                 producers[self.unit[base]] = None
         last_first = tuple(sorted(producers, reverse=True))

@@ -21,6 +21,8 @@ from agent.builtin.program import (
     Statement,
     View,
     contiguous,
+    contiguous_axis,
+    turned,
     vectorisable,
 )
 
@@ -72,7 +74,7 @@ class _Joining:
                 self.apart[statement.name] = pieces
             elif isinstance(statement, Compute):
                 self.place(statement.name, [view.base for view in pieces.views], pieces)
-            elif any(self.is_computed(view) for view in pieces.views):
+            elif any(self.is_computed(view) or not vectorisable(view) for view in pieces.views):
                 self.place(statement.name, self.copies(statement.name, pieces), pieces)
             else:
                 self.found.append(statement)
@@ -125,6 +127,8 @@ class _Joining:
 
     def only_in_pieces(self, name: str, pieces: _Pieces) -> bool:
         """Whether all that reads a value can be carried out for each of its pieces."""
+        if not all(vectorisable(view) for view in pieces.views):
+            return False
         whole = View(name, self.program.shapes[name], contiguous(self.program.shapes[name]))
         readers = self.readers.get(name, [])
         return name not in self.python and all(self.can_be_split(r, whole, pieces) for r in readers)
@@ -173,7 +177,11 @@ def _concatenated(statement: Library, program: Program) -> _Pieces | None:
     pieces = [v for v in views if isinstance(v, View) and len(v.shape) == len(shape) and not v.clips]
     if not 1 < len(pieces) == len(views) <= _MOST_PIECES:
         return None
-    if any(not vectorisable(v) or math.prod(v.shape[dim:]) < _LEAST_RUN for v in pieces):
+    if statement.order:  # in which the result lies
+        pieces, dim = [turned(v, statement.order) for v in pieces], statement.order.index(dim)
+    if any(not vectorisable(v) and contiguous_axis(v) is None for v in pieces):
+        return None
+    if any(math.prod(v.shape[dim:]) < _LEAST_RUN for v in pieces):
         return None
     if any(program.dtypes[v.base] != dtype for v in pieces):
         return None

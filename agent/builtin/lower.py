@@ -11,7 +11,7 @@ from agent.builtin.batching import batch
 from agent.builtin.fusion import operands
 from agent.builtin.graph import SUBMODULE, Arg, DType, Graph, Node, Ref
 from agent.builtin.joining import join
-from agent.builtin.layout import CONVOLUTIONS
+from agent.builtin.layout import is_convolution
 from agent.builtin.lower_attention import AttentionLowering
 from agent.builtin.lower_layout import LayoutLowering
 from agent.builtin.lower_lookups import LookupLowering
@@ -123,7 +123,7 @@ class _NodeLowering(
                 return
         short = node.op.split(".")[1] if "." in node.op else node.op
         handler = getattr(self, f"on_{short}", None)
-        if short in CONVOLUTIONS and node.meta.dtype == "float32":
+        if is_convolution(node):
             self.choice("layout")
         if len(node.outputs) == 1 and node.meta.numel == 0:
             self.library(node)

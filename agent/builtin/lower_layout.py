@@ -1,7 +1,7 @@
 """Library calls on images whose channels lie last in memory, as convolutions are fastest on."""
 
 from agent.builtin.graph import Node, Ref
-from agent.builtin.layout import CONVOLUTIONS
+from agent.builtin.layout import is_convolution
 from agent.builtin.lowering import Lowering
 from agent.builtin.program import Library, View
 
@@ -28,7 +28,7 @@ class LayoutLowering(Lowering):
         rank = len(node.meta.shape)
         order = (0, *range(2, rank), 1)
         first = node.args[0] if node.args else None
-        if short in CONVOLUTIONS and isinstance(first, Ref):
+        if is_convolution(node) and isinstance(first, Ref):
             if self.order(self.program.views.get(first.ref)) != order:
                 image = self.program.views.get(first.ref)
                 if not isinstance(image, View) or len(image.shape) != rank:

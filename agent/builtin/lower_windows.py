@@ -9,21 +9,23 @@ from agent.builtin.graph import Graph, Meta, Node
 from agent.builtin.lower_reductions import ReductionLowering
 from agent.builtin.lowering import FLOATS
 from agent.builtin.ops import POINTWISE, Settings
-from agent.builtin.program import Clip, Compute, Constant, View, contiguous, near, vectorisable
+from agent.builtin.program import Clip, Compute, Constant, View, contiguous, near, turned, vectorisable
 from agent.builtin.schedule import Schedule
 
 _CHEAP = 12  # additions for an element, as often as windows read it
+_LANES = 16  # channels, side by side, that pooling needs at least
 _MOST_PRODUCTS = 16  # of an output, summed in a row; with 49 the library is faster (docs/LOG.md)
 
 
 @dataclass(frozen=True)
 class _Frame:
-    """How windows lie along the last axes of a value, a number for each axis."""
+    """How windows lie along the last axes of a value, a number for each axis; or before its channels."""
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
     padding: tuple[tuple[int, int], ...]  # before and after
     dilation: tuple[int, ...]
+    channels_last: bool = False
 
     @classmethod
     def of(cls, settings: Settings, kernel: tuple[int, ...], stride: tuple[int, ...]) -> "_Frame":
@@ -41,10 +43,19 @@ class _Frame:
     def padded(self) -> bool:
         return any(before or after for before, after in self.padding)
 
-    def counts(self, sizes: Sequence[int]) -> tuple[int, ...]:
+    def along(self, numbers: Sequence[int]) -> tuple[int, ...]:
+        """Of the sizes or strides of a value, those of the axes that windows lie along."""
+        end = len(numbers) - self.channels_last
+        return tuple(numbers[end - len(self.kernel) : end])
+
+    def counts(self, shape: Sequence[int]) -> tuple[int, ...]:
         """How many windows there are, none of them cut off by the end of the padding."""
-        each = zip(sizes, self.kernel, self.stride, self.padding, self.dilation, strict=True)
+        each = zip(self.along(shape), self.kernel, self.stride, self.padding, self.dilation, strict=True)
         return tuple((size + sum(p) - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in each)
+
+    def lonely(self, shape: Sequence[int]) -> bool:
+        """Whether there is one window along an axis, or one element in it."""
+        return 1 in (*self.counts(shape), *self.kernel)
 
     def within(self, more: Sequence[tuple[int, int]]) -> "_Frame":
         """The same over a value of which the one with this frame is a padded copy."""
@@ -98,33 +109,42 @@ class WindowLowering(ReductionLowering):
     def pool(self, node: Node, rank: int, op: str) -> bool:
         """Where every window counts the same number of elements."""
         settings, dtype = self.settings(node), node.meta.dtype
-        if self.order(self.operand_as_it_lies(settings["self"])) is not None:  # type: ignore[arg-type]
-            return False
-        source = self.operand(settings["self"])  # type: ignore[arg-type]
+        source = self.operand_as_it_lies(settings["self"])  # type: ignore[arg-type]
         kernel = _each(settings["kernel_size"], rank)
         frame = _Frame.of(settings, kernel, stride=kernel)
+        order = self.order(source)
+        if order is not None:
+            assert isinstance(source, View)
+            source, frame = turned(source, order), replace(frame, channels_last=True)
+            if order != _channels_last(rank) or source.shape[-1] < _LANES or frame.lonely(source.shape):
+                return False
         if not isinstance(source, View) or dtype not in FLOATS or math.prod(kernel) == 1:
             return False
         counts_padding = op == "amax" or settings.get("count_include_pad", True)
         if frame.padded and not counts_padding:
             return False
-        if frame.counts(source.shape[-rank:]) != node.meta.shape[-rank:]:
+        if frame.counts(source.shape) != node.meta.shape[-rank:]:
             return False
         source, frame = self.reached(node, source, frame, -math.inf if op == "amax" else 0)
         if not vectorisable(_windows(source, frame)) or self.choice("windows") == "library":
             return False
         windows = self.windows(source, frame)
+        name = node.name if order is None else self.fresh(f"{node.name}_channels_last")
         first = len(source.shape) - 1
         dims = range(first, first + rank)
         if op == "amax":
-            self.reduce(node.name, op, windows, dims, False, dtype)
-            return True
-        total = self.fresh(f"{node.name}_sum")
-        self.reduce(total, op, windows, dims, False, "float64" if dtype == "float64" else "float32")
-        divisor = settings.get("divisor_override") or math.prod(frame.kernel)
-        assert isinstance(divisor, int)
-        operands = (self.view_of(total), Constant(divisor))
-        return self.compute(node.name, "div", operands, {}, node.meta.shape, dtype)
+            self.reduce(name, op, windows, dims, False, dtype)
+        else:
+            total = self.fresh(f"{node.name}_sum")
+            self.reduce(total, op, windows, dims, False, "float64" if dtype == "float64" else "float32")
+            divisor = settings.get("divisor_override") or math.prod(frame.kernel)
+            assert isinstance(divisor, int)
+            summed = self.view_of(total)
+            if not self.compute(name, "div", (summed, Constant(divisor)), {}, summed.shape, dtype):
+                return False
+        if order is not None:
+            self.define_turned(node.name, name, order)
+        return True
 
     def on_conv1d(self, node: Node) -> bool:
         return self.depthwise(node, 1)
@@ -183,8 +203,8 @@ class WindowLowering(ReductionLowering):
         Clips are of axes, and of one window, or of one element, there is none.
         """
         rank = len(frame.kernel)
-        lonely = 1 in (*frame.counts(source.shape[-rank:]), *frame.kernel)
-        inner = self.pads.get(source.base) if source.linear else None
+        lonely = frame.lonely(source.shape)
+        inner = self.pads.get(source.base) if source.linear and not frame.channels_last else None
         if inner is not None and not lonely and inner.value == edge and len(inner.padding) <= rank:
             step = frame.stride[-1] * inner.source.strides[-1]
             if near(step) and source.shape == self.program.shapes[source.base]:
@@ -235,26 +255,33 @@ class WindowLowering(ReductionLowering):
 def _windows(source: View, frame: _Frame) -> View:
     """Every element of every window. What lies beyond the edge of the value changes no reduction over them.
 
-    The last axis of the windows comes last: their elements lie between it and the others, so that
-    neighbouring windows are reduced side by side.
+    The last axis of the windows, or the channels, come last: the elements lie between it and the others, so
+    that neighbours are reduced side by side.
     """
     rank = len(frame.kernel)
-    lead, sizes, steps = source.shape[:-rank], source.shape[-rank:], source.strides[-rank:]
-    count = frame.counts(sizes)
+    sizes, steps, count = frame.along(source.shape), frame.along(source.strides), frame.counts(source.shape)
     along = tuple(step * s for step, s in zip(steps, frame.stride, strict=True))
     within = tuple(step * d for step, d in zip(steps, frame.dilation, strict=True))
-    last = len(lead) + 2 * rank - 1
-    places = (*range(len(lead), len(lead) + rank - 1), last)  # of the axes of windows
-    elements = range(last - rank, last)
     before = [pair[0] for pair in frame.padding]
+    lead = len(source.shape) - rank - frame.channels_last
+    shape = (*source.shape[:lead], *count, *source.shape[lead + rank :])
+    strides = (*source.strides[:lead], *along, *source.strides[lead + rank :])
+    last = len(shape) - 1
+    places = [axis if axis < last else last + rank for axis in range(lead, lead + rank)]  # of axes of windows
+    elements = range(last, last + rank)
     clips = zip(places, elements, frame.stride, frame.dilation, before, sizes, strict=True)
     return View(
         source.base,
-        (*lead, *count[:-1], *frame.kernel, count[-1]),
-        (*source.strides[:-rank], *along[:-1], *within, along[-1]),
+        (*shape[:-1], *frame.kernel, shape[-1]),
+        (*strides[:-1], *within, strides[-1]),
         source.offset - sum(p * step for p, step in zip(before, steps, strict=True)),
         tuple(Clip(*numbers) for numbers, padding in zip(clips, frame.padding, strict=True) if any(padding)),
     )
+
+
+def _channels_last(rank: int) -> tuple[int, ...]:
+    """The axes of images of so many axes, in the order in which they lie."""
+    return (0, *range(2, rank + 2), 1)
 
 
 def _each(value: Any, rank: int) -> tuple[int, ...]:

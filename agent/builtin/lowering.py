@@ -2,12 +2,12 @@
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from agent.builtin.graph import Arg, Graph, Meta, Node, Ref
-from agent.builtin.layout import preferred_layout
 from agent.builtin.ops import POINTWISE, Settings, promoted
 from agent.builtin.program import (
     Compute,
@@ -24,10 +24,12 @@ from agent.builtin.program import (
     vectorisable,
 )
 from agent.builtin.schedule import Schedule
+from agent.builtin.text import HALVES
 
 FLOATS = {"float32", "float64", "bfloat16", "float16"}
 SUPPORTED_DTYPES = FLOATS | {"int64", "int32", "int16", "int8", "uint8", "bool"}
 ORDERED = {"float32", "float64", "int64", "int32", "bfloat16", "float16"}
+COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
 INTEGER_FUNCTIONS = {"at_least", "at_most", "maximum", "minimum", "sign", "abs", "where", "bitwise_not"}
 
 
@@ -39,7 +41,7 @@ class Lowering:
     def __init__(self, graph: Graph, schedule: Schedule) -> None:
         self.graph = graph
         self.schedule = schedule
-        self.layout = schedule.get("layout", preferred_layout(graph))
+        self.layout = schedule.value("layout")
         self.program = Program(graph)
         self.seen: dict[tuple[Any, ...], str] = {}
         self.tuples: dict[str, Node] = {}
@@ -48,7 +50,7 @@ class Lowering:
 
     def choice(self, knob: str) -> str:
         """The value of a knob that makes a difference here."""
-        self.program.choices[knob] = self.layout if knob == "layout" else self.schedule.value(knob)
+        self.program.choices[knob] = self.schedule.value(knob)
         return self.program.choices[knob]
 
     def fresh(self, name: str) -> str:
@@ -159,18 +161,18 @@ class Lowering:
         dtypes = [self.program.dtype_of(o) for o in operands if isinstance(o, View)]
         if not set(dtypes) <= SUPPORTED_DTYPES:
             return False
-        compute_dtype = dtype
-        if POINTWISE[op].computes == "operands":
-            compute_dtype = promoted(dtypes)
-            if any(isinstance(o, Constant) and isinstance(o.value, float) for o in operands):
-                compute_dtype = (
-                    promoted([compute_dtype, "bfloat16"]) if compute_dtype in FLOATS else "float32"
-                )
-        if compute_dtype in ("bfloat16", "float16"):
+        compute_dtype = promoted(dtypes) if POINTWISE[op].computes == "operands" else dtype
+        if op in COMPARISONS:
+            compute_dtype = self.compared(operands)
+            if compute_dtype in HALVES:
+                if not set(dtypes) <= {compute_dtype, "bool", "uint8", "int8"}:
+                    return False  # it would have to be rounded first
+                operands = tuple(self.rounded(o, compute_dtype) for o in operands)
+        if compute_dtype in HALVES:
             compute_dtype = "float32"
         template = POINTWISE[op].template(settings)
         called = set(re.findall(r"(\w+)_\{t\}", template))
-        if compute_dtype not in FLOATS and called - INTEGER_FUNCTIONS:
+        if compute_dtype not in FLOATS and (called - INTEGER_FUNCTIONS or "<inf>" in template):
             return False
         if op == "exp" and self.below_maximum(operands[0]):
             op = "exp_nonpositive"
@@ -188,6 +190,22 @@ class Lowering:
             return False
         self.program.add(Compute(name, op, views, settings, shape, dtype, compute_dtype), shape, dtype)
         return True
+
+    def compared(self, operands: Sequence[Operand]) -> str:
+        """What operands of a comparison are converted to: numbers, and tensors of no axes, count for less."""
+        like = [
+            torch.empty((1,) * len(o.shape), dtype=getattr(torch, self.program.dtypes[o.base]), device="meta")
+            if isinstance(o, View)
+            else o.value
+            for o in operands
+        ]
+        return str(torch.result_type(*like)).removeprefix("torch.")
+
+    def rounded(self, operand: Operand, dtype: str) -> Operand:
+        """A constant as the nearest number of a type."""
+        if isinstance(operand, View):
+            return operand
+        return Constant(torch.tensor(operand.value, dtype=getattr(torch, dtype)).item())
 
     def below_maximum(self, operand: Operand) -> bool:
         """Whether the operand is x - max(x), along some axis."""

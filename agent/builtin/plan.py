@@ -200,6 +200,20 @@ class Plan:
         whole = Access("", "", self.full_strides(), 0)
         return self.nest([whole, *self.accesses.values()], inside=True)[-1].size
 
+    def lookups(self) -> list[tuple[Access, Access]]:
+        """Tables of which each row reads a row as it lies, with the index that says which."""
+        found, full = [], self.full_strides()
+        for statement in self.region.statements:
+            if not isinstance(statement, Compute) or statement.op != "take":
+                continue
+            table, index = (self.access(v, level) for v, level in reads(statement, self.region))
+            if table is None or index is None:
+                continue
+            axes = list(zip(table.strides, index.strides, full, self.inner, strict=True))
+            if all(t == (whole if inside else 0) and not (inside and i) for t, i, whole, inside in axes):
+                found.append((table, index))
+        return found
+
     def digits(self, strides: Sequence[int], axes: Sequence[int]) -> list[Digit]:
         """Where an access goes along `axes`, outermost first; those are left out along which it stays."""
         merged: list[tuple[int, int, int]] = []  # size, stride, product

@@ -208,13 +208,6 @@ class Program:
         joined = (s for s in self.statements if isinstance(s, Joined))
         return {name: view for s in joined for name, view in s.pieces.items()}
 
-    @property
-    def handed_out(self) -> set[str]:
-        """The values that the caller gets, or that are part of one."""
-        views = (self.views.get(name) for name in self.graph.results)
-        found = {view.base for view in views if isinstance(view, View)}
-        return found | {name for name, view in self.placed.items() if view.base in found}
-
     def define(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
         self.views[name] = View(name, shape, contiguous(shape))
         self.shapes[name] = shape

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.builtin import reference
-from agent.builtin.fusion import Unit, fuse, operands
+from agent.builtin.fusion import Unit, operands
 from agent.builtin.graph import SUBMODULE, Graph
 from agent.builtin.host import Host, attribute, in_place_outputs
 from agent.builtin.language import Ask, Batch, Kernel, Language, environment
@@ -17,6 +17,7 @@ from agent.builtin.launches import Launch, beginning, launches, places
 from agent.builtin.naming import attention_comment, comment, description, kernel_name, unique
 from agent.builtin.plan import Plan
 from agent.builtin.program import Attention, Library, Program, View, reading, slots
+from agent.builtin.recomputing import fuse_recomputing
 from agent.builtin.schedule import GRAPH_KNOBS, Schedule
 from agent.builtin.space import Region
 
@@ -53,7 +54,7 @@ def render(
     reference's. Raises NothingToFuse where they are the reference's.
     """
     apart = schedule.get("fuse", "all") == "apart"
-    units = {path: fuse(program, apart) for path, program in programs.items()}
+    units = {path: fuse_recomputing(program, apart) for path, program in programs.items()}
     worth = {path: found for path, found in units.items() if _is_changed(programs[path], found)}
     if not worth:
         raise NothingToFuse

@@ -12,7 +12,14 @@ ITEMSIZE = {
     "bfloat16": 2,
     "float16": 2,
 }
+_WRAPPED = {"uint8": (0, 256), "int8": (-128, 256), "int16": (-(1 << 15), 1 << 16)}  # the least, how many
 HALVES = {"bfloat16", "float16"}  # stored in 16 bits, computed in float
+
+
+def whole(value: float, dtype: str) -> int:
+    """A number as a value of an integer type; the small ones wrap it around."""
+    least, values = _WRAPPED.get(dtype, (0, 0))
+    return (int(value) - least) % values + least if values else int(value)
 
 
 def times(text: str, stride: int) -> str:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Self
 
 from kernelbench.evaluator.parked import ParkedSessions
-from kernelbench.evaluator.protocol import TRAFFIC, Effort, Limits, Protocol
+from kernelbench.evaluator.protocol import Effort, Limits, Protocol
 from kernelbench.evaluator.session import TaskSession
 from kernelbench.evaluator.target import detect_target
 from kernelbench.evaluator.trial import Trial
 from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.machine import physical_threads
 from kernelbench.records import (
+    TRAFFIC,
     Candidate,
     Environment,
     Evaluation,

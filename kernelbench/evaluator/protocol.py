@@ -6,8 +6,6 @@ from pydantic import PositiveFloat, PositiveInt, field_validator
 
 from kernelbench.records import Record
 
-TRAFFIC = "traffic"  # the baseline that moves the data and computes nothing
-
 
 class Effort(Record):
     """How much is timed: so many rounds in so many processes first, then more while an interval is wide."""

@@ -14,10 +14,10 @@ from kernelbench.evaluator.layout import DEVICE_ALIGNMENT, unpack_outputs
 from kernelbench.evaluator.memory import Outputs
 from kernelbench.evaluator.oracle_client import OracleClient
 from kernelbench.evaluator.process import Worker, WorkerDied, WorkerTimeout
-from kernelbench.evaluator.protocol import TRAFFIC, Limits, Protocol
+from kernelbench.evaluator.protocol import Limits, Protocol
 from kernelbench.evaluator.refusal import CallFailed, Refused
 from kernelbench.evaluator.workers import WorkerPool
-from kernelbench.records import Target, Task, Verdict
+from kernelbench.records import TRAFFIC, Target, Task, Verdict
 
 _COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch.utils.cpp_extension")
 # Of torch.compile; its own CUDA graphs overwrite the last call's outputs, so they are a baseline apart.

@@ -35,16 +35,18 @@ class Graphed:
 
 
 class Traffic:
-    """Moves what a model must, and computes nothing: reads all inputs and weights, writes all outputs.
+    """Moves what a model must, and computes nothing: reads dense inputs and weights, writes all outputs.
 
     Outputs are copied from what is read as far as that goes; the rest of the longer side is summed up, or
     filled with zeros. All of it is torch's: its copies and sums are as fast as memory, and store through the
-    caches, so that a kernel which stores past them may be faster.
+    caches, so that a kernel which stores past them may be faster. Weights are one tensor here, however many
+    the model has.
     """
 
     def __init__(self, model: torch.nn.Module, arguments: list[Any]) -> None:
         self._outputs, self._spec = pytree.tree_flatten(model(*arguments))
-        self._weights = _words([*model.parameters(), *model.buffers()])
+        weights = _words([*model.parameters(), *model.buffers()])
+        self._weights = [torch.cat(weights)] if weights else []
 
     def __call__(self, *arguments: Any) -> Any:
         made = [torch.empty_like(o) if isinstance(o, torch.Tensor) else o for o in self._outputs]
@@ -66,13 +68,15 @@ class Traffic:
 
 
 def _words(values: Iterable[Any]) -> list[torch.Tensor]:
-    """The memory of tensors, each as a vector of words; what has gaps, or lies over itself, is left out."""
+    """The memory of dense tensors, each as a vector of words, but for bytes at its ends that make none."""
     found = []
     for value in values:
-        if isinstance(value, torch.Tensor) and value.numel():
+        if isinstance(value, torch.Tensor):
             order = sorted(range(value.dim()), key=lambda axis: -value.stride(axis))
             lying = value.detach().permute(order)
-            if lying.is_contiguous():
+            if lying.is_contiguous() and not lying.is_conj():
                 octets = lying.reshape(-1).view(torch.uint8)
-                found.append(octets[: octets.numel() // _WORD * _WORD].view(torch.float32))
+                octets = octets[-octets.storage_offset() % _WORD :]
+                if octets.numel() >= _WORD:
+                    found.append(octets[: octets.numel() // _WORD * _WORD].view(torch.float32))
     return found

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernelbench.evaluator.protocol import TRAFFIC
-from kernelbench.records import Interval
+from kernelbench.records import TRAFFIC, Interval
 
 _RESAMPLES = 4000
 _UNUSUAL = 0.01  # of a block's time: what a worker may have waited more or less than usual

@@ -8,7 +8,7 @@ from kernelbench.evaluator.clocks import watched
 from kernelbench.evaluator.measurement import measure
 from kernelbench.evaluator.plausibility import implausible, near_ceilings
 from kernelbench.evaluator.process import Worker, WorkerDied, WorkerTimeout
-from kernelbench.evaluator.protocol import TRAFFIC, Effort
+from kernelbench.evaluator.protocol import Effort
 from kernelbench.evaluator.refusal import BaselineFailed, Refused
 from kernelbench.evaluator.sanitizer import sanitize
 from kernelbench.evaluator.session import TaskSession
@@ -17,6 +17,7 @@ from kernelbench.evaluator.toolchain import make_wanted_header
 from kernelbench.evaluator.verification import verify
 from kernelbench.parsing import parsed
 from kernelbench.records import (
+    TRAFFIC,
     Candidate,
     Correctness,
     Evaluation,

@@ -60,10 +60,10 @@ def shown(database: RunDatabase, format: Format) -> str:
 @pytest.mark.parametrize("format", [Format.table, Format.md])
 def test_people_read_the_same_facts_everywhere(example: RunDatabase, format: Format) -> None:
     text = shown(example, format)
-    (softmax,) = (line for line in text.splitlines() if "builtin:level1/softmax" in line)
+    softmax, *_ = (line for line in text.splitlines() if "builtin:level1/softmax" in line)
     for fact in ("correct", "4.00× [3.92, 4.08]", "2.00× [1.96, 2.04]", "97%", "25 µs", "rounds used up"):
         assert fact in softmax
-    (relu,) = (line for line in text.splitlines() if "builtin:level1/relu" in line)
+    relu, *_ = (line for line in text.splitlines() if "builtin:level1/relu" in line)
     assert "≈1 [0.970, 1.040]" in relu  # its median is 1.01
     (overall,) = (line for line in text.splitlines() if "all tasks" in line and "4/6" in line)
     for fact in ("50%", "17%", "1.42× · 1.88× · 1.50× (n=4)", "0.79× · 1.00× · 0.50× (n=3)"):
@@ -266,6 +266,29 @@ def test_a_baseline_that_was_not_available_is_named_with_its_reason(
     text = shown(database, format)
     assert "not available" in text and "max-autotune" in text
     assert "compiling took longer than 60 s and a traceback" in text
+
+
+@pytest.mark.parametrize("format", [Format.table, Format.md, Format.html])
+def test_a_baseline_that_is_faster_for_certain_is_what_to_hand_in(
+    database: RunDatabase, format: Format
+) -> None:
+    for name, number, fastest in (("relu", 1, 0.99), ("softmax", 2, 0.8)):
+        database.add_task(task(name))
+        of = run_factory.evaluation(task(name), candidate(number), eager=1.2)
+        assert of.timing is not None and of.speedup is not None
+        timing = of.timing.model_copy(update={"compile_us": interval(0.8 * of.timing.candidate_us.median)})
+        low = fastest if name == "softmax" else 0.9
+        speedup = of.speedup.model_copy(
+            update={"fastest": Interval(median=fastest, low=low - 0.01, high=fastest + 0.02)}
+        )
+        evaluation = of.model_copy(update={"timing": timing, "speedup": speedup})
+        database.record_attempt(task(name).id, 0, candidate(number), None, evaluation, None)
+    text = shown(database, format)
+    told = (
+        text[text.lower().index("where a baseline is faster") :].split("nvironment")[0].split("</table>")[0]
+    )
+    assert "level1/softmax" in told and "torch.compile" in told and "0.80×" in told
+    assert "level1/relu" not in told  # 1 is in its interval
 
 
 def test_the_command_leaves_errors_to_the_front_door(tmp_path: Path, front_door: typer.Typer) -> None:

@@ -14,6 +14,7 @@ from agent.builtin.cpp.headers import helpers, standard_headers
 from agent.builtin.cpp.rows import RowEmitter
 from agent.builtin.cpp.tiles import TileEmitter
 from agent.builtin.cpp.vocabulary import RESERVED, Lines
+from agent.builtin.fusion import operands
 from agent.builtin.language import Ask, Batch, Function, Kernel, Language
 from agent.builtin.launches import SMALL
 from agent.builtin.online import online
@@ -168,7 +169,10 @@ def _streaming(planned: Plan, program: Program, outputs: Sequence[str]) -> str:
     """Results that caches could not hold for their reader are stored past them, unless arithmetic binds."""
     written = sum(ITEMSIZE[program.dtypes[name]] for name in outputs) * planned.region.space.numel
     busy = planned.mode == "flat" and planned.cost >= _DEAR
-    limit = _BEYOND_CACHES if set(outputs) <= program.handed_out else 2 * _BEYOND_CACHES
+    inside = {statement.name for statement in planned.region.statements}
+    others = (s for s in program.statements if s.name not in inside)
+    again = any(view.base in outputs for other in others for view in operands(other, program))
+    limit = 2 * _BEYOND_CACHES if again else _BEYOND_CACHES
     return "on" if written >= limit and not busy else "off"
 
 
@@ -183,7 +187,9 @@ def _column_block(planned: Plan) -> str:
 def _prefetchable(planned: Plan) -> bool:
     """Whether whole rows are read, short enough for the next one to fit in the cache beside this one."""
     full = planned.full_strides()
-    whole = len({a for a in planned.accesses.values() if a.strides == full})
+    whole = len(
+        {a for a in planned.accesses.values() if a.strides == full and not a.table} | {*planned.lookups()}
+    )
     if planned.mode == "columns" or not whole:
         return False
     if planned.mode == "flat":

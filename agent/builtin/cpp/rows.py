@@ -1,5 +1,6 @@
 """Kernels whose vector loop runs along the row (or along a tensor without rows)."""
 
+import re
 from collections.abc import Sequence
 
 from agent.builtin.cpp.emit import Emitter, Place
@@ -141,8 +142,14 @@ class RowEmitter(Emitter):
             plain = name not in self.knobs.in_place and not self.knobs.streaming
             if plain and self.plan.level(name) == "element":
                 fetched.append((self.plan.output(name), outputs_ahead, ", 1"))
+        lookups = [] if self.flat else self.plan.lookups()
+        for table, index in lookups:
+            at = re.sub(r"\brow\b", "next", total([*self.row_terms(index), index.begin]))
+            fetched.append((table, f"{times(f'{self.pointers[index.base]}[{at}]', table.table)} + ", ""))
         if not fetched:
             return
+        if lookups:
+            self.out.add("const int64_t next = std::min<int64_t>(row + 1, ROWS - 1);")
         step = LINE_BYTES // max(ITEMSIZE[access.dtype] for access, _, _ in fetched)
         self.out.open(f"for (int64_t p = {begin}; p < {end}; p += {step})")
         for access, ahead, write in fetched:

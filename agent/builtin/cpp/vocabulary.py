@@ -27,7 +27,7 @@ alignas and asm auto bool break case catch char class const continue default del
 explicit export extern false float for friend goto if inline int long mutable namespace new not operator or
 private protected public register return short signed sizeof static struct switch template this throw true
 try typedef union unsigned using virtual void volatile while xor
-row outer i j k l m o p q j_at k_at l_at start n first begin end chunk part step
+row outer i j k l m o p q j_at k_at l_at start n first next begin end chunk part step
 call tile top rows
 ROWS COLUMNS BLOCK BLOCKS CHUNKS PARTS NUMEL WIDTH TILE DOWN ALONG
 """
@@ -44,7 +44,7 @@ def literal(value: float | int | bool, ctype: str) -> str:
         if math.isinf(value):
             return "-INFINITY" if value < 0 else "INFINITY"
         return repr(float(value)) + ("f" if ctype == "float" else "")
-    return str(int(value))
+    return str(text.whole(value, ctype.removesuffix("_t")))
 
 
 class Lines(text.Lines):

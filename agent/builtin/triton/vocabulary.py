@@ -4,7 +4,7 @@ import keyword
 import math
 
 from agent.builtin import text
-from agent.builtin.text import HALVES
+from agent.builtin.text import HALVES, whole
 
 VALUE = {
     "float32": "tl.float32",
@@ -25,11 +25,6 @@ HIGHEST = {"int64": str(2**63 - 1), "int32": str(2**31 - 1), "uint8": "255"}
 
 _NAMES = "tl triton float range row rows_in j columns_in i inside down along outer part block step start"
 RESERVED = frozenset(keyword.kwlist) | frozenset(_NAMES.split())
-_WRAPPED = {
-    "uint8": (0, 1 << 8),
-    "int8": (-(1 << 7), 1 << 8),
-    "int16": (-(1 << 15), 1 << 16),
-}  # the least, and how many
 _SINGLE = 1 << 24  # integers below are floats as they are
 
 
@@ -51,11 +46,8 @@ def literal(value: float | int | bool, dtype: str) -> str:
         if dtype == "float64" and not exact:
             return f"tl.full([], {digits}, tl.float64)"
         return digits if value >= 0 else f"({digits})"
-    whole = int(value)
-    if dtype in _WRAPPED:
-        least, values = _WRAPPED[dtype]
-        whole = (whole - least) % values + least
-    return str(whole) if whole >= 0 else f"({whole})"
+    number = whole(value, dtype)
+    return str(number) if number >= 0 else f"({number})"
 
 
 def power_of_two(number: int) -> int:

@@ -258,6 +258,18 @@ REFERENCES = {
         "return x * torch.tensor([1.0, 2.0, 3.0]) + torch.tensor(0.5)", "torch.randn(4, 3)"
     ),
     "double precision": source("return F.gelu(x).softmax(-1)", "torch.randn(9, 50, dtype=torch.float64)"),
+    "one image without a batch": source(
+        "return F.relu(self.conv(x)), self.conv(x).sum(0)",
+        "torch.randn(16, 9, 9)",
+        init="self.conv = nn.Conv2d(16, 16, 3)",
+    ),
+    "comparisons of several types": source(
+        "return x == t, x > t, (x * t).bfloat16() > t, h > u, h == 0.1, b == 2, b < 3, n > -1, n == 255, x.int() > 1.5, torch.isinf(n), b > x",
+        "torch.cat((torch.randn(70), torch.full((10,), 0.1))), torch.tensor(0.1, dtype=torch.float64), "
+        "torch.cat((torch.randn(70), torch.full((10,), 0.1))).bfloat16(), torch.tensor(0.1), torch.rand(80) > 0.5, "
+        "torch.randint(0, 256, (80,), dtype=torch.uint8)",
+        arguments="x, t, h, u, b, n",
+    ),
     "small whole numbers": source(
         "return x + 100, x * y, abs(x), ~x, x.float() * s, torch.maximum(x, y) > 3, x + z, z.clamp(-5, 5) * x, z - 40000, "
         "x.sum(1), torch.where(x > y, x, y)",
@@ -380,6 +392,30 @@ IMAGES = {
         "        return self.last(z).amin(1, keepdim=True), y.softmax(1), F.avg_pool2d(y, 2)",
         "torch.randn(2, 5, 8, 10)",
         init="self.conv = nn.Conv2d(5, 17, 3, padding=1); self.last = nn.ConvTranspose2d(51, 9, 2, 2)",
+    ),
+    "pooled in every way, of what is computed": source(
+        "y = F.hardswish(self.conv(x))\n        z = F.avg_pool2d(y, 2), F.max_pool2d(y, 3, 2, 1), F.max_pool2d(y * 2, (1, 3), (2, 1), dilation=(1, 2))\n"
+        "        return *z, F.avg_pool2d(y, 3, 2, 1, count_include_pad=False), F.avg_pool2d(y, (3, 2), 1, 1, divisor_override=5).relu(), "
+        "F.max_pool2d(y, (9, 11)), F.max_pool2d(y, (5, 1), 1, (2, 0)), F.avg_pool2d(y, 2, ceil_mode=True)",
+        "torch.randn(2, 5, 11, 13)",
+        init="self.conv = nn.Conv2d(5, 20, 3)",
+    ),
+    "pooled with padding of other axes": source(
+        "x = F.relu(self.conv(x))\n        return F.avg_pool2d(F.pad(y, (0, 0, 1, 1)).permute(0, 3, 1, 2), 3, 1) + 1, x",
+        "torch.randn(2, 5, 9, 9), torch.randn(2, 9, 11, 16)",
+        init="self.conv = nn.Conv2d(5, 16, 3)",
+        arguments="x, y",
+    ),
+    "pooled volumes": source(
+        "y = self.conv(x)\n        return F.max_pool3d(y, 2, 2, 1) + 1, F.avg_pool3d(y, 2).sum(1)",
+        "torch.randn(2, 3, 5, 6, 7)",
+        init="self.conv = nn.Conv3d(3, 16, 3, padding=1)",
+    ),
+    "densely connected": source(
+        "for norm, conv in zip(self.norms, self.convs):\n            x = torch.cat((x, conv(F.relu(norm(x)))), dim=1)\n        return x",
+        "torch.randn(2, 16, 9, 11)",
+        init="self.norms = nn.ModuleList(nn.BatchNorm2d(n, track_running_stats=False) for n in (16, 32, 48)); "
+        "self.convs = nn.ModuleList(nn.Conv2d(n, 16, 3, padding=1) for n in (16, 32, 48))",
     ),
     "gates of channels, group norm": source(
         "y = self.conv(x)\n        y = y * torch.sigmoid(y.mean((2, 3), keepdim=True))\n"

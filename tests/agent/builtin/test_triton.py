@@ -65,8 +65,11 @@ def hold(interpreter: ProcessPoolExecutor, text: str, loosely: bool, **schedule:
     return candidate
 
 
-@pytest.mark.parametrize("schedule", [{}, IN_PASSES], ids=["held", "in passes"])
-@pytest.mark.parametrize("name", REFERENCES)
+LARGE = {"many products with few vectors"}  # which takes the interpreter a minute; it is built for chips
+HELD = [name for name in REFERENCES if name not in LARGE]
+
+
+@pytest.mark.parametrize(("name", "schedule"), [(n, {}) for n in HELD] + [(n, IN_PASSES) for n in HELD[::2]])
 def test_kernels_are_as_exact_as_the_reference(
     name: str, schedule: dict[str, str], interpreter: ProcessPoolExecutor
 ) -> None:
@@ -194,7 +197,7 @@ def test_numbers(name: str, interpreter: ProcessPoolExecutor) -> None:
 
 
 @pytest.mark.timeout(0)
-@graphs(30)
+@graphs(20)
 @given(references(), SCHEDULES)
 def test_random_references(interpreter: ProcessPoolExecutor, text: str, schedule: dict[str, str]) -> None:
     assume(works(text) and not squares_denormals(text))
@@ -202,7 +205,7 @@ def test_random_references(interpreter: ProcessPoolExecutor, text: str, schedule
 
 
 @pytest.mark.timeout(0)
-@graphs(10)
+@graphs(8)
 @given(st.sampled_from(["bfloat16", "float16"]).flatmap(references), SCHEDULES)
 def test_random_references_in_16_bits(
     interpreter: ProcessPoolExecutor, text: str, schedule: dict[str, str]

@@ -187,3 +187,19 @@ def test_traffic_reads_all_that_is_given_and_writes_all_that_is_made(columns: in
     assert made.shape == (100, columns) and made.dtype == torch.float32
     assert watch.moved["copy_"] + watch.moved["zero_"] == made.numel()
     assert watch.moved["copy_"] + watch.moved["sum"] == x.numel() + sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.rand(9).bfloat16()[1:],
+        torch.ones(1001, dtype=torch.bool)[1:],
+        torch.rand(3).expand(4, 3),
+        torch.rand(3, dtype=torch.complex64).conj(),
+        torch.rand(()),
+    ],
+)
+@torch.no_grad()
+def test_traffic_takes_tensors_of_every_kind(x: torch.Tensor) -> None:
+    made = Traffic(nn.Identity(), [x])(x)
+    assert (made.shape, made.dtype) == (x.shape, x.dtype)
