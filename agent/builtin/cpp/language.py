@@ -25,6 +25,7 @@ from agent.builtin.text import ITEMSIZE, times, total
 
 _PREFETCH_LIMIT = 1 << 16  # elements of a row, over all inputs, that are fetched ahead
 _DEAR = 12  # cost per element, in additions, that hides the memory by itself
+_MODEST = 4  # cost per element, in additions, below which all elements take about as long
 _LINE_BYTES = 64
 _BEYOND_CACHES = 16 << 20  # bytes of results; twice as many of what is read again at once
 _TILE = 64  # elements of a tile's row
@@ -112,7 +113,8 @@ def _launcher(kernel: Kernel, pointers: Mapping[str, str], batch: Batch, paralle
 
 def _knobs(planned: Plan, program: Program, in_place: frozenset[str], ask: Ask, calls: int = 1) -> Knobs:
     """The knobs of a kernel, or of several calls of it. One that cannot change it is not asked for."""
-    few = "1" if planned.region.space.numel * calls < SMALL else "all"
+    dearness = max(1, planned.cost // _MODEST)
+    few = "1" if planned.region.space.numel * calls * dearness < SMALL else "all"
     elements = [o for o in planned.outputs if planned.level(o) == "element"]
     itemsize = min((ITEMSIZE[program.dtypes[o]] for o in elements), default=1)
     if planned.mode == "tiles":

@@ -365,6 +365,7 @@ TYPES = {
     torch.int64: "*i64",
     torch.int32: "*i32",
     torch.bool: "*i1",
+    torch.uint8: "*u8",
     torch.int8: "*i8",
     torch.int16: "*i16",
     torch.bfloat16: "*bf16",

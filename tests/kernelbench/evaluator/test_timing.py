@@ -87,10 +87,13 @@ def test_a_worker_that_always_waits_is_timed_all_the_same() -> None:
     assert timings.speedup("eager").median == pytest.approx(1 / 1.15, rel=0.05)
 
 
-def test_the_fastest_baseline_is_the_one_with_the_least_time() -> None:
-    times = {"candidate": 1.0, "eager": 3.0, "compile": 2.0}
-    timings = timings_of({name: [TimedBlock(1, t)] * 3 for name, t in times.items()})
+def test_the_fastest_baseline_is_the_one_that_the_candidate_is_least_ahead_of() -> None:
+    times = {"candidate": [1.0, 1.0, 4.0], "eager": [2.0, 2.0, 8.0], "compile": [3.0, 1.5, 6.0]}
+    times["traffic"] = [0.5, 0.5, 0.5]  # no rival
+    timings = timings_of({name: [TimedBlock(1, t) for t in each] for name, each in times.items()})
+    assert timings.time_us("eager").median < timings.time_us("compile").median
     assert timings.fastest_baseline() == "compile"
+    assert timings.speedup("compile").median < timings.speedup("eager").median
 
 
 def test_rounds_are_spread_over_processes_of_candidate_and_eager(
