@@ -35,7 +35,6 @@ _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG = 38, 36, 1
 _PR_CAPBSET_DROP, _PR_SET_DUMPABLE = 24, 4
 _MOST_PIECES = 1024  # IOV_MAX
 _YIELD_S = 5e-5  # a thread stops once it runs, so the judge must not hold its CPU
-_STUCK_S = 0.2  # after which processes that do not all stand still go on for a moment
 _UIDS = {"builder": 64001, "candidate": 64002}
 TRUSTED = ("oracle", "baseline", "toolchain")  # the first two run the user's own task
 
@@ -378,13 +377,8 @@ def _read(path: str) -> bytes:
 
 
 def freeze(root: int, timeout_s: float = 20.0) -> list[int]:
-    """Stop every thread of the tree; its pids once all of them stand still, none when they do not.
-
-    A process that has called vfork cannot be stopped before its child has begun a program of its own, and
-    the child cannot begin while it is stopped: so now and then all go on for a moment.
-    """
+    """Stop every thread of the tree; its pids once all of them stand still, none when they do not."""
     deadline = time.monotonic() + timeout_s
-    go_on = time.monotonic() + _STUCK_S
     while time.monotonic() < deadline:
         pids = tree(root)
         for pid in pids:
@@ -392,9 +386,6 @@ def freeze(root: int, timeout_s: float = 20.0) -> list[int]:
         # A process that forked while we looked shows up in the next look.
         if all(state in b"TtZX" for pid in pids for state in _states(pid)) and tree(root) == pids:
             return pids
-        if time.monotonic() > go_on:
-            thaw(pids)
-            go_on = time.monotonic() + _STUCK_S
         time.sleep(_YIELD_S)
     return []
 

@@ -246,17 +246,3 @@ def test_what_threads_wait_for_a_cpu_is_counted() -> None:
 def test_a_protocol_without_the_task_s_own_inputs_is_refused() -> None:
     with pytest.raises(ValueError, match="'task'"):
         Protocol(families=("needle",))
-
-
-def test_a_process_that_waits_for_what_it_forked_is_stopped(tmp_path: Path) -> None:
-    program = tmp_path / "forks"
-    text = "#include <unistd.h>\nint main() { if (vfork() == 0) { usleep(400000); _exit(0); } for (;;) pause(); }"
-    subprocess.run(["g++", "-x", "c++", "-", "-o", str(program)], input=text, text=True, check=True)
-    with subprocess.Popen([str(program)]) as process:
-        time.sleep(0.1)  # its child sleeps, and it waits for that
-        try:
-            stopped = sandbox.freeze(process.pid, timeout_s=10)
-            assert process.pid in stopped
-            sandbox.thaw(stopped)
-        finally:
-            sandbox.kill(process.pid)
