@@ -158,17 +158,6 @@ class Timing(Record):
     device_us: float | None = None  # of the candidate, by CUDA events in its process: a report
     clocks: GpuClocks | None = None
 
-    @property
-    def baselines_us(self) -> dict[str, Interval]:
-        """What was timed beside the candidate and computes the same."""
-        found = {
-            "eager": self.eager_us,
-            "torch.compile": self.compile_us,
-            "max-autotune": self.max_autotune_us,
-            "CUDA graphs": self.cuda_graphs_us,
-        }
-        return {name: interval for name, interval in found.items() if interval is not None}
-
     @field_validator("compile_s", mode="before")
     @classmethod
     def _of_one_baseline(cls, value: object) -> object:

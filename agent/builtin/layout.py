@@ -5,10 +5,8 @@ from collections.abc import Iterable, Mapping
 from agent.builtin.graph import Graph, Meta, Node, Ref
 
 _LANES = 16  # channels that the library's kernels for the other order take at once
-_TURNING = 1.4  # of an image here, where reordering one for the library's kernels and back is 1
-_GAIN = (
-    3.0  # of transposed convolutions, and where channels do not fill the lanes: the kernels are faster, too
-)
+_TURNING = 1.4  # costs of an image here, where reordering one for the library's kernels and back costs 1
+_GAIN = 3.0  # where the kernels are faster, too: of transposed convolutions, and beyond the lanes unevenly
 
 
 def preferred_layout(graphs: Iterable[Graph]) -> str:
@@ -38,5 +36,5 @@ def _gain(node: Node, metas: Mapping[str, Meta]) -> float:
     if not is_convolution(node) or not isinstance(node.args[0], Ref):
         return 0.0
     images = metas[node.args[0].ref]
-    faster = "transpose" in node.op or images.shape[1] % _LANES != 0
-    return (images.numel + node.meta.numel) * (_GAIN if faster else 1.0)
+    uneven = images.shape[1] > _LANES and images.shape[1] % _LANES != 0
+    return (images.numel + node.meta.numel) * (_GAIN if uneven or "transpose" in node.op else 1.0)

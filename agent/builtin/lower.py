@@ -19,7 +19,7 @@ from agent.builtin.lower_products import ProductLowering
 from agent.builtin.lower_ranks import RankLowering
 from agent.builtin.lower_views import SAME_OPS, VIEW_OPS, ViewLowering, same
 from agent.builtin.lower_windows import WindowLowering
-from agent.builtin.lowering import SUPPORTED_DTYPES
+from agent.builtin.lowering import COMPARISONS, SUPPORTED_DTYPES, compared
 from agent.builtin.ops import POINTWISE, Settings, pointwise_name
 from agent.builtin.parting import part
 from agent.builtin.program import (
@@ -154,6 +154,10 @@ class _NodeLowering(
             return False
         if all(isinstance(o, Constant) for o in read):
             return self.fold(node)
+        if name in COMPARISONS and any(isinstance(o, Constant) for o in read):
+            metas = self.graph.metas()
+            if compared([metas[a.ref] if isinstance(a, Ref) else a for a in given]) != self.compared(read):
+                return False  # a tensor of one number counts for more than the number
         rest = {k: v for k, v in settings.items() if k not in entry.arguments[: entry.operands]}
         if any(isinstance(v, Ref) for v in rest.values()):
             return False

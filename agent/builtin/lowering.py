@@ -33,6 +33,17 @@ COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
 INTEGER_FUNCTIONS = {"at_least", "at_most", "maximum", "minimum", "sign", "abs", "where", "bitwise_not"}
 
 
+def compared(operands: Sequence[Any]) -> str:
+    """What tensors and numbers are converted to; numbers, and tensors of no axes, count for less."""
+    like = [
+        torch.empty((1,) * len(o.shape), dtype=getattr(torch, o.dtype), device="meta")
+        if isinstance(o, Meta)
+        else o
+        for o in operands
+    ]
+    return str(torch.result_type(*like)).removeprefix("torch.")
+
+
 class Lowering:
     """With the layout `channels_last`, what is computed from a value lies in memory as the value does, in its
     order of axes. Else everything is computed in the order of its own axes.
@@ -192,14 +203,16 @@ class Lowering:
         return True
 
     def compared(self, operands: Sequence[Operand]) -> str:
-        """What operands of a comparison are converted to: numbers, and tensors of no axes, count for less."""
-        like = [
-            torch.empty((1,) * len(o.shape), dtype=getattr(torch, self.program.dtypes[o.base]), device="meta")
-            if isinstance(o, View)
-            else o.value
-            for o in operands
-        ]
-        return str(torch.result_type(*like)).removeprefix("torch.")
+        """What operands of a comparison are converted to."""
+        dtypes = self.program.dtypes
+        return compared(
+            [
+                Meta(shape=o.shape, dtype=dtypes[o.base], strides=o.strides)
+                if isinstance(o, View)
+                else o.value
+                for o in operands
+            ]
+        )
 
     def rounded(self, operand: Operand, dtype: str) -> Operand:
         """A constant as the nearest number of a type."""

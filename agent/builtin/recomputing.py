@@ -43,21 +43,17 @@ def fuse_recomputing(program: Program, apart: bool = False) -> list[Unit]:
     units = fuse(program, apart)
     wanted = {} if apart else dict(_worth(program, units))
     while wanted:
-        kept = replace(
-            program,
-            statements=list(program.statements),
-            views=dict(program.views),
-            shapes=dict(program.shapes),
-            dtypes=dict(program.dtypes),
+        trial = replace(
+            program, views=dict(program.views), shapes=dict(program.shapes), dtypes=dict(program.dtypes)
         )
-        made = _compute_again(program, wanted)
-        drop_unread(program)
-        again = fuse(program, apart, made.keys())
-        alone = {made[name] for name in made if not _is_inside(name, program, again)}
+        made = _compute_again(trial, wanted)
+        drop_unread(trial)
+        again = fuse(trial, apart, made.keys())
+        alone = {made[name] for name in made if not _is_inside(name, trial, again)}
         if not alone:
+            program.statements, program.views = trial.statements, trial.views
+            program.shapes, program.dtypes = trial.shapes, trial.dtypes
             return again
-        program.statements, program.views = kept.statements, kept.views
-        program.shapes, program.dtypes = kept.shapes, kept.dtypes
         wanted = {name: read for name, read in wanted.items() if name not in alone}
     return units
 

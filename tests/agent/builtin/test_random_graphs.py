@@ -172,14 +172,14 @@ def graphs(count: int) -> settings:
 
 
 @pytest.mark.timeout(0)
-@graphs(45)
+@graphs(60)
 @given(references(), SCHEDULES)
 def test_random_references(folder: Path, text: str, schedule: dict[str, str]) -> None:
     hold(text, folder, schedule)
 
 
 @pytest.mark.timeout(0)
-@graphs(15)
+@graphs(20)
 @given(st.sampled_from(["bfloat16", "float16"]).flatmap(references), SCHEDULES)
 def test_random_references_in_16_bits(folder: Path, text: str, schedule: dict[str, str]) -> None:
     hold(text, folder, schedule)

@@ -19,7 +19,8 @@ from proving import models, propose, ruff, source
 from test_attention_kernel import CALL, CALLS, PROJECTED, SMALL, WILD, call, vectors
 from test_launches import REPEATED
 from test_lookups import LOOKUPS
-from test_numerics import EDGES, IMAGES, REFERENCES, TURNED
+from test_numerics import EDGES, REFERENCES
+from test_order_of_axes import IMAGES, TURNED
 from test_random_graphs import FOUND, graphs, squares_denormals, works
 from test_ranks import EXPERTS, RANKS
 from test_steps import STEPS_TEXTS
