@@ -25,7 +25,8 @@ run: .venv/ready
 	$(BIN)/kernelwright run $(TASKS) --rounds 3 --out $(OUT)
 
 test: .venv/ready-dev
-	$(BIN)/pytest --numprocesses=auto --dist=worksteal
+	$(BIN)/pytest -m "not timed" --numprocesses=auto --dist=worksteal
+	$(BIN)/pytest -m timed
 
 check: .venv/ready-dev
 	$(BIN)/ruff check .

@@ -1,4 +1,5 @@
-"""Where tests run in parallel (`make test`), each of the processes keeps to CPUs of its own.
+"""Where tests run in parallel (`make test`), each of the processes keeps to CPUs of its own, as far as they go.
+What holds measured times against each other is marked timed, and runs alone afterwards.
 
 Slow tests come first, so that no process is left alone with one at the end. Tests marked gpu are skipped
 where torch finds none.
@@ -10,6 +11,12 @@ import signal
 import pytest
 
 WORKER, COUNT = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more process than there are CPUs: many tests wait for children, or for a limit to run out."""
+    return min(4, len(os.sched_getaffinity(0)) + 1)
 
 
 def pytest_configure() -> None:

@@ -14,6 +14,8 @@ from kernelbench.evaluator.session import Block, TaskSession
 from kernelbench.evaluator.timing import TimedBlock, Timings, interval
 from kernelbench.records import Verdict
 
+pytestmark = pytest.mark.timed
+
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 
 
