@@ -1,5 +1,6 @@
 """What this machine is; every number depends on it."""
 
+import contextlib
 import os
 import platform
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 from kernelbench.records import Fingerprint
 
 _DEFAULT_CACHE_BYTES = 32 << 20
+_GROUPS = Path("/sys/fs/cgroup")
 
 
 def cache_folder() -> Path:
@@ -53,6 +55,32 @@ def _last_level_cache_bytes() -> int:
         unit = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 1)
         sizes.append(int(text.rstrip("KM")) * unit)
     return max(sizes, default=_DEFAULT_CACHE_BYTES)
+
+
+def memory_bytes() -> int:
+    """The machine's, or what a container may take of it."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([total, *(most for most, _ in _containers())])
+
+
+def available_bytes() -> int:
+    """Memory that can still be taken, by the system's estimate and by what is left to a container."""
+    line = next(x for x in Path("/proc/meminfo").read_text().splitlines() if x.startswith("MemAvailable"))
+    return min([int(line.split()[1]) << 10, *(most - taken for most, taken in _containers())])
+
+
+def _containers() -> list[tuple[int, int]]:
+    """What control groups allow and what is taken of it; files that could be read anew are not."""
+    found = []
+    for folder, most, taken in (
+        (_GROUPS, "memory.max", "memory.current"),
+        (_GROUPS / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        with contextlib.suppress(OSError, ValueError):  # "max" is no number
+            allowed, used = int((folder / most).read_text()), int((folder / taken).read_text())
+            counts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            found.append((allowed, used - int(counts.get("inactive_file", 0))))
+    return found
 
 
 def fingerprint(threads: int) -> Fingerprint:

@@ -102,6 +102,11 @@ class Evaluator:
             )
         return self._session
 
+    def make_room(self, session: TaskSession, workers: int) -> None:
+        """Have parked sessions make way for what so many workers of this one may take."""
+        if self._parked.has_room:
+            self._parked.make_way(session.lacking_bytes(workers))
+
     def holds(self, task: Task) -> bool:
         """Whether a session of this task is up that this evaluator could use at once."""
         held = self._session

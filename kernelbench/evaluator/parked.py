@@ -7,6 +7,7 @@ for a language model comes back to its task while others have been evaluated.
 import threading
 
 from kernelbench.evaluator.session import TaskSession
+from kernelbench.machine import available_bytes
 from kernelbench.records import Task
 
 
@@ -51,6 +52,15 @@ class ParkedSessions:
                 making_way.append(self._sessions.pop(0)[0])
         for old in making_way:
             old.close()
+
+    def make_way(self, wanted_bytes: int) -> None:
+        """Close those used longest ago until so much of the machine's memory is free, or none is left."""
+        while available_bytes() < wanted_bytes:
+            with self._lock:
+                if not self._sessions:
+                    return
+                session, _ = self._sessions.pop(0)
+            session.close()
 
     def holds(self, task: Task) -> bool:
         with self._lock:

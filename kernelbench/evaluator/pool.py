@@ -4,20 +4,19 @@ Building and verifying run side by side, in lanes; while one lane times, the oth
 that a compiler shares its cores with is worth nothing.
 """
 
-import contextlib
 import os
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from kernelbench.evaluator.evaluator import BASELINES, Evaluator
 from kernelbench.evaluator.gate import Gate
 from kernelbench.evaluator.parked import ParkedSessions
 from kernelbench.evaluator.protocol import Effort
+from kernelbench.machine import memory_bytes
 from kernelbench.records import Candidate, Evaluation, Target, Task, Work
 
 T = TypeVar("T")
@@ -123,7 +122,7 @@ class EvaluationPool:
         self._known: dict[Hashable, _Outcome] = {}  # the oldest first
         self._work: dict[tuple[str, str], Work] = {}
         # A GPU's memory is not counted here, and every session has inputs in it.
-        self._parked = ParkedSessions(0 if on_gpu else max(0, _memory_bytes() - self.lanes * _LANE_BYTES))
+        self._parked = ParkedSessions(0 if on_gpu else max(0, memory_bytes() - self.lanes * _LANE_BYTES))
         self._threads = [
             threading.Thread(
                 target=self._lane, args=(evaluator.sibling(self._parked),), name=f"lane-{number}", daemon=True
@@ -281,13 +280,4 @@ def _pass_on(answer: Future[T], done: Future[T]) -> None:
 
 def most_lanes() -> int:
     """How many evaluations this machine has the memory to have under way at a time."""
-    return max(1, _memory_bytes() // _LANE_BYTES)
-
-
-def _memory_bytes() -> int:
-    """The machine's, or what a container may take of it."""
-    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):  # "max" is no number
-            found = min(found, int((Path("/sys/fs/cgroup") / name).read_text()))
-    return found
+    return max(1, memory_bytes() // _LANE_BYTES)

@@ -28,6 +28,7 @@ _MODES = {
     TRAFFIC: TRAFFIC,
 }
 _MODES_ON_GPU = _MODES | {"max-autotune": "max-autotune-no-cudagraphs"}
+_PROCESS_BYTES = 1 << 29  # of a worker, beside its outputs
 _HEAP_BYTES = 1 << 28  # of a worker on a GPU, beside room for outputs
 _CALLS_ON_GPU = 8  # times as many, which take microseconds each
 _REST_S = 2.0  # for what runs on a GPU to end
@@ -100,12 +101,12 @@ class TaskSession:
         self.calls = self._calls_per_block()
         self.slots = (2 if self._on_gpu else 3) * self.calls
         # Where it is full, a GPU's driver has more.
-        heap = sum(self._room_bytes(2 * self.calls)) * 5 // 4 + _HEAP_BYTES
+        self._heap_bytes = sum(self._room_bytes(2 * self.calls)) * 5 // 4 + _HEAP_BYTES
         aside = 2 * self.calls * sum(t.element_bytes + DEVICE_ALIGNMENT for t in self.oracle.outputs)
         cache_bytes = target.fingerprint.last_level_cache_bytes
         try:
             with pool.gate.closed() if self._on_gpu else contextlib.nullcontext():
-                self.oracle.share(self.slots, heap, aside, cache_bytes)
+                self.oracle.share(self.slots, self._heap_bytes, aside, cache_bytes)
         except BaseException:
             self.close()
             raise
@@ -117,8 +118,15 @@ class TaskSession:
 
     def memory_bytes(self) -> int:
         """What its oracle and its baselines take."""
+        return self.oracle.memory_bytes + self._baselines_bytes()
+
+    def lacking_bytes(self, workers: int) -> int:
+        """What so many workers, baselines among them, may take beyond what its baselines have already."""
+        return workers * (self._heap_bytes + _PROCESS_BYTES) - self._baselines_bytes()
+
+    def _baselines_bytes(self) -> int:
         baselines = [worker for worker in self._baselines.values() if worker is not None]
-        return self.oracle.memory_bytes + sum(worker.memory_bytes for worker in baselines if worker.alive)
+        return sum(worker.memory_bytes for worker in baselines if worker.alive)
 
     def _calls_per_block(self) -> int:
         protocol = self.protocol

@@ -85,6 +85,7 @@ class Trial:
     def _judge(self) -> tuple[Verdict, str]:
         _check_syntax(self.candidate.source)
         session = self.evaluator.session(self.task)
+        self.evaluator.make_room(session, 1 + len(self.baselines))
         self._build(session)
         worker, weights = self._load(session)
         if weights == "missing":

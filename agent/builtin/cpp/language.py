@@ -25,6 +25,7 @@ from agent.builtin.text import ITEMSIZE, times, total
 
 _PREFETCH_LIMIT = 1 << 16  # elements of a row, over all inputs, that are fetched ahead
 _DEAR = 12  # cost per element, in additions, that hides the memory by itself
+_CLEARLY = 8  # times as much work as where threads begin to pay, or as little
 _MODEST = 4  # cost per element, in additions, below which all elements take about as long
 _LINE_BYTES = 64
 _BEYOND_CACHES = 16 << 20  # bytes of results; twice as many of what another kernel or call reads
@@ -113,17 +114,16 @@ def _launcher(kernel: Kernel, pointers: Mapping[str, str], batch: Batch, paralle
 
 def _knobs(planned: Plan, program: Program, in_place: frozenset[str], ask: Ask, calls: int = 1) -> Knobs:
     """The knobs of a kernel, or of several calls of it. One that cannot change it is not asked for."""
-    dearness = max(1, planned.cost // _MODEST)
-    few = "1" if planned.region.space.numel * calls * dearness < SMALL else "all"
+    work = planned.region.space.numel * calls * max(1, planned.cost // _MODEST)
     elements = [o for o in planned.outputs if planned.level(o) == "element"]
     itemsize = min((ITEMSIZE[program.dtypes[o]] for o in elements), default=1)
     if planned.mode == "tiles":
         whole_lines = planned.sizes[-1] * itemsize % _LINE_BYTES == 0 and not in_place
         streaming = whole_lines and ask("streaming", _streaming(planned, program, elements)) == "on"
-        return Knobs(_TILE, streaming, ask("threads", few) == "all", False, in_place=in_place)
+        return Knobs(_TILE, streaming, _shared(work, ask), False, in_place=in_place)
     length = planned.vector_length
     block, parts = length, False
-    if few == "all" and calls == 1 and not planned.kept and _divisible(planned):
+    if work >= SMALL and calls == 1 and not planned.kept and _divisible(planned):
         parts = ask("parts", "on" if _few_columns(planned) else "off") == "on"
     if length > 128:
         columns = str(_PARTS_BLOCK) if parts else _column_block(planned)
@@ -146,11 +146,18 @@ def _knobs(planned: Plan, program: Program, in_place: frozenset[str], ask: Ask, 
         default = "off" if planned.mode == "flat" and planned.cost >= _DEAR else "on"
         prefetch = ask("prefetch", default) == "on"
     if not parts and (planned.mode == "flat" or planned.rows > 1 or calls > 1):
-        parallel = ask("threads", few) == "all"
+        parallel = _shared(work, ask)
     together = online(planned) if planned.row_length >= _LEAST_ONLINE else None
     if together and ask("online", "on" if planned.row_length >= _ONLINE else "off") == "off":
         together = None
     return Knobs(block, streaming, parallel, prefetch, parts, together, in_place)
+
+
+def _shared(work: int, ask: Ask) -> bool:
+    """Whether threads share so much work, in elements; asked for only where one may be as good as many."""
+    default = "all" if work >= SMALL else "1"
+    unclear = SMALL < _CLEARLY * work < _CLEARLY * _CLEARLY * SMALL
+    return (ask("threads", default) if unclear else default) == "all"
 
 
 def _divisible(planned: Plan) -> bool:

@@ -38,7 +38,8 @@ class RowEmitter(Emitter):
         plan, out = self.plan, self.out
         if self.flat:
             out.add(f"constexpr int64_t NUMEL = {plan.row_length}, BLOCK = {self.block};")
-            out.add("constexpr int64_t ROWS = (NUMEL + BLOCK - 1) / BLOCK;")
+            whole = "(NUMEL + BLOCK - 1)" if plan.row_length % self.block else "NUMEL"
+            out.add(f"constexpr int64_t ROWS = {whole} / BLOCK;")
         else:
             out.add(f"constexpr int64_t ROWS = {plan.rows}, COLUMNS = {plan.row_length};")
             blocks = {self.pass_block(s) for s in plan.stages if s.has_pass and self.is_blocked(s)}
@@ -49,7 +50,8 @@ class RowEmitter(Emitter):
     def open_row(self) -> None:
         if self.flat:
             self.out.add("const int64_t first = row * BLOCK;")
-            self.out.add("const int64_t n = std::min(BLOCK, NUMEL - first);")
+            if self.plan.row_length % self.block:
+                self.out.add("const int64_t n = std::min(BLOCK, NUMEL - first);")
 
     def row_terms(self, access: Access) -> list[str]:
         if self.flat:
@@ -184,7 +186,7 @@ class RowEmitter(Emitter):
             self.running.add(running)
         self.open_loops(stage)
         if self.fetches(stage):
-            begin, end = ("start", "start + n") if blocked else ("0", "COLUMNS")
+            begin, end = ("start", f"start + {self.vector_limit(stage)}") if blocked else ("0", "COLUMNS")
             self.fetch_ahead("COLUMNS + ", "", begin, end)
         self.vector_loop(stage, summed, scans)
         for reduction in summed:
@@ -209,11 +211,10 @@ class RowEmitter(Emitter):
         for variable, loop in zip(LOOP_VARIABLES[: len(outer)], outer, strict=True):
             self.out.open(f"for (int64_t {variable} = 0; {variable} < {loop.size}; ++{variable})")
         if self.is_blocked(stage):
-            size = self.pass_block(stage)
-            step = "BLOCK" if size == self.block else str(size)
-            length = self.limit(vector.size)
+            step, length = self.step(stage), self.limit(vector.size)
             self.out.open(f"for (int64_t start = 0; start < {length}; start += {step})")
-            self.out.add(f"const int64_t n = std::min<int64_t>({step}, {length} - start);")
+            if vector.size % self.pass_block(stage):
+                self.out.add(f"const int64_t n = std::min<int64_t>({step}, {length} - start);")
 
     def vector_loop(self, stage: Stage, summed: Sequence[Reduce] = (), scans: Sequence[Scan] = ()) -> None:
         """The innermost loop of a pass; sums that are `summed` begin with it."""
@@ -246,7 +247,17 @@ class RowEmitter(Emitter):
 
     def vector_limit(self, stage: Stage) -> str:
         """The length of the vector loop."""
-        return "n" if self.flat or self.is_blocked(stage) else self.limit(self.nest(stage)[-1].size)
+        size = self.nest(stage)[-1].size
+        if self.flat:
+            return "n" if size % self.block else "BLOCK"
+        if not self.is_blocked(stage):
+            return self.limit(size)
+        return "n" if size % self.pass_block(stage) else self.step(stage)
+
+    def step(self, stage: Stage) -> str:
+        """The length of a block in a pass over blocks, the last apart."""
+        size = self.pass_block(stage)
+        return "BLOCK" if size == self.block else str(size)
 
     def reduced_name(self, reduction: Reduce) -> str:
         name = super().reduced_name(reduction)

@@ -13,6 +13,7 @@ NORM = source(
     init="self.linear = nn.Linear(64, 512); self.norm = nn.LayerNorm(512)",
 )
 SOFTMAX = source("return torch.softmax(torch.tanh(x) * 3, dim=-1)", "torch.randn(300, 1024)")
+MODEST = source("return torch.relu(x) * 2", "torch.randn(60, 1024)")
 COLUMNS = source("return torch.softmax(x, dim=1)", "torch.randn(3, 40, 700)")
 ROWS = source("return torch.softmax(x, -1)", "torch.randn(3, 140001)")
 LONG = source("return x.mean(0) + 1, x.amax(0)", "torch.randn(1501, 70)")
@@ -42,7 +43,7 @@ CASES = [
     (SOFTMAX, "k0.block", "128"),
     (SOFTMAX, "k0.streaming", "on"),
     (SOFTMAX, "k0.prefetch", "off"),
-    (SOFTMAX, "k0.threads", "1"),
+    (MODEST, "k0.threads", "1"),
     (SOFTMAX, "k0.keep", "off"),
     (NORM, "k0.in_place", "off"),
     (COLUMNS, "k0.block", "512"),
@@ -129,3 +130,22 @@ def test_the_same_schedule_gives_the_same_file() -> None:
         propose(SOFTMAX).source
         == propose(SOFTMAX, **{k.replace(".", "__"): v for k, v in propose(SOFTMAX).schedule.items()}).source
     )
+
+
+@pytest.mark.parametrize(
+    ("rows", "expression", "parallel"),
+    [(1, "x + 1", False), (1000, "x + 1", True), (100, "x.exp().softmax(-1)", True)],
+)
+def test_threads_are_no_question_where_work_is_little_or_much(
+    rows: int, expression: str, parallel: bool
+) -> None:
+    candidate = propose(source(f"return {expression}", f"torch.randn({rows}, 1024)"))
+    assert "k0.threads" not in candidate.schedule
+    assert ("#pragma omp parallel" in candidate.source) is parallel
+
+
+def test_blocks_that_fill_a_row_have_no_rest() -> None:
+    assert "std::min" not in propose(source("return x + 1", "torch.randn(64, 1024)")).source
+    assert "std::min" in propose(source("return x + 1", "torch.randn(64, 1025)")).source
+    assert "std::min" not in propose(SOFTMAX, k0__block="256").source
+    assert "std::min" in propose(SOFTMAX.replace("1024", "1000"), k0__block="256").source

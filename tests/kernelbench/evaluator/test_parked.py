@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+import pytest
 from trial import REFERENCE, candidate_of, task_of, variant
 
 from kernelbench.evaluator import Evaluator
@@ -40,6 +41,36 @@ def test_those_used_longest_ago_make_way() -> None:
     parked.put(b)  # type: ignore[arg-type]
     parked.close()
     assert b.closed
+
+
+def test_they_make_way_for_what_a_trial_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b, c = sessions = [Session(name, 4) for name in "abc"]
+    parked = ParkedSessions(100)
+    for session in sessions:
+        parked.put(session)  # type: ignore[arg-type]
+    free = lambda: 10 + sum(session.size for session in sessions if session.closed)  # noqa: E731
+    monkeypatch.setattr("kernelbench.evaluator.parked.available_bytes", free)
+    parked.make_way(10)
+    assert not a.closed
+    parked.make_way(15)
+    assert (a.closed, b.closed, c.closed) == (True, True, False)
+    parked.make_way(1000)  # which is not there
+    assert c.closed and not parked.holds(c.task)
+
+
+def test_a_trial_asks_for_what_its_workers_take(
+    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    parked = ParkedSessions(8 << 30)
+    monkeypatch.setattr(parked, "make_way", asked.append)
+    with evaluator.sibling(parked) as sibling:
+        honest = candidate_of(variant("Model", "Model"))
+        sibling.evaluate(task_of(REFERENCE), honest, ("eager",))
+        sibling.evaluate(task_of(REFERENCE), honest, ("eager", "traffic"))
+        parked.close()
+    outputs = 512 * 1024 * 4
+    assert 2 * outputs < asked[0] < asked[1]
 
 
 def test_a_parked_session_s_oracle_and_baseline_go_on(evaluator: Evaluator) -> None:
