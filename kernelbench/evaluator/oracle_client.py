@@ -146,6 +146,11 @@ class OracleClient:
         try:
             answer = json.loads(self._worker.request({"do": do, **message}, timeout_s, fds))["answer"]
         except (WorkerDied, WorkerTimeout) as error:
+            if isinstance(error, WorkerDied) and error.out_of_memory and hasattr(self, "memory"):
+                raise InfrastructureError(
+                    f"the machine ran out of memory, for the reference of {self.task.id} had enough before",
+                    "free some, or reduce the sizes with --set",
+                ) from None
             raise TaskError(
                 f"the reference of {self.task.id} did not survive '{do}': {error}",
                 "run its Model on its get_inputs() by hand, or reduce its sizes with --set",

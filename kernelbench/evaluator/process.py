@@ -25,6 +25,8 @@ _KEPT_OUTPUT = 8192
 class WorkerDied(Exception):  # noqa: N818 - what happened, for the verdict
     """The worker ended without an answer; `str()` says how."""
 
+    out_of_memory = False  # whether the system ended it for that
+
 
 class WorkerTimeout(Exception):  # noqa: N818
     """The worker did not answer in time and was killed."""
@@ -107,13 +109,14 @@ class Worker:
                 self.channel.send_json(message, fds)
                 return self._wait(timeout_s)
         except ChannelClosed:
-            how = self._how_it_ended()
+            died = WorkerDied(self._how_it_ended())
+            died.out_of_memory = self.group is not None and self.group.out_of_memory
             self.close()
             if self.gate.ended(self.init_pid):
                 raise InfrastructureError(
                     "a worker that did not stop while another lane timed was ended", "evaluate once more"
                 ) from None
-            raise WorkerDied(how) from None
+            raise died from None
         except ChannelGarbage as error:
             self.close()
             raise WorkerDied(f"its answer to '{message['do']}' was {error}") from None

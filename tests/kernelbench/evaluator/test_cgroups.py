@@ -1,6 +1,7 @@
 """Control groups: limits on a worker's whole tree, and nothing left of them."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
+from kernelbench.errors import InfrastructureError
 from kernelbench.evaluator import Evaluator, cgroups
 from kernelbench.records import Verdict
 
@@ -60,6 +62,17 @@ def test_an_evaluator_leaves_no_group_behind(parents: cgroups.Parents, evaluator
         mine = set(left_behind(parents)) - before
         assert mine  # the oracle's, at least
     assert not any(folder.exists() for folder in mine)
+
+
+def test_a_reference_that_had_enough_memory_before_is_not_at_fault(
+    parents: cgroups.Parents, evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the run goes on with --resume; the task is not given up."""
+    session = evaluator.session(task_of(REFERENCE))
+    os.kill(session.oracle._worker.pid, signal.SIGKILL)
+    monkeypatch.setattr(cgroups.Group, "out_of_memory", True)
+    with pytest.raises(InfrastructureError, match="ran out of memory"):
+        session.oracle.audit()
 
 
 def test_processes_are_limited(parents: cgroups.Parents) -> None:
