@@ -72,9 +72,15 @@ def test_a_second_draw_within_its_budget_is_right() -> None:
     assert (found.inputs_tried, found.error) == (4, 1.2)
 
 
-def test_twice_in_doubt_is_wrong() -> None:
+def test_a_third_draw_decides_where_the_second_is_in_doubt() -> None:
+    draws = {"task": [DOUBTFUL, DOUBTFUL, RIGHT], "heavy_tailed": [DOUBTFUL, RIGHT], "perturbed": [RIGHT]}
+    assert verify(session(draws), WORKER).inputs_tried == 6
+
+
+def test_three_times_in_doubt_is_wrong() -> None:
+    draws = {"task": [DOUBTFUL] * 3, "heavy_tailed": [RIGHT], "perturbed": [RIGHT]}
     with pytest.raises(Refused) as refusal:
-        verify(session({"task": [DOUBTFUL, DOUBTFUL], "heavy_tailed": [RIGHT], "perturbed": [RIGHT]}), WORKER)
+        verify(session(draws), WORKER)
     assert refusal.value.verdict is Verdict.wrong_output
 
 
