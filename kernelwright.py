@@ -7,6 +7,7 @@ import typer
 import agent.cli
 import kernelbench.cli
 import kernelbench.redteam.cli
+import profiling.cli
 import results.cli
 from kernelbench.errors import KernelwrightError, MissingPrerequisite
 
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.command("doctor")(kernelbench.cli.doctor)
 app.command("tasks")(kernelbench.cli.tasks)
 app.command("evaluate")(kernelbench.cli.evaluate)
+app.command("profile")(profiling.cli.profile)
 app.command("redteam")(kernelbench.redteam.cli.redteam)
 app.command("run")(agent.cli.run)
 app.command("report")(results.cli.report)

@@ -54,6 +54,10 @@ def _profilers() -> Iterator[Layer]:
     yield Layer(
         name="profiler roofline", on=True, why="bytes and FLOPs of the reference over measured ceilings"
     )
+    objdump = shutil.which("objdump")
+    fix = "install binutils (Debian, Ubuntu: apt-get install binutils)"
+    why = f"the loops of C++ kernels, by {objdump}" if objdump else fix
+    yield Layer(name="profiler static", on=objdump is not None, why=why)
     for tool in ("perf", "ncu"):
         path = shutil.which(tool)
         yield Layer(name=f"profiler {tool}", on=False, why=f"{path or 'not found'}; not used by this version")

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kernelbench.records import Record
+from kernelbench.records import Layer, Record
 
 Provenance = Literal["ncu", "cupti", "perf", "simulated", "static", "roofline"]
 Bottleneck = Literal["memory", "compute", "overhead", "unknown"]
@@ -13,6 +13,7 @@ class Metric(Record):
     value: float
     unit: str
     provenance: Provenance
+    kernel: str = ""  # of the candidate's; empty: the whole call
 
 
 class Profile(Record):
@@ -21,6 +22,12 @@ class Profile(Record):
     metrics: tuple[Metric, ...]
     bottleneck: Bottleneck
     speed_of_light: float | None  # floor time / measured time; 1.0 is the ceiling, None: unknown
+    rungs: tuple[Layer, ...] = ()  # the profilers, each with what it read, or why it is off
 
-    def value(self, name: str) -> float | None:
-        return next((m.value for m in self.metrics if m.name == name), None)
+    def value(self, name: str, kernel: str = "") -> float | None:
+        return next((m.value for m in self.metrics if (m.name, m.kernel) == (name, kernel)), None)
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Those that a profiler told apart."""
+        return tuple(dict.fromkeys(m.kernel for m in self.metrics if m.kernel))

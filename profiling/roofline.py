@@ -7,7 +7,8 @@ what it takes at the machine's measured bandwidth: on a shared machine that chan
 """
 
 from kernelbench.records import Evaluation, Target, Work
-from profiling.records import Bottleneck, Metric, Profile
+from profiling.catalogue import metric
+from profiling.records import Bottleneck, Profile
 
 _OVERHEAD_US = 50.0  # below this, launching and dispatching weigh as much as the work
 
@@ -23,13 +24,13 @@ def roofline(work: Work, target: Target, evaluation: Evaluation) -> Profile | No
     compute_us = 1e6 * work.flops / target.ceilings.fp32_flops_s
     floor_us = max(memory_us, compute_us)
     metrics = (
-        Metric(name="minimal_bytes", value=moved, unit="bytes", provenance="roofline"),
-        Metric(name="flops", value=work.flops, unit="FLOP", provenance="roofline"),
-        Metric(name="memory_floor", value=memory_us, unit="us", provenance="roofline"),
-        Metric(name="compute_floor", value=compute_us, unit="us", provenance="roofline"),
-        Metric(name="achieved_bandwidth", value=1e6 * moved / time_us, unit="bytes/s", provenance="roofline"),
-        Metric(name="bandwidth_share", value=memory_us / time_us, unit="1", provenance="roofline"),
-        Metric(name="compute_share", value=compute_us / time_us, unit="1", provenance="roofline"),
+        metric("minimal_bytes", moved),
+        metric("flops", work.flops),
+        metric("memory_floor", memory_us),
+        metric("compute_floor", compute_us),
+        metric("achieved_bandwidth", 1e6 * moved / time_us),
+        metric("bandwidth_share", memory_us / time_us),
+        metric("compute_share", compute_us / time_us),
     )
     bottleneck: Bottleneck = "memory" if memory_us >= compute_us else "compute"
     if time_us < _OVERHEAD_US:

@@ -35,6 +35,7 @@ SURFACE = {
         "task", "candidate", "--target", "--set", "--precision", "--baseline", "--compile-limit", "--require-own-kernels",
         "--hot", "--server", "--effort", "--sanitize", "--kernelbench-dir", "--json"
     },
+    "profile": {"task", "candidate", "--target", "--set", "--precision", "--kernelbench-dir", "--json"},
     "redteam": {"names", "--target", "--hot", "--server", "--json"},
     "run": {
         "tasks", "--suite", "--coder", "--judge", "--model", "--judge-model", "--language", "--temperature",

@@ -195,7 +195,7 @@ class WorkerPool:
         self._groups = [group for group in self._groups if not group.remove()]
 
     def import_first(self, modules: Sequence[str]) -> None:
-        """Have workers started from now on find these modules of torch imported, which may take seconds."""
+        """Have workers started from now on find these modules imported, which may take seconds."""
         with self._lock:
             if not self._ready:
                 self._await_zygote()

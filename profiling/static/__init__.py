@@ -1,0 +1,1 @@
+"""What compiled kernels consist of, without running them."""

@@ -1,0 +1,80 @@
+"""How many warps of a kernel a multiprocessor holds, by the published rules.
+
+Limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". Registers are given to
+warps in pieces of 256, warps come in fours, and since compute capability 8.0 the system takes 1 KiB of shared
+memory of each block.
+"""
+
+from dataclasses import dataclass
+
+WARP = 32
+_REGISTERS = 65536  # of a multiprocessor
+_MOST_REGISTERS = 255  # of a thread
+_MOST_THREADS = 1024  # of a block
+_REGISTER_PIECE = 256
+_SHARED_PIECE = 128  # bytes
+_WARPS_TOGETHER = 4
+
+
+@dataclass(frozen=True)
+class Chip:
+    """Limits of a multiprocessor."""
+
+    warps: int
+    blocks: int
+    shared_bytes: int
+    system_bytes: int = 1024  # of shared memory, of each block
+
+
+CHIPS = {
+    "sm_70": Chip(64, 32, 96 << 10, 0),
+    "sm_75": Chip(32, 16, 64 << 10, 0),
+    "sm_80": Chip(64, 32, 164 << 10),
+    "sm_86": Chip(48, 16, 100 << 10),
+    "sm_87": Chip(48, 16, 164 << 10),
+    "sm_89": Chip(48, 24, 100 << 10),
+    "sm_90": Chip(64, 32, 228 << 10),
+    "sm_100": Chip(64, 32, 228 << 10),
+    "sm_103": Chip(64, 32, 228 << 10),
+    "sm_120": Chip(48, 24, 100 << 10),
+}
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    share: float  # of the warps that a multiprocessor can hold
+    blocks: int  # at the same time
+    limited_by: str  # "threads", "blocks", "registers" or "shared memory"
+
+
+def occupancy(chip: str, threads: int, registers: int, shared_bytes: int) -> Occupancy:
+    """Of blocks of so many `threads`, with so many `registers` each, and `shared_bytes`, static and dynamic.
+
+    `chip`: of CHIPS. Raises ValueError where the chip is not among them, or such a block cannot be launched.
+    """
+    known = CHIPS.get(chip.rstrip("af"))  # sm_90a holds what sm_90 does
+    if known is None:
+        raise ValueError(f"the limits of {chip} are not known; known are {', '.join(CHIPS)}")
+    if not 1 <= threads <= _MOST_THREADS:
+        raise ValueError(f"a block has 1 to {_MOST_THREADS} threads, not {threads}")
+    if not 0 <= registers <= _MOST_REGISTERS:
+        raise ValueError(f"a thread has 0 to {_MOST_REGISTERS} registers, not {registers}")
+    warps = -(-threads // WARP)
+    piece = _up(registers * WARP, _REGISTER_PIECE)
+    warps_by_registers = _REGISTERS // piece // _WARPS_TOGETHER * _WARPS_TOGETHER if piece else known.warps
+    shared = _up(shared_bytes + known.system_bytes, _SHARED_PIECE)
+    limits = {
+        "threads": known.warps // warps,
+        "blocks": known.blocks,
+        "registers": warps_by_registers // warps,
+        "shared memory": known.shared_bytes // shared if shared else known.blocks,
+    }
+    limited_by = min(limits, key=lambda name: limits[name])  # the first of equals
+    blocks = limits[limited_by]
+    if not blocks:
+        raise ValueError(f"not one block of {threads} threads fits on {chip}: too much {limited_by}")
+    return Occupancy(blocks * warps / known.warps, blocks, limited_by)
+
+
+def _up(number: int, piece: int) -> int:
+    return -(-number // piece) * piece

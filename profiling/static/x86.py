@@ -1,0 +1,242 @@
+"""The instructions of the loops of CPU kernels (x86-64), from objdump's disassembly of a library.
+
+Of nested loops those count that are innermost, and what was unrolled in others: their mix is close to that of
+what runs. What compilers add for the last few elements, which do not fill a vector, is left out.
+"""
+
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiling.static.loops import loops
+from profiling.static.unreadable import Unreadable
+
+_FUNCTION = re.compile(r"^[0-9a-f]+ <(?P<name>[^>]+)>:$")
+_INSTRUCTION = re.compile(r"^ *(?P<address>[0-9a-f]+):\t(?P<text>.*)$")
+_TARGET = re.compile(r"^(?P<address>[0-9a-f]+) <(?P<name>[^>+@]+)")
+_PREFIX = re.compile(r"^((lock|repn?z?|bnd|notrack|data16|cs|addr32|\{evex\}|\{vex\}) +)+")
+_PART = re.compile(r"\.(_omp_fn|constprop|part|cold|isra|lto_priv)(\.\d+)*")  # that GCC makes of a function
+_ARITHMETIC = re.compile(
+    r"^v?(add|sub|mul|div|sqrt|max|min|scalef|rcp\d*|rsqrt\d*|fn?m(add|sub|addsub|subadd)\d*|dpbf16)[ps][sdh]$"
+)
+_FMA = re.compile(r"^v?(fn?m(add|sub|addsub|subadd)\d*[ps][sdh]|dpbf16ps)$")
+_DIVISION = re.compile(r"^v?(div|sqrt)[ps][sdh]$")
+_ONE_NUMBER = re.compile(r"^v?([a-z]+\d*s[sdh]|cvt[a-z\d]*2s[sdh]|cvtt?s[sdh]2.*|mov[dq])$")
+_SAME = (("add", "sub"), ("mul",), ("div", "sqrt"))
+_UNROLLED, _MOSTLY = 32, 0.75  # packed instructions of a body, and their share of those with vector registers
+_ON_STACK = re.compile(r"\(%r[sb]p")
+_SYMBOLS_S = 60.0
+
+
+@dataclass(frozen=True)
+class Instruction:
+    address: int
+    mnemonic: str
+    operands: str
+    target: int | None = None  # the address that it jumps to, or calls
+    callee: str = ""
+
+    @property
+    def bits(self) -> int:
+        """Of the widest vector register that it uses; 0 where it uses none."""
+        return next((b for r, b in (("%zmm", 512), ("%ymm", 256), ("%xmm", 128)) if r in self.operands), 0)
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it has to do with one floating number in a vector register."""
+        return self.bits > 0 and _ONE_NUMBER.match(self.mnemonic) is not None
+
+    @property
+    def is_packed(self) -> bool:
+        return self.bits > 0 and not self.is_scalar
+
+    @property
+    def is_arithmetic(self) -> bool:
+        """Whether it computes with floating numbers, one or several, or is a product of AMX tiles."""
+        return _ARITHMETIC.match(self.mnemonic) is not None or self.mnemonic.startswith("tdp")
+
+    @property
+    def is_fma(self) -> bool:
+        return _FMA.match(self.mnemonic) is not None or self.mnemonic.startswith("tdp")
+
+    @property
+    def is_division(self) -> bool:
+        """Division or square root, which take an order of magnitude longer than a product."""
+        return _DIVISION.match(self.mnemonic) is not None
+
+    @property
+    def is_gather(self) -> bool:
+        """A load or store of a vector whose elements lie apart."""
+        return "gather" in self.mnemonic or "scatter" in self.mnemonic
+
+    @property
+    def is_streaming(self) -> bool:
+        """A store past the caches."""
+        return self.mnemonic.removeprefix("v").startswith("movnt")
+
+    @property
+    def is_prefetch(self) -> bool:
+        return self.mnemonic.startswith("prefetch")
+
+    @property
+    def is_spill(self) -> bool:
+        """A vector register that goes to the stack, or comes from there."""
+        return self.bits > 0 and "mov" in self.mnemonic and _ON_STACK.search(self.operands) is not None
+
+    @property
+    def is_jump(self) -> bool:
+        return self.mnemonic.startswith("j")
+
+    @property
+    def ends(self) -> bool:
+        """Whether what follows it is not what runs next."""
+        return self.mnemonic in ("jmp", "ret", "ud2", "hlt")
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of a library; `kernel` is the one of the source of which the compiler has made it."""
+
+    name: str
+    instructions: tuple[Instruction, ...]
+
+    @property
+    def kernel(self) -> str:
+        return _PART.sub("", self.name)
+
+    def busy_loops(self) -> list[list[Instruction]]:
+        """The innermost loops, and what was unrolled within others."""
+        places = {instruction.address: place for place, instruction in enumerate(self.instructions)}
+        successors = []
+        for place, instruction in enumerate(self.instructions):
+            goes_on = (
+                [places[instruction.target]] if instruction.is_jump and instruction.target in places else []
+            )
+            if not instruction.ends and place + 1 < len(self.instructions):
+                goes_on.append(place + 1)
+            successors.append(goes_on)
+        found = [(loop.innermost, [self.instructions[p] for p in loop.own]) for loop in loops(successors)]
+        return [body for innermost, body in found if innermost or _is_unrolled(body)]
+
+
+def _is_unrolled(body: Sequence[Instruction]) -> bool:
+    """Whether so many vector instructions must have been a loop."""
+    vector = [instruction for instruction in body if instruction.bits]
+    return sum(i.is_packed for i in vector) > max(_UNROLLED, _MOSTLY * len(vector))
+
+
+def functions(library: Path) -> list[Function]:
+    """Of a shared library. Raises Unreadable where objdump is missing or cannot read it."""
+    words = ["objdump", "--disassemble", "--no-show-raw-insn", "--section=.text", "--", str(library)]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_SYMBOLS_S, check=False)
+    except FileNotFoundError:
+        fix = "install binutils (Debian, Ubuntu: apt-get install binutils)"
+        raise Unreadable(f"there is no objdump; {fix}") from None
+    except subprocess.TimeoutExpired:
+        raise Unreadable(f"objdump took longer than {_SYMBOLS_S:g} s") from None
+    if done.returncode:
+        last = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        raise Unreadable(f"objdump: {last[-1]}")
+    return list(parsed(done.stdout))
+
+
+def parsed(text: str) -> Iterator[Function]:
+    """The functions in what objdump prints, in AT&T syntax."""
+    name, found = "", list[Instruction]()
+    for line in [*text.splitlines(), "0 <>:"]:
+        head = _FUNCTION.match(line)
+        if head is not None or line == "0 <>:":
+            if name and found:
+                yield Function(name, tuple(found))
+            name, found = head["name"] if head is not None else "", []
+        elif (match := _INSTRUCTION.match(line)) is not None and match["text"]:
+            found.append(_instruction(int(match["address"], 16), match["text"]))
+
+
+def _instruction(address: int, text: str) -> Instruction:
+    words = _PREFIX.sub("", text.strip()).split(None, 1)
+    if not words:
+        return Instruction(address, text.strip(), "")
+    mnemonic, operands = words[0], words[1] if len(words) > 1 else ""
+    target = _TARGET.match(operands) if mnemonic.startswith(("j", "call")) else None
+    if target is None:
+        return Instruction(address, mnemonic, operands)
+    return Instruction(address, mnemonic, operands, int(target["address"], 16), target["name"])
+
+
+@dataclass(frozen=True)
+class Mix:
+    """What the loops of one kernel consist of. Shares are None where there is nothing to share."""
+
+    kernel: str
+    loops: int
+    instructions: int
+    vector_bits: int  # of the widest register
+    packed_share: float | None  # of instructions with vector registers, those on more than one number
+    zmm_share: float | None  # of packed instructions, those of 512 bits
+    ymm_share: float | None
+    fma_share: float | None  # of floating-point arithmetic
+    divisions: int
+    gathers: int
+    spills: int
+    streaming_stores: int
+    prefetches: int
+    calls: tuple[str, ...]  # of functions, by name
+
+
+def mixes(found: Sequence[Function]) -> list[Mix]:
+    """One for each kernel that has loops, in the order of the library."""
+    kernels: dict[str, list[list[Instruction]]] = {}
+    for function in found:
+        kernels.setdefault(function.kernel, []).extend(_main(function.busy_loops()))
+    return [_mix(kernel, loops) for kernel, loops in kernels.items() if loops]
+
+
+def _main(loops: Sequence[list[Instruction]]) -> list[list[Instruction]]:
+    """The loops without those that do the same arithmetic as another one of wider vectors."""
+    widest: dict[tuple[int, ...], int] = {}
+    for loop in loops:
+        work = _work(loop)
+        widest[work] = max(widest.get(work, 0), _bits(loop))
+    return [loop for loop in loops if not any(_work(loop)) or _bits(loop) == widest[_work(loop)]]
+
+
+def _work(loop: Sequence[Instruction]) -> tuple[int, ...]:
+    """How often a loop fuses, adds, multiplies and divides."""
+    kinds = [re.sub(r"[ps][sdh]$", "", i.mnemonic).lstrip("v") for i in loop if i.is_arithmetic]
+    fused = sum(kind.startswith("f") for kind in kinds)
+    return (fused, *(sum(kind in names for kind in kinds) for names in _SAME))
+
+
+def _bits(loop: Sequence[Instruction]) -> int:
+    return max((i.bits if i.is_packed else 1 for i in loop if i.is_arithmetic), default=0)
+
+
+def _mix(kernel: str, loops: Sequence[Sequence[Instruction]]) -> Mix:
+    every = [instruction for loop in loops for instruction in loop]
+    vector = [i for i in every if i.bits]
+    packed = [i for i in vector if i.is_packed]
+    arithmetic = [i for i in every if i.is_arithmetic]
+    return Mix(
+        kernel=kernel,
+        loops=len(loops),
+        instructions=len(every),
+        vector_bits=max((i.bits for i in packed), default=0),
+        packed_share=_share(len(packed), len(vector)),
+        zmm_share=_share(sum(i.bits == 512 for i in packed), len(packed)),
+        ymm_share=_share(sum(i.bits == 256 for i in packed), len(packed)),
+        fma_share=_share(sum(i.is_fma for i in arithmetic), len(arithmetic)),
+        divisions=sum(i.is_division for i in every),
+        gathers=sum(i.is_gather for i in every),
+        spills=sum(i.is_spill for i in every),
+        streaming_stores=sum(i.is_streaming for i in every),
+        prefetches=sum(i.is_prefetch for i in every),
+        calls=tuple(i.callee for i in every if i.mnemonic.startswith("call")),
+    )
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
