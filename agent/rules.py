@@ -202,7 +202,7 @@ class RulesJudge:
         if best is None:
             return _retreat(history)
         if self._rounds is not None and len(history) + 1 >= self._rounds:
-            advice = _as_it_is(best, history)
+            advice = as_it_is(best, history)
             if advice is not None:
                 return advice
         light = best.profile.speed_of_light if best.profile else None
@@ -210,12 +210,12 @@ class RulesJudge:
         if light is not None and light > NEAR_CEILING:
             return None
         if _stuck(history):
-            return _as_it_is(best, history)
+            return as_it_is(best, history)
         tried = [dict(a.candidate.schedule) for a in history if not _is_reference(a)]
         schedule = best.candidate.schedule
         moves = [m for m in _moves(schedule) if not _was_tried({**schedule, m.knob: m.new}, tried)]
         if not moves:
-            return _as_it_is(best, history)
+            return as_it_is(best, history)
         known = self._memory.expectations(task, history) if self._memory is not None else {}
         move = max(moves, key=lambda m: m.gain(bottleneck, known))  # the first of equals
         gain = move.gain(bottleneck, known)
@@ -278,8 +278,8 @@ def _is_reference(attempt: Attempt) -> bool:
     return attempt.candidate.schedule.get("kernels") == "none"
 
 
-def _as_it_is(best: Attempt, history: Sequence[Attempt]) -> Advice | None:
-    """Where the reference is faster for certain, it is what should be handed in."""
+def as_it_is(best: Attempt, history: Sequence[Attempt]) -> Advice | None:
+    """Where the reference is faster than the best for certain, and was not tried, it should be handed in."""
     speedup = best.evaluation.speedup
     if speedup is None or speedup.eager is None or speedup.eager.high >= 1:
         return None

@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import pytest
 from anywhere import TARGET
 
 from agent.allowance import BudgetSpent, Evaluations
@@ -156,6 +157,40 @@ def test_a_budget_that_allows_one_confirmation_is_no_fault() -> None:
     reason = loop(evaluator, notes, Always(), rounds=9, evaluations=3).optimize(TASK, [])
     assert "confirm" not in reason
     assert notes.kept[2:] == [(2, "0", True)]
+
+
+class Builtin:
+    """Proposes its kernels, or the reference where it is told to."""
+
+    def propose(
+        self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
+    ) -> Candidate:
+        schedule = advice.schedule if advice is not None else {"fuse": "all"}
+        source = "reference" if schedule == {"kernels": "none"} else "kernels"
+        return Candidate(source=source, language="torch", author="builtin", schedule=dict(schedule))
+
+
+@pytest.mark.parametrize(("confirmed", "more"), [(0.9, [(1, "reference", True)]), (0.99, []), (1.3, [])])
+def test_the_reference_is_handed_in_where_the_winner_was_slower_for_certain(
+    confirmed: float, more: list[tuple[int, str, bool]]
+) -> None:
+    right = Verdict.correct
+    evaluator = ScriptedEvaluator([(right, 1.1), (right, confirmed), (right, 1.0)])
+    notes = Notes()
+    asked = loop(evaluator, notes, Never())
+    asked.coders = {"": Builtin()}
+    asked.optimize(TASK, [])
+    assert notes.kept == [(0, "kernels", False), (1, "kernels", True), *more]
+
+
+def test_a_model_s_kernel_is_never_replaced_by_the_reference() -> None:
+    right = Verdict.correct
+    evaluator = ScriptedEvaluator([(right, 1.1), (right, 0.5)])
+    notes = Notes()
+    asked = loop(evaluator, notes, Never())
+    asked.coders = {"": Numbers(), "builtin": Builtin()}
+    asked.optimize(TASK, [])
+    assert notes.kept == [(0, "0", False), (1, "0", True)]
 
 
 def test_nothing_correct_is_nothing_to_confirm() -> None:
