@@ -2,16 +2,21 @@
 
 import io
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 
 import pytest
 from rich.console import Console
 
 from kernelbench.candidates import language_of
 from kernelbench.evaluator import Effort, Evaluator, Protocol
+from kernelbench.evaluator.process import Worker
 from kernelbench.records import TRAFFIC, Candidate, Task, Verdict
 from profiling.catalogue import CATALOGUE
 from profiling.cli import show
 from profiling.ladder import profile
+from profiling.static.reading import static_metrics
+from profiling.static.unreadable import Unreadable
+from profiling.static.x86 import Mix
 
 REFERENCE = """
 import torch
@@ -52,6 +57,24 @@ class ModelNew(nn.Module):
         lib.plain_exp(y, y.numel())
         return y
 '''
+
+
+MIX = Mix(
+    kernel="f",
+    loops=1,
+    instructions=9,
+    vector_bits=512,
+    packed_share=1.0,
+    zmm_share=1.0,
+    ymm_share=0.0,
+    fma_share=None,
+    divisions=0,
+    gathers=0,
+    spills=0,
+    streaming_stores=0,
+    prefetches=0,
+    calls=(),
+)
 
 
 def candidate_from_source(source: str) -> Candidate:
@@ -108,6 +131,31 @@ def test_of_what_is_wrong_there_is_machine_code_alone(evaluator: Evaluator) -> N
     found = profile(evaluator, task, candidate, evaluation)
     assert (found.speed_of_light, found.bottleneck) == (None, "unknown")
     assert "twice" in found.kernels and "the candidate was not timed" in shown(evaluation, found)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"problem": "no " * 1000}, "^no no"),
+        ({"mixes": [{"kernel": "f"}]}, "none of what there is to read"),
+        ({"mixes": [asdict(replace(MIX, packed_share=float("nan")))]}, "none of what there is to read"),
+        ({}, "none of what there is to read"),
+    ],
+)
+def test_what_a_candidate_s_worker_answers_is_looked_at(
+    answer: dict[str, object], said: str, evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Worker, "ask", lambda *_: answer)
+    with pytest.raises(Unreadable, match=said) as caught:
+        static_metrics(evaluator.pool, "0" * 64)
+    assert len(str(caught.value)) <= 500
+
+
+def test_names_of_kernels_hold_nothing_odd(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = {"mixes": [asdict(replace(MIX, kernel="[red]\x1b[2J" + 100 * "x"))] * 100}
+    monkeypatch.setattr(Worker, "ask", lambda *_: answer)
+    found = static_metrics(evaluator.pool, "0" * 64)
+    assert {m.kernel for m in found} == {"?red???2J" + 71 * "x"}
 
 
 def test_every_metric_says_what_it_means() -> None:
