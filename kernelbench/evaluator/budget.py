@@ -13,6 +13,9 @@ sums are taken in another order. A plain loop over K numbers is off by about K^(
 where many are equal and round the same way each time. 512 ulps are 6e-5 in fp32; what is computed in a lower
 precision is off by several times that.
 
+A row with few elements that are not zero, such as a relu leaves, has too few errors to judge by: its r and s
+count for no less than the median of the rows beside it (those along the last dimension but one).
+
 rho is the rms of r and s relative to the expected values, over the elements that dominate their rows and over
 all rows of about the same size. A row that one element dominates has too few errors to judge by: the
 reference may have been lucky there.
@@ -32,6 +35,7 @@ RMS_FACTOR, MAX_FACTOR = 16.0, 4.0
 DISTURBED = 0.6  # of the spread of what was computed from moved inputs
 _FEW = 1e-5  # of all elements; or one
 _DOMINANCE = 16.0  # an element dominates its row from this part of the largest on
+_FEW_LIVE = 16  # elements of a row that are not zero: too few errors to judge by
 _BIN = 8  # binary orders of magnitude: rows this close are of about the same size
 
 
@@ -66,7 +70,7 @@ def expect(
     return Expected(
         exact,
         reference,
-        rows.spread + limits.smallest_normal * limits.eps,
+        rows.shared_spread() + limits.smallest_normal * limits.eps,
         ulps * limits.eps + RMS_FACTOR * rows.pooled_ratio(),
     )
 
@@ -75,12 +79,26 @@ def expect(
 class _Rows:
     """Of every row: the spread of its errors, its largest value, and its errors' squares over its own.
 
-    The last counts dominating elements only. Shapes are those of the output with a last dimension of 1.
+    The last counts dominating elements only; `live` are those that are not zero. Shapes are those of the
+    output with a last dimension of 1.
     """
 
     spread: torch.Tensor
     size: torch.Tensor
     ratio: torch.Tensor
+    live: torch.Tensor
+
+    def shared_spread(self) -> torch.Tensor:
+        """The spread; of rows with few live elements at least the median of those beside them."""
+        few = (self.live > 0) & (self.live < _FEW_LIVE)
+        if self.spread.dim() < 2 or not bool(few.any()):
+            return self.spread
+        typical, other = (
+            self.spread.where(self.live >= least, math.nan).nanmedian(-2, keepdim=True).values
+            for least in (_FEW_LIVE, 1)
+        )
+        typical = typical.where(typical.isfinite(), other).nan_to_num(0.0, 0.0, 0.0)
+        return self.spread.where(~few, torch.maximum(self.spread, typical))
 
     def pooled_ratio(self) -> torch.Tensor:
         """For each row, the root of the mean ratio of the rows of about its size."""
@@ -99,22 +117,23 @@ def _fused_rows(
     if native is None or not disturbed or not all(_fusible(r, exact) for r in (reference, *disturbed)):
         return None
     rows, columns = reference.numel() // reference.shape[-1], reference.shape[-1]
-    spread, size, ratio = torch.empty(3, len(disturbed), rows, dtype=torch.float64)
+    spread, size, ratio, live = torch.empty(4, len(disturbed), rows, dtype=torch.float64)
     factors = (RMS_FACTOR, MAX_FACTOR, DISTURBED, _DOMINANCE)
     for i, other in enumerate(disturbed):
-        native.row_spread(reference, other, exact, spread[i], size[i], ratio[i], rows, columns, *factors)
+        found = (spread[i], size[i], ratio[i], live[i])
+        native.row_spread(reference, other, exact, *found, rows, columns, *factors)
     shape = (*reference.shape[:-1], 1)
-    found = _Rows(*(values.amax(0).view(shape) for values in (spread, size, ratio)))
-    return found if bool(torch.isfinite(found.spread).all()) else None
+    rows_found = _Rows(*(values.amax(0).view(shape) for values in (spread, size, ratio, live)))
+    return rows_found if bool(torch.isfinite(rows_found.spread).all()) else None
 
 
 def _rows(exact: torch.Tensor, reference: torch.Tensor, disturbed: Sequence[torch.Tensor]) -> _Rows:
     if not exact.dim():
         found = _rows(exact.reshape(1), reference.reshape(1), [other.reshape(1) for other in disturbed])
-        return _Rows(*(values.reshape(()) for values in (found.spread, found.size, found.ratio)))
+        return _Rows(*(v.reshape(()) for v in (found.spread, found.size, found.ratio, found.live)))
     if not exact.numel():
         nothing = exact.new_zeros((*exact.shape[:-1], 1))
-        return _Rows(nothing, nothing, nothing)
+        return _Rows(nothing, nothing, nothing, nothing)
     errors = [reference.double() - exact, *(DISTURBED * (other.double() - exact) for other in disturbed)]
     values = torch.where(torch.isfinite(exact), exact, 0.0).abs_()
     size = values.amax(-1, keepdim=True)
@@ -124,7 +143,8 @@ def _rows(exact: torch.Tensor, reference: torch.Tensor, disturbed: Sequence[torc
     ]
     energy = values.square_().sum(-1, keepdim=True)
     ratio = torch.stack(squares).amax(0) / torch.where(energy > 0, energy, 1.0)
-    return _Rows(torch.stack([_row_spread(error) for error in errors]).amax(0), size, ratio)
+    live = (exact != 0).sum(-1, keepdim=True).double()
+    return _Rows(torch.stack([_row_spread(error) for error in errors]).amax(0), size, ratio, live)
 
 
 def _fusible(single: torch.Tensor, *doubles: torch.Tensor) -> bool:

@@ -27,17 +27,21 @@ static RowError row_error(const float* value, const double* exact, int64_t colum
 
 // For each row: spread = that of the reference's errors or, if larger, `share` of that of the disturbed result's;
 // size = its largest exact value; ratio = the squares of the errors over those of the exact values, both where
-// these are at least size / `dominance`. Spreads are NaN or infinite where a row's errors are.
+// these are at least size / `dominance`; live = how many of these are not zero. Spreads are NaN or infinite where
+// a row's errors are.
 extern "C" void row_spread(const float* reference, const float* disturbed, const double* exact, double* spread,
-                           double* size, double* ratio, int64_t rows, int64_t columns, double rms_factor,
-                           double max_factor, double share, double dominance) {
+                           double* size, double* ratio, double* live, int64_t rows, int64_t columns,
+                           double rms_factor, double max_factor, double share, double dominance) {
 #pragma omp parallel for if (rows * columns > 65536)
     for (int64_t row = 0; row < rows; ++row) {
         const int64_t at = row * columns;
         const double* e = exact + at;
-        double top = 0.0, energy = 0.0;
-#pragma omp simd reduction(max : top)
-        for (int64_t i = 0; i < columns; ++i) top = std::fabs(e[i]) > top ? std::fabs(e[i]) : top;
+        double top = 0.0, energy = 0.0, count = 0.0;
+#pragma omp simd reduction(max : top) reduction(+ : count)
+        for (int64_t i = 0; i < columns; ++i) {
+            top = std::fabs(e[i]) > top ? std::fabs(e[i]) : top;
+            count += e[i] != 0.0 ? 1.0 : 0.0;
+        }
         const double least = top / dominance;
 #pragma omp simd reduction(+ : energy)
         for (int64_t i = 0; i < columns; ++i) energy += std::fabs(e[i]) >= least ? e[i] * e[i] : 0.0;
@@ -49,6 +53,7 @@ extern "C" void row_spread(const float* reference, const float* disturbed, const
         const double moved = share * share * b.dominant;
         spread[row] = std::isfinite(finite) ? (first > second ? first : second) : finite;
         size[row] = top;
+        live[row] = count;
         ratio[row] = energy > 0.0 ? (a.dominant > moved ? a.dominant : moved) / energy : 0.0;
     }
 }
