@@ -27,7 +27,7 @@ from kernelbench.evaluator import (
 )
 from kernelbench.evaluator.oracle_client import Shortcuts
 from kernelbench.machine import cache_folder
-from kernelbench.records import Evaluation, Interval, Precision, Verdict
+from kernelbench.records import Evaluation, Interval, Precision, Task, Verdict
 
 log = Console(stderr=True, highlight=False)
 
@@ -196,23 +196,31 @@ def evaluate(
     )
     if sanitize is not None:
         protocol = protocol.model_copy(update={"sanitize": check_sanitizer(sanitize, device)})
-    chosen = sources.resolve(
-        [task],
-        kernelbench_dir=kernelbench_dir,
-        overrides=sources.from_words(overrides or []),
-        precision=precision,
-    )
-    if len(chosen) != 1:
-        raise UsageError(f"'{task}' names {len(chosen)} tasks", "evaluate takes one; `run` takes many")
+    chosen = one_task(task, overrides, precision, kernelbench_dir)
     proposed = candidate_from_file(candidate)
     limits = check_limits(compile_limit)
     with Evaluator(cache=cache_folder(), protocol=protocol, limits=limits, device=device) as evaluator:
-        evaluation = evaluator.evaluate(chosen[0], proposed, wanted)
+        evaluation = evaluator.evaluate(chosen, proposed, wanted)
     if as_json:
         print(evaluation.model_dump_json())
     else:
         _show(evaluation)
     return 0 if evaluation.verdict is Verdict.correct else 1
+
+
+def one_task(
+    name: str, overrides: Sequence[str] | None, precision: Precision, kernelbench_dir: Path | None
+) -> Task:
+    """Raises UsageError where the name is not that of one task."""
+    chosen = sources.resolve(
+        [name],
+        kernelbench_dir=kernelbench_dir,
+        overrides=sources.from_words(overrides or []),
+        precision=precision,
+    )
+    if len(chosen) != 1:
+        raise UsageError(f"'{name}' names {len(chosen)} tasks", "name one; `run` takes many")
+    return chosen[0]
 
 
 def check_protocol(

@@ -8,10 +8,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kernelbench import sources
 from kernelbench.candidates import candidate_from_file
-from kernelbench.cli import Json, KernelbenchDir, Overrides, TargetName, check_target
-from kernelbench.errors import UsageError
+from kernelbench.cli import Json, KernelbenchDir, Overrides, TargetName, check_target, one_task
 from kernelbench.evaluator import Evaluator
 from kernelbench.machine import cache_folder
 from kernelbench.records import TRAFFIC, Evaluation, Precision, Verdict
@@ -40,18 +38,11 @@ def profile(
 ) -> int:
     """Evaluate one candidate and say where its time goes: the roofline, and what its loops consist of."""
     device = check_target(target)
-    chosen = sources.resolve(
-        [task],
-        kernelbench_dir=kernelbench_dir,
-        overrides=sources.from_words(overrides or []),
-        precision=precision,
-    )
-    if len(chosen) != 1:
-        raise UsageError(f"'{task}' names {len(chosen)} tasks", "profile takes one")
+    chosen = one_task(task, overrides, precision, kernelbench_dir)
     proposed = candidate_from_file(candidate)
     with Evaluator(cache=cache_folder(), device=device) as evaluator:
-        evaluation = evaluator.evaluate(chosen[0], proposed, ("eager", TRAFFIC))
-        found = take(evaluator, chosen[0], proposed, evaluation)
+        evaluation = evaluator.evaluate(chosen, proposed, ("eager", TRAFFIC))
+        found = take(evaluator, chosen, proposed, evaluation)
     if as_json:
         parts = {"evaluation": evaluation.model_dump(mode="json"), "profile": found.model_dump(mode="json")}
         print(json.dumps({"schema": 1, **parts}))

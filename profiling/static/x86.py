@@ -27,7 +27,7 @@ _ONE_NUMBER = re.compile(r"^v?([a-z]+\d*s[sdh]|cvt[a-z\d]*2s[sdh]|cvtt?s[sdh]2.*
 _SAME = (("add", "sub"), ("mul",), ("div", "sqrt"))
 _UNROLLED, _MOSTLY = 32, 0.75  # packed instructions of a body, and their share of those with vector registers
 _ON_STACK = re.compile(r"\(%r[sb]p")
-_SYMBOLS_S = 60.0
+_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -131,12 +131,12 @@ def functions(library: Path) -> list[Function]:
     """Of a shared library. Raises Unreadable where objdump is missing or cannot read it."""
     words = ["objdump", "--disassemble", "--no-show-raw-insn", "--section=.text", "--", str(library)]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=_SYMBOLS_S, check=False)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     except FileNotFoundError:
         fix = "install binutils (Debian, Ubuntu: apt-get install binutils)"
         raise Unreadable(f"there is no objdump; {fix}") from None
     except subprocess.TimeoutExpired:
-        raise Unreadable(f"objdump took longer than {_SYMBOLS_S:g} s") from None
+        raise Unreadable(f"objdump took longer than {_TIMEOUT_S:g} s") from None
     if done.returncode:
         last = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         raise Unreadable(f"objdump: {last[-1]}")
