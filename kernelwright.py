@@ -22,13 +22,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("doctor")(kernelbench.cli.doctor)
+app.command("doctor")(profiling.cli.doctor)
 app.command("tasks")(kernelbench.cli.tasks)
 app.command("evaluate")(kernelbench.cli.evaluate)
 app.command("profile")(profiling.cli.profile)
 app.command("redteam")(kernelbench.redteam.cli.redteam)
 app.command("run")(agent.cli.run)
 app.command("report")(results.cli.report)
+app.command("metrics")(results.cli.metrics)
 
 
 def main() -> None:

@@ -34,6 +34,7 @@ from kernelbench.errors import UsageError
 from kernelbench.evaluator import COMPILE_S, Evaluator, most_lanes
 from kernelbench.machine import cache_folder
 from kernelbench.records import Language, Precision
+from profiling.selection import stored
 from results.database import RunDatabase
 from results.folder import RunFolder
 
@@ -73,9 +74,21 @@ def run(
     search: Annotated[
         str,
         typer.Option(
-            help="How candidates follow from each other: refine; with a model best-of-n, beam, evolve."
+            help="How candidates follow from each other: refine; exhaustive, which tries every schedule of "
+            "the builtin coder, as far as --rounds go; with a model best-of-n, beam, evolve."
         ),
     ] = "refine",
+    hold: Annotated[
+        list[str] | None,
+        typer.Option(help="A knob of the builtin coder that stays as it is: fuse, block; several allowed."),
+    ] = None,
+    rank_by: Annotated[
+        str,
+        typer.Option(
+            help="What says which schedule is tried next: rules; surrogate, a model of times that learns "
+            "from the runs of --learn-from."
+        ),
+    ] = "rules",
     refine_from: Annotated[
         str, typer.Option(help="What refine goes on from: best (or a failure to mend), latest.")
     ] = "best",
@@ -183,12 +196,15 @@ def run(
             coder=_sampling(model, temperature, reasoning_effort, reply_tokens),
             judge=_sampling(judge_model or model, judge_temperature, judge_reasoning_effort, reply_tokens),
             languages=_languages(language, device),
+            selection=stored(cache_folder(), device),
         )
     settings = invocation.limiting(
         Settings(
             coder=coder,
             judge=judge or ("llm" if coder == "llm" else "rules"),
             search=search,
+            hold=tuple(hold or ()),
+            rank_by=rank_by,
             refine_from=refine_from,
             beam_width=beam_width,
             beam_advices=beam_advices,

@@ -3,7 +3,7 @@
 import contextlib
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,10 +24,14 @@ from agent.allowance import Allowance
 from agent.llm.model import Endpoint
 from agent.llm.session import ModelSession, Terms
 from agent.loop import deadline
+from agent.memory import Learned
+from agent.profiled import ProfilingPool
+from agent.protocols import searched
 from agent.replay import ReplayedEvaluations, differences
 from agent.run import MODEL_TASKS, Settings, carry_out
+from agent.surrogate import Example, check_installed, examples
 from kernelbench.errors import StorageError
-from kernelbench.evaluator import EvaluationPool, Evaluator
+from kernelbench.evaluator import Evaluator
 from kernelbench.machine import cache_folder
 from results.database import RunDatabase
 from results.folder import RunFolder
@@ -68,7 +72,9 @@ class Invocation:
         """Raises UsageError, MissingPrerequisite or StorageError where it cannot be done so."""
         if settings.roles is not None:
             self._terms(settings).budget_for(settings.roles)
-        _learned(settings)
+        if settings.rank_by == "surrogate":
+            check_installed()
+        _learned(settings, chip="")
 
     def carry_out(
         self, folder: RunFolder, database: RunDatabase, evaluator: Evaluator, settings: Settings
@@ -76,15 +82,15 @@ class Invocation:
         """Work on the run until it is done or may do no more; the exit status. Raises StorageError, and
         KeyboardInterrupt once it is said how to go on.
         """
-        learned, models = [], None
+        learned, models = Learned(), None
         try:
-            learned = _learned(settings)
+            learned = _learned(settings, evaluator.target.fingerprint.chip)
         except StorageError as error:  # it could be read when the run began, which must not hang on it
             log.print(f"Effects of other runs are left out: {error}", markup=False, soft_wrap=True)
         if settings.roles is not None:
             models = ModelSession.asking(settings.roles, self._terms(settings), database, evaluator.pool.gate)
         try:
-            with EvaluationPool(evaluator, self.lanes) as pool:
+            with ProfilingPool(evaluator, self.lanes) as pool:
                 at_once = self.tasks_at_once or (pool.lanes if models is None else MODEL_TASKS)
                 done = _carry_out(folder, database, pool, settings, models, at_once, learned, self.as_json)
         except KeyboardInterrupt:
@@ -98,13 +104,18 @@ class Invocation:
         return Terms(self.endpoint, self.prices, settings.run_limit, settings.task_limit)
 
 
-def _learned(settings: Settings) -> list[Effect]:
-    """Raises StorageError."""
-    found: list[Effect] = []
+def _learned(settings: Settings, chip: str) -> Learned:
+    """What is of use on this chip. Raises StorageError."""
+    effects: list[Effect] = []
+    known: list[Example] = []
     for path in settings.learn_from:
         with RunDatabase.open(Path(path), read_only=True) as run:
-            found += effects_of(run)
-    return found
+            effects += effects_of(run)
+            if settings.rank_by == "surrogate" and run.run.target.fingerprint.chip == chip:
+                for entry in run.tasks():
+                    attempts = searched(run.attempts(entry.task.id))
+                    known += examples(entry.task, attempts, settings.language)
+    return Learned(tuple(effects), tuple(known))
 
 
 def replay(recorded_in: Path, path: Path, as_json: bool) -> int:
@@ -128,7 +139,7 @@ def replay(recorded_in: Path, path: Path, as_json: bool) -> int:
         none = {"run_limit": Allowance(), "task_limit": Allowance()}  # the run went as far as it went
         settings = settings_of(database).model_copy(update=none)
         models = ModelSession.replaying(settings.roles, recorded) if settings.roles is not None else None
-        _carry_out(folder, database, pool, settings, models, 1, (), as_json)
+        _carry_out(folder, database, pool, settings, models, 1, Learned(), as_json)
         found = differences(recorded, database)
     for difference in found:
         log.print(difference, markup=False, soft_wrap=True)
@@ -151,11 +162,11 @@ def settings_of(database: RunDatabase) -> Settings:
 def _carry_out(
     folder: RunFolder,
     database: RunDatabase,
-    pool: EvaluationPool,
+    pool: ProfilingPool,
     settings: Settings,
     models: ModelSession | None,
     at_once: int,
-    learned: Sequence[Effect],
+    learned: Learned,
     as_json: bool,
 ) -> bool:
     """Whether all tasks are done."""

@@ -13,8 +13,6 @@ from agent.search import Request, Search, Stop, best_of
 from agent.side_by_side import threads
 from kernelbench.evaluator import SEARCH
 from kernelbench.records import Advice, Candidate, Evaluation, Stages, Task, Verdict
-from profiling.records import Profile
-from profiling.roofline import roofline
 
 
 class Recorder(Protocol):
@@ -96,7 +94,7 @@ class Loop:
         except NoCandidate as none:
             candidate = none.candidate
             evaluation = self.evaluator.turned_away(task, candidate, none.reason)
-        attempt = Attempt(candidate, evaluation, self._profile(task, evaluation), advice)
+        attempt = Attempt(candidate, evaluation, self.evaluator.profile(task, candidate, evaluation), advice)
         self.recorder.attempt(task, len(tried), attempt, advice, confirms=False)
         return attempt
 
@@ -118,7 +116,8 @@ class Loop:
                 evaluation = self.evaluator.evaluate(task, winner.candidate, self.baselines)
             except BudgetSpent:  # on winners that failed
                 return bool(confirmed)
-            attempt = Attempt(winner.candidate, evaluation, self._profile(task, evaluation))
+            profile = self.evaluator.profile(task, winner.candidate, evaluation)
+            attempt = Attempt(winner.candidate, evaluation, profile)
             self.recorder.attempt(task, len(tried), attempt, None, confirms=True)
             left = [other for other in left if other.candidate.sha256 != winner.candidate.sha256]
             if evaluation.verdict is Verdict.correct:
@@ -140,11 +139,8 @@ class Loop:
         except (NoCandidate, BudgetSpent):
             return
         evaluation = self.evaluator.evaluate(task, candidate, self.baselines)
-        attempt = Attempt(candidate, evaluation, self._profile(task, evaluation))
+        attempt = Attempt(candidate, evaluation, self.evaluator.profile(task, candidate, evaluation))
         self.recorder.attempt(task, len(tried), attempt, None, confirms=True)
-
-    def _profile(self, task: Task, evaluation: Evaluation) -> Profile | None:
-        return roofline(self.evaluator.work(task), evaluation.target, evaluation)
 
 
 def _repeated(candidate: Candidate, tried: Sequence[Attempt]) -> Evaluation | None:

@@ -5,9 +5,11 @@ by then.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from agent.protocols import Attempt
+from agent.surrogate import Example, Surrogate
 from kernelbench.records import Language, Task
 from results.database import RunDatabase
 from results.lessons import (
@@ -19,6 +21,17 @@ from results.lessons import (
     expectations,
     lines_for,
 )
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What other runs have found."""
+
+    effects: tuple[Effect, ...] = ()
+    examples: tuple[Example, ...] = ()  # for a surrogate
+
+
+NOTHING = Learned()
 
 
 class Memory:
@@ -61,10 +74,34 @@ class Memory:
             told = [line.rsplit(" ", 2) for line in self._tell(task, f"{len(history)} expectations", lines)]
         return {name: Expectation(float(mean), int(count)) for name, mean, count in told}
 
+    def told(self, task: Task, key: str, lines: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
+        """What was told of a task under this key, or else is to be told now."""
+        with self._lock:
+            return self._tell(task, key, lines)
+
     def _tell(self, task: Task, key: str, lines: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
-        """What was told before under this key, or else is to be told now."""
         told = self._told.setdefault(task.id, {})
         if key not in told:
             told[key] = lines()
             self._database.record_lessons(task.id, told)
         return told[key]
+
+
+@dataclass(frozen=True)
+class RecordedRanking:
+    """What a surrogate guesses, the same whenever it is asked for."""
+
+    memory: Memory
+    surrogate: Surrogate
+
+    def gains(
+        self,
+        task: Task,
+        history: Sequence[Attempt],
+        best: Mapping[str, str],
+        schedules: Sequence[Mapping[str, str]],
+    ) -> list[float]:
+        def lines() -> tuple[str, ...]:
+            return tuple(map(repr, self.surrogate.gains(task, history, best, schedules)))
+
+        return [float(line) for line in self.memory.told(task, f"{len(history)} ranking", lines)]

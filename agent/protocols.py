@@ -1,12 +1,13 @@
 """What a coder and a judge are to the loop that drives them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from kernelbench.evaluator import BASELINES, Effort
 from kernelbench.records import Advice, Candidate, Evaluation, Target, Task, Work
 from profiling.records import Profile
+from results import records
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,12 @@ class Attempt:
     evaluation: Evaluation
     profile: Profile | None
     advice: Advice | None = None
+
+
+def searched(recorded: Iterable[records.Attempt]) -> list[Attempt]:
+    """A task's attempts as a search sees them: without those that only confirm one."""
+    found = (attempt for attempt in recorded if not attempt.confirms)
+    return [Attempt(a.candidate, a.evaluation, a.profile, a.advice) for a in found]
 
 
 class NoCandidate(Exception):  # noqa: N818 - what happened
@@ -52,6 +59,10 @@ class Evaluator(Protocol):
 
     def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
         """A build error for what is no candidate at all, without trying it."""
+        ...
+
+    def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile | None:
+        """What can be told quickly of a candidate that was evaluated; None of one that was not timed."""
         ...
 
     def work(self, task: Task) -> Work:

@@ -7,22 +7,26 @@ the run did.
 from collections.abc import Sequence
 
 from agent.allowance import BudgetSpent
-from kernelbench.evaluator import BASELINES, Effort, EvaluationPool, Evaluator
+from agent.profiled import ProfilingPool
+from kernelbench.evaluator import BASELINES, Effort, Evaluator
 from kernelbench.records import Candidate, Evaluation, Target, Task
+from profiling.records import Profile
 from results.database import RunDatabase
 
 
-class ReplayedEvaluations(EvaluationPool):
+class ReplayedEvaluations(ProfilingPool):
     """Finds what a run has found; tasks are loaded, for what prompts say of them."""
 
     def __init__(self, evaluator: Evaluator, recorded: RunDatabase) -> None:
         super().__init__(evaluator, lanes=1)
         self._recorded = recorded.run.target
         self._found: dict[tuple[str, str, bool], Evaluation] = {}
+        self._profiles: list[tuple[Evaluation, Profile | None]] = []
         for task in recorded.tasks():
             for attempt in recorded.attempts(task.task.id):
                 key = task.task.id, attempt.candidate.sha256, attempt.confirms
                 self._found.setdefault(key, attempt.evaluation)
+                self._profiles.append((attempt.evaluation, attempt.profile))
 
     @property
     def target(self) -> Target:
@@ -42,6 +46,9 @@ class ReplayedEvaluations(EvaluationPool):
         if found is None:
             raise BudgetSpent("the run that is replayed went no further")
         return found
+
+    def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile | None:
+        return next((profile for known, profile in self._profiles if known == evaluation), None)
 
 
 def differences(recorded: RunDatabase, replayed: RunDatabase) -> list[str]:

@@ -5,18 +5,24 @@ in order of that gain, each once, on top of the best schedule so far; the histor
 moves came to in tasks of the same class, of this run or of others, is weighed against what rules hope for.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
 from agent.builtin.schedule import legal
 from agent.protocols import Attempt
 from kernelbench.records import Advice, Task, Verdict
-from profiling.records import Bottleneck
+from profiling.records import Bottleneck, Profile
 from results.lessons import Expectation
 
 NEAR_CEILING = 0.9  # share of the speed of light from which no schedule is worth a try
-_PLAIN = {"attention": "apart", "layout": "contiguous", "products": "library", "topk": "library"}
+_PLAIN = {
+    "fuse": "apart",
+    "attention": "apart",
+    "layout": "contiguous",
+    "products": "library",
+    "topk": "library",
+}
 _OFF = {"keep", "in_place", "streaming", "parts", "online"}
 PATIENCE = 6  # moves in a row without a gain after which the judge gives up
 NOTICEABLE = 1.01  # a gain below this is noise
@@ -188,37 +194,71 @@ class Expectations(Protocol):
         ...
 
 
+class Ranking(Protocol):
+    """Guesses, before anything is built."""
+
+    def gains(
+        self,
+        task: Task,
+        history: Sequence[Attempt],
+        best: Mapping[str, str],
+        schedules: Sequence[Mapping[str, str]],
+    ) -> Sequence[float]:
+        """Time before / after of going from the `best` schedule to each; empty where nothing is known."""
+        ...
+
+
 class RulesJudge:
     """Advice for candidates of the builtin coder. It holds no state: it knows the history, and the memory."""
 
-    def __init__(self, rounds: int | None = None, memory: Expectations | None = None) -> None:
-        """`rounds`: candidates there may be, the last of them the reference where it is the fastest."""
+    def __init__(
+        self,
+        rounds: int | None = None,
+        memory: Expectations | None = None,
+        hold: Set[str] = frozenset(),
+        ranking: Ranking | None = None,
+        patience: int = PATIENCE,
+    ) -> None:
+        """`rounds`: candidates there may be, the last of them the reference where it is the fastest.
+
+        `hold`: knobs that stay as they are, by their names without the kernel. `ranking`: goes before what
+        rules hope for. `patience`: moves in a row without a gain after which it gives up.
+        """
         self._rounds = rounds
+        self._hold = hold
+        self._ranking = ranking
+        self._patience = patience
         self._memory = memory
 
     def advise(self, task: Task, history: Sequence[Attempt]) -> Advice | None:
         """The untried move with the largest predicted gain on the best candidate; None when none is left."""
         best = _best(history)
         if best is None:
-            return _retreat(history)
+            return _retreat(history, self._hold)
         if self._rounds is not None and len(history) + 1 >= self._rounds:
             advice = as_it_is(best, history)
             if advice is not None:
                 return advice
         light = best.profile.speed_of_light if best.profile else None
-        bottleneck: Bottleneck = best.profile.bottleneck if best.profile else "unknown"
+        bottleneck = binding(best.profile)
         if light is not None and light > NEAR_CEILING:
             return None
-        if _stuck(history):
+        if stuck(history, self._patience):
             return as_it_is(best, history)
         tried = [dict(a.candidate.schedule) for a in history if not _is_reference(a)]
         schedule = best.candidate.schedule
-        moves = [m for m in _moves(schedule) if not _was_tried({**schedule, m.knob: m.new}, tried)]
+        moves = self._untried(schedule, tried)
         if not moves:
             return as_it_is(best, history)
         known = self._memory.expectations(task, history) if self._memory is not None else {}
-        move = max(moves, key=lambda m: m.gain(bottleneck, known))  # the first of equals
-        gain = move.gain(bottleneck, known)
+        gains = [move.gain(bottleneck, known) for move in moves]
+        if self._ranking is not None:
+            far = self._untried(schedule, tried, far=True)
+            ranked = self._ranking.gains(
+                task, history, schedule, [{**schedule, move.knob: move.new} for move in far]
+            )
+            moves, gains = (far, list(ranked)) if ranked else (moves, gains)
+        gain, move = max(zip(gains, moves, strict=True), key=lambda pair: pair[0])  # the first of equals
         return Advice(
             bottleneck=_in_words(bottleneck, light),
             method=move.rule.method,
@@ -229,16 +269,31 @@ class RulesJudge:
             schedule={move.knob: move.new},
         )
 
+    def _untried(
+        self, schedule: Mapping[str, str], tried: Sequence[Mapping[str, str]], far: bool = False
+    ) -> list[Move]:
+        return [move for move in untried(schedule, tried, far) if move.rule.knob not in self._hold]
 
-def _moves(schedule: Mapping[str, str]) -> Iterator[Move]:
-    """Every step of one knob; ordered values only step to their neighbours' neighbours."""
+
+def binding(profile: Profile | None) -> Bottleneck:
+    """What moves should mend."""
+    return profile.bottleneck if profile is not None else "unknown"
+
+
+def untried(schedule: Mapping[str, str], tried: Sequence[Mapping[str, str]], far: bool = False) -> list[Move]:
+    """The moves on a schedule that lead to none of those that were tried."""
+    return [m for m in _moves(schedule, far) if not _was_tried({**schedule, m.knob: m.new}, tried)]
+
+
+def _moves(schedule: Mapping[str, str], far: bool) -> Iterator[Move]:
+    """Every step of one knob; unless `far`, ordered values only step to their neighbours' neighbours."""
     for knob, old in schedule.items():
         name = knob.rpartition(".")[2]
         rule = next((r for r in RULES if r.knob == name), None)
         if rule is None:
             continue
         values = legal(knob)
-        if name in ("block", "rows", "warps"):
+        if name in ("block", "rows", "warps") and not far:
             at = values.index(old)
             near = [values[i] for i in (at - 2, at + 2, at - 1, at + 1) if 0 <= i < len(values)]
         else:
@@ -265,9 +320,9 @@ def _time_us(attempt: Attempt) -> float:
     return attempt.evaluation.timing.candidate_us.median
 
 
-def _stuck(history: Sequence[Attempt]) -> bool:
+def stuck(history: Sequence[Attempt], patience: int) -> bool:
     """Whether the last moves have brought nothing."""
-    before = _best(history[:-PATIENCE])
+    before = _best(history[:-patience])
     after = _best(history)
     if before is None or after is None:
         return False
@@ -295,15 +350,14 @@ def as_it_is(best: Attempt, history: Sequence[Attempt]) -> Advice | None:
     )
 
 
-def _retreat(history: Sequence[Attempt]) -> Advice | None:
+def _retreat(history: Sequence[Attempt], hold: Set[str]) -> Advice | None:
     """With no correct candidate, the plainest schedule is worth one try."""
     if not history or not history[-1].candidate.schedule:
         return None
     schedule = history[-1].candidate.schedule
     plain = {
-        "fuse": "apart",
-        **{k: v for k, v in _PLAIN.items() if k in schedule},
-        **{k: "off" for k in schedule if k.rpartition(".")[2] in _OFF and "." in k},
+        **{k: v for k, v in _PLAIN.items() if k in schedule and k not in hold},
+        **{k: "off" for k in schedule if k.rpartition(".")[2] in _OFF - hold and "." in k},
     }
     if all(schedule.get(k) == v for k, v in plain.items()):
         return None
@@ -314,7 +368,7 @@ def _retreat(history: Sequence[Attempt]) -> Advice | None:
         "in-place results, streaming stores, shared columns or joined passes.",
         evidence={},
         predicted_gain=1.0,
-        schedule={k: v for k, v in plain.items() if k == "fuse" or schedule.get(k) != v},
+        schedule={k: v for k, v in plain.items() if schedule.get(k) != v},
     )
 
 

@@ -1,6 +1,6 @@
 """A run: many tasks at a time, every result recorded before the next step begins.
 
-Tasks wait for language models, and for their turn in the lanes of an EvaluationPool: models write while
+Tasks wait for language models, and for their turn in the lanes of a ProfilingPool: models write while
 candidates are built and verified, and one lane times at a time.
 """
 
@@ -15,20 +15,22 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from agent.allowance import Allowance, BudgetSpent, Evaluations
+from agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS
 from agent.llm.model import ModelError
 from agent.llm.session import ModelSession, Roles
 from agent.loop import Loop
-from agent.memory import Memory
-from agent.protocols import Attempt, Coder
+from agent.memory import NOTHING, Learned, Memory, RecordedRanking
+from agent.profiled import ProfilingPool
+from agent.protocols import Attempt, Coder, searched
 from agent.rules import RulesJudge
-from agent.search import Beam, BestOfN, Evolve, Refine, Search, StopRules
+from agent.search import Beam, BestOfN, Evolve, Exhaustive, Refine, Search, StopRules
+from agent.surrogate import Surrogate
 from agent.tracing import trace
 from kernelbench.errors import InfrastructureError, MissingPrerequisite, TaskError, UsageError
-from kernelbench.evaluator import BASELINES, COMPILE_S, EvaluationPool, Evaluator, Gate
+from kernelbench.evaluator import BASELINES, COMPILE_S, Evaluator, Gate
 from kernelbench.machine import compiler
 from kernelbench.records import Advice, Candidate, Language, Record, Task
 from results.database import RunDatabase
-from results.lessons import Effect
 from results.records import TaskRun, TaskState
 from results.wording import headline
 
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from agent.builtin.graph import Graph
 
 Say = Callable[[str], None]
-SEARCHES = ("refine", "best-of-n", "beam", "evolve")
+SEARCHES = {"builtin": ("refine", "exhaustive"), "llm": ("refine", "best-of-n", "beam", "evolve")}
 MODEL_TASKS = 16  # at a time by default, where models write: most of them wait for one
 
 
@@ -50,6 +52,8 @@ class Settings(Record):
     beam_width: int = 3
     beam_advices: int = 2
     islands: int = 4
+    hold: tuple[str, ...] = ()
+    rank_by: str = "rules"
     rounds: int = 4
     target_speedup: float | None = None
     patience: int | None = None
@@ -70,15 +74,16 @@ class Settings(Record):
         known = {
             "coder": ("builtin", "llm"),
             "judge": ("rules", "llm"),
-            "search": SEARCHES if self.coder == "llm" else SEARCHES[:1],
+            "search": SEARCHES.get(self.coder, ()),
+            "rank-by": ("rules", "surrogate"),
             "refine-from": ("best", "latest") if self.coder == "llm" else ("best",),
         }
         for name, values in known.items():
             given = getattr(self, name.replace("-", "_"))
             if given not in values:
                 with_coder = ""
-                if self.coder == "builtin" and name in ("search", "refine-from"):
-                    with_coder = " with --coder builtin"
+                if name in ("search", "refine-from"):
+                    with_coder = f" with --coder {self.coder}"
                 raise UsageError(
                     f"--{name} {given} is not in this version{with_coder}", f"choose {' or '.join(values)}"
                 )
@@ -101,6 +106,23 @@ class Settings(Record):
                     "a winner is evaluated twice, the second time to be believed",
                     "give --max-evaluations of 2 or more",
                 )
+        if self.rank_by == "surrogate" and not self.learn_from:
+            raise UsageError(
+                "a surrogate learns from other runs",
+                "give --learn-from RUN; --search exhaustive teaches most",
+            )
+        moved_on = self.search == "evolve" if self.coder == "llm" else self.search == "refine"
+        if self.rank_by != "rules" and not moved_on:
+            raise UsageError(
+                f"with --coder {self.coder} --search {self.search} there are no moves to rank",
+                "leave out --rank-by",
+            )
+        unknown = [name for name in self.hold if name not in {**GRAPH_KNOBS, **KERNEL_KNOBS}]
+        if unknown or (self.hold and self.coder != "builtin"):
+            raise UsageError(
+                f"--hold {unknown[0]} is no knob" if unknown else "--hold goes with --coder builtin",
+                f"the builtin coder's knobs are {', '.join([*GRAPH_KNOBS, *KERNEL_KNOBS])}",
+            )
         if self.coder == "builtin":
             self._check_language()
         if self.target == "cpu" and compiler() is None:
@@ -189,7 +211,7 @@ class DatabaseRecorder:
 class BuiltinInLane:
     """The builtin coder, which computes on the cores that are timed on: it has its turns in the lanes."""
 
-    pool: EvaluationPool
+    pool: ProfilingPool
     language: Language
     _graphs: dict[str, "Graph"] = field(default_factory=dict)  # by task; a trace takes seconds
 
@@ -214,14 +236,14 @@ class BuiltinInLane:
 
 def carry_out(
     database: RunDatabase,
-    pool: EvaluationPool,
+    pool: ProfilingPool,
     settings: Settings,
     out_of_time: Callable[[], str | None],
     say: Say,
     advance: Callable[[str], None],
     at_once: int = 1,
     models: ModelSession | None = None,
-    learned: Sequence[Effect] = (),
+    learned: Learned = NOTHING,
 ) -> bool:
     """Work through the pending tasks of the run; False when some are left (budget, infrastructure).
 
@@ -251,13 +273,13 @@ class _Work:
     def __init__(
         self,
         database: RunDatabase,
-        pool: EvaluationPool,
+        pool: ProfilingPool,
         settings: Settings,
         out_of_time: Callable[[], str | None],
         say: Say,
         advance: Callable[[str], None],
         models: ModelSession | None,
-        learned: Sequence[Effect],
+        learned: Learned,
     ) -> None:
         self.database, self.pool, self.settings, self.models = database, pool, settings, models
         self.out_of_time, self.say, self.advance = out_of_time, say, advance
@@ -274,10 +296,12 @@ class _Work:
             self.begun,
             [entry.task.id for entry in self.pending],
         )
-        memory = None
-        if settings.memory:
-            memory = Memory(database, learned)
-        coders, search = self._coders_and_search(memory)
+        ranking = None
+        told = Memory(database, learned.effects)
+        if settings.rank_by == "surrogate":
+            ranking = RecordedRanking(told, Surrogate(learned.examples))
+        memory = told if settings.memory else None
+        coders, search = self._coders_and_search(memory, ranking)
         self.loop = Loop(
             coders=coders,
             search=search,
@@ -307,13 +331,18 @@ class _Work:
             self.advance("")
         return complete
 
-    def _coders_and_search(self, memory: Memory | None) -> tuple[Mapping[str, Coder], Search]:
+    def _coders_and_search(
+        self, memory: Memory | None, ranking: RecordedRanking | None
+    ) -> tuple[Mapping[str, Coder], Search]:
         """Coders by the names that the search asks for them by; "" is the one it has without more ado."""
         settings, rules = self.settings, self.settings.stop_rules
         builtin = BuiltinInLane(self.pool, settings.language)
+        if self.models is None and settings.search == "exhaustive":
+            return {"": builtin}, Exhaustive(rules, frozenset(settings.hold))
         if self.models is None:
-            return {"": builtin}, Refine(RulesJudge(settings.rounds, memory), rules)
-        models, judge = self.models, self.models.judge(self.pool, memory)
+            judge = RulesJudge(settings.rounds, memory, frozenset(settings.hold), ranking)
+            return {"": builtin}, Refine(judge, rules)
+        models, mind = self.models, self.models.judge(self.pool, memory)
         writers: dict[str, Coder] = {
             name: models.coder(self.pool, memory, name) for name in models.roles.languages
         }
@@ -322,13 +351,12 @@ class _Work:
             case "best-of-n":
                 return coders, BestOfN(rules)
             case "beam":
-                return coders, Beam(judge, rules, settings.beam_width, settings.beam_advices)
+                return coders, Beam(mind, rules, settings.beam_width, settings.beam_advices)
             case "evolve":
-                return coders, Evolve(
-                    judge, RulesJudge(memory=memory), rules, ("builtin", *writers), settings.islands
-                )
+                own = RulesJudge(memory=memory, ranking=ranking)
+                return coders, Evolve(mind, own, rules, ("builtin", *writers), settings.islands)
             case _:
-                return coders, Refine(judge, rules, from_latest=settings.refine_from == "latest")
+                return coders, Refine(mind, rules, from_latest=settings.refine_from == "latest")
 
     def _out_of_time(self, task: Task) -> str | None:
         limit = self.settings.task_limit.minutes
@@ -342,11 +370,7 @@ class _Work:
 
     def _one_task(self, entry: TaskRun) -> bool:
         task = entry.task
-        history = [
-            Attempt(attempt.candidate, attempt.evaluation, attempt.profile, attempt.advice)
-            for attempt in self.database.attempts(task.id)
-            if not attempt.confirms
-        ]
+        history = searched(self.database.attempts(task.id))
         try:
             if not history:
                 findings = "; ".join(self.pool.audit(task))

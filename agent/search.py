@@ -4,11 +4,12 @@ A search has no state. What it asks for follows from the history alone, so a run
 of several requests made at a time goes on with those that are left.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol, cast
 
+from agent.builtin.schedule import legal
 from agent.protocols import Attempt, Judge, ManyMindedJudge
 from agent.side_by_side import threads
 from kernelbench.records import Advice, Record, Task, Verdict
@@ -100,6 +101,46 @@ class Refine:
             advice = self.judge.advise(task, history)
         if advice is None:
             return Stop("the judge has nothing left to try")
+        return [Request(advice, sample=len(history), seen=len(history))]
+
+
+@dataclass(frozen=True)
+class Exhaustive:
+    """Every schedule of the builtin coder, in an order of chance, until there are no more or no more rounds.
+
+    What searches find is held against it. Schedules follow from each other by one knob; some have the same
+    code as one before, which is not evaluated again.
+    """
+
+    rules: StopRules  # of which the number of rounds counts
+    hold: Set[str] = frozenset()  # knobs that stay as they are, by their names without the kernel
+
+    def step(self, task: Task, history: Sequence[Attempt]) -> Sequence[Request] | Stop:
+        if not history:
+            return [Request()]
+        if len(history) >= self.rules.rounds:
+            return Stop(f"{self.rules.rounds} rounds")
+        schedules = [a.candidate.schedule for a in history]
+        known = [*schedules, *(a.advice.schedule for a in history if a.advice is not None)]
+        asked = {frozenset(schedule.items()) for schedule in known}
+        others = dict.fromkeys(
+            frozenset({**schedule, knob: value}.items())
+            for schedule in schedules
+            for knob in schedule
+            if knob.rpartition(".")[2] not in {"kernels", *self.hold}
+            for value in legal(knob)
+        )
+        left = sorted(sorted(each) for each in others if each not in asked)
+        if not left:
+            return Stop("every schedule has been tried")
+        chosen = Random(f"{task.sha256} {len(history)}").choice(left)
+        advice = Advice(
+            bottleneck="not asked",
+            method="try every schedule",
+            plan=", ".join(f"{knob}={value}" for knob, value in chosen),
+            predicted_gain=1.0,
+            schedule=dict(chosen),
+        )
         return [Request(advice, sample=len(history), seen=len(history))]
 
 

@@ -1,4 +1,4 @@
-"""The commands of the ground floor: doctor, tasks, evaluate."""
+"""The commands of the ground floor: tasks, evaluate."""
 
 import json
 import math
@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kernelbench import doctor as examination
 from kernelbench import sources
 from kernelbench.candidates import candidate_from_file
 from kernelbench.errors import KernelwrightError, UsageError
@@ -79,20 +78,6 @@ Server = Annotated[
     ),
 ]
 TargetName = Annotated[str, typer.Option(help="The device: cpu, or cuda:0, where there is a GPU.")]
-
-
-def doctor(as_json: Json = False) -> None:
-    """What this machine can build, run, time and profile, and how to get the rest."""
-    findings = examination.examine()
-    if as_json:
-        print(json.dumps({"schema": 1, **findings.model_dump()}))
-        return
-    table = Table(box=None, header_style="bold")
-    for column in ("", "what", "state"):
-        table.add_column(column)
-    for item in findings.items:
-        table.add_row("[green]on[/]" if item.on else "[yellow]off[/]", item.name, item.why)
-    Console().print(table)
 
 
 def tasks(

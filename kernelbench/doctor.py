@@ -2,13 +2,13 @@
 
 import importlib.util
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kernelbench.evaluator import Evaluator
 from kernelbench.evaluator.target import describe_gpu
 from kernelbench.evaluator.workers import WorkerPool
-from kernelbench.machine import cache_folder, compiler
+from kernelbench.machine import compiler
 from kernelbench.records import Layer, Record, Target
 
 
@@ -17,12 +17,14 @@ class Findings(Record):
     items: tuple[Layer, ...]
 
 
-def examine() -> Findings:
-    """Measures the machine's ceilings if that was not done before (seconds)."""
-    with Evaluator(cache=cache_folder()) as evaluator:
-        target, layers = evaluator.target, evaluator.layers
-        gpu = _gpu(evaluator.pool)
-    return Findings(target=target, items=(*_languages(), gpu, *_profilers(), *_machine(target), *layers))
+def examine(evaluator: Evaluator, profilers: Iterable[Layer], ceilings: Iterable[Layer]) -> Findings:
+    """Measures the machine's ceilings if that was not done before (seconds).
+
+    `ceilings`: what else is known of them.
+    """
+    target, gpu = evaluator.target, _gpu(evaluator.pool)
+    machine = (*_machine(target), *ceilings)
+    return Findings(target=target, items=(*_languages(), gpu, *profilers, *machine, *evaluator.layers))
 
 
 def _languages() -> Iterator[Layer]:
@@ -48,19 +50,6 @@ def _gpu(pool: WorkerPool) -> Layer:
     return Layer(
         name="target cuda:0", on=True, why=f"{found['chip']}, {found['capability']}, CUDA {found['cuda']}"
     )
-
-
-def _profilers() -> Iterator[Layer]:
-    yield Layer(
-        name="profiler roofline", on=True, why="bytes and FLOPs of the reference over measured ceilings"
-    )
-    objdump = shutil.which("objdump")
-    fix = "install binutils (Debian, Ubuntu: apt-get install binutils)"
-    why = f"the loops of C++ kernels, by {objdump}" if objdump else fix
-    yield Layer(name="profiler static", on=objdump is not None, why=why)
-    for tool in ("perf", "ncu"):
-        path = shutil.which(tool)
-        yield Layer(name=f"profiler {tool}", on=False, why=f"{path or 'not found'}; not used by this version")
 
 
 def _machine(target: Target) -> Iterator[Layer]:

@@ -37,6 +37,7 @@ _REDUCTIONS = frozenset(
         "aminmax",
     )
 )
+FAMILIES = (*(family for family, _ in _FAMILIES), "reduction", "pointwise")  # all that there are
 _WHOLE = frozenset(("mm", "outer", "sort", "median", "nll"))  # fragments of many other names
 
 

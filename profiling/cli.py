@@ -1,100 +1,166 @@
-"""`kernelwright profile`: where a candidate's time goes. The front door registers it."""
+"""`kernelwright doctor` and `profile`: what the machine can do, and where a candidate's time goes."""
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
+from rich.text import Text
 
 from kernelbench.candidates import candidate_from_file
-from kernelbench.cli import Json, KernelbenchDir, Overrides, TargetName, check_target, one_task
+from kernelbench.cli import Json, KernelbenchDir, Overrides, TargetName, check_target, log, one_task
+from kernelbench.doctor import examine
+from kernelbench.errors import StorageError, UsageError
 from kernelbench.evaluator import Evaluator
 from kernelbench.machine import cache_folder
-from kernelbench.records import TRAFFIC, Evaluation, Precision, Verdict
-from profiling.catalogue import CATALOGUE
+from kernelbench.records import TRAFFIC, Evaluation, Layer, Precision, Verdict
+from profiling.ladder import CHEAP, RUNGS, findings
 from profiling.ladder import profile as take
-from profiling.records import Metric, Profile
+from profiling.page import show
+from profiling.picture import Point, check_picture, picture, save
+from profiling.records import Profile
+from profiling.rung import Subject
+from profiling.static.occupancy import CHIPS
+from profiling.survey import measuring
+from profiling.survey.records import Survey
+from profiling.survey.wording import in_words, not_measured
 
-_WORDS = {
-    "memory": "memory: moving its data takes longest, even at the best",
-    "compute": "arithmetic: its products take longest, even at the best",
-    "overhead": "overhead: it is over before starting work stops to matter",
-    "unknown": "not known",
-}
+
+def doctor(
+    target: TargetName = "cpu",
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure",
+            help="Measure bandwidth by working set, peaks by precision and overheads: half a minute.",
+        ),
+    ] = False,
+    roofline: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.svg", help="Draw what was measured; measure it, if it was not yet."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """What this machine can build, run, time and profile, and how to get the rest."""
+    device = check_target(target)
+    if roofline is not None:
+        check_picture(roofline)
+    with Evaluator(cache=cache_folder(), device=device) as evaluator:
+        survey, ceilings = _surveyed(evaluator, measure, roofline is not None)
+        found = examine(evaluator, findings(), ceilings)
+    if roofline is not None and survey is not None:
+        save(roofline, picture(survey))
+        log.print(f"drawn: {roofline}", markup=False)
+    if as_json:
+        measured = survey.model_dump(mode="json") if survey else None
+        print(json.dumps({"schema": 1, **found.model_dump(), "survey": measured}))
+        return
+    table = Table(box=None, header_style="bold")
+    for column in ("", "what", "state"):
+        table.add_column(column)
+    for item in found.items:
+        table.add_row("[green]on[/]" if item.on else "[yellow]off[/]", item.name, Text(item.why))
+    Console().print(table)
+
+
+def _surveyed(evaluator: Evaluator, again: bool, wanted: bool) -> tuple[Survey | None, tuple[Layer, ...]]:
+    """What was measured of the target, and how doctor says it. `wanted`: if need be, it is measured."""
+    target, pool = evaluator.target, evaluator.pool
+    survey, problem = None, ""
+    if not again:
+        try:
+            survey = measuring.known(pool.cache, target)
+        except StorageError as error:
+            problem = error.message
+    if again or (wanted and survey is None):
+        with Progress(*Progress.get_default_columns(), console=log, transient=True) as progress:
+            bar = progress.add_task("measuring the machine", total=1.0)
+            survey = measuring.measure(pool, target, lambda share: progress.update(bar, completed=share))
+    return survey, tuple(in_words(survey) if survey else not_measured(problem))
 
 
 def profile(
     task: Annotated[str, typer.Argument(help="A task: path, builtin:level1/softmax, kernelbench:2/40.")],
     candidate: Annotated[Path, typer.Argument(help="A Python file that defines ModelNew.")],
-    target: TargetName = "cpu",
+    target: Annotated[
+        str,
+        typer.Option(help="cpu; cuda:0, where there is a GPU; sm_90, to build for a chip alone."),
+    ] = "cpu",
     overrides: Overrides = None,
     precision: Annotated[
         Precision, typer.Option(help="What floating inputs and weights are cast to.")
     ] = Precision.fp32,
+    simulate: Annotated[
+        bool,
+        typer.Option(
+            "--simulate", help="Count cache misses of C++ kernels under valgrind too; may take minutes."
+        ),
+    ] = False,
+    roofline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.svg", help="Draw it into the machine's roofline, which is measured if need be."
+        ),
+    ] = None,
     kernelbench_dir: KernelbenchDir = None,
     as_json: Json = False,
 ) -> int:
-    """Evaluate one candidate and say where its time goes: the roofline, and what its loops consist of."""
-    device = check_target(target)
+    """Evaluate one candidate and say where its time goes.
+
+    The roofline, and what its loops consist of; of a GPU's kernels what a trace and Nsight Compute say. For a
+    chip that is named (sm_90) nothing is checked or timed: its kernels are built, and read.
+    """
+    chip = check_chip(target)
+    if roofline is not None:
+        check_picture(roofline)
+        if chip:
+            raise UsageError("what is not timed has no place in a roofline", "leave out --roofline")
+    device = "cpu" if chip else check_target(target)
     chosen = one_task(task, overrides, precision, kernelbench_dir)
     proposed = candidate_from_file(candidate)
     with Evaluator(cache=cache_folder(), device=device) as evaluator:
-        evaluation = evaluator.evaluate(chosen, proposed, ("eager", TRAFFIC))
-        found = take(evaluator, chosen, proposed, evaluation)
+        if chip:
+            why = f"read for {chip}, not timed; nor checked: `evaluate` does that, in Triton's interpreter"
+            evaluation = evaluator.unmeasured(chosen, proposed, why)
+        else:
+            evaluation = evaluator.evaluate(chosen, proposed, ("eager", TRAFFIC))
+        found = take(Subject(evaluator, chosen, proposed, evaluation, chip), RUNGS if simulate else CHEAP)
+        timed = evaluation.timing is not None
+        survey, _ = _surveyed(evaluator, again=False, wanted=timed and roofline is not None)
     if as_json:
         parts = {"evaluation": evaluation.model_dump(mode="json"), "profile": found.model_dump(mode="json")}
-        print(json.dumps({"schema": 1, **parts}))
+        print(json.dumps({"schema": 1, "chip": chip or None, **parts}))
     else:
         show(Console(highlight=False), evaluation, found)
-    return 0 if evaluation.verdict is Verdict.correct else 1
+    if roofline is not None:
+        point = _point(candidate.name, evaluation, found)
+        assert survey is not None
+        save(roofline, picture(survey, [point]))
+        log.print(f"drawn: {roofline}", markup=False)
+    done = bool(found.kernels) if chip else evaluation.verdict is Verdict.correct
+    return 0 if done else 1
 
 
-def show(out: Console, evaluation: Evaluation, found: Profile) -> None:
-    out.print(f"{evaluation.verdict}: {evaluation.reason}", markup=False)
-    timing, speedup = evaluation.timing, evaluation.speedup
-    if timing is not None:
-        ahead = f", {speedup.eager.median:.2f} times eager's speed" if speedup and speedup.eager else ""
-        share = evaluation.own_kernel_share
-        own = f"; {share:.0%} of it in kernels of its own" if share is not None else ""
-        out.print(f"{timing.candidate_us.median / 1e3:.3f} ms{ahead}{own}", markup=False)
-    if found.speed_of_light is not None:
-        out.print(f"{found.speed_of_light:.0%} of the speed of light; bound by {_WORDS[found.bottleneck]}")
-    whole = [m for m in found.metrics if not m.kernel]
-    if whole:
-        table = _table("the whole call", "value", "meaning")
-        for m in whole:
-            table.add_row(m.name, _value(m), CATALOGUE[m.name].meaning)
-        out.print(table)
-    if found.kernels:
-        names = list(dict.fromkeys(m.name for m in found.metrics if m.kernel))
-        table = _table("in the loops of", *found.kernels)
-        for name in names:
-            table.add_row(CATALOGUE[name].meaning, *(_of(found, name, kernel) for kernel in found.kernels))
-        out.print(table)
-    for rung in found.rungs:
-        out.print(f"{rung.name}: {'' if rung.on else 'off, '}{rung.why}", markup=False)
+def _point(label: str, evaluation: Evaluation, found: Profile) -> Point:
+    """Where a candidate is in a roofline. Raises UsageError where it has no place there."""
+    moved, flops, timing = found.value("minimal_bytes"), found.value("flops"), evaluation.timing
+    if timing is None or not moved or not flops:
+        why = "it was not timed" if timing is None else "the task has no products, whose FLOPs are counted"
+        raise UsageError(f"{label} has no place in a roofline: {why}", "leave out --roofline")
+    return Point(flops / moved, 1e6 * flops / timing.candidate_us.median, label)
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, header_style="bold")
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 or column == "meaning" else "right")
-    return table
-
-
-def _of(found: Profile, name: str, kernel: str) -> str:
-    return next((_value(m) for m in found.metrics if (m.name, m.kernel) == (name, kernel)), "-")
-
-
-def _value(m: Metric) -> str:
-    """A number as a person reads it."""
-    if m.unit == "1":
-        return f"{m.value:.0%}"
-    if m.unit in ("instructions", "loops", "bit"):
-        return f"{m.value:.0f}"
-    for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if m.value >= size:
-            return f"{m.value / size:.3g} {prefix}{m.unit}"
-    return f"{m.value:.3g} {m.unit}"
+def check_chip(target: str) -> str:
+    """The chip that a target's name means, "sm_90" or "cuda:sm_90"; empty for a device. Raises UsageError."""
+    named = re.fullmatch(r"(?:cuda:)?(sm_.*)", target)
+    if named is None:
+        return ""
+    if named[1] not in CHIPS:
+        raise UsageError(
+            f"the limits of the chip '{named[1]}' are not known", f"name one of {', '.join(CHIPS)}"
+        )
+    return named[1]

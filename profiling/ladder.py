@@ -1,30 +1,70 @@
 """All that can be told of a candidate here: what each profiler reads, or why it cannot."""
 
-from kernelbench.evaluator import Evaluator
-from kernelbench.records import Candidate, Evaluation, Layer, Task
+from collections.abc import Iterator, Sequence
+
+from kernelbench.records import Layer
+from profiling.counters.reading import Counters
+from profiling.diagnosis import diagnose
+from profiling.fenced import plain
+from profiling.gpu.nsight import NsightCompute
+from profiling.gpu.tracing import Trace
 from profiling.records import Profile
 from profiling.roofline import roofline
-from profiling.static.reading import static_metrics
-from profiling.static.unreadable import Unreadable
+from profiling.rung import Rung, Subject
+from profiling.simulated.simulation import Simulation
+from profiling.static.cubins import Cubins
+from profiling.static.reading import Loops
+from profiling.static.vectorization import Vectorization
+from profiling.unavailable import Unavailable
+
+# Besides the roofline, which needs no tool.
+QUICK: tuple[Rung, ...] = (Loops(),)  # less than a second
+CHEAP: tuple[Rung, ...] = (
+    NsightCompute(),
+    Trace(),
+    Cubins(),
+    Counters(),
+    Loops(),
+    Vectorization(),
+)  # seconds
+RUNGS: tuple[Rung, ...] = (*CHEAP, Simulation())
 
 
-def profile(evaluator: Evaluator, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile:
-    """The profile of a candidate that `evaluator` has evaluated. Raises TaskError.
+_LONGEST = 500  # letters of what a candidate may have had a hand in
 
-    Only of a timed one there is a roofline; the machine code is read of any that has built some.
+
+def profile(subject: Subject, rungs: Sequence[Rung] = CHEAP) -> Profile:
+    """The profile of a candidate, with what these of RUNGS read. Raises TaskError.
+
+    Only of a timed one there is a roofline; others read what was built.
     """
-    known = roofline(evaluator.work(task), evaluation.target, evaluation)
+    evaluation = subject.evaluation
+    known = roofline(subject.evaluator.work(subject.task), evaluation.target, evaluation)
     if known is None:
-        rungs = [Layer(name="roofline", on=False, why="the candidate was not timed")]
+        layers = [Layer(name="roofline", on=False, why="the candidate was not timed")]
         known = Profile(metrics=(), bottleneck="unknown", speed_of_light=None)
     else:
-        rungs = [Layer(name="roofline", on=True, why="its time over what its bytes and FLOPs take at least")]
-    try:
-        if evaluation.target.device != "cpu":
-            raise Unreadable("what GPU kernels were built to is not known to this version")
-        read = static_metrics(evaluator.pool, candidate.sha256)
-        rungs.append(Layer(name="static", on=True, why="the loops of its kernels, by objdump"))
-    except Unreadable as error:
-        read = ()
-        rungs.append(Layer(name="static", on=False, why=str(error)))
-    return known.model_copy(update={"metrics": (*known.metrics, *read), "rungs": tuple(rungs)})
+        layers = [Layer(name="roofline", on=True, why="its time over what its bytes and FLOPs take at least")]
+    metrics, remarks = known.metrics, known.remarks
+    for rung in rungs:
+        try:
+            reading = rung.read(subject)
+            metrics += reading.metrics
+            remarks += reading.remarks
+            layers.append(Layer(name=rung.name, on=True, why=plain(reading.how, _LONGEST)))
+        except Unavailable as error:
+            layers.append(Layer(name=rung.name, on=False, why=plain(str(error), _LONGEST)))
+    known = known.model_copy(update={"metrics": metrics, "remarks": remarks, "rungs": tuple(layers)})
+    return known.model_copy(update={"findings": diagnose(known, evaluation)})
+
+
+def findings() -> Iterator[Layer]:
+    """The profilers of this machine, for `doctor`."""
+    yield Layer(
+        name="profiler roofline", on=True, why="bytes and FLOPs of the reference over measured ceilings"
+    )
+    for rung in RUNGS:
+        try:
+            yield Layer(name=f"profiler {rung.name}", on=True, why=rung.available())
+        except Unavailable as error:
+            yield Layer(name=f"profiler {rung.name}", on=False, why=str(error))

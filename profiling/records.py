@@ -6,6 +6,7 @@ from kernelbench.records import Layer, Record
 
 Provenance = Literal["ncu", "cupti", "perf", "simulated", "static", "roofline"]
 Bottleneck = Literal["memory", "compute", "overhead", "unknown"]
+FindingKind = Literal["memory", "compute", "latency", "launch", "imbalance", "instructions"]
 
 
 class Metric(Record):
@@ -16,12 +17,35 @@ class Metric(Record):
     kernel: str = ""  # of the candidate's; empty: the whole call
 
 
+class Remark(Record):
+    """What a profiler says of a line of a candidate's C++ source."""
+
+    kernel: str
+    line: int  # of the source that was handed to the compiler, from 1
+    code: str  # that stands there
+    text: str
+    provenance: Provenance
+
+
+class Finding(Record):
+    """Something that costs a candidate time, and what may mend it."""
+
+    kind: FindingKind
+    says: str  # one sentence
+    mend: str
+    cites: dict[str, float]  # the metrics that it rests on
+    most_gain: float | None  # time before / after where all of it is mended; None: not known
+    kernel: str = ""  # of the candidate's; empty: the whole call
+
+
 class Profile(Record):
     """Metrics of one candidate on one target."""
 
     metrics: tuple[Metric, ...]
     bottleneck: Bottleneck
     speed_of_light: float | None  # floor time / measured time; 1.0 is the ceiling, None: unknown
+    remarks: tuple[Remark, ...] = ()
+    findings: tuple[Finding, ...] = ()  # what might gain most first
     rungs: tuple[Layer, ...] = ()  # the profilers, each with what it read, or why it is off
 
     def value(self, name: str, kernel: str = "") -> float | None:

@@ -8,7 +8,7 @@ what it takes at the machine's measured bandwidth: on a shared machine that chan
 
 from kernelbench.records import Evaluation, Target, Work
 from profiling.catalogue import metric
-from profiling.records import Bottleneck, Profile
+from profiling.records import Bottleneck, Metric, Profile
 
 _OVERHEAD_US = 50.0  # below this, launching and dispatching weigh as much as the work
 
@@ -23,7 +23,7 @@ def roofline(work: Work, target: Target, evaluation: Evaluation) -> Profile | No
     memory_us = beside.median if beside is not None else 1e6 * moved / target.ceilings.copy_bytes_s
     compute_us = 1e6 * work.flops / target.ceilings.fp32_flops_s
     floor_us = max(memory_us, compute_us)
-    metrics = (
+    metrics: tuple[Metric, ...] = (
         metric("minimal_bytes", moved),
         metric("flops", work.flops),
         metric("memory_floor", memory_us),
@@ -32,6 +32,8 @@ def roofline(work: Work, target: Target, evaluation: Evaluation) -> Profile | No
         metric("bandwidth_share", memory_us / time_us),
         metric("compute_share", compute_us / time_us),
     )
+    if (own := evaluation.own_kernel_share) is not None:
+        metrics += (metric("own_kernel_share", own),)
     bottleneck: Bottleneck = "memory" if memory_us >= compute_us else "compute"
     if time_us < _OVERHEAD_US:
         bottleneck = "overhead"

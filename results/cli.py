@@ -1,13 +1,19 @@
-"""`kernelwright report`: prints a run. The front door registers it."""
+"""`kernelwright report` and `metrics`: what a run achieved, and what goes with the time in several."""
 
+import json
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from kernelbench.cli import Json
 from kernelbench.errors import StorageError
+from kernelbench.machine import cache_folder
+from profiling.selection import MOST_KEPT, place
+from results import metrics as looked_at
 from results.database import RunDatabase
 from results.folder import write_atomically
 from results.formats import TABLE_WIDTH, Format, render, table
@@ -34,3 +40,37 @@ def report(
         Console(width=None if console.is_terminal else TABLE_WIDTH).print(table(content))
     else:
         sys.stdout.write(render(content, format))
+
+
+def metrics(
+    runs: Annotated[list[str], typer.Argument(help="Run folders or database URLs.", metavar="RUN...")],
+    keep: Annotated[int, typer.Option(help="Keep at most so many.", min=1)] = MOST_KEPT,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Write what is kept here, and change nothing."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Find the metrics that go with the time, over the candidates of these runs.
+
+    Within each task candidates are ranked by their time and by each metric; those whose rank correlation has
+    the same sign in all tasks are kept, the strongest first. Profiles and language-model judges then look at
+    them instead of the usual ones.
+    """
+    with ExitStack() as stack:
+        opened = [stack.enter_context(RunDatabase.open(run, read_only=True)) for run in runs]
+        selection = looked_at.selected(opened, keep)
+    file = output or place(cache_folder(), selection.kind)
+    try:
+        write_atomically(file, selection.model_dump_json(indent=2) + "\n")
+    except OSError as error:
+        raise StorageError(
+            f"{file} cannot be written ({error.strerror or error})", "choose another --output"
+        ) from error
+    if as_json:
+        print(json.dumps({"schema": 1, "file": str(file), **selection.model_dump(mode="json")}))
+        return
+    console = Console(highlight=False)
+    Console(width=None if console.is_terminal else TABLE_WIDTH).print(looked_at.table(selection))
+    for line in (*looked_at.caveats(selection), f"Kept {len(selection.kept)}; written to {file}."):
+        console.print(line, markup=False, soft_wrap=True)

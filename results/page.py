@@ -137,7 +137,7 @@ def _told(task: TaskRun) -> tuple[tuple[str, tuple[str, ...]], ...]:
     told: list[tuple[str, tuple[str, ...]]] = []
     for occasion, lines in task.lessons.items():
         seen, _, language = occasion.partition(" ")
-        if language == "expectations":  # of the rules judge
+        if language in ("expectations", "ranking"):  # of the rules judge
             continue
         if not told or told[-1][1] != lines:
             told.append((f"before round {seen}, of {language} kernels", lines))

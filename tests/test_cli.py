@@ -29,24 +29,25 @@ def get_init_inputs():
 """
 
 SURFACE = {
-    "doctor": {"--json"},
+    "doctor": {"--target", "--measure", "--roofline", "--json"},
     "tasks": {"--suite", "--audit", "--shortcuts", "--set", "--kernelbench-dir", "--json"},
     "evaluate": {
         "task", "candidate", "--target", "--set", "--precision", "--baseline", "--compile-limit", "--require-own-kernels",
         "--hot", "--server", "--effort", "--sanitize", "--kernelbench-dir", "--json"
     },
-    "profile": {"task", "candidate", "--target", "--set", "--precision", "--kernelbench-dir", "--json"},
+    "profile": {"task", "candidate", "--target", "--set", "--precision", "--simulate", "--roofline", "--kernelbench-dir", "--json"},
     "redteam": {"names", "--target", "--hot", "--server", "--json"},
     "run": {
         "tasks", "--suite", "--coder", "--judge", "--model", "--judge-model", "--language", "--temperature",
         "--judge-temperature", "--reasoning-effort", "--judge-reasoning-effort", "--reply-tokens", "--max-usd",
         "--max-tokens", "--max-usd-per-task", "--max-tokens-per-task", "--prices", "--requests-a-minute",
-        "--tokens-a-minute", "--rounds", "--target-speedup", "--patience", "--search", "--refine-from",
+        "--tokens-a-minute", "--rounds", "--target-speedup", "--patience", "--search", "--hold", "--rank-by", "--refine-from",
         "--beam-width", "--beam-advices", "--islands", "--memory", "--learn-from", "--target", "--set", "--precision",
         "--baseline", "--compile-limit", "--require-own-kernels", "--effort", "--max-minutes", "--max-minutes-per-task",
         "--max-evaluations", "--max-evaluations-per-task", "--lanes", "--tasks-at-once", "--out", "--resume", "--replay", "--kernelbench-dir", "--json",
     },
     "report": {"run", "--format", "--output"},
+    "metrics": {"runs", "--keep", "--output", "--json"},
 }  # fmt: skip
 
 
@@ -150,6 +151,10 @@ USAGE = {
     "unwritable_folder": (["run", "builtin:level1/softmax", "--out", "/proc/nowhere"], "/proc/nowhere"),
     "missing_candidate": (["evaluate", "builtin:level1/softmax", "/nonexistent.py"], "No such file"),
     "unknown_target": (["evaluate", "builtin:level1/softmax", __file__, "--target", "tpu"], "tpu"),
+    "unknown_chip": (
+        ["profile", "builtin:level1/softmax", __file__, "--target", "sm_61"],
+        "sm_61' are not known — name one of sm_70",
+    ),
     "unknown_baseline": (
         ["run", "builtin:level1/softmax", "--baseline", "numpy"],
         "eager, compile, max-autotune",
@@ -159,6 +164,9 @@ USAGE = {
     "unknown_effort": (["run", "builtin:level1/softmax", "--effort", "heroic"], "quick, full, thorough"),
     "no_lanes": (["run", "builtin:level1/softmax", "--lanes", "0"], "enough for 1 to"),
     "no_rate": (["evaluate", "builtin:level1/softmax", __file__, "--server", "0"], "calls a second"),
+    "a_picture_of_another_kind": (["doctor", "--roofline", "roofline.png"], "roofline.svg"),
+    "a_picture_in_no_folder": (["doctor", "--roofline", "nowhere/roofline.svg"], "no folder"),
+    "unknown_target_of_doctor": (["doctor", "--target", "tpu"], "--target cpu"),
     "unknown_cheat": (["redteam", "bribery"], "clock, not_computing"),
     "a_gpu_that_is_not_there": (
         ["evaluate", "builtin:level1/softmax", __file__, "--target", "cuda:99"],
@@ -208,6 +216,10 @@ def test_doctor_says_what_is_on_and_how_to_get_the_rest(home: Path) -> None:
     assert {"language cpp", "pid_namespace", "distinct_uid", "rlimits", "copy bandwidth"} <= names
     assert all(item["why"] for item in found["items"])
     assert found["target"]["ceilings"]["copy_bytes_s"] > 1e9
+    assert found["survey"] is None
+    assert next(item for item in found["items"] if item["name"] == "ceilings")["why"].startswith(
+        "kernelwright doctor --measure"
+    )
     again = kernelwright_command(home, "doctor")  # which knows the ceilings now, and needs no worker
     assert again.returncode == 0 and again.stderr == ""
 

@@ -1,4 +1,4 @@
-"""The numbers of results/published/cpu: `python -m agent.bench all`, or one of its parts by name.
+"""The numbers of results/published: `python -m agent.bench all`, or one of its parts by name.
 
 To be run from the root of a checkout. Each writes its table as Markdown, with the environment and the
 command that makes it again.
@@ -11,10 +11,12 @@ import typer
 
 from agent.bench.cost import layers, turnaround, verification
 from agent.bench.drawing import draw
+from agent.bench.feedback import feedback
 from agent.bench.fusion import fusion
 from agent.bench.goals import first, goals
 from agent.bench.guards import guards
 from agent.bench.pools import disturbance, throughput
+from agent.bench.profiles import profiles
 from agent.bench.scheduling import scheduling
 from agent.bench.scripted import serve
 from agent.bench.suites import suite, upstream
@@ -39,6 +41,8 @@ for part in (
     goals,
     first,
     fusion,
+    feedback,
+    profiles,
 ):
     app.command()(part)
 app.command(hidden=True)(naive)
@@ -67,6 +71,8 @@ def everything(
     goals()
     first()
     fusion()
+    feedback()
+    profiles()
 
 
 if __name__ == "__main__":

@@ -28,15 +28,19 @@ def itself(task: Task) -> Candidate:
     return Candidate(source=source, language="torch", author="reference")
 
 
+def in_words(mark: Fingerprint) -> str:
+    return (
+        f"{mark.chip}, {mark.threads} threads, {mark.last_level_cache_bytes >> 20} MiB last-level cache, "
+        f"torch {mark.torch}, Python {mark.python}, {mark.compiler}"
+    )
+
+
 def publish(
     name: str, title: str, header: Sequence[str], rows: Sequence[Sequence[str]], mark: Fingerprint
 ) -> None:
     """Write a table with what it depends on."""
-    where = (
-        f"{mark.chip}, {mark.threads} threads, {mark.last_level_cache_bytes >> 20} MiB last-level cache, "
-        f"torch {mark.torch}, Python {mark.python}, {mark.compiler}"
-    )
-    lines = [f"# {title}", "", f"Made by `python -m agent.bench {name.split('-')[0]}` on {where}.", ""]
+    made = f"Made by `python -m agent.bench {name.split('-')[0]}` on {in_words(mark)}."
+    lines = [f"# {title}", "", made, ""]
     lines += ["| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows)]
     PUBLISHED.mkdir(parents=True, exist_ok=True)
     write_atomically(PUBLISHED / f"{name}.md", "\n".join(lines) + "\n")

@@ -50,6 +50,7 @@ class Batch:
     count: int = 1
     several: frozenset[str] = frozenset()  # the external values and outputs that each call has its own of
     begins: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the kernel's arguments in each call
+    beside: bool = False  # whether launched together with other kernels
 
 
 class Language(ABC):
@@ -59,6 +60,7 @@ class Language(ABC):
     reserved: ClassVar[frozenset[str]]  # what no kernel may be called
     imports: ClassVar[tuple[str, ...]] = ()
     batches: ClassVar[bool] = False  # whether a launch may be several calls
+    abreast: ClassVar[int] = 16  # launches of small kernels that may be one
     defaults: ClassVar[Mapping[str, str]] = {}  # of knobs of a whole graph, where they are not those of all
 
     def replanned(self, planned: Plan, program: Program, ask: Ask) -> Plan:
@@ -77,6 +79,14 @@ class Language(ABC):
         batch: Batch,
     ) -> Kernel:
         """`pointers`: parameters, by external value and output; `in_place`: outputs written over a value."""
+
+    def joins(self, planned: Plan) -> bool:
+        """Whether a small kernel may be launched together with others."""
+        return True
+
+    @abstractmethod
+    def together(self, name: str, kernels: Sequence[Kernel], work: int) -> Kernel:
+        """What launches kernels, with the parameters of all; `work`: elements, in all of them."""
 
     @abstractmethod
     def attention(

@@ -2,15 +2,15 @@
 
 Regions that compute the same share a kernel, whatever values they read and wherever in them they begin. Calls
 that do not need each other's results, and are too small to be worth more than one thread each, are launched
-together, and threads share them.
+together, of one kernel or of several, and threads share them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from agent.builtin.fusion import Unit
+from agent.builtin.fusion import Unit, operands
 from agent.builtin.host import fresh_results, in_place_outputs, needed_in_python, readers_of, stored
 from agent.builtin.plan import Access, Plan, plan
 from agent.builtin.program import (
@@ -53,6 +53,13 @@ class Launch:
     moving: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Abreast:
+    """Launches that are one: small work of several kinds."""
+
+    launches: tuple[Launch, ...]
+
+
 def places(planned: Plan) -> list[Access]:
     """Where a kernel reads, and where it writes into part of something."""
     return [*dict.fromkeys(planned.accesses.values()), *planned.results.values()]
@@ -70,36 +77,122 @@ def beginning(planned: Plan, begins: Mapping[Access, str]) -> Plan:
     )
 
 
-def launches(units: Sequence[Unit], program: Program, together: bool) -> list[Launch | Attention | Library]:
-    """The units in order; `together` where a launch may be several calls."""
-    calls = _calls(units, program)
-    families: dict[Hashable, list[int]] = {}
-    kernels = {index: _identity(call, program) for index, call in calls.items()}
-    for index, kernel in kernels.items():
-        families.setdefault(kernel, []).append(index)
-    made = _makers(units, program)
-    found: list[Launch | Attention | Library] = []
-    launched: set[int] = set()
-    for index, unit in enumerate(units):
+def launches(
+    units: Sequence[Unit], program: Program, batches: bool, abreast: int, joins: Callable[[Plan], bool]
+) -> list[Launch | Abreast | Attention | Library]:
+    """The units in an order in which they can run.
+
+    `batches` where a launch may be several calls of a kernel; up to `abreast` launches, of kernels that
+    `joins` names, may be one.
+    """
+    order = _Order(units, program, batches, abreast, joins)
+    for index in range(len(units)):
+        order.visit(index)
+    order.finish()
+    return order.found
+
+
+class _Order:
+    """Small work waits until a result of it is needed; then all that can be launched with it is."""
+
+    def __init__(
+        self,
+        units: Sequence[Unit],
+        program: Program,
+        batches: bool,
+        abreast: int,
+        joins: Callable[[Plan], bool],
+    ) -> None:
+        self.units = units
+        self.abreast = abreast
+        self.found: list[Launch | Abreast | Attention | Library] = []
+        self.calls = _calls(units, program)
+        self.kernels = {index: _identity(call, program) for index, call in self.calls.items()}
+        self.families: dict[Hashable, list[int]] = {}
+        for index, kernel in self.kernels.items():
+            self.families.setdefault(kernel, []).append(index)
+        small = {index for index, call in self.calls.items() if _small(call)}
+        self.joining = {index for index in small if abreast > 1 and joins(self.calls[index].plan)}
+        self.repeated = {i for i in small if batches and not _in_place(self.calls[i], program)}
+        self.needs = _needs(units, program)
+        self.readers: dict[int, list[int]] = {}
+        for index, needed in enumerate(self.needs):
+            for maker in needed:
+                self.readers.setdefault(maker, []).append(index)
+        self.missing = [len(needed) for needed in self.needs]
+        self.left = set(range(len(units)))
+        self.ready = {index for index in small if not self.missing[index]}
+
+    def visit(self, index: int) -> None:
+        if index not in self.left:
+            return
+        for needed in sorted(self.needs[index]):
+            self.make(needed)
+        if index not in self.joining:
+            self.make(index)
+
+    def finish(self) -> None:
+        for index in sorted(self.left):
+            self.make(index)
+
+    def make(self, index: int) -> None:
+        """Adds a unit whose operands are there, unless it has been added."""
+        if index not in self.left:
+            return
+        unit = self.units[index]
         if not isinstance(unit, Region):
-            found.append(unit)
-        elif index not in launched:
-            kernel = kernels[index]
-            family = families[kernel]
-            moving = _moving([calls[i] for i in family])
+            self.found.append(unit)
+            self.done({index})
+            return
+        lead, taken = self.launch(index, set())
+        side = [lead]
+        if index in self.joining:
+            for other in sorted(self.ready & self.joining):
+                if other not in taken and len(side) < self.abreast:
+                    launch, group = self.launch(other, taken)
+                    side.append(launch)
+                    taken |= group
+        self.found.append(Abreast(tuple(side)) if len(side) > 1 else lead)
+        self.done(taken)
+
+    def launch(self, index: int, taken: Set[int]) -> tuple[Launch, set[int]]:
+        """A call with those of the same kernel that can be launched with it but are not taken yet; which."""
+        family = self.families[self.kernels[index]]
+        moving = _moving([self.calls[i] for i in family])
+        group = [index]
+        if index in self.repeated:
+            group += [i for i in family if i in self.ready and i != index and i not in taken]
+        if moving and 1 < len(group) < len(family):  # several tables of where calls begin
             group = [index]
-            if together and _small(calls[index], program):
-                group += [
-                    other
-                    for other in family
-                    if other > index
-                    and other not in launched
-                    and all(made.get(base, -1) < index for base in calls[other].reads)
-                ]
-            if moving and 1 < len(group) < len(family):  # several tables of where calls begin
-                group = [index]
-            launched.update(group)
-            found.append(Launch(tuple(calls[i] for i in group), kernel, moving))
+        return Launch(tuple(self.calls[i] for i in group), self.kernels[index], moving), set(group)
+
+    def done(self, indices: Set[int]) -> None:
+        self.left -= indices
+        self.ready -= indices
+        for index in indices:
+            for reader in self.readers.get(index, ()):
+                self.missing[reader] -= 1
+                if not self.missing[reader] and _small(self.calls.get(reader)):
+                    self.ready.add(reader)
+
+
+def _needs(units: Sequence[Unit], program: Program) -> list[set[int]]:
+    """Of each unit: those whose results it reads."""
+    makers = _makers(units, program)
+
+    def sources(name: str) -> set[int]:
+        if name in makers or name not in program.view_nodes:
+            return makers.get(name, set())
+        view = program.views.get(name)
+        if isinstance(view, View) and view.base != name:
+            return sources(view.base)
+        return set().union(*(sources(other) for other in program.view_nodes[name].inputs))
+
+    found = []
+    for index, unit in enumerate(units):
+        statements = unit.statements if isinstance(unit, Region) else (unit,)
+        read = {view.base for statement in statements for view in operands(statement, program)}
+        found.append(set().union(*map(sources, read)) - {index})
     return found
 
 
@@ -117,26 +210,32 @@ def _calls(units: Sequence[Unit], program: Program) -> dict[int, Call]:
     return found
 
 
-def _makers(units: Sequence[Unit], program: Program) -> dict[str, int]:
-    """The unit after which a value is there."""
-    made: dict[str, int] = {}
+def _makers(units: Sequence[Unit], program: Program) -> dict[str, set[int]]:
+    """Of each value: the units after which it is there."""
+    made: dict[str, set[int]] = {}
     for index, unit in enumerate(units):
         if not isinstance(unit, Region):
-            made[unit.name] = index
+            made[unit.name] = {index}
             continue
-        made.update((s.name, index) for s in unit.statements)
+        made.update((s.name, {index}) for s in unit.statements)
         if unit.recurrence is not None:
-            made.update((view.base, index) for view in unit.recurrence.results.values())
+            for view in unit.recurrence.results.values():
+                made.setdefault(view.base, set()).add(index)
     for statement in program.statements:
         if isinstance(statement, Joined):
-            made[statement.name] = max(made[piece] for piece in statement.pieces)
+            made[statement.name] = set().union(*(made[piece] for piece in statement.pieces))
     return made
 
 
-def _small(call: Call, program: Program) -> bool:
+def _small(call: Call | None) -> bool:
+    if call is None:
+        return False
     region = call.plan.region
-    alone = region.recurrence is not None or in_place_outputs(call.plan, call.free, program)
-    return region.space.numel < SMALL and not alone
+    return region.space.numel < SMALL and region.recurrence is None
+
+
+def _in_place(call: Call, program: Program) -> bool:
+    return bool(in_place_outputs(call.plan, call.free, program))
 
 
 def _moving(family: Sequence[Call]) -> tuple[int, ...]:

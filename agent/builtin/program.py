@@ -202,6 +202,16 @@ class Program:
         self.statements.append(statement)
         self.define(statement.name, shape, dtype)
 
+    def copy(self) -> Program:
+        """One whose statements and values can be changed apart from these."""
+        return replace(
+            self,
+            statements=[*self.statements],
+            views={**self.views},
+            shapes={**self.shapes},
+            dtypes={**self.dtypes},
+        )
+
     @property
     def placed(self) -> dict[str, View]:
         """Where values lie that are part of another."""

@@ -43,9 +43,7 @@ def fuse_recomputing(program: Program, apart: bool = False) -> list[Unit]:
     units = fuse(program, apart)
     wanted = {} if apart else dict(_worth(program, units))
     while wanted:
-        trial = replace(
-            program, views=dict(program.views), shapes=dict(program.shapes), dtypes=dict(program.dtypes)
-        )
+        trial = program.copy()
         made = _compute_again(trial, wanted)
         drop_unread(trial)
         again = fuse(trial, apart, made.keys())

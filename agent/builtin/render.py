@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,10 +13,10 @@ from agent.builtin.fusion import Unit, operands
 from agent.builtin.graph import SUBMODULE, Graph
 from agent.builtin.host import Host, attribute, in_place_outputs
 from agent.builtin.language import Ask, Batch, Kernel, Language, environment
-from agent.builtin.launches import Launch, beginning, launches, places
+from agent.builtin.launches import Abreast, Launch, beginning, launches, places
 from agent.builtin.naming import attention_comment, comment, description, kernel_name, unique
 from agent.builtin.plan import Plan
-from agent.builtin.program import Attention, Library, Program, View, reading, slots
+from agent.builtin.program import Attention, Library, Program, Statement, View, reading, slots
 from agent.builtin.recomputing import fuse_recomputing
 from agent.builtin.schedule import GRAPH_KNOBS, Schedule
 from agent.builtin.space import Region
@@ -39,6 +39,7 @@ class _Entry:
     prefix: str  # of its knobs
     description: str
     comment: str
+    beside: bool = False  # whether another function launches it
 
 
 class NothingToFuse(Exception):  # noqa: N818 - a property of the graph, not a fault
@@ -53,15 +54,28 @@ def render(
     The whole has an empty path. It has no kernel where everything is a library call, other than the
     reference's. Raises NothingToFuse where they are the reference's.
     """
-    apart = schedule.get("fuse", "all") == "apart"
-    units = {path: fuse_recomputing(program, apart) for path, program in programs.items()}
+    fused = {path: _fused(program, schedule.get("fuse", "all")) for path, program in programs.items()}
+    units = {path: found for path, (found, _) in fused.items()}
     worth = {path: found for path, found in units.items() if _is_changed(programs[path], found)}
     if not worth:
         raise NothingToFuse
-    file = _File(graph, source, schedule, language)
+    idle = set() if any(matters for _, matters in fused.values()) else {"fuse"}
+    file = _File(graph, source, schedule, language, idle)
     for path, found in worth.items():
         file.add(_Forward(path, programs[path], found, file))
     return file.fill()
+
+
+def _fused(program: Program, fuse: str) -> tuple[list[Unit], bool]:
+    """The units of a program, and whether another value of the knob `fuse` would give others."""
+    other = fuse_recomputing(program.copy(), apart=fuse == "all")
+    units = fuse_recomputing(program, apart=fuse == "apart")
+    together, apart = ([[s.name for s in _statements(unit)] for unit in found] for found in (units, other))
+    return units, together != apart
+
+
+def _statements(unit: Unit) -> Sequence[Statement]:
+    return unit.statements if isinstance(unit, Region) else (unit,)
 
 
 def _is_changed(program: Program, units: Sequence[Unit]) -> bool:
@@ -87,7 +101,8 @@ class _Forward:
 
     def run(self) -> None:
         self.host.start(part=bool(self.path))
-        for unit in launches(self.units, self.program, self.language.batches):
+        language = self.language
+        for unit in launches(self.units, self.program, language.batches, language.abreast, language.joins):
             if isinstance(unit, Library):
                 self.host.library(unit.name, unit.node, unit.order)
             elif isinstance(unit, Attention):
@@ -96,12 +111,31 @@ class _Forward:
                 self.launch(unit)
         self.host.finish()
 
-    def launch(self, launch: Launch) -> None:
-        """Adds a kernel, unless there is one that does the same, and the launch of its calls."""
+    def launch(self, launch: Launch | Abreast) -> None:
+        if isinstance(launch, Launch):
+            entry, arguments = self.prepare(launch)
+            self.host.lines += self.language.call(entry.kernel, arguments)
+            return
+        prepared = [self.prepare(one, beside=True) for one in launch.launches]
+        kernels = tuple(entry.kernel for entry, _ in prepared)
+        group = self.file.groups.get(tuple(kernel.name for kernel in kernels))
+        if group is None:
+            work = sum(call.plan.region.space.numel for one in launch.launches for call in one.calls)
+            group = self.file.group(kernels, work)
+        given = [argument for _, arguments in prepared for argument in arguments]
+        self.host.lines += self.language.call(group.kernel, given)
+
+    def prepare(self, launch: Launch, beside: bool = False) -> tuple[_Entry, list[str]]:
+        """The kernel of a launch, a new one unless there is one that does the same, and its arguments."""
         calls = launch.calls
         read = list(zip(*(call.reads for call in calls), strict=True))
         written = list(zip(*([self.held(name) for name in c.plan.outputs] for c in calls), strict=True))
-        key = launch.kernel, len(calls), tuple(len(set(bases)) > 1 for bases in (*read, *written))
+        several = tuple(len(set(bases)) > 1 for bases in (*read, *written))
+        moves = launch.moving if len(calls) == 1 else ()  # of several calls the kernel has a table
+        begins = tuple(
+            tuple("" if number in moves else at for number, at in enumerate(call.offsets)) for call in calls
+        )
+        key = launch.kernel, begins, several, beside
         entry = self.entries.get(key)
         prefix, ask = self.file.knobs(entry)
         planned = self.language.replanned(calls[0].plan, self.program, ask)
@@ -120,10 +154,11 @@ class _Forward:
             else:
                 arguments.append(self.argument([self.host.allocated(base) for base in bases]))
         if entry is None:
-            entry = self.entries[key] = self.entry(launch, planned, in_place, key[2], prefix, ask)
+            entry = self.entry(launch, planned, in_place, several, beside, prefix, ask)
+            self.entries[key] = entry
         if len(calls) == 1:
             arguments += [str(calls[0].offsets[number]) for number in launch.moving]
-        self.host.lines += self.language.call(entry.kernel, arguments)
+        return entry, arguments
 
     def held(self, name: str) -> str:
         """The tensor that an output is written to, or into."""
@@ -138,6 +173,7 @@ class _Forward:
         planned: Plan,
         in_place: Mapping[str, str],
         several: Sequence[bool],
+        beside: bool,
         prefix: str,
         ask: Ask,
     ) -> _Entry:
@@ -152,6 +188,7 @@ class _Forward:
                 at: tuple(call.offsets[number] for call in launch.calls)
                 for number, at in zip(launch.moving, begins.values(), strict=True)
             },
+            beside,
         )
         kernel = self.language.kernel(
             self.file.title(kernel_name(planned.region)),
@@ -162,7 +199,8 @@ class _Forward:
             ask,
             batch,
         )
-        return _Entry(kernel, prefix, description(planned.region), comment(planned, kernel.manner))
+        said = description(planned.region), comment(planned, kernel.manner)
+        return _Entry(kernel, prefix, *said, beside)
 
     def attention(self, statement: Attention) -> None:
         """The same for an attention."""
@@ -208,19 +246,23 @@ class _Forward:
 class _File:
     """The kernels of a candidate, and the forwards that call them."""
 
-    def __init__(self, graph: Graph, source: str, schedule: Schedule, language: Language) -> None:
+    def __init__(
+        self, graph: Graph, source: str, schedule: Schedule, language: Language, idle: Set[str]
+    ) -> None:
+        """`idle`: knobs that would change nothing."""
         self.graph = graph
         self.schedule = schedule
         self.language = language
         self.reference = reference.read(source, graph.constructor, whole=bool(graph.parts))
         self.taken = set(self.reference.names)
         self.entries: dict[Hashable, _Entry] = {}
+        self.groups: dict[tuple[str, ...], _Entry] = {}  # what launches several kernels, by their names
         self.forwards: list[_Forward] = []
         self.choices: dict[str, str] = {}
         self.used = {
             knob: schedule.get(knob, values[0])
             for knob, values in GRAPH_KNOBS.items()
-            if knob in language.graph_knobs
+            if knob in language.graph_knobs - idle
         }
 
     def add(self, forward: _Forward) -> None:
@@ -236,6 +278,14 @@ class _File:
         found = unique(name, self.taken | self.language.reserved)
         self.taken.add(found)
         return found
+
+    def group(self, kernels: tuple[Kernel, ...], work: int) -> _Entry:
+        """What launches these, which do not need each other's results."""
+        names = tuple(kernel.name for kernel in kernels)
+        title = self.title(f"{names[0]}_and_{len(names) - 1}_more")
+        said = f"launches {', '.join(dict.fromkeys(names))}", "Small kernels side by side."
+        self.groups[names] = _Entry(self.language.together(title, kernels, work), "", *said)
+        return self.groups[names]
 
     def knobs(self, entry: _Entry | None) -> tuple[str, Ask]:
         """Those of a kernel, which is the next one if it is not there yet."""
@@ -260,11 +310,13 @@ class _File:
                     {
                         "name": e.kernel.name,
                         "description": e.description,
-                        "comment": [e.comment, *self.knobs_of(e.prefix)],
+                        "comment": [e.comment, *(self.knobs_of(e.prefix) if e.prefix else [])],
                         "text": e.kernel,
+                        "beside": e.beside,
                     }
-                    for e in entries
+                    for e in (*entries, *self.groups.values())
                 ],
+                fused=len(entries),
                 library=list(dict.fromkeys(name for forward in self.forwards for name in forward.library)),
                 checks=any("checked(" in line for host in hosts for line in host.lines),
                 looks_up=any("indices(" in line for host in hosts for line in host.lines),

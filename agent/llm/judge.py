@@ -19,6 +19,7 @@ from agent.llm.structured import ask
 from agent.protocols import Attempt
 from kernelbench.records import Advice, Record, Task
 from profiling.records import Metric
+from profiling.selection import Selection
 from results.calibration import gain
 
 _CORRECTIONS = 2  # in a row, then the best file is gone on from
@@ -61,6 +62,7 @@ class LlmJudge:
     sampling: Sampling
     runtime: Runtime
     situation: Situations
+    selection: Selection | None = None  # of metrics
 
     def advise(self, task: Task, history: Sequence[Attempt]) -> Advice:
         """Advice on the attempt to go on from. Where the model's answers cannot be used it says so, no more.
@@ -85,7 +87,7 @@ class LlmJudge:
     async def _advise(
         self, situation: Situation, history: Sequence[Attempt], shown: Subject, besides: Sequence[Advice]
     ) -> Advice:
-        metrics = metrics_of(shown.attempt) if shown.correct else ()
+        metrics = metrics_of(shown.attempt, self.selection) if shown.correct else ()
         call = Call(
             role="judge",
             task=situation.task.id,
@@ -144,14 +146,17 @@ def _subject(history: Sequence[Attempt]) -> Subject:
 
 def _objection(reply: Optimization, metrics: Sequence[Metric]) -> str | None:
     """What is claimed and not so."""
-    known = {metric.name: metric.value for metric in metrics}
+    known: dict[str, list[float]] = {}  # of each kernel, or of the whole call
+    for metric in metrics:
+        known.setdefault(metric.name, []).append(metric.value)
     for claim in reply.evidence:
         if claim.metric not in known:
             names = ", ".join(known) or "none"
             return f"there is no metric '{claim.metric}'; there are: {names}"
-        value = known[claim.metric]
-        if not math.isclose(claim.value, value, rel_tol=_CLOSE):
-            return f"{claim.metric} is {value:.6g}, not {claim.value:.6g}"
+        values = known[claim.metric]
+        if not any(math.isclose(claim.value, value, rel_tol=_CLOSE) for value in values):
+            listed = " or ".join(f"{value:.6g}" for value in values)
+            return f"{claim.metric} is {listed}, not {claim.value:.6g}"
     if not reply.predicted_gain <= _LARGEST_GAIN:
         return f"a gain of {reply.predicted_gain:g} is no prediction; it is time before / time after"
     return None

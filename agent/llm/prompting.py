@@ -18,9 +18,11 @@ from agent.protocols import Attempt
 from kernelbench.jit import flags
 from kernelbench.records import Advice, Interval, Language, Target, Task, Verdict, Work
 from profiling.records import Metric
+from profiling.selection import Selection, judged_by
 
 FOLDER = Path(__file__).parent / "prompts"
 NAMES = {"cpp": "C++", "triton": "Triton", "cuda": "CUDA"}
+_MOST_FINDINGS = 5  # of a profile
 _MOST_ERROR = 3000  # characters of a failure
 _CONTEXT = 3  # lines after one that names an error
 
@@ -178,6 +180,8 @@ def outcome(attempt: Attempt) -> str:
         lines.append(
             f"That is {share:.0f}% of what the roofline allows; bound by {attempt.profile.bottleneck}."
         )
+    if attempt.profile is not None:
+        lines += [f"- {finding.says} {finding.mend}" for finding in attempt.profile.findings[:_MOST_FINDINGS]]
     return "\n".join(lines)
 
 
@@ -197,9 +201,9 @@ def essence(reason: str) -> str:
     return chosen
 
 
-def metrics_of(attempt: Attempt) -> tuple[Metric, ...]:
+def metrics_of(attempt: Attempt, selection: Selection | None) -> tuple[Metric, ...]:
     """What a judge may rest its advice on."""
-    return attempt.profile.metrics if attempt.profile is not None else ()
+    return judged_by(attempt.profile.metrics, selection) if attempt.profile is not None else ()
 
 
 def _of(interval: Interval) -> str:

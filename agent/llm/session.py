@@ -17,6 +17,7 @@ from agent.memory import Memory
 from agent.protocols import Evaluator
 from kernelbench.evaluator import Gate
 from kernelbench.records import Language, Record, Target, Task
+from profiling.selection import Selection
 from results.database import RunDatabase
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Roles(Record):
     coder: Sampling
     judge: Sampling
     languages: tuple[Language, ...]  # one, or several that compete
+    selection: Selection | None = None  # of metrics, that the judge is shown; None: the usual ones
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,8 @@ class ModelSession:
         return LlmCoder(self._model, self.roles.coder, self._runtime, situation, language)
 
     def judge(self, evaluator: Evaluator, memory: Memory | None) -> LlmJudge:
-        return LlmJudge(self._model, self.roles.judge, self._runtime, self._situations(evaluator, memory))
+        situation = self._situations(evaluator, memory)
+        return LlmJudge(self._model, self.roles.judge, self._runtime, situation, self.roles.selection)
 
     def _situations(self, evaluator: Evaluator, memory: Memory | None) -> Situations:
         def situation(task: Task, seen: int, language: Language) -> Situation:

@@ -10,7 +10,7 @@ from kernelbench.evaluator.channel import Channel
 _CALLS_ON_GPU = 20
 
 
-def _best_seconds(call: Callable[[], object], repeats: int, device: torch.device) -> float:
+def best_seconds(call: Callable[[], object], repeats: int, device: torch.device) -> float:
     """Of a call, the best of `repeats`; on a GPU of many calls in a graph, for a launch costs as much."""
     call()
     if device.type == "cuda":
@@ -42,7 +42,7 @@ def _copy_bytes_s(total_bytes: int, device: torch.device) -> float:
     """Read plus write bandwidth of a copy whose two sides together take `total_bytes`."""
     source = torch.rand(total_bytes // 8, device=device)
     target = torch.empty_like(source)
-    return 2 * 4 * source.numel() / _best_seconds(lambda: target.copy_(source), 12, device)
+    return 2 * 4 * source.numel() / best_seconds(lambda: target.copy_(source), 12, device)
 
 
 def serve(channel: Channel) -> None:
@@ -66,7 +66,7 @@ def _measured(cache: int, device: torch.device) -> dict[str, float]:
     return {
         "copy_bytes_s": copy,
         "cached_copy_bytes_s": max(copy, _copy_bytes_s(max(1 << 20, cache // 8), device)),
-        "fp32_flops_s": 2 * size**3 / _best_seconds(lambda: torch.mm(a, b, out=product), 6, device),
+        "fp32_flops_s": 2 * size**3 / best_seconds(lambda: torch.mm(a, b, out=product), 6, device),
     }
 
 

@@ -151,11 +151,18 @@ class Evaluator:
 
     def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
         """A build error for what is no candidate at all, without trying it."""
+        return self._untried(task, candidate, Verdict.build_error, reason)
+
+    def unmeasured(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
+        """For what is neither checked nor timed, because `reason`."""
+        return self._untried(task, candidate, Verdict.unmeasured, reason)
+
+    def _untried(self, task: Task, candidate: Candidate, verdict: Verdict, reason: str) -> Evaluation:
         return Evaluation(
             task=task.id,
             candidate=candidate.sha256,
             target=self.target,
-            verdict=Verdict.build_error,
+            verdict=verdict,
             reason=reason,
             stages=Stages(),
             environment=self.environment,

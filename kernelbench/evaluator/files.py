@@ -75,12 +75,13 @@ def _without_package(root: Path) -> Iterator[Path]:
 
 
 def _toolchains() -> Iterator[Path]:
-    """Folders outside the system's that a compiler or its libraries lie in."""
+    """Folders outside the system's that a compiler, a profiler or its libraries lie in."""
     found = shutil.which(os.environ.get("CXX", "g++"))
     if found is not None:  # by name: a compiler in ~/bin must not open a home folder
         prefix = Path(found).resolve().parents[1]
         yield from (prefix / name for name in ("bin", "lib", "lib64", "libexec", "include"))
         yield from prefix.glob(f"{platform.machine()}-*")
+    yield from Path("/opt/nvidia").glob("nsight-compute")  # where the toolkit's ncu leads to
     for name in ("LD_LIBRARY_PATH", "CUDA_HOME"):
         given = os.environ.get(name, "").split(":")
         yield from (Path(part).resolve() for part in given if part.startswith("/"))

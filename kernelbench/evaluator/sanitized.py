@@ -1,4 +1,4 @@
-"""What compute-sanitizer looks at: loads a candidate and calls it twice on random inputs.
+"""What a tool looks at, compute-sanitizer or a profiler: a candidate that is called on random inputs.
 
 Given to Python as text, for a candidate may not read the evaluator; so it needs torch alone.
 """
@@ -8,10 +8,13 @@ import json
 import os
 import pickle
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
+
+_OF_GPU = ("kernel", "gpu_memcpy", "gpu_memset")  # as Kineto calls what ran there
 
 
 def random_tensor(dtype: str, shape: list[int], device: str) -> torch.Tensor:
@@ -21,8 +24,41 @@ def random_tensor(dtype: str, shape: list[int], device: str) -> torch.Tensor:
     return make(shape, dtype=kind, device=device)
 
 
+def marked(call: Callable[[], object], told: dict[str, Any]) -> None:
+    """Between the marks that have a profiler of CUDA's begin and end."""
+    if told["device"] == "cpu":
+        call()
+        return
+    torch.cuda.profiler.start()
+    call()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.stop()
+
+
+def traced(call: Callable[[], object], told: dict[str, Any]) -> None:
+    """By torch's profiler, which is slower the first time; what the GPU did goes to the file "trace"."""
+    from torch.profiler import ProfilerActivity, profile
+
+    on_gpu = told["device"] != "cpu"
+    for _ in range(2):
+        with profile(activities=[ProfilerActivity.CPU, *(on_gpu * [ProfilerActivity.CUDA])]) as profiler:
+            call()
+            if on_gpu:
+                torch.cuda.synchronize()
+    profiler.export_chrome_trace(told["trace"])
+    with open(told["trace"], "r+") as file:  # noqa: PTH123 - without what this text need not import
+        trace = json.load(file)
+        events = [event for event in trace["traceEvents"] if event.get("cat") in _OF_GPU]
+        file.seek(0)
+        json.dump({"traceEvents": events}, file)
+        file.truncate()
+
+
 def main(told: dict[str, Any]) -> None:
-    """`told`: "path", "device", "dtype", "layout", and "setup": a descriptor of what the oracle wrote."""
+    """`told`: "path", "device", "dtype", "layout", and "setup": a descriptor of what the oracle wrote.
+
+    "look": how one more call is to be looked at, "marked" or "traced", if at all.
+    """
     with os.fdopen(told["setup"], "rb") as file:
         file.seek(0)
         setup = pickle.load(file)
@@ -42,6 +78,9 @@ def main(told: dict[str, Any]) -> None:
         model(*inputs)
     if told["device"] != "cpu":
         torch.cuda.synchronize()
+    look = {"marked": marked, "traced": traced}.get(told.get("look", ""))
+    if look is not None:
+        look(lambda: model(*inputs), told)
 
 
 if __name__ == "__main__":

@@ -159,13 +159,28 @@ class TaskSession:
         return kept * outputs + min(calls, left // largest) * [largest]
 
     def load(
-        self, role: str, source: str, module: str, cls: str, timeout_s: float, candidate: str = ""
+        self,
+        role: str,
+        source: str,
+        module: str,
+        cls: str,
+        timeout_s: float,
+        candidate: str = "",
+        entry: str = "kernelbench.evaluator.worker:serve",
     ) -> tuple[Worker, dict[str, Any]]:
         """A fresh worker that has loaded `source`, that of the `candidate` of this sha256, if it is one.
 
+        `entry`: what it runs, which must understand "load".
+
         Raises WorkerDied or WorkerTimeout.
         """
-        worker = self.pool.start(role, "kernelbench.evaluator.worker:serve", candidate)
+        worker = self.pool.start(role, entry, candidate)
+        return worker, self.load_into(worker, source, module, cls, timeout_s)
+
+    def load_into(
+        self, worker: Worker, source: str, module: str, cls: str, timeout_s: float
+    ) -> dict[str, Any]:
+        """Have a worker load `source`; afterwards it stands still. Raises WorkerDied or WorkerTimeout."""
         started = self.pool.gate.clock()
         fds = [self.open_setup()]
         try:
@@ -188,7 +203,7 @@ class TaskSession:
                 os.close(fd)
         worker.freeze()
         worker.load_s = self.pool.gate.clock() - started
-        return worker, answer
+        return answer
 
     def open_setup(self) -> int:
         """A descriptor, only to read from, of what a process needs to be the same model as the reference."""

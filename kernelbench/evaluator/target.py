@@ -1,10 +1,9 @@
 """A device as a target: what it is, and what it can do at best."""
 
-import hashlib
-import os
 import time
 from typing import Any
 
+from kernelbench import kept
 from kernelbench.errors import InfrastructureError, MissingPrerequisite
 from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
 from kernelbench.evaluator.workers import WorkerPool
@@ -19,12 +18,12 @@ def detect_target(pool: WorkerPool, device: str = "cpu", again: bool = False) ->
 
     Its ceilings are measured once and kept beside the build cache.
     With `again` they are measured anew, and the higher of old and new is kept: another process may
-    have slowed a measurement, nothing can have sped it up. Raises MissingPrerequisite without such a GPU.
+    have slowed a measurement, nothing can have sped it up. Raises MissingPrerequisite without such a GPU,
+    StorageError where what was kept is damaged.
     """
     mark = fingerprint(pool.threads) if device == "cpu" else _gpu(pool, device)
-    key = hashlib.sha256(mark.model_dump_json().encode()).hexdigest()[:16]
-    file = pool.cache / "ceilings" / f"{key}.json"
-    known = Ceilings.model_validate_json(file.read_text()) if file.exists() else None
+    file = kept.kept_file(pool.cache, "ceilings", mark)
+    known = kept.read(file, Ceilings)
     if known is not None and not again:
         ceilings = known
     else:
@@ -32,10 +31,7 @@ def detect_target(pool: WorkerPool, device: str = "cpu", again: bool = False) ->
         if known is not None:
             best = {name: max(value, getattr(ceilings, name)) for name, value in known}
             ceilings = Ceilings(**best)
-        file.parent.mkdir(exist_ok=True)
-        temporary = file.with_suffix(f".{os.getpid()}")
-        temporary.write_text(ceilings.model_dump_json())
-        temporary.rename(file)
+        kept.write(file, ceilings)
     return Target(device=device, languages=_languages(device, mark), ceilings=ceilings, fingerprint=mark)
 
 

@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 
 from kernelbench.evaluator.channel import Channel
 from kernelbench.evaluator.generated import digest, generated
+from kernelbench.evaluator.interpreted import settle_autotuning
 from kernelbench.evaluator.layout import DTYPES, MAX_DIMS, SlotLayout, TensorLayout, pack_outputs
 from kernelbench.evaluator.loading import import_source, load_weights, seed_device, to_device
 from kernelbench.evaluator.ownership import own_kernel_share
@@ -57,6 +58,7 @@ class Runner:
         try:
             self.place = place_of(layout, message, memory_fds)
             stage = "import"
+            settle_autotuning(message["source"])
             module = import_source(message["source"], message["module"], Path.cwd())
             stage = "class"
             constructor = getattr(module, message["class"])

@@ -13,6 +13,7 @@ from kernelbench.jit.signature import Signature, parse
 
 SOURCE_NAME = "kernel.cpp"
 LIBRARY_NAME = "kernel.so"
+FLAGS_NAME = "flags.txt"  # beside them in the cache: those of the candidate's choice, one a line
 
 # Without -fno-gnu-unique the template statics of two candidates are one object; without -Bsymbolic a
 # kernel's call to its own `softmax` may land in another library's.
@@ -83,6 +84,7 @@ def build(
 
     def make(workspace: Path) -> None:
         (workspace / SOURCE_NAME).write_text(source, errors="surrogateescape")
+        (workspace / FLAGS_NAME).write_text("\n".join(chosen))
         started = time.monotonic()
         header = standard.words(source, words, _BASE, chosen, cache)
         try:
@@ -98,6 +100,11 @@ def build(
         (workspace / "kernel.o").unlink()
 
     return cache.get_or_build(key, make, wait_s=timeout_s + 10) / LIBRARY_NAME, signatures
+
+
+def options_of(entry: Path) -> tuple[str, ...]:
+    """The compiler options of the build in this folder of a cache. Raises OSError, BuildError."""
+    return (*_BASE, *flags.check((entry / FLAGS_NAME).read_text().splitlines()))
 
 
 def make_header(names: Sequence[str], extra: Sequence[str], cache: BuildCache) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 WARP = 32
 _REGISTERS = 65536  # of a multiprocessor
-_MOST_REGISTERS = 255  # of a thread
-_MOST_THREADS = 1024  # of a block
+MOST_REGISTERS = 255  # of a thread
+MOST_THREADS = 1024  # of a block
 _REGISTER_PIECE = 256
 _SHARED_PIECE = 128  # bytes
 _WARPS_TOGETHER = 4
@@ -52,28 +52,43 @@ def occupancy(chip: str, threads: int, registers: int, shared_bytes: int) -> Occ
 
     `chip`: of CHIPS. Raises ValueError where the chip is not among them, or such a block cannot be launched.
     """
-    known = CHIPS.get(chip.rstrip("af"))  # sm_90a holds what sm_90 does
-    if known is None:
-        raise ValueError(f"the limits of {chip} are not known; known are {', '.join(CHIPS)}")
-    if not 1 <= threads <= _MOST_THREADS:
-        raise ValueError(f"a block has 1 to {_MOST_THREADS} threads, not {threads}")
-    if not 0 <= registers <= _MOST_REGISTERS:
-        raise ValueError(f"a thread has 0 to {_MOST_REGISTERS} registers, not {registers}")
-    warps = -(-threads // WARP)
+    found = limits(chip, threads, registers, shared_bytes)
+    limited_by = min(found, key=lambda name: found[name])  # the first of equals
+    blocks = found[limited_by]
+    if not blocks:
+        raise ValueError(f"not one block of {threads} threads fits on {chip}: too much {limited_by}")
+    return Occupancy(blocks * warps_of(threads) / limits_of(chip).warps, blocks, limited_by)
+
+
+def limits(chip: str, threads: int, registers: int, shared_bytes: int) -> dict[str, int]:
+    """How many blocks a multiprocessor holds by each of its limits; see `occupancy`. Raises ValueError."""
+    known = limits_of(chip)
+    if not 1 <= threads <= MOST_THREADS:
+        raise ValueError(f"a block has 1 to {MOST_THREADS} threads, not {threads}")
+    if not 0 <= registers <= MOST_REGISTERS:
+        raise ValueError(f"a thread has 0 to {MOST_REGISTERS} registers, not {registers}")
+    warps = warps_of(threads)
     piece = _up(registers * WARP, _REGISTER_PIECE)
     warps_by_registers = _REGISTERS // piece // _WARPS_TOGETHER * _WARPS_TOGETHER if piece else known.warps
     shared = _up(shared_bytes + known.system_bytes, _SHARED_PIECE)
-    limits = {
+    return {
         "threads": known.warps // warps,
         "blocks": known.blocks,
         "registers": warps_by_registers // warps,
         "shared memory": known.shared_bytes // shared if shared else known.blocks,
     }
-    limited_by = min(limits, key=lambda name: limits[name])  # the first of equals
-    blocks = limits[limited_by]
-    if not blocks:
-        raise ValueError(f"not one block of {threads} threads fits on {chip}: too much {limited_by}")
-    return Occupancy(blocks * warps / known.warps, blocks, limited_by)
+
+
+def limits_of(chip: str) -> Chip:
+    """Raises ValueError where they are not known."""
+    known = CHIPS.get(chip.rstrip("af"))  # sm_90a holds what sm_90 does
+    if known is None:
+        raise ValueError(f"the limits of {chip} are not known; known are {', '.join(CHIPS)}")
+    return known
+
+
+def warps_of(threads: int) -> int:
+    return _up(threads, WARP) // WARP
 
 
 def _up(number: int, piece: int) -> int:

@@ -1,52 +1,60 @@
 """Reading a candidate's libraries, behind the fence of what built them: it may have put anything there."""
 
 import os
-import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter
 
 from kernelbench.evaluator.channel import Channel
-from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
 from kernelbench.evaluator.workers import WorkerPool
 from profiling.catalogue import metric
+from profiling.fenced import ask_builder, validated
 from profiling.records import Metric
-from profiling.static.unreadable import Unreadable
+from profiling.rung import Reading, Subject
 from profiling.static.x86 import Mix, functions, mixes
+from profiling.unavailable import Unavailable
 
 _MIXES = TypeAdapter(list[Mix], config=ConfigDict(allow_inf_nan=False))
-_ODD = re.compile(r"[^\w.$@]")  # in the name of a function
-_LONGEST_NAME, _LONGEST_PROBLEM, _MOST_KERNELS = 80, 500, 64
+_MOST_KERNELS = 64
 _TIMEOUT_S = 90.0
 _MOST_LIBRARIES = 8
 _COUNTED = ("divisions", "gathers", "spills", "streaming_stores", "prefetches")
-_SHARES = ("packed_share", "zmm_share", "fma_share")
+_SHARES = ("packed_share", "zmm_share", "ymm_share", "fma_share")
+
+
+class Loops:
+    """What the loops of C++ kernels consist of: objdump's disassembly of what the candidate has built."""
+
+    name = "loops"
+
+    def available(self) -> str:
+        found = shutil.which("objdump")
+        if found is None:
+            raise Unavailable("install binutils (Debian, Ubuntu: apt-get install binutils), for objdump")
+        return f"what the loops of C++ kernels consist of, by {found}"
+
+    def read(self, subject: Subject) -> Reading:
+        if not subject.on_cpu:
+            raise Unavailable("it reads the machine code of CPUs")
+        metrics = static_metrics(subject.evaluator.pool, subject.candidate.sha256)
+        return Reading(metrics, "the loops of its kernels, by objdump")
 
 
 def static_metrics(pool: WorkerPool, candidate: str) -> tuple[Metric, ...]:
     """What the loops of a candidate's kernels consist of. `candidate`: the sha256 of one that was built.
 
-    Raises Unreadable where there is no objdump, or it cannot read what was built.
+    Raises Unavailable where there is no objdump, or it cannot read what was built.
     """
-    try:
-        pool.import_first([__name__])  # behind the fence it could not be read
-        with pool.start("builder", f"{__name__}:serve", candidate) as worker:
-            answer = worker.ask({"do": "read"}, _TIMEOUT_S)
-    except (WorkerDied, WorkerTimeout) as error:
-        raise Unreadable(f"reading the kernels failed: {error}") from None
-    if answer.get("problem"):
-        raise Unreadable(str(answer["problem"])[:_LONGEST_PROBLEM])
-    try:
-        found = _MIXES.validate_python(answer.get("mixes"))
-    except ValidationError:
-        raise Unreadable("what was read from the kernels is none of what there is to read") from None
+    answer = ask_builder(pool, __name__, candidate, _TIMEOUT_S)
+    found = validated(_MIXES, answer.get("mixes"), "its kernels")
     return tuple(each for mix in found[:_MOST_KERNELS] for each in _metrics(mix))
 
 
 def _metrics(mix: Mix) -> Iterator[Metric]:
-    kernel = _ODD.sub("?", mix.kernel)[:_LONGEST_NAME]
+    kernel = mix.kernel
     yield metric("loops", mix.loops, kernel)
     yield metric("vector_bits", mix.vector_bits, kernel)
     for name in _SHARES:
@@ -68,5 +76,5 @@ def serve(channel: Channel) -> None:
             found = [mix for library in libraries for mix in mixes(functions(library))]
             problem = "" if libraries else "it has built no library"
             channel.send_json({"mixes": [asdict(mix) for mix in found], "problem": problem})
-        except Unreadable as error:
+        except Unavailable as error:
             channel.send_json({"problem": str(error)})

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from profiling.fenced import Count
 from profiling.static.loops import loops
-from profiling.static.unreadable import Unreadable
+from profiling.unavailable import Unavailable
 
 _TIMEOUT_S = 120.0
 _RESOURCES = re.compile(r"^ Function (?P<name>\S+):\s+(?P<values>REG:.*)$", re.MULTILINE)
@@ -77,7 +78,6 @@ class Kernel:
     registers: int  # of a thread
     stack_bytes: int
     shared_bytes: int
-    local_bytes: int
     instructions: tuple[Instruction, ...]
     labels: tuple[tuple[str, int], ...]  # with the place of the instruction that they are before
 
@@ -98,23 +98,26 @@ class Kernel:
 class Mix:
     """What a kernel's machine code consists of, in its innermost loops where it has any."""
 
-    instructions: int
-    tensor: int  # products of tensor cores
-    fp32: int  # FFMA, FADD, FMUL
-    special: int  # MUFU: exp2, log2, sine, reciprocal
-    loads: int  # of global memory
-    stores: int
+    instructions: Count
+    tensor: Count  # products of tensor cores: those of the next three lines
+    warp_products: Count  # HMMA, IMMA, DMMA: by a warp
+    group_products: Count  # HGMMA, QGMMA: by four warps together, of what lies in shared memory
+    block_products: Count  # UTCHMMA: for the whole block, into the tensor cores' own memory
+    fp32: Count  # FFMA, FADD, FMUL
+    special: Count  # MUFU: exp2, log2, sine, reciprocal
+    loads: Count  # of global memory
+    stores: Count
     access_bits: float | None  # of global loads and stores, on average
-    asynchronous: int  # copies that pass no register
-    spills: int  # LDL and STL: local memory, which lies in the caches and beyond
-    shared: int  # LDS, STS, LDSM, STSM
-    barriers: int
-    atomics: int
-    stall_cycles: int  # that the compiler has a warp wait for fixed latencies
+    asynchronous: Count  # copies that pass no register
+    spills: Count  # LDL and STL: local memory, which lies in the caches and beyond
+    shared: Count  # LDS, STS, LDSM, STSM
+    barriers: Count
+    atomics: Count
+    stall_cycles: Count  # that the compiler has a warp wait for fixed latencies
 
 
 def kernels(cubin: bytes) -> list[Kernel]:
-    """The kernels of a cubin. Raises Unreadable where there is no tool, or it cannot read that."""
+    """The kernels of a cubin. Raises Unavailable where there is no tool, or it cannot read that."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cubin"
         file.write_bytes(cubin)
@@ -125,13 +128,13 @@ def kernels(cubin: bytes) -> list[Kernel]:
 
 @cache
 def tool(name: str) -> str:
-    """The path of "cuobjdump" or "nvdisasm". Raises Unreadable where there is none."""
+    """The path of "cuobjdump" or "nvdisasm". Raises Unavailable where there is none."""
     found = shutil.which(name)
     if found is None and (triton := importlib.util.find_spec("triton")) and triton.origin:
         with_triton = Path(triton.origin).parent / "backends" / "nvidia" / "bin" / name
         found = str(with_triton) if with_triton.exists() else None
     if found is None:
-        raise Unreadable(f"there is no {name}; pip install 'kernelwright[cuda]', or the CUDA toolkit")
+        raise Unavailable(f"there is no {name}; pip install 'kernelwright[cuda]', or the CUDA toolkit")
     return found
 
 
@@ -140,10 +143,10 @@ def _run(*words: str) -> str:
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
-        raise Unreadable(f"{name} took longer than {_TIMEOUT_S:g} s") from None
+        raise Unavailable(f"{name} took longer than {_TIMEOUT_S:g} s") from None
     if done.returncode:
         last = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        raise Unreadable(f"{name}: {last[-1]}")
+        raise Unavailable(f"{name}: {last[-1]}")
     return done.stdout
 
 
@@ -165,7 +168,6 @@ def parsed(resources: str, text: str) -> list[Kernel]:
                 registers=values.get("REG", 0),
                 stack_bytes=values.get("STACK", 0),
                 shared_bytes=shared - _SYSTEM_BYTES if shared and number >= 90 else shared,
-                local_bytes=values.get("LOCAL", 0),
                 instructions=instructions,
                 labels=labels,
             )
@@ -201,14 +203,25 @@ def mix(kernel: Kernel) -> Mix:
     return _mix([i for loop in inner for i in loop] if inner else kernel.instructions)
 
 
+def whole(kernel: Kernel) -> Mix:
+    """The same of all its code, what runs once included."""
+    return _mix(kernel.instructions)
+
+
 def _mix(every: Sequence[Instruction]) -> Mix:
     def of(*names: str) -> int:
         return sum(i.name in names for i in every)
 
     accesses = [i.bits for i in every if i.name in ("LDG", "STG", "LDGSTS")]
+    tensor = [i.name for i in every if i.is_tensor]
+    by_block = sum(name.startswith("UTC") for name in tensor)
+    by_group = sum(name.endswith("GMMA") for name in tensor)
     return Mix(
         instructions=len(every),
-        tensor=sum(i.is_tensor for i in every),
+        tensor=len(tensor),
+        warp_products=len(tensor) - by_group - by_block,
+        group_products=by_group,
+        block_products=by_block,
         fp32=of("FFMA", "FADD", "FMUL", "FFMA2", "FADD2", "FMUL2"),
         special=of("MUFU"),
         loads=of("LDG"),

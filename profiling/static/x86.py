@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from profiling.fenced import Count
 from profiling.static.loops import loops
-from profiling.static.unreadable import Unreadable
+from profiling.unavailable import Unavailable
 
 _FUNCTION = re.compile(r"^[0-9a-f]+ <(?P<name>[^>]+)>:$")
 _INSTRUCTION = re.compile(r"^ *(?P<address>[0-9a-f]+):\t(?P<text>.*)$")
@@ -27,6 +28,7 @@ _ONE_NUMBER = re.compile(r"^v?([a-z]+\d*s[sdh]|cvt[a-z\d]*2s[sdh]|cvtt?s[sdh]2.*
 _SAME = (("add", "sub"), ("mul",), ("div", "sqrt"))
 _UNROLLED, _MOSTLY = 32, 0.75  # packed instructions of a body, and their share of those with vector registers
 _ON_STACK = re.compile(r"\(%r[sb]p")
+_NOT_SCALAR = ("_ZGV", "mem", "GOMP_", "omp_")  # functions of vectors, of memory, of OpenMP
 _TIMEOUT_S = 60.0
 
 
@@ -95,6 +97,11 @@ class Instruction:
         return self.mnemonic in ("jmp", "ret", "ud2", "hlt")
 
 
+def kernel_of(function: str) -> str:
+    """The name of the function of the source of which the compiler has made this one."""
+    return _PART.sub("", function)
+
+
 @dataclass(frozen=True)
 class Function:
     """A function of a library; `kernel` is the one of the source of which the compiler has made it."""
@@ -104,7 +111,7 @@ class Function:
 
     @property
     def kernel(self) -> str:
-        return _PART.sub("", self.name)
+        return kernel_of(self.name)
 
     def busy_loops(self) -> list[list[Instruction]]:
         """The innermost loops, and what was unrolled within others."""
@@ -128,18 +135,18 @@ def _is_unrolled(body: Sequence[Instruction]) -> bool:
 
 
 def functions(library: Path) -> list[Function]:
-    """Of a shared library. Raises Unreadable where objdump is missing or cannot read it."""
+    """Of a shared library. Raises Unavailable where objdump is missing or cannot read it."""
     words = ["objdump", "--disassemble", "--no-show-raw-insn", "--section=.text", "--", str(library)]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     except FileNotFoundError:
         fix = "install binutils (Debian, Ubuntu: apt-get install binutils)"
-        raise Unreadable(f"there is no objdump; {fix}") from None
+        raise Unavailable(f"there is no objdump; {fix}") from None
     except subprocess.TimeoutExpired:
-        raise Unreadable(f"objdump took longer than {_TIMEOUT_S:g} s") from None
+        raise Unavailable(f"objdump took longer than {_TIMEOUT_S:g} s") from None
     if done.returncode:
         last = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        raise Unreadable(f"objdump: {last[-1]}")
+        raise Unavailable(f"objdump: {last[-1]}")
     return list(parsed(done.stdout))
 
 
@@ -172,19 +179,19 @@ class Mix:
     """What the loops of one kernel consist of. Shares are None where there is nothing to share."""
 
     kernel: str
-    loops: int
-    instructions: int
-    vector_bits: int  # of the widest register
+    loops: Count
+    instructions: Count
+    vector_bits: Count  # of the widest register
     packed_share: float | None  # of instructions with vector registers, those on more than one number
     zmm_share: float | None  # of packed instructions, those of 512 bits
     ymm_share: float | None
     fma_share: float | None  # of floating-point arithmetic
-    divisions: int
-    gathers: int
-    spills: int
-    streaming_stores: int
-    prefetches: int
-    calls: tuple[str, ...]  # of functions, by name
+    divisions: Count
+    gathers: Count
+    spills: Count
+    streaming_stores: Count
+    prefetches: Count
+    calls: tuple[str, ...]  # of functions, by name, but for _NOT_SCALAR
 
 
 def mixes(found: Sequence[Function]) -> list[Mix]:
@@ -234,7 +241,9 @@ def _mix(kernel: str, loops: Sequence[Sequence[Instruction]]) -> Mix:
         spills=sum(i.is_spill for i in every),
         streaming_stores=sum(i.is_streaming for i in every),
         prefetches=sum(i.is_prefetch for i in every),
-        calls=tuple(i.callee for i in every if i.mnemonic.startswith("call")),
+        calls=tuple(
+            i.callee for i in every if i.mnemonic.startswith("call") and not i.callee.startswith(_NOT_SCALAR)
+        ),
     )
 
 

@@ -61,6 +61,9 @@ class ScriptedEvaluator:
     def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
         return evaluation_of(candidate, Verdict.build_error, 0.0)
 
+    def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> None:
+        return None
+
     def work(self, task: Task) -> Work:
         return Work(input_bytes=1, weight_bytes=0, output_bytes=1, flops=0)
 

@@ -1,6 +1,6 @@
 """The rules judge: which move it proposes, on what evidence, and when it stops."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -55,6 +55,10 @@ def attempt(candidate: Candidate, time_us: float, verdict: Verdict = Verdict.cor
     return Attempt(candidate, evaluation, None)
 
 
+def _keywords(schedule: Mapping[str, str]) -> dict[str, str]:
+    return {knob.replace(".", "__"): value for knob, value in schedule.items()}
+
+
 def candidate(**changes: str) -> Candidate:
     knobs = {**SCHEDULE, **{knob.replace("__", "."): value for knob, value in changes.items()}}
     return Candidate(source=str(knobs), language="cpp", author="builtin", schedule=knobs)
@@ -100,6 +104,15 @@ def test_no_schedule_is_proposed_twice() -> None:
         history.append(measured(found, time_us, "memory", 0.1))
 
 
+def test_a_knob_that_is_held_stays_as_it_is() -> None:
+    history, judge = [measured(candidate(), 100.0, "memory", 0.5)], RulesJudge(hold={"streaming", "block"})
+    while (advice := judge.advise(TASK, history)) is not None:
+        assert not advice.schedule.keys() & {"k0.streaming", "k0.block"}
+        schedule = {**history[-1].candidate.schedule, **advice.schedule}
+        history.append(measured(candidate(**_keywords(schedule)), 100.0 - len(history), "memory", 0.5))
+    assert len(history) > 4
+
+
 def test_it_stops_near_the_speed_of_light() -> None:
     assert RulesJudge().advise(TASK, [measured(candidate(), 100.0, "memory", 0.93)]) is None
 
@@ -128,9 +141,9 @@ def test_with_nothing_correct_it_retreats_once() -> None:
     failed = attempt(candidate(), 0.0, Verdict.wrong_output)
     advice = RulesJudge().advise(TASK, [failed])
     assert advice is not None and advice.schedule["fuse"] == "apart"
-    again = attempt(
-        candidate(**{k.replace(".", "__"): v for k, v in advice.schedule.items()}), 0.0, Verdict.wrong_output
-    )
+    held = RulesJudge(hold={"fuse", "keep"}).advise(TASK, [failed])
+    assert held is None or not held.schedule.keys() & {"fuse", "k0.keep"}
+    again = attempt(candidate(**_keywords(advice.schedule)), 0.0, Verdict.wrong_output)
     assert RulesJudge().advise(TASK, [failed, again]) is None
 
 

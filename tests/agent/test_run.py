@@ -93,9 +93,19 @@ def test_triton_kernels_are_verified_where_nothing_can_time_them(
     [
         (Settings(language="cuda"), "choose cpp or triton"),
         (Settings(target="cuda:0", language="cpp"), "choose triton"),
+        (Settings(search="beam"), "choose refine or exhaustive"),
+        (Settings(rank_by="surrogate"), "give --learn-from RUN"),
+        (
+            Settings(rank_by="surrogate", learn_from=("runs/a",), search="exhaustive"),
+            "no moves to rank . leave out --rank-by",
+        ),
+        (
+            Settings(hold=("fuse", "blocks")),
+            "blocks is no knob . the builtin coder's knobs are kernels, fuse",
+        ),
     ],
 )
-def test_a_language_that_the_builtin_coder_does_not_write_is_one_line(settings: Settings, mend: str) -> None:
+def test_what_the_builtin_coder_cannot_do_is_one_line(settings: Settings, mend: str) -> None:
     with pytest.raises(UsageError, match=mend):
         settings.checked()
 

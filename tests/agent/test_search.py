@@ -1,11 +1,12 @@
 """Every stop has its reason, and none comes by noise."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from anywhere import TARGET
 
 from agent.protocols import Attempt
-from agent.search import Beam, BestOfN, Evolve, Refine, Request, Stop, StopRules, best_of
+from agent.search import Beam, BestOfN, Evolve, Exhaustive, Refine, Request, Stop, StopRules, best_of
 from kernelbench.records import (
     Advice,
     Candidate,
@@ -253,3 +254,28 @@ def test_what_cannot_be_timed_here_is_not_corrected() -> None:
     evaluation = right.evaluation.model_copy(update={"verdict": Verdict.unmeasured, "speedup": None})
     triton = Attempt(right.candidate.model_copy(update={"language": "triton"}), evaluation, None)
     assert "need a GPU" in (StopRules(rounds=9).reached([triton]) or "")
+
+
+def scheduled(history: Sequence[Attempt], **schedule: str) -> Attempt:
+    found = attempt(1.0 + len(history))
+    return replace(found, candidate=found.candidate.model_copy(update={"schedule": schedule}))
+
+
+def test_every_schedule_is_tried_once() -> None:
+    search, history = Exhaustive(StopRules(rounds=99)), list[Attempt]()
+    while not isinstance(step := search.step(TASK, history), Stop):
+        (request,) = step
+        asked = request.advice.schedule if request.advice else {"vector": "512", "unroll": "off"}
+        found = scheduled(history, **{"k0.threads": "all"} | asked)
+        history.append(replace(found, advice=request.advice))
+    assert step.reason == "every schedule has been tried"
+    held = Exhaustive(StopRules(rounds=99), hold={"vector", "threads"})
+    step = held.step(TASK, history[:1])
+    assert isinstance(step, list) and step[0].advice and step[0].advice.schedule["unroll"] == "on"
+    assert held.step(TASK, [*history[:1], replace(history[1], advice=step[0].advice)]) == Stop(
+        "every schedule has been tried"
+    )
+    tried = [tuple(sorted(a.candidate.schedule.items())) for a in history]
+    assert len(set(tried)) == len(tried) == 8
+    assert search.step(TASK, history[:5]) == search.step(TASK, history[:5])
+    assert Exhaustive(StopRules(rounds=3)).step(TASK, history[:3]) == Stop("3 rounds")

@@ -1,8 +1,10 @@
 """Profiles of candidates that were really evaluated, and how they are shown."""
 
 import io
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -10,13 +12,18 @@ from rich.console import Console
 from kernelbench.candidates import language_of
 from kernelbench.evaluator import Effort, Evaluator, Protocol
 from kernelbench.evaluator.process import Worker
+from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.records import TRAFFIC, Candidate, Task, Verdict
-from profiling.catalogue import CATALOGUE
-from profiling.cli import show
+from profiling.counters.reading import Counters
 from profiling.ladder import profile
-from profiling.static.reading import static_metrics
-from profiling.static.unreadable import Unreadable
+from profiling.page import show
+from profiling.rung import Rung, Subject
+from profiling.simulated.callgrind import Costs
+from profiling.simulated.simulation import Simulation
+from profiling.static.reading import Loops, static_metrics
+from profiling.static.vectorization import Vectorization
 from profiling.static.x86 import Mix
+from profiling.unavailable import Unavailable
 
 REFERENCE = """
 import torch
@@ -82,10 +89,11 @@ def candidate_from_source(source: str) -> Candidate:
 
 
 @pytest.fixture(scope="module")
-def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
+def evaluator(cache: Path) -> Iterator[Evaluator]:
     effort = Effort(rounds=3, processes=1, most_processes=1, half_width=1.0)
     protocol = Protocol(effort=effort, min_rounds=3, block_s=0.005)
-    with Evaluator(cache=tmp_path_factory.mktemp("cache"), protocol=protocol) as made:
+    with Evaluator(cache=cache, protocol=protocol) as made:
+        assert made.target.device == "cpu"  # measured before any test has workers answer something else
         yield made
 
 
@@ -95,30 +103,119 @@ def shown(*arguments: object) -> str:
     return out.export_text()
 
 
+def untried(evaluator: Evaluator, source: str) -> Subject:
+    """A candidate that has not been evaluated."""
+    task, candidate = Task(id="file:exp", level=1, source=REFERENCE), candidate_from_source(source)
+    return Subject(evaluator, task, candidate, evaluator.turned_away(task, candidate, "not tried"))
+
+
 def test_a_loop_that_calls_a_function_for_each_element_is_told_from_one_that_is_vectorized(
     evaluator: Evaluator,
 ) -> None:
     task, candidate = Task(id="file:exp", level=1, source=REFERENCE), candidate_from_source(CANDIDATE)
     evaluation = evaluator.evaluate(task, candidate, ("eager", TRAFFIC))
     assert evaluation.verdict is Verdict.correct, evaluation.reason
-    found = profile(evaluator, task, candidate, evaluation)
+    found = profile(Subject(evaluator, task, candidate, evaluation))
     assert set(found.kernels) == {"twice", "plain_exp"}
     assert found.value("packed_share", "twice") == 1.0
     assert found.value("calls_in_loops", "twice") == 0
     assert found.value("calls_in_loops", "plain_exp") == 1
     assert found.value("minimal_bytes") == 2 * 300 * 1024 * 4
-    assert [(rung.name, rung.on) for rung in found.rungs] == [("roofline", True), ("static", True)]
+    on = {rung.name: rung.on for rung in found.rungs}
+    assert list(on) == ["roofline", "ncu", "cupti", "cubins", "counters", "loops", "vectorization"]
+    assert (
+        on["roofline"]
+        and on["loops"]
+        and on["vectorization"]
+        and not (on["ncu"] or on["cupti"] or on["cubins"])
+    )
+    if on["counters"]:  # as the machine grants them
+        assert (found.value("cpu_time") or 0) > 0
+    assert (found.value("loops_vectorized", "twice"), found.value("loops_missed", "twice")) == (1, 0)
+    assert (found.value("loops_vectorized", "plain_exp"), found.value("loops_missed", "plain_exp")) == (0, 1)
+    [remark] = found.remarks
+    assert (remark.kernel, remark.line) == ("plain_exp", 9)
+    assert "expf(y[i])" in remark.code and remark.text.startswith("function is not vectorizable")
     text = shown(evaluation, found)
-    for word in ("plain_exp", "times eager's speed", "of the speed of light", "2.46 Mbytes"):
+    for word in (
+        "function is not vectorizable",
+        "plain_exp",
+        "times eager's speed",
+        "of the speed of light",
+        "2.46 Mbytes",
+    ):
         assert word in text
+
+
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
+def test_what_is_simulated_is_marked_so(evaluator: Evaluator) -> None:
+    subject = untried(evaluator, CANDIDATE)
+    found = profile(subject, [Simulation()])
+    assert [(rung.name, rung.on) for rung in found.rungs] == [("roofline", False), ("simulation", True)]
+    assert {m.provenance for m in found.metrics} == {"simulated"}
+    assert found.value("simulated_calls", "twice") == 1
+    lines = 300 * 1024 * 4 / 64
+    assert found.value("simulated_last_misses", "twice") == pytest.approx(2 * lines, rel=0.02)
+    executed = found.value("simulated_instructions", "plain_exp")
+    assert executed is not None and executed > 300 * 1024 * 10  # the C library's too
+    assert "simulated, not measured" in shown(subject.evaluation, found)
+
+
+@pytest.mark.parametrize(
+    ("replaced", "said"),
+    [
+        (("lib.twice(x, y, x.numel())", "y.copy_(2 * x)"), "calls no kernel"),
+        (("return y", "raise ValueError('[no]')"), r"ValueError: \[no\]"),
+    ],
+)
+def test_what_cannot_be_simulated_says_why(
+    replaced: tuple[str, str], said: str, evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Simulation, "available", lambda _: "")
+    source = CANDIDATE.replace("lib.plain_exp(y, y.numel())", "y.exp_()").replace(*replaced)
+    with pytest.raises(Unavailable, match=said):
+        Simulation().read(untried(evaluator, source))
+
+
+@pytest.mark.parametrize("change", [{"reads": 10**400}, {"last_misses": -1}, {"calls": None}])
+def test_what_cannot_have_been_simulated_is_refused(
+    change: dict[str, object], evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask, answer = Worker.ask, {"costs": [asdict(Costs("f", 1, 1, 1, 1, 1, 1)) | change]}
+    monkeypatch.setattr(Simulation, "available", lambda _: "")
+    monkeypatch.setattr(Worker, "ask", lambda *a: answer if a[1]["do"] == "simulate" else ask(*a))
+    with pytest.raises(Unavailable, match="none of what there is to read"):
+        Simulation().read(untried(evaluator, CANDIDATE))
+
+
+def test_counters_of_a_candidate_that_fails_are_none(evaluator: Evaluator) -> None:
+    source = REFERENCE.replace("Model(", "ModelNew(").replace(
+        "return torch.exp(2 * x)", "raise ValueError('no')"
+    )
+    with pytest.raises(Unavailable, match=r"perf|ValueError: no"):  # perf, where it is not there
+        Counters().read(untried(evaluator, source))
+
+
+@pytest.mark.parametrize("rung", [Counters(), Loops(), Vectorization(), Simulation()])
+def test_for_a_chip_that_is_named_nothing_runs_on_the_cpu(
+    rung: Rung, evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = untried(evaluator, CANDIDATE)
+    monkeypatch.setattr(Worker, "ask", lambda *_: pytest.fail("a worker is asked"))
+    monkeypatch.setattr(WorkerPool, "start", lambda *_: pytest.fail("a worker is started"))
+    with pytest.raises(Unavailable, match=r"CPUs|C\+\+"):
+        rung.read(replace(here, chip="sm_90"))
 
 
 def test_of_what_is_torch_calls_alone_there_is_no_machine_code(evaluator: Evaluator) -> None:
     task = Task(id="file:exp", level=1, source=REFERENCE)
     candidate = candidate_from_source(REFERENCE.replace("Model(", "ModelNew("))
-    found = profile(evaluator, task, candidate, evaluator.evaluate(task, candidate, ("eager",)))
+    evaluation = evaluator.evaluate(task, candidate, ("eager",))
+    found = profile(Subject(evaluator, task, candidate, evaluation))
     assert found.speed_of_light is not None and not found.kernels
-    assert [rung.why for rung in found.rungs if not rung.on] == ["it has built no library"]
+    why = {rung.name: rung.why for rung in found.rungs if not rung.on}
+    assert why["loops"] == "it has built no library"
+    assert why["vectorization"] == "it has built no source with compile_cpp"
 
 
 def test_of_what_is_wrong_there_is_machine_code_alone(evaluator: Evaluator) -> None:
@@ -128,7 +225,7 @@ def test_of_what_is_wrong_there_is_machine_code_alone(evaluator: Evaluator) -> N
     )
     evaluation = evaluator.evaluate(task, candidate, ("eager",))
     assert evaluation.verdict is Verdict.wrong_output
-    found = profile(evaluator, task, candidate, evaluation)
+    found = profile(Subject(evaluator, task, candidate, evaluation))
     assert (found.speed_of_light, found.bottleneck) == (None, "unknown")
     assert "twice" in found.kernels and "the candidate was not timed" in shown(evaluation, found)
 
@@ -139,6 +236,9 @@ def test_of_what_is_wrong_there_is_machine_code_alone(evaluator: Evaluator) -> N
         ({"problem": "no " * 1000}, "^no no"),
         ({"mixes": [{"kernel": "f"}]}, "none of what there is to read"),
         ({"mixes": [asdict(replace(MIX, packed_share=float("nan")))]}, "none of what there is to read"),
+        ({"mixes": [asdict(replace(MIX, loops=-1))]}, "none of what there is to read"),
+        ({"mixes": [asdict(replace(MIX, gathers=10**400))]}, "none of what there is to read"),
+        ({"mixes": [asdict(replace(MIX, fma_share=10**400))]}, "none of what there is to read"),
         ({}, "none of what there is to read"),
     ],
 )
@@ -146,7 +246,7 @@ def test_what_a_candidate_s_worker_answers_is_looked_at(
     answer: dict[str, object], said: str, evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Worker, "ask", lambda *_: answer)
-    with pytest.raises(Unreadable, match=said) as caught:
+    with pytest.raises(Unavailable, match=said) as caught:
         static_metrics(evaluator.pool, "0" * 64)
     assert len(str(caught.value)) <= 500
 
@@ -158,6 +258,31 @@ def test_names_of_kernels_hold_nothing_odd(evaluator: Evaluator, monkeypatch: py
     assert {m.kernel for m in found} == {"?red???2J" + 71 * "x"}
 
 
-def test_every_metric_says_what_it_means() -> None:
-    for name, definition in CATALOGUE.items():
-        assert definition.meaning and definition.unit, name
+LOOP = {"kernel": "f\x1b[2J", "line": 3, "column": 1, "code": "x\ny" * 999, "vector_bytes": 0, "reason": "é"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"loops": [{"kernel": "f"}]},
+        {"loops": [LOOP | {"line": 10**400}]},
+        {"loops": [LOOP | {"vector_bytes": -1}]},
+        {"loops": None},
+        {},
+    ],
+)
+def test_loops_that_no_worker_reads_are_refused(
+    answer: dict[str, object], evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Worker, "ask", lambda *_: answer)
+    with pytest.raises(Unavailable, match="none of what there is to read"):
+        Vectorization().read(untried(evaluator, CANDIDATE))
+
+
+def test_what_is_shown_of_a_source_is_one_short_line(
+    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Worker, "ask", lambda *_: {"loops": [LOOP]})
+    [remark] = Vectorization().read(untried(evaluator, CANDIDATE)).remarks
+    assert (remark.kernel, remark.text, remark.line) == ("f??2J", "?", 3)
+    assert remark.code.startswith("x yx y") and len(remark.code) == 100

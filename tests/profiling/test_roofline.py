@@ -1,53 +1,10 @@
 """The roofline of a timed candidate, by hand."""
 
 import pytest
+from evaluated import TARGET, evaluation_of
 
-from kernelbench.records import (
-    Ceilings,
-    Environment,
-    Evaluation,
-    Fingerprint,
-    Interval,
-    Stages,
-    Target,
-    Timing,
-    Verdict,
-    Work,
-)
+from kernelbench.records import Work
 from profiling.roofline import roofline
-
-TARGET = Target(
-    device="cpu",
-    languages=("cpp",),
-    ceilings=Ceilings(copy_bytes_s=20e9, cached_copy_bytes_s=50e9, fp32_flops_s=200e9),
-    fingerprint=Fingerprint(
-        chip="",
-        threads=2,
-        memory_bytes=1,
-        last_level_cache_bytes=1,
-        system="",
-        python="",
-        torch="",
-        compiler="",
-    ),
-)
-
-
-def evaluation_of(time_us: float | None) -> Evaluation:
-    timing = None
-    if time_us is not None:
-        found = Interval(median=time_us, low=time_us, high=time_us)
-        timing = Timing(candidate_us=found, calls_per_block=1, rounds=5)
-    return Evaluation(
-        task="t",
-        candidate="c",
-        target=TARGET,
-        verdict=Verdict.correct,
-        reason="",
-        timing=timing,
-        stages=Stages(),
-        environment=Environment(sandbox=()),
-    )
 
 
 def test_a_copy_is_bound_by_memory() -> None:

@@ -27,6 +27,20 @@ def matmul(a, b, c, n: tl.constexpr, block: tl.constexpr, step: tl.constexpr):  
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def products(a, b, c, n: tl.constexpr, block: tl.constexpr, step: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The same in the type of the result, the second operand lying the other way round."""
+    row = tl.program_id(0) * block + tl.arange(0, block)
+    column = tl.program_id(1) * block + tl.arange(0, block)
+    inner = tl.arange(0, step)
+    total = tl.zeros((block, block), c.dtype.element_ty)
+    for start in range(0, n, step):
+        x = tl.load(a + row[:, None] * n + (start + inner)[None, :])
+        y = tl.load(b + column[None, :] * n + (start + inner)[:, None])
+        total = tl.dot(x, y, total, out_dtype=c.dtype.element_ty)
+    tl.store(c + row[:, None] * n + column[None, :], total)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def exponentials(a, c, block: tl.constexpr):  # type: ignore[no-untyped-def]
     at = tl.program_id(0) * block + tl.arange(0, block)
     tl.store(c + at, tl.exp(tl.load(a + at)))
@@ -70,6 +84,25 @@ def test_a_matmul_uses_tensor_cores_in_its_loop(chip: int) -> None:
     assert found.instructions < len(kernel.instructions)
     names = {i.name for i in kernel.instructions if i.is_tensor}
     assert names == {{80: "HMMA", 90: "HGMMA", 100: "UTCHMMA"}[chip]}
+
+
+@pytest.mark.parametrize(
+    ("chip", "element", "opcode", "by"),
+    [
+        (80, "*i8", "IMMA", "warp_products"),
+        (90, "*fp8e4nv", "QGMMA", "group_products"),
+        (90, "*fp64", "DMMA", "warp_products"),
+        (100, "*fp8e4nv", "UTCQMMA", "block_products"),
+    ],
+)
+def test_tensor_cores_have_an_instruction_for_each_type(
+    chip: int, element: str, opcode: str, by: str
+) -> None:
+    total = {"*i8": "*i32", "*fp64": "*fp64"}.get(element, "*fp32")
+    kernel = built(products, chip, {"a": element, "b": element, "c": total}, n=512, block=64, step=32)
+    assert {i.name for i in kernel.instructions if i.is_tensor} == {opcode}
+    found = mix(kernel)
+    assert getattr(found, by) == found.tensor > 0
 
 
 @pytest.mark.parametrize("chip", CHIPS)

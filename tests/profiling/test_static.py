@@ -7,7 +7,7 @@ import pytest
 
 from profiling.static import sass, x86
 from profiling.static.occupancy import CHIPS, Occupancy, occupancy
-from profiling.static.unreadable import Unreadable
+from profiling.unavailable import Unavailable
 
 SOURCE = """
 #include <cmath>
@@ -82,6 +82,13 @@ def test_loops_are_found_by_jumps_that_go_back() -> None:
     assert (mix.loops, mix.instructions, mix.fma_share, mix.spills) == (1, 3, 1.0, 0)
 
 
+def test_calls_are_those_of_functions_of_one_number() -> None:
+    names = ("expf", "_ZGVeN16v_expf", "memcpy", "GOMP_barrier", "omp_get_thread_num", "own")
+    calls = "".join(f"    {0x1000 + 5 * n:x}:\tcall   900 <{name}@plt>\n" for n, name in enumerate(names))
+    [mix] = x86.mixes(list(x86.parsed(f"0000000000001000 <f>:\n{calls}    1100:\tjne    1000 <f>\n")))
+    assert mix.calls == ("expf", "own") and mix.instructions == len(names) + 1
+
+
 @pytest.mark.parametrize(("unrolled", "loops"), [(40, 2), (20, 1)])
 def test_what_was_unrolled_beside_an_inner_loop_counts(unrolled: int, loops: int) -> None:
     own = "".join(f"    {0x1100 + i:x}:\tvmulps %zmm1,%zmm2,%zmm3\n" for i in range(unrolled))
@@ -100,9 +107,9 @@ def test_what_was_unrolled_beside_an_inner_loop_counts(unrolled: int, loops: int
 
 def test_what_is_no_library_is_said(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no library")
-    with pytest.raises(Unreadable, match=r"objdump: .*text"):
+    with pytest.raises(Unavailable, match=r"objdump: .*text"):
         x86.functions(tmp_path / "text")
-    with pytest.raises(Unreadable, match="cuobjdump"):
+    with pytest.raises(Unavailable, match="cuobjdump"):
         sass.kernels(b"no cubin")
 
 

@@ -17,6 +17,7 @@ from agent.builtin.cpp.vocabulary import RESERVED, Lines
 from agent.builtin.fusion import operands
 from agent.builtin.language import Ask, Batch, Function, Kernel, Language
 from agent.builtin.launches import SMALL
+from agent.builtin.naming import unique
 from agent.builtin.online import online
 from agent.builtin.plan import KEPT_LIMIT, Plan, plan
 from agent.builtin.program import Attention, Program, Reduce, Scan
@@ -71,6 +72,25 @@ class Cpp(Language):
         kernel = emitter(planned, program, alone, pointers).kernel(name)
         return replace(kernel, launcher=_launcher(kernel, pointers, batch, knobs.parallel))
 
+    def together(self, name: str, kernels: Sequence[Kernel], work: int) -> Kernel:
+        taken = {*self.reserved, *((kernel.launcher or kernel).name for kernel in kernels)}
+        parallel = work >= SMALL and not any(map(_parallel, kernels))  # theirs would be nested, and serial
+        out, declared = Lines(), []
+        if parallel:
+            out.add("#pragma omp parallel sections")
+            out.open("")
+        for kernel in kernels:
+            called = kernel.launcher or kernel
+            kinds, names = zip(*(parameter.rsplit(" ", 1) for parameter in called.parameters), strict=True)
+            given = [unique(own, taken) for own in names]
+            declared += [f"{kind} {own}" for kind, own in zip(kinds, given, strict=True)]
+            if parallel:
+                out.add("#pragma omp section")
+            out.add(f"{called.name}({', '.join(given)});")
+        if parallel:
+            out.close()
+        return Kernel(name, tuple(declared), tuple(out.lines), "")
+
     def attention(
         self, name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: Ask
     ) -> Kernel:
@@ -85,6 +105,11 @@ class Cpp(Language):
         body = "\n".join([*chosen, *(line for kernel in kernels for line in kernel.body)])
         flags = ["-funroll-loops"] if schedule.get("unroll") == "on" else []
         return {"helpers": chosen, "headers": standard_headers(body), "flags": flags}
+
+
+def _parallel(kernel: Kernel) -> bool:
+    functions = (kernel, kernel.launcher) if kernel.launcher is not None else (kernel,)
+    return any("omp parallel" in line for function in functions for line in function.body)
 
 
 def _launcher(kernel: Kernel, pointers: Mapping[str, str], batch: Batch, parallel: bool) -> Function:

@@ -35,6 +35,12 @@ class Knobs:
     block: int  # elements of a row that are worked on at once
     rows: int  # worked on at once
     warps: int
+    beside: bool = False  # launched together with other kernels, which have programs of their own
+
+    @property
+    def program(self) -> str:
+        """Which of the kernel's programs one is."""
+        return "program" if self.beside else "tl.program_id(0)"
 
 
 class Emitter(ABC):
@@ -72,16 +78,16 @@ class Emitter(ABC):
             for reduction, dtype in zip(plan.totals, parts, strict=True):
                 first = literal(*self.neutral(reduction.op, dtype))
                 out.add(f"{self.part_name(reduction)} = tl.full([1], {first}, {VALUE[dtype]})")
-            out.open(f"for block in range(tl.program_id(0), {self.grid}, {programs})")
+            out.open(f"for block in range({self.knobs.program}, {self.grid}, {programs})")
             self.body("block")
             out.close()
             for number, reduction in enumerate(plan.totals):
                 out.add(
-                    f"tl.store(parts_{number}_ptr + tl.program_id(0) + tl.arange(0, 1), "
+                    f"tl.store(parts_{number}_ptr + {self.knobs.program} + tl.arange(0, 1), "
                     f"{self.part_name(reduction)})"
                 )
         else:
-            self.body("tl.program_id(0)")
+            self.body(self.knobs.program)
         joins: tuple[str, ...] = ()
         if parts:
             body, self.out = self.out, Lines()
@@ -92,7 +98,7 @@ class Emitter(ABC):
             self.scalars()
         return TritonKernel(
             name,
-            (*self.pointers.values(), *plan.arguments),
+            (*self.pointers.values(), *plan.arguments, *(["program"] if self.knobs.beside else [])),
             tuple(self.out.lines),
             self.manner,
             programs=programs,
@@ -355,7 +361,8 @@ class Emitter(ABC):
         for statement in self.plan.scalars:
             assert isinstance(statement, Compute)
             self.define(statement, "scalar")
-        once = "" if self.grid == 1 or self.plan.totals else ", mask=tl.program_id(0) + tl.arange(0, 1) == 0"
+        lead = f", mask={self.knobs.program} + tl.arange(0, 1) == 0"
+        once = "" if self.grid == 1 or self.plan.totals else lead
         for name in self.plan.outputs:
             if self.plan.level(name) == "scalar":
                 pointer, value = f"{self.pointers[name]} + tl.arange(0, 1)", self.statements[name]

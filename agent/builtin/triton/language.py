@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 
 from agent.builtin.host import attribute
 from agent.builtin.language import Ask, Batch, Kernel, Language
+from agent.builtin.naming import unique
 from agent.builtin.plan import Plan, plan
 from agent.builtin.program import Attention, Program
 from agent.builtin.schedule import legal
@@ -17,7 +18,7 @@ from agent.builtin.triton.attention import attention_kernel
 from agent.builtin.triton.emit import Emitter, Knobs
 from agent.builtin.triton.kernel import TritonKernel
 from agent.builtin.triton.tiles import TILE, FlatEmitter, RowEmitter, TurnedEmitter
-from agent.builtin.triton.vocabulary import RESERVED, power_of_two
+from agent.builtin.triton.vocabulary import RESERVED, Lines, power_of_two
 from agent.builtin.untraceable import Untraceable
 
 _FUNCTIONS = Path(__file__).parent / "functions.py"
@@ -71,8 +72,30 @@ class Triton(Language):
         emitter: type[Emitter] = RowEmitter if planned.region.space.reduced else FlatEmitter
         if planned.mode == "tiles":
             emitter = TurnedEmitter
-        knobs = _knobs(planned, emitter, ask)
+        if batch.beside:  # all of a launch have as many warps
+            ask = partial(_but_warps, ask)
+        knobs = replace(_knobs(planned, emitter, ask), beside=batch.beside)
         return emitter(planned, program, knobs, pointers, self.reserved).kernel(name)
+
+    def joins(self, planned: Plan) -> bool:
+        return not planned.totals  # which may take a second launch
+
+    def together(self, name: str, kernels: Sequence[Kernel], work: int) -> Kernel:
+        taken, out = {"program", *self.reserved}, Lines()
+        declared: list[str] = []
+        programs, warps = 0, 1
+        out.add("program = tl.program_id(0)")
+        for kernel in kernels:
+            assert isinstance(kernel, TritonKernel)
+            given = [unique(parameter, taken) for parameter in kernel.parameters[:-1]]
+            declared += given
+            own = f"program - {programs}" if programs else "program"
+            programs += kernel.programs
+            out.open(f"{'elif' if own != 'program' else 'if'} program < {programs}")
+            out.add(f"{kernel.name}({', '.join([*given, own])})")
+            out.close()
+            warps = max(warps, kernel.warps)
+        return TritonKernel(name, tuple(declared), tuple(out.lines), "", programs=programs, warps=warps)
 
     def attention(
         self, name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: Ask
@@ -107,6 +130,10 @@ class Triton(Language):
                 return f"{item.target}.device"
         held = [item for item in program.graph.inputs if item.kind in ("parameter", "buffer", "constant")]
         return f"{attribute(held[0].target)}.device" if held else ""
+
+
+def _but_warps(ask: Ask, knob: str, default: str) -> str:
+    return default if knob == "warps" else ask(knob, default)
 
 
 def _knobs(planned: Plan, emitter: type[Emitter], ask: Ask) -> Knobs:

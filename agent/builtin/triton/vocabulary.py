@@ -23,7 +23,9 @@ BUILTIN |= {"exp_nonpositive": "tl.exp", "pow": "power", "round": "round_to_even
 LOWEST = {"int64": str(-(2**63)), "int32": str(-(2**31)), "uint8": "0"}
 HIGHEST = {"int64": str(2**63 - 1), "int32": str(2**31 - 1), "uint8": "255"}
 
-_NAMES = "tl triton float range row rows_in j columns_in i inside down along outer part block step start"
+_NAMES = (
+    "tl triton float range program row rows_in j columns_in i inside down along outer part block step start"
+)
 RESERVED = frozenset(keyword.kwlist) | frozenset(_NAMES.split())
 _SINGLE = 1 << 24  # integers below are floats as they are
 

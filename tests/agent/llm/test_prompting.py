@@ -1,5 +1,6 @@
 """What the models are shown: complete, of one candidate, and no longer than it helps."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from agent.llm.prompting import (
     coder_messages,
     essence,
     judge_messages,
+    metrics_of,
     outcome,
 )
 from agent.protocols import Attempt
@@ -32,7 +34,9 @@ from kernelbench.records import (
     Verdict,
     Work,
 )
+from profiling.catalogue import metric
 from profiling.records import Metric, Profile
+from profiling.selection import Sample, select
 
 CHIP = {"chip": "Testium 9000", "threads": 8, "last_level_cache_bytes": 32 << 20}
 CEILINGS = {"copy_bytes_s": 2e10, "fp32_flops_s": 3e11}
@@ -126,6 +130,24 @@ def test_the_judge_corrects_what_failed_and_optimizes_what_is_correct() -> None:
     )
     assert "predicted_gain" in system.content and "bandwidth_share = 0.4321" in user.content
     assert "came to 1" in user.content
+
+
+def test_the_judge_sees_the_metrics_that_are_kept_each_with_its_kernel() -> None:
+    correct = attempt("good", Verdict.correct, 100.0)
+    kernels = (metric("spills", 3, "twice"), metric("l2_throughput", 0.5, "twice"))
+    profile = Profile(metrics=(METRIC, *kernels), bottleneck="memory", speed_of_light=0.4)
+    correct = replace(correct, profile=profile)
+    samples = [
+        Sample(group, float(n), {"spills": -n if group == "a" else n, "l2_throughput": n})
+        for group in "ab"
+        for n in range(6)
+    ]
+    usual, kept = metrics_of(correct, None), metrics_of(correct, select(samples, "cpu", [""]))
+    assert [m.name for m in usual] == ["bandwidth_share", "spills"]
+    assert [m.name for m in kept] == ["bandwidth_share", "l2_throughput"]
+    _, user = judge_messages(SITUATION, Subject(correct, 2), kept, ())
+    assert "- bandwidth_share = 0.4321 1 (roofline)" in user.content
+    assert "- l2_throughput of twice = 0.5 1 (ncu)" in user.content
 
 
 def test_a_long_failure_is_cut_to_its_errors() -> None:

@@ -33,6 +33,8 @@ from kernelbench.records import (
     Verdict,
     Work,
 )
+from profiling.records import Profile
+from profiling.roofline import roofline
 from results.database import RunDatabase
 from results.records import TaskState
 
@@ -53,6 +55,9 @@ class Pool:
 
     def work(self, task: Task) -> Work:
         return Work(input_bytes=1 << 20, weight_bytes=0, output_bytes=1 << 20, flops=0)
+
+    def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile | None:
+        return roofline(self.work(task), evaluation.target, evaluation)
 
     def evaluate(self, task: Task, candidate: Candidate, *_: object) -> Evaluation:
         time.sleep(self.seconds)

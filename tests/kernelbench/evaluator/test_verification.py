@@ -203,6 +203,21 @@ def test_triton_is_interpreted_and_never_timed_on_the_cpu(evaluate: Evaluate) ->
     assert evaluate(TRITON.replace("2.0", "2.001"), DOUBLE).verdict is Verdict.wrong_output
 
 
+AUTOTUNED = TRITON.replace(
+    "@triton.jit",
+    '@triton.autotune([triton.Config({"BLOCK": n}) for n in (1024, 64)], key=["n"])\n@triton.jit',
+)
+AUTOTUNED = AUTOTUNED.replace("(triton.cdiv(x.numel(), 1024),)", 'lambda m: (triton.cdiv(6400, m["BLOCK"]),)')
+AUTOTUNED = AUTOTUNED.replace(", BLOCK=1024)", ")")
+
+
+def test_autotuned_kernels_are_interpreted_in_their_first_configuration(evaluate: Evaluate) -> None:
+    pytest.importorskip("triton", reason="triton is not installed")
+    evaluation = evaluate(AUTOTUNED, DOUBLE)
+    assert evaluation.verdict is Verdict.unmeasured, evaluation.reason
+    assert evaluate(AUTOTUNED.replace("2.0", "2.001"), DOUBLE).verdict is Verdict.wrong_output
+
+
 INLINE = '''
 import torch
 from torch import nn

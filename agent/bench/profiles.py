@@ -1,0 +1,53 @@
+"""What `kernelwright profile` says of a kernel of the builtin coder here, and of GPU kernels for chips."""
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from agent.bench.publishing import PUBLISHED, in_words, log
+from agent.builtin.coder import BuiltinCoder
+from agent.tracing import trace
+from kernelbench import sources
+from kernelbench.evaluator import Evaluator
+from kernelbench.machine import cache_folder
+from kernelbench.records import Fingerprint
+from results.folder import write_atomically
+
+STATIC = Path("results") / "published" / "static"
+KERNELS = {"matmul_scale_residual": "builtin:level2/matmul_scale_residual"}  # files there, and their tasks
+CHIPS = ("sm_90", "sm_80")
+OWN = "builtin:level1/softmax"
+
+
+def profiles() -> None:
+    """What `kernelwright profile` says of a C++ kernel on this machine, and of Triton kernels for chips."""
+    [task] = sources.resolve([OWN])
+    file = PUBLISHED / "profile-softmax.py"
+    with Evaluator(cache=cache_folder()) as evaluator:
+        mark = evaluator.target.fingerprint
+        written = BuiltinCoder(partial(trace, evaluator.pool)).propose(task, [], None)
+    write_atomically(file, written.source)
+    said = _said(["profile", OWN, str(file), "--simulate"])
+    _publish(PUBLISHED / "profile-softmax.md", "A kernel of the builtin coder, profiled", said, mark)
+    for name, task_name in KERNELS.items():
+        asked = ["profile", task_name, str(STATIC / f"{name}.py"), "--precision", "fp16", "--target"]
+        lines = [line for chip in CHIPS for line in _said([*asked, chip])]
+        _publish(STATIC / f"{name}.md", f"{name}, built for chips, not run", lines, mark)
+
+
+def _said(words: Sequence[str]) -> list[str]:
+    command = [sys.executable, "kernelwright.py", *words]
+    wide = os.environ | {"COLUMNS": "110"}
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=wide).stdout
+    kept = [line.rstrip() for line in printed.splitlines()]
+    return [f"`kernelwright {shlex.join(words)}` prints", "", "```", *kept, "```", ""]
+
+
+def _publish(file: Path, title: str, said: Sequence[str], mark: Fingerprint) -> None:
+    lines = [f"# {title}", "", f"Made by `python -m agent.bench profiles` on {in_words(mark)}.", "", *said]
+    write_atomically(file, "\n".join(lines))
+    log("\n".join(lines))

@@ -1,0 +1,43 @@
+"""What was measured of a machine once, kept in the cache folder under all that it depends on."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from kernelbench.errors import StorageError
+from kernelbench.records import Fingerprint, Record
+
+R = TypeVar("R", bound=Record)
+
+
+def kept_file(cache: Path, kind: str, mark: Fingerprint) -> Path:
+    """Where the cache folder has a record of this kind for what `mark` describes."""
+    key = hashlib.sha256(mark.model_dump_json().encode()).hexdigest()[:16]
+    return cache / kind / f"{key}.json"
+
+
+def read(file: Path, of: type[R]) -> R | None:
+    """The record in `file`; None where there is no such file. Raises StorageError where it holds another."""
+    try:
+        return of.model_validate_json(file.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError, ValidationError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is damaged, or of another version"
+        raise StorageError(f"{file} cannot be read: {why}", "delete it; it is measured again") from None
+
+
+def write(file: Path, record: Record) -> None:
+    """At once, whole: who reads meanwhile finds the old one. Raises StorageError."""
+    temporary = file.with_suffix(f".{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(record.model_dump_json())
+        temporary.rename(file)
+    except OSError as error:
+        raise StorageError(
+            f"{file} cannot be written: {error.strerror}", "set KERNELWRIGHT_HOME to a writable folder"
+        ) from None

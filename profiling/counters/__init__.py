@@ -1,0 +1,1 @@
+"""What the processor and the kernel count while a candidate runs."""

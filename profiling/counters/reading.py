@@ -1,0 +1,91 @@
+"""Counters of a candidate's calls at steady state: in a warmed-up process, in the blocks that are timed too.
+
+The worker may not open counters itself (`kernelbench.evaluator.seccomp`): the judge does, from outside.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
+from kernelbench.evaluator.refusal import Refused
+from kernelbench.evaluator.session import TaskSession
+from kernelbench.records import Candidate
+from profiling.catalogue import metric
+from profiling.counters import perf
+from profiling.fenced import failed_load
+from profiling.records import Metric
+from profiling.rung import Reading, Subject
+from profiling.unavailable import Unavailable
+
+_BLOCKS = 6
+_LINE_BYTES = 64  # of x86-64 and most others
+_NAMES = {
+    "cycles": "cycles",
+    "instructions": "instructions",
+    "LLC-loads": "last_level_loads",
+    "LLC-load-misses": "last_level_load_misses",
+    "cache-misses": "cache_misses",
+    "branch-misses": "branch_misses",
+    "page-faults": "page_faults",
+    "context-switches": "context_switches",
+}
+
+
+class Counters:
+    """What processor and kernel count, by perf stat."""
+
+    name = "counters"
+
+    def available(self) -> str:
+        events = perf.granted()
+        but = perf.lacking(events)
+        return f"perf stat: {', '.join(sorted(events))}" + (f"; {but}" if but else "")
+
+    def read(self, subject: Subject) -> Reading:
+        if not subject.on_cpu:
+            raise Unavailable("it counts what CPUs do")
+        perf.granted()
+        with subject.evaluator.computing():
+            session = subject.evaluator.session(subject.task)
+            subject.evaluator.make_room(session, 1)
+            calls, counts = _counted(session, subject.candidate)
+        but = perf.lacking(set(counts))
+        how = f"perf stat over {calls} calls of a process that was warmed up" + (f"; {but}" if but else "")
+        return Reading(tuple(metrics(counts, calls)), how)
+
+
+def _counted(session: TaskSession, candidate: Candidate) -> tuple[int, dict[str, float]]:
+    """So many calls, and what they came to together. Raises Unavailable."""
+    calls = session.calls
+    try:
+        worker, loaded = session.load(
+            "candidate", candidate.source, "candidate", "ModelNew", session.limits.load_s, candidate.sha256
+        )
+        with worker:
+            if not loaded.get("ok"):
+                raise Unavailable(failed_load(loaded))
+            with session.pool.gate.closed():
+                for _ in range(2):
+                    session.prepare(worker, calls)
+                    session.run(worker, range(calls), session.oracle.call_seeds(calls))
+                with perf.Counting(worker.pid) as counting:
+                    for _ in range(_BLOCKS):
+                        session.prepare(worker, calls)
+                        seeds = session.oracle.call_seeds(calls)
+                        with counting.on():
+                            session.run(worker, range(calls), seeds)
+                    return _BLOCKS * calls, counting.counts()
+    except (WorkerDied, WorkerTimeout, Refused) as error:
+        raise Unavailable(f"running the candidate failed: {error}") from None
+
+
+def metrics(counts: Mapping[str, float], calls: int) -> Iterator[Metric]:
+    """Of one call, from what `calls` came to."""
+    if "task-clock" in counts:
+        yield metric("cpu_time", 1e3 * counts["task-clock"] / calls)
+    for event, name in _NAMES.items():
+        if event in counts:
+            yield metric(name, counts[event] / calls)
+    if counts.get("cycles") and "instructions" in counts:
+        yield metric("instructions_per_cycle", counts["instructions"] / counts["cycles"])
+    if "LLC-load-misses" in counts:
+        yield metric("loaded_from_memory", _LINE_BYTES * counts["LLC-load-misses"] / calls)

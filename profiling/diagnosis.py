@@ -1,0 +1,293 @@
+"""What binds a candidate, by rules over its metrics: each finding cites the numbers that it rests on.
+
+The classes are those of the top-down method (A. Yasin, 2014) and of Nsight Compute's sections, as far as
+there are metrics for them: memory, arithmetic, latency and occupancy, launches, imbalance, instruction mix.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kernelbench.records import Evaluation
+from profiling.records import Finding, FindingKind, Metric, Profile
+
+_NEAR = 0.6  # of what memory or arithmetic allow, from which it binds
+_WASTED = 1.3  # times the bytes that must move
+_SCALAR = 0.9  # share of vector instructions on several numbers, below which loops count as scalar
+_IDLE = 0.75  # share of the time that threads are busy, or that kernels run, below which they wait
+_ELSEWHERE = 0.75  # share of the time in own kernels, below which the rest matters
+_LOW_OCCUPANCY = 0.3
+_STALLED = 0.4  # of the warps' waiting, for one cause
+_FEWEST_STALLS = 4  # causes that were counted, below which shares of all waiting say little
+_NO_WAITS = {"stall_cycles", "stall_not_selected"}  # fixed latencies; warps that could be issued
+_FETCHED = {  # metrics of the bytes that came from memory, and where they are from
+    "loaded_from_memory": "counted",
+    "simulated_fetched": "by simulated caches",
+    "dram_read": "counted",
+}
+_CONFLICTS = 0.1  # of the instructions, from which bank conflicts matter
+_TAIL = 0.7  # of a round of blocks, below which the last one leaves multiprocessors idle
+_LONGEST = 4  # rounds in which a tail matters
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A profile to be judged, by name and kernel."""
+
+    profile: Profile
+    evaluation: Evaluation
+
+    def of(self, name: str, kernel: str = "") -> float:
+        """A metric's value; NaN where it is not known, with which every comparison is false."""
+        value = self.profile.value(name, kernel)
+        return float("nan") if value is None else value
+
+    def sum(self, name: str) -> float:
+        """Of the whole call, or over all kernels where that is what is known; NaN where nothing is."""
+        whole = self.of(name)
+        each = [m.value for m in self.profile.metrics if m.name == name and m.kernel]
+        return sum(each) if each and math.isnan(whole) else whole
+
+    @property
+    def own_kernels(self) -> list[str]:
+        """Without those of torch and its libraries, which a trace has too."""
+        traced = {m.kernel for m in self.profile.metrics if m.provenance == "cupti"}
+        others = {m.kernel for m in self.profile.metrics if m.provenance != "cupti"}
+        return [kernel for kernel in self.profile.kernels if kernel in others or kernel not in traced]
+
+    def finding(
+        self,
+        kind: FindingKind,
+        says: str,
+        mend: str,
+        cites: tuple[str, ...],
+        most_gain: float | None = None,
+        kernel: str = "",
+    ) -> Finding:
+        known: Mapping[str, float] = {
+            m.name: m.value for m in self.profile.metrics if m.name in cites and m.kernel in (kernel, "")
+        }
+        light = self.profile.speed_of_light
+        if most_gain is not None and light:
+            most_gain = max(1.0, min(most_gain, 1 / light))
+        return Finding(kind=kind, says=says, mend=mend, cites=dict(known), most_gain=most_gain, kernel=kernel)
+
+
+def diagnose(profile: Profile, evaluation: Evaluation) -> tuple[Finding, ...]:
+    """What binds a candidate, that first of which mending might gain most; empty where nothing stands out."""
+    case = _Case(profile, evaluation)
+    found = [finding for rule in _RULES for finding in rule(case)]
+    return tuple(sorted(found, key=lambda finding: -(finding.most_gain or 1.0)))
+
+
+def _memory(case: _Case) -> Iterator[Finding]:
+    share = case.of("bandwidth_share")
+    if share >= _NEAR and not case.of("compute_share") > share:
+        yield case.finding(
+            "memory",
+            f"It takes {1 / share:.2f} times what reading inputs and writing outputs once takes.",
+            "Move fewer bytes: fuse what stands before or after, or nothing more can be gained.",
+            ("bandwidth_share", "minimal_bytes", "memory_floor", "achieved_bandwidth"),
+            1 / share,
+        )
+    for name, source in _FETCHED.items():
+        moved, least = case.sum(name), case.of("minimal_bytes")
+        if moved > _WASTED * least:
+            yield case.finding(
+                "memory",
+                f"It fetches {moved / least:.1f} times the bytes that there are to move, {source}.",
+                "Read everything once: work on blocks that stay in the cache between passes, or make one "
+                "pass of two.",
+                (name, "minimal_bytes"),
+                moved / least,
+            )
+    for kernel in case.own_kernels:
+        used = case.of("load_use", kernel)
+        if used < _NEAR:
+            yield case.finding(
+                "memory",
+                f"Of the bytes that {kernel}'s global loads fetch {used:.0%} are used.",
+                "Let neighbouring threads read neighbouring addresses, in vectors of 128 bits.",
+                ("load_use",),
+                kernel=kernel,
+            )
+
+
+def _compute(case: _Case) -> Iterator[Finding]:
+    share = case.of("compute_share")
+    if _NEAR <= share <= 1 and not case.of("bandwidth_share") > share:
+        yield case.finding(
+            "compute",
+            f"Its products take {share:.0%} of the time at the machine's measured peak.",
+            "Use the instructions with the highest peak (tensor cores, AMX, lower precision where error "
+            "budgets allow it), or do less arithmetic.",
+            ("compute_share", "flops", "compute_floor"),
+            1 / share,
+        )
+
+
+def _neither(case: _Case) -> Iterator[Finding]:
+    memory, arithmetic = case.of("bandwidth_share"), case.of("compute_share")
+    near = [name for name in _FETCHED if case.sum(name) <= _WASTED * case.of("minimal_bytes")]
+    if near and 0 < max(memory, arithmetic) < _NEAR and case.profile.bottleneck != "overhead":
+        yield case.finding(
+            "instructions",
+            f"Fetching little more than it must would take {memory:.0%} of its time, its products "
+            f"{arithmetic:.0%}: what else it executes binds it, or waiting.",
+            "Execute less for each element: wider vectors, fused multiply-adds, exponentials computed once; "
+            "and keep more of them under way.",
+            ("bandwidth_share", "compute_share", "minimal_bytes", *near),
+            1 / max(memory, arithmetic),
+        )
+
+
+def _launches(case: _Case) -> Iterator[Finding]:
+    gaps, busy = case.of("gpu_gaps"), case.of("gpu_time")
+    if 0 < busy < _IDLE * (busy + gaps):
+        yield case.finding(
+            "launch",
+            f"Kernels run for {busy / (busy + gaps):.0%} of a call's time on the GPU, else nothing does.",
+            "Launch less: fuse kernels, put small ones into one launch, or capture the call in a CUDA graph.",
+            ("gpu_gaps", "gpu_time", "launches"),
+            (busy + gaps) / busy,
+        )
+    share = case.of("own_kernel_share")
+    if share < _ELSEWHERE:
+        yield case.finding(
+            "launch",
+            f"Calls of torch's take {1 - share:.0%} of its time.",
+            "Take more of the work into kernels of its own, or have a faster library do what takes longest.",
+            ("own_kernel_share",),
+        )
+    light = case.profile.speed_of_light
+    if case.profile.bottleneck == "overhead" and light and light < _NEAR:
+        yield case.finding(
+            "launch",
+            "A call is so short that starting its work may cost as much as doing it.",
+            "Use one thread, one launch, and no new tensors but the result.",
+            ("memory_floor", "compute_floor"),
+            1 / light,
+        )
+
+
+def _imbalance(case: _Case) -> Iterator[Finding]:
+    timing, threads = case.evaluation.timing, case.evaluation.target.fingerprint.threads
+    busy = case.of("cpu_time")
+    if timing is not None and case.evaluation.target.device == "cpu" and threads > 1:
+        share = busy / (timing.candidate_us.median * threads)
+        if 0 < share < _IDLE:
+            yield case.finding(
+                "imbalance",
+                f"Its {threads} threads are busy for {share:.0%} of the time.",
+                "Share all of the work among threads, in more pieces than there are threads.",
+                ("cpu_time",),
+                1 / share,
+            )
+    for kernel in case.own_kernels:
+        waves = case.of("waves", kernel)
+        filled = waves % 1 or 1.0
+        several = case.of("profiled_launches", kernel) > 1  # of which waves is the mean
+        if 0 < waves < _LONGEST and filled < _TAIL and not several:
+            yield case.finding(
+                "imbalance",
+                f"{kernel}'s blocks take {waves:.1f} rounds; {1 - filled:.0%} of the last one is idle.",
+                "Choose a block size with which rounds are whole, or have fewer blocks take several tiles.",
+                ("waves",),
+                -(-waves // 1) / waves,
+                kernel,
+            )
+
+
+def _latency(case: _Case) -> Iterator[Finding]:
+    for kernel in case.own_kernels:
+        names = ("achieved_occupancy", "estimated_occupancy", "occupancy")
+        name = next((name for name in names if case.profile.value(name, kernel) is not None), "occupancy")
+        occupancy, slots = case.of(name, kernel), case.of("issue_slots", kernel)
+        if occupancy < _LOW_OCCUPANCY and not slots > _NEAR:
+            yield case.finding(
+                "latency",
+                f"{kernel} has {occupancy:.0%} of the warps that a multiprocessor can hold.",
+                "Use fewer registers or less shared memory, or more independent work in each thread.",
+                (name, "issue_slots", "registers_per_thread", "built_registers", "shared_bytes"),
+                kernel=kernel,
+            )
+        stalls = [m for m in case.profile.metrics if m.kernel == kernel and m.name.startswith("stall_")]
+        yield from _stalls(case, kernel, [m for m in stalls if m.name not in _NO_WAITS])
+
+
+def _stalls(case: _Case, kernel: str, stalls: list[Metric]) -> Iterator[Finding]:
+    total = sum(metric.value for metric in stalls)
+    worst = max(stalls, key=lambda metric: metric.value, default=None)
+    if worst is None or len(stalls) < _FEWEST_STALLS or not 0 < _STALLED * total <= worst.value:
+        return
+    cause = worst.name.removeprefix("stall_").replace("_", " ")
+    yield case.finding(
+        "latency",
+        f"{worst.value / total:.0%} of what {kernel}'s warps wait is for one cause: {cause}.",
+        _WAITS.get(worst.name, "Give the schedulers more warps, or each thread more independent work."),
+        (worst.name,),
+        kernel=kernel,
+    )
+
+
+_WAITS = {
+    "stall_long_scoreboard": "Load earlier than it is used (cp.async, TMA, more stages), in wider vectors.",
+    "stall_short_scoreboard": "Use shared memory or special functions less in the inner loop.",
+    "stall_barrier": "Wait less often: fewer or smaller steps between barriers, or warps that need none.",
+    "stall_mio_throttle": "Use shared memory in wider vectors, or shuffles; fewer special functions.",
+    "stall_lg_throttle": "Load and store global memory in wider vectors.",
+    "stall_math_throttle": "The pipe is full: use another one (tensor cores), or do less arithmetic.",
+}
+
+
+def _instructions(case: _Case) -> Iterator[Finding]:
+    for kernel in case.own_kernels:
+        packed, bits = case.of("packed_share", kernel), case.of("vector_bits", kernel)
+        if (packed < _SCALAR or bits == 0) and case.of("loops_missed", kernel) != 0:
+            share = f"Of {kernel}'s vector instructions {packed:.0%} work on several numbers at once."
+            yield case.finding(
+                "instructions",
+                share if bits else f"No loop of {kernel} uses vectors.",
+                "Let the compiler vectorize: no calls, no branches, no order of additions that it must keep "
+                "(`#pragma omp simd reduction`), contiguous accesses.",
+                ("packed_share", "vector_bits", "loops_missed", "calls_in_loops"),
+                kernel=kernel,
+            )
+        calls = case.of("calls_in_loops", kernel)
+        if calls > 0:
+            yield case.finding(
+                "instructions",
+                f"{kernel}'s loops call {calls:.0f} functions, for one number at a time.",
+                "Replace scalar functions such as expf by polynomials that vectorize.",
+                ("calls_in_loops",),
+                kernel=kernel,
+            )
+        spilled = max(0.0, case.of("spills", kernel), case.of("loop_local_accesses", kernel))
+        if spilled > 0:
+            yield case.finding(
+                "instructions",
+                f"{kernel}'s loops move {spilled:.0f} values between registers and the stack.",
+                "Keep fewer values at a time: smaller tiles, less unrolling, narrower vectors.",
+                ("spills", "loop_local_accesses"),
+                kernel=kernel,
+            )
+        conflicts = case.of("bank_conflicts", kernel)
+        if conflicts > _CONFLICTS * case.of("warp_instructions", kernel):
+            yield case.finding(
+                "instructions",
+                f"{kernel} has {conflicts:.3g} bank conflicts in shared memory.",
+                "Pad or swizzle what lies in shared memory.",
+                ("bank_conflicts", "warp_instructions"),
+                kernel=kernel,
+            )
+
+
+_RULES: tuple[Callable[[_Case], Iterator[Finding]], ...] = (
+    _memory,
+    _compute,
+    _neither,
+    _launches,
+    _imbalance,
+    _latency,
+    _instructions,
+)

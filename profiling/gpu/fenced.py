@@ -1,0 +1,125 @@
+"""Runs a program that calls a candidate, behind its fence and under a tool, and gives what the tool wrote."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kernelbench.evaluator import sanitized
+from kernelbench.evaluator.channel import MAX_BYTES, Channel
+from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
+from kernelbench.evaluator.session import TaskSession
+from kernelbench.records import Candidate, Verdict
+from profiling.rung import Subject
+from profiling.unavailable import Unavailable
+
+OUTPUT = "output"  # the file, in the process's folder, that a tool or the trace is written to
+_TOO_LONG = 1000  # beside exit statuses
+_KEPT, _GRACE_S = 4000, 30.0  # characters of what it says; beyond the limit, for the fence to end it
+_ROOM = MAX_BYTES // 4  # characters of the output: each may take more than one byte in a message
+Look = Literal["marked", "traced"]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """`said`: the end of what was printed. `output`: the file's text; the candidate can write there too."""
+
+    status: int
+    said: str
+    output: str
+
+
+def require_kernels(subject: Subject) -> None:
+    """Raises Unavailable where the subject is no correct candidate on a GPU."""
+    if subject.device == "cpu":
+        raise Unavailable("it looks at the kernels of GPUs")
+    if subject.evaluation.verdict is not Verdict.correct:
+        raise Unavailable("it looks at what is correct")
+
+
+def run(session: TaskSession, candidate: Candidate, look: Look, tool: Sequence[str], limit_s: float) -> Ran:
+    """`tool`: what the command begins with; nothing: Python alone. Raises Unavailable."""
+    session.pool.import_first([__name__])  # behind the fence it could not be read
+    message = {
+        "do": "run",
+        "source": candidate.source,
+        "look": look,
+        "tool": list(tool),
+        "device": session.target.device,
+        "lane": session.task.precision,
+        "layout": [t.to_json() for t in session.oracle.inputs.tensors],
+        "limit_s": limit_s,
+        "program": Path(sanitized.__file__).read_text(),
+    }
+    setup = session.open_setup()
+    try:
+        with session.pool.start("candidate", f"{__name__}:serve", candidate.sha256) as worker:
+            answer = worker.ask(message, limit_s + _GRACE_S, [setup])
+    except (WorkerDied, WorkerTimeout) as error:
+        raise Unavailable(f"the call that was looked at failed: {error}") from None
+    finally:
+        os.close(setup)
+    status, said, output = (answer.get(name) for name in ("status", "said", "output"))
+    if not (isinstance(status, int) and isinstance(said, str) and isinstance(output, str)):
+        raise Unavailable("what came back is not what a profiler says")
+    if status == _TOO_LONG:
+        raise Unavailable(f"it took more than {limit_s:g} s; give smaller sizes")
+    return Ran(status, said, output)
+
+
+def last_line(said: str) -> str:
+    """The end of an error, for people."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it says nothing"
+
+
+def serve(channel: Channel) -> None:
+    """Of the fenced process."""
+    from kernelbench.evaluator.loading import LANES  # and torch, which the judge does not import
+
+    message, (setup,) = channel.receive_json()
+    path, output = Path.cwd() / "candidate.py", Path.cwd() / OUTPUT
+    path.write_text(message["source"])
+    told = {
+        "setup": setup,
+        "path": str(path),
+        "device": message["device"],
+        "dtype": str(LANES[message["lane"]]).removeprefix("torch."),
+        "layout": message["layout"],
+        "look": message["look"],
+        "trace": str(output),
+    }
+    command = [*message["tool"], sys.executable, "-c", message["program"], json.dumps(told)]
+    status, said = _run(command, setup, message["limit_s"])
+    text = ""
+    if output.exists():
+        with output.open(errors="replace") as file:
+            text = file.read(_ROOM)
+    channel.send_json({"status": status, "said": said, "output": text})
+
+
+def _run(command: list[str], setup: int, limit_s: float) -> tuple[int, str]:
+    """Exit status and the end of what was printed. Past the limit the tool and all it started are killed."""
+    here = str(Path.cwd())
+    with subprocess.Popen(
+        command,
+        pass_fds=[setup],
+        env={**os.environ, "HOME": here, "TMPDIR": here, "LC_ALL": "C"},  # numbers as C prints them
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return _TOO_LONG, ""
+    return process.returncode, said[-_KEPT:]

@@ -1,0 +1,171 @@
+"""Nsight Compute over a candidate: counters of its own kernels, in one call after those that warm up.
+
+The tool runs behind the candidate's fence. Kernels are replayed, once for each group of counters that fit
+together, at the clocks that the GPU has; what they count is a report by the candidate's process.
+https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.html
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from kernelbench.evaluator.session import TaskSession
+from kernelbench.records import Candidate
+from profiling.catalogue import CATALOGUE
+from profiling.gpu import fenced
+from profiling.gpu.counted import Launch, Wanted, launches, listed, metrics_of, wanted
+from profiling.gpu.kernels import declared, is_own
+from profiling.rung import Reading, Subject
+from profiling.selection import Selection, stored
+from profiling.unavailable import Unavailable
+
+_LIMIT_S, _QUERY_S = 180.0, 60.0
+_MOST_LAUNCHES, _ATTEMPTS = 32, 4
+# As ncu calls the chips of compute capabilities.
+_CHIPS = {"75": "tu102", "80": "ga100", "86": "ga102", "89": "ad102", "90": "gh100", "100": "gb100",
+          "120": "gb202"}  # fmt: skip
+_UNKNOWN = re.compile(r"Failed to find metric (?:regex:\^?)?([a-z][a-z0-9_]*)")
+_ADMINISTRATORS = (
+    "the driver lets only administrators count: on the host, put 'options nvidia "
+    "NVreg_RestrictProfilingToAdminUsers=0' in a file in /etc/modprobe.d and restart; CAP_SYS_ADMIN does not "
+    "help here, for candidates run without capabilities"
+)
+_EXPLAINED = (
+    ("ERR_NVGPUCTRPERM", _ADMINISTRATORS),
+    ("concurrently collecting|resource was unavailable",
+     "another tool counts on this GPU: stop it, or pause it (dcgmi profiling --pause)"),
+    ("not compatible with Nsight Compute", "this ncu and the driver do not go together: install a newer ncu"),
+    ("not supported on device|not supported on this device|Unsupported GPU|LibraryNotFound",
+     "this ncu does not know the GPU: install a newer one"),
+    ("[Ff]ailed to connect|free port|No such host",
+     "ncu does not reach the process that it starts, behind a fence without a network"),
+    ("No kernels were profiled", "no kernel of its own ran in the call"),
+)  # fmt: skip
+
+
+class NsightCompute:
+    """Counters of a candidate's own kernels, by the ncu command."""
+
+    name = "ncu"
+
+    def available(self) -> str:
+        tool = _tool()
+        return f"counters of a GPU's kernels, by {tool} {_version(tool)}"
+
+    def read(self, subject: Subject) -> Reading:
+        fenced.require_kernels(subject)
+        tool = _tool()
+        evaluator = subject.evaluator
+        with evaluator.computing():
+            session = evaluator.session(subject.task)
+            asked = wanted(names(stored(evaluator.pool.cache, subject.device)), _known(tool, _chip(subject)))
+            found, asked = count(tool, session, subject.candidate, asked)
+        own = declared(subject.candidate.source)
+        mine = [launch for launch in found if is_own(launch.kernel, own)]
+        if not mine:
+            raise Unavailable("no kernel of its own ran in the call")
+        how = f"{len(mine)} launches of its own kernels in a call, by ncu {_version(tool)}"
+        if len(found) >= _MOST_LAUNCHES:
+            how += f", the first {_MOST_LAUNCHES} alone"
+        if asked.lacking:
+            how += f"; unknown there: {', '.join(asked.lacking)}"
+        return Reading(tuple(metrics_of(mine)), how)
+
+
+def names(selection: Selection | None) -> list[str]:
+    """Of the catalogue's that ncu counts, those to ask for: all where no selection has been made."""
+    return [
+        name
+        for name, known in CATALOGUE.items()
+        if known.names and (known.of_time or selection is None or selection.keeps(name))
+    ]
+
+
+def count(
+    tool: str, session: TaskSession, candidate: Candidate, asked: Wanted
+) -> tuple[list[Launch], Wanted]:
+    """All launches that were counted, and what could be asked for. Raises Unavailable."""
+    for _ in range(_ATTEMPTS):
+        before = command(tool, asked, declared(candidate.source), session.protocol.caches == "cold")
+        ran = fenced.run(session, candidate, "marked", before, _LIMIT_S)
+        unknown = set(_UNKNOWN.findall(ran.said + ran.output))
+        if not unknown:
+            break
+        asked = asked.without(unknown)
+    why = explained(ran.said + ran.output)
+    if why is not None:
+        raise Unavailable(why)
+    if ran.status != 0:
+        raise Unavailable(f"under ncu it failed: {fenced.last_line(ran.said)}")
+    return launches(ran.output, asked)[:_MOST_LAUNCHES], asked
+
+
+def command(tool: str, asked: Wanted, own: frozenset[str], cold: bool) -> list[str]:
+    """What stands before the program. Where `own` has functions, launches of others are not counted."""
+    pattern = f"regex:(^|:)({'|'.join(sorted(own))})"
+    return [
+        tool,
+        *("--profile-from-start", "off"),
+        *("--target-processes", "all"),
+        *("--replay-mode", "kernel"),
+        *("--clock-control", "none"),
+        *("--cache-control", "all" if cold else "none"),
+        *("--launch-count", str(_MOST_LAUNCHES)),
+        *(("--kernel-name-base", "function", "--kernel-name", pattern) if own else ()),
+        *("--metrics", ",".join(dict.fromkeys(asked.names.values()))),
+        *("--csv", "--page", "raw", "--print-units", "base"),
+        *("--log-file", fenced.OUTPUT),
+    ]
+
+
+def explained(said: str) -> str | None:
+    """What an error of ncu's means and how it is mended; None where there is none."""
+    for pattern, words in _EXPLAINED:
+        if re.search(pattern, said):
+            return words
+    errors = [line for line in said.splitlines() if line.startswith("==ERROR==")]
+    return f"ncu: {errors[0].removeprefix('==ERROR==').strip()[:300]}" if errors else None
+
+
+def _tool() -> str:
+    """Raises Unavailable."""
+    toolkits = (os.environ.get("CUDA_HOME"), "/usr/local/cuda")
+    places = [str(Path(folder) / "bin") for folder in toolkits if folder]
+    found = shutil.which("ncu") or shutil.which("ncu", path=os.pathsep.join(places))
+    if found is None:
+        raise Unavailable("install Nsight Compute, which comes with the CUDA toolkit, and put ncu on PATH")
+    return found
+
+
+def _version(tool: str) -> str:
+    """Raises Unavailable."""
+    found = re.search(r"Version (\S+)", _said(tool, "--version"))
+    if found is None:
+        raise Unavailable(f"{tool} --version tells none; is it Nsight Compute?")
+    return found[1]
+
+
+def _chip(subject: Subject) -> str:
+    """As ncu calls it, by the capability at the end of the fingerprint; empty where that is not known."""
+    found = re.search(r"sm_(\d+)", subject.chip or subject.evaluation.target.fingerprint.chip)
+    return _CHIPS.get(found[1], "") if found else ""
+
+
+@cache
+def _known(tool: str, chip: str) -> frozenset[str]:
+    """The counters of a chip; nothing where ncu does not tell. Raises Unavailable."""
+    return listed(_said(tool, "--query-metrics", "--chips", chip)) if chip else frozenset()
+
+
+def _said(*command: str) -> str:
+    """Raises Unavailable."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_QUERY_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"{command[0]} cannot be run: {error}") from None
+    return done.stdout

@@ -1,0 +1,129 @@
+"""What `kernelwright profile` shows."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from kernelbench.records import Evaluation
+from profiling.catalogue import CATALOGUE
+from profiling.fenced import plain
+from profiling.records import Metric, Profile, Provenance
+
+_WORDS = {
+    "memory": "memory: moving its data takes longest, even at the best",
+    "compute": "arithmetic: its products take longest, even at the best",
+    "overhead": "overhead: it is over before starting work stops to matter",
+    "unknown": "not known",
+}
+_TITLES: dict[Provenance, str] = {
+    "static": "as it was built",
+    "cupti": "on the GPU, in a call",
+    "ncu": "counted on the GPU",
+    "simulated": "simulated, not measured",
+}
+_LIMITS = {
+    "warps_by_registers": "registers",
+    "warps_by_shared_memory": "shared memory",
+    "warps_by_threads": "threads, blocks",
+}
+_OF_WORDS = ("meaning", "code", "the compiler's reason")
+_LONGEST_REASON = 2000
+_MOST_NUMBERS, _MOST_FINDINGS = 5, 5
+_MOST_COLUMNS = 5  # kernels side by side
+_COUNTED = (
+    "instructions", "loops", "bit", "launches", "conflicts", "blocks", "threads", "registers", "calls",
+    "accesses", "misses", "faults", "switches", "loads", "branches", "cycles", "kernels", "warps",
+)  # fmt: skip
+
+
+def show(out: Console, evaluation: Evaluation, found: Profile) -> None:
+    out.print(f"{evaluation.verdict}: {plain(evaluation.reason, _LONGEST_REASON)}", markup=False)
+    timing, speedup = evaluation.timing, evaluation.speedup
+    if timing is not None:
+        ahead = f", {speedup.eager.median:.2f} times eager's speed" if speedup and speedup.eager else ""
+        share = evaluation.own_kernel_share
+        own = f"; {share:.0%} of it in kernels of its own" if share is not None else ""
+        out.print(f"{timing.candidate_us.median / 1e3:.3f} ms{ahead}{own}", markup=False)
+    if found.speed_of_light is not None:
+        out.print(f"{found.speed_of_light:.0%} of the speed of light; bound by {_WORDS[found.bottleneck]}")
+    _show_findings(out, found)
+    whole = [m for m in found.metrics if not m.kernel]
+    if whole:
+        table = _table("the whole call", "value", "meaning")
+        for m in whole:
+            table.add_row(m.name, _value(m), CATALOGUE[m.name].meaning)
+        out.print(table)
+    for provenance, title in _TITLES.items():
+        _show_kernels(out, title, [m for m in found.metrics if m.kernel and m.provenance == provenance])
+    if found.remarks:
+        table = _table("not vectorized in", "line", "code", "the compiler's reason")
+        for remark in found.remarks:
+            table.add_row(remark.kernel, str(remark.line), Text(remark.code), Text(remark.text))
+        out.print(table)
+    for rung in found.rungs:
+        out.print(f"{rung.name}: {'' if rung.on else 'off, '}{rung.why}", markup=False)
+
+
+def _show_findings(out: Console, found: Profile) -> None:
+    """The numbers that matter, which are those that findings rest on, and what may be done."""
+    for number, finding in enumerate(found.findings[:_MOST_FINDINGS], 1):
+        gain = f" (at most {finding.most_gain:.2f} times as fast)" if finding.most_gain else ""
+        out.print(f"{number}. {finding.says}{gain}", markup=False)
+        out.print(f"   {finding.mend}", markup=False)
+    names = dict.fromkeys((name, f.kernel) for f in found.findings for name in f.cites)
+    cited = {(m.name, m.kernel): m for m in found.metrics}
+    matter = [cited.get(key) or cited.get((key[0], "")) for key in names]
+    shown = [m for m in matter if m is not None][:_MOST_NUMBERS]
+    if shown:
+        table = _table("what matters", "value", "meaning")
+        for m in shown:
+            of = f" of {m.kernel}" if m.kernel else ""
+            table.add_row(f"{m.name}{of}", _value(m), CATALOGUE[m.name].meaning)
+        out.print(table)
+
+
+def _show_kernels(out: Console, title: str, metrics: Sequence[Metric]) -> None:
+    """A column for each of the first kernels, those that take longest where that is known."""
+    if not metrics:
+        return
+    kernels = list(dict.fromkeys(m.kernel for m in metrics))
+    values = {(m.name, m.kernel): _value(m) for m in metrics}
+    table = _table(title, *kernels[:_MOST_COLUMNS], "meaning")
+    for name in dict.fromkeys(m.name for m in metrics):
+        row = (values.get((name, kernel), "-") for kernel in kernels[:_MOST_COLUMNS])
+        table.add_row(name, *row, CATALOGUE[name].meaning)
+        if name == "occupancy":
+            limits = (_limit(metrics, kernel) for kernel in kernels[:_MOST_COLUMNS])
+            table.add_row("", *limits, "what limits it")
+    out.print(table)
+    if left := kernels[_MOST_COLUMNS:]:
+        out.print(f"and {', '.join(left)}: see --json", markup=False)
+
+
+def _limit(metrics: Sequence[Metric], kernel: str) -> str:
+    warps = {_LIMITS[m.name]: m.value for m in metrics if m.kernel == kernel and m.name in _LIMITS}
+    return " and ".join(word for word, value in warps.items() if value == min(warps.values()))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, header_style="bold")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 or column in _OF_WORDS else "right")
+    return table
+
+
+def _value(m: Metric) -> str:
+    """A number as a person reads it."""
+    if m.unit == "1":
+        return f"{m.value:.0%}"
+    unit = "" if m.unit in _COUNTED else m.unit
+    if unit == "us" and m.value >= 1e3:
+        return f"{m.value / 1e3:.3g} ms"
+    if m.unit in _COUNTED and m.value < 1e5:
+        return f"{m.value:.0f}" if m.value >= 10 or m.value == int(m.value) else f"{m.value:.2g}"
+    for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if m.value >= size:
+            return f"{m.value / size:.3g} {prefix}{unit}".strip()
+    return f"{m.value:.3g} {unit}".strip()

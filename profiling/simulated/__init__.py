@@ -1,0 +1,1 @@
+"""Counters of caches that valgrind simulates, for machines that let nobody read their own."""

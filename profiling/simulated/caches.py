@@ -1,0 +1,65 @@
+"""The caches that are simulated: this machine's, by what Linux says of them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiling.unavailable import Unavailable
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+
+
+@dataclass(frozen=True)
+class Cache:
+    size_bytes: int
+    ways: int
+    line_bytes: int
+
+    def __str__(self) -> str:
+        size = self.size_bytes >> 10
+        return f"{size >> 10} MiB" if size % 1024 == 0 else f"{size} KiB"
+
+    @property
+    def simulated(self) -> "Cache":
+        """The largest of as many ways that is no larger: the simulator wants a power of two of sets."""
+        sets = self.size_bytes // (self.ways * self.line_bytes)
+        return Cache((1 << sets.bit_length() - 1) * self.ways * self.line_bytes, self.ways, self.line_bytes)
+
+
+@dataclass(frozen=True)
+class Caches:
+    """Two levels, for the simulator knows no more: the first and the last."""
+
+    instructions: Cache
+    data: Cache
+    last: Cache
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Options of callgrind."""
+        named = (("I1", self.instructions), ("D1", self.data), ("LL", self.last))
+        return tuple(f"--{name}={c.size_bytes},{c.ways},{c.line_bytes}" for name, c in named)
+
+
+def of_machine(folder: Path = _CACHES) -> Caches:
+    """Raises Unavailable where Linux does not say."""
+    found = {}
+    for index in sorted(folder.glob("index*")):
+        try:
+            level, kind = int(_read(index, "level")), _read(index, "type")
+            size = int(_read(index, "size").removesuffix("K")) << 10
+            cache = Cache(
+                size, int(_read(index, "ways_of_associativity")), int(_read(index, "coherency_line_size"))
+            )
+        except (OSError, ValueError):
+            continue
+        if cache.ways > 0 and cache.size_bytes >= cache.ways * cache.line_bytes > 0:
+            found[level, kind] = cache.simulated
+    data, instructions = found.get((1, "Data")), found.get((1, "Instruction"))
+    last = max((level for level, kind in found if kind == "Unified"), default=None)
+    if data is None or instructions is None or last is None:
+        raise Unavailable(f"this machine's kernel does not say what caches it has ({folder})")
+    return Caches(instructions, data, found[last, "Unified"])
+
+
+def _read(index: Path, name: str) -> str:
+    return (index / name).read_text().strip()

@@ -1,0 +1,167 @@
+"""Making recorded calls again under valgrind, which simulates the caches, in a program of its own.
+
+Python and torch would take too long in it, and torch does not run: valgrind knows no AVX-512. So the kernels
+are built for x86-64-v3 (AVX2 and FMA).
+"""
+
+import bisect
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from kernelbench.jit import compiler
+from kernelbench.jit.errors import BuildError
+from kernelbench.jit.library import SOURCE_NAME, options_of
+from kernelbench.jit.signature import INTEGERS, Parameter
+from profiling.simulated.callgrind import Costs, costs
+from profiling.simulated.recording import Call, Memory, Scalar
+from profiling.unavailable import Unavailable
+
+ARCHITECTURE = "x86-64-v3"
+_C_TYPES = {name: f"{name}_t" for name in INTEGERS} | {n: n for n in ("void", "bool", "float", "double")}
+_BUILD_S = 120.0
+_PAGE = 4096
+_UNKNOWN_INSTRUCTION = re.compile(r"[Uu]nrecognised instruction|SIGILL")
+
+
+def replay(
+    calls: Sequence[Call], driver: str, caches: Sequence[str], folder: Path, limit_s: float
+) -> list[Costs]:
+    """What each kernel costs over all calls. `driver`: the text of driver.cpp; `caches`: valgrind's words.
+
+    Raises Unavailable where the kernels do not build for x86-64-v3, or valgrind cannot run them.
+    """
+    builds = list(dict.fromkeys(call.build for call in calls))
+    try:
+        for number, build in enumerate(builds):
+            _build_kernels(build, folder, f"kernels{number}")
+        (folder / "driver.cpp").write_text(driver)
+        (folder / "calls.inc").write_text("\n".join(_lines(calls, builds)))
+        words = (*compiler.command(), "-O0", "-std=c++17", "driver.cpp", "-o", "driver", "-ldl")
+        compiler.run(words, folder, _BUILD_S)
+    except BuildError as error:
+        said = next((line for line in error.stderr.splitlines() if "error" in line), error.message)
+        raise Unavailable(
+            f"its kernels do not build for {ARCHITECTURE}, which valgrind knows: {said}"
+        ) from None
+    _run(caches, folder, limit_s)
+    kernels = {call.signature.name for call in calls}
+    found = costs((folder / "counts").read_text(errors="replace"), caller="main")
+    return [each for each in found if each.kernel in kernels]
+
+
+def _build_kernels(build: Path, folder: Path, name: str) -> None:
+    """As the candidate has built them, but for the instruction set. Raises BuildError."""
+    shutil.copy(build / SOURCE_NAME, folder / f"{name}.cpp")
+    kept = [option for option in options_of(build) if not option.startswith("-m")]
+    words = (
+        *compiler.command(),
+        *kept,
+        f"-march={ARCHITECTURE}",
+        "-shared",
+        f"{name}.cpp",
+        "-o",
+        f"{name}.so",
+    )
+    compiler.run(words, folder, _BUILD_S)
+
+
+def _run(caches: Sequence[str], folder: Path, limit_s: float) -> None:
+    """Raises Unavailable."""
+    tool = ("valgrind", "--tool=callgrind", "--cache-sim=yes", *caches, "--vgdb=no")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false"}
+    process = subprocess.Popen(
+        [*tool, "--callgrind-out-file=counts", "./driver"],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        _, stderr = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"simulating took longer than {limit_s:g} s; give smaller sizes") from None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    said = stderr.decode(errors="replace")
+    if process.returncode:
+        if _UNKNOWN_INSTRUCTION.search(said):
+            raise Unavailable("its kernels use instructions that valgrind does not know, such as AVX-512")
+        last = next((line for line in reversed(said.splitlines()) if line.strip()), "it says nothing")
+        raise Unavailable(f"under valgrind its kernels ended with status {process.returncode}: {last}")
+
+
+def _lines(calls: Sequence[Call], builds: Sequence[Path]) -> Iterator[str]:
+    """C++ statements that make the calls, on memory that lies within its pages as it did."""
+    rooms = _rooms(calls)
+    starts = [room.address for room in rooms]
+
+    def place(memory: Memory) -> str:
+        number = max(bisect.bisect_right(starts, memory.address) - 1, 0)
+        return f"(room{number} + {memory.address - starts[number] + starts[number] % _PAGE})"
+
+    for number, room in enumerate(rooms):
+        yield f"char* const room{number} = driver::room({room.size + _PAGE});"
+    for number in range(len(builds)):
+        yield f'void* const library{number} = driver::library("./kernels{number}.so");'
+    for call in calls:
+        for memory, file in call.contents:
+            if memory.size:
+                yield f'driver::fill({place(memory)}, "{file}", {memory.size});'
+        yield _statement(call, f"library{builds.index(call.build)}", place)
+
+
+def _statement(call: Call, library: str, place: Callable[[Memory], str]) -> str:
+    """The call in C++. `place`: an expression for where memory lies."""
+    signature = call.signature
+    arrays: list[str] = []
+    passed: list[str] = []
+    for parameter, argument in zip(signature.parameters, call.arguments, strict=True):
+        if isinstance(argument, tuple):
+            passed.append(f"a{len(arrays)}")
+            arrays.append(f"void* {passed[-1]}[] = {{{', '.join(map(place, argument)) or 'nullptr'}}};")
+        elif isinstance(argument, Memory):
+            passed.append(place(argument))
+        else:
+            passed.append(_literal(parameter, argument))
+    types = ", ".join(_c_type(parameter) for parameter in signature.parameters)
+    function = f'driver::function({library}, "{signature.name}")'
+    cast = f"reinterpret_cast<{_C_TYPES[signature.returns]} (*)({types})>({function})"
+    return f"{{ {' '.join(arrays)} {cast}({', '.join(passed)}); }}"
+
+
+def _rooms(calls: Sequence[Call]) -> list[Memory]:
+    """Pieces of memory that hold all that calls work on; tensors that overlap lie in one."""
+    merged: list[Memory] = []
+    every = {memory for call in calls for memory in call.memory}
+    for memory in sorted(every, key=lambda memory: (memory.address, memory.size)):
+        last = merged[-1] if merged else None
+        if last is not None and memory.address < last.address + last.size:
+            end = max(last.address + last.size, memory.address + memory.size)
+            merged[-1] = Memory(last.address, end - last.address)
+        else:
+            merged.append(memory)
+    return merged
+
+
+def _c_type(parameter: Parameter) -> str:
+    return ("void*", "void**")[parameter.pointers - 1] if parameter.pointers else _C_TYPES[parameter.type]
+
+
+def _literal(parameter: Parameter, value: Scalar) -> str:
+    if parameter.type not in ("float", "double"):
+        return f"static_cast<{_C_TYPES[parameter.type]}>({int(value) & (1 << 64) - 1}u)"
+    if math.isnan(value):
+        return "NAN"
+    if math.isinf(value):
+        return "INFINITY" if value > 0 else "-INFINITY"
+    return f"({float(value).hex()})"

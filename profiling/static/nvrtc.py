@@ -1,0 +1,58 @@
+"""CUDA C++ built for a chip that need not be here, by NVRTC: tens of milliseconds, and no toolkit.
+
+https://docs.nvidia.com/cuda/nvrtc
+"""
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kernelbench.jit import BuildError
+from profiling.unavailable import Unavailable
+
+_FIX = "pip install 'kernelwright[cuda]', for nvidia-cuda-nvrtc and cuda-bindings"
+
+
+def version() -> str:
+    """NVRTC's, "13.0". Raises Unavailable where it is not installed."""
+    _, major, minor = _nvrtc().nvrtcVersion()
+    return f"{major}.{minor}"
+
+
+def cubin(source: str, chip: str, options: Sequence[str] = ()) -> bytes:
+    """The machine code of `source` for `chip`, "sm_90". NVRTC reads what it includes: fence it in.
+
+    `options`: of NVRTC, "--use_fast_math". Raises BuildError with what NVRTC says of the source, Unavailable
+    where it is not installed.
+    """
+    nvrtc = _nvrtc()
+    program = _checked(*nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], []))
+    try:
+        words = [word.encode() for word in (f"--gpu-architecture={chip}", *options)]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(words), words)
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            said = _content(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
+            raise BuildError(said.rstrip(b"\0").decode(errors="replace").strip() or str(status))
+        return _content(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _nvrtc() -> Any:
+    try:
+        nvrtc = importlib.import_module("cuda.bindings.nvrtc")
+        nvrtc.nvrtcVersion()  # which loads it
+    except (ImportError, RuntimeError) as error:
+        raise Unavailable(f"there is no NVRTC ({type(error).__name__}); {_FIX}") from None
+    return nvrtc
+
+
+def _content(program: Any, size: Callable[..., Any], get: Callable[..., Any]) -> bytes:
+    found = bytes(_checked(*size(program)))
+    _checked(*get(program, found))  # which writes into it
+    return found
+
+
+def _checked(status: Any, value: Any = None) -> Any:
+    assert not int(status), status
+    return value

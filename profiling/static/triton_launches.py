@@ -1,0 +1,85 @@
+"""Triton's launches, noted in place of happening.
+
+Triton is told of a GPU that is not there and only compiles, by its own rules of what it specializes on.
+"""
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import torch
+
+from profiling.static.notes import Launch, Notebook, last_line, three
+from profiling.static.occupancy import WARP
+
+
+class NoGpu:
+    """What Triton and its users ask a driver, of a GPU that is not there."""
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+
+    def get_current_target(self) -> Any:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def set_current_device(self, device: int) -> None:
+        pass
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cuda", 0)
+
+
+def note_triton(notebook: Notebook, capability: int) -> None:
+    """From now on Triton builds for this chip, 90 for sm_90, and what would be launched is noted."""
+    os.environ.pop("TRITON_INTERPRET", None)
+    # Those imported under it hold interpreted functions; the native part can be imported only once.
+    for name in [name for name in sys.modules if name.split(".")[0] == "triton"]:
+        if not name.startswith("triton._C"):
+            del sys.modules[name]
+    compiler = importlib.import_module("triton.backends.compiler")
+    driver = importlib.import_module("triton.runtime.driver").driver
+    driver.set_active(NoGpu(compiler.GPUTarget("cuda", capability, WARP)))
+    functions: Any = importlib.import_module("triton.runtime.jit").JITFunction
+    tuners: Any = importlib.import_module("triton.runtime.autotuner").Autotuner
+    run, tune = functions.run, tuners.run
+    configurations = 0  # of the autotuner that is at work
+
+    def noted(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        try:
+            kernel = run(function, *args, grid=grid, warmup=True, **kwargs)
+        except Exception as error:  # noqa: BLE001 - what Triton says of a kernel that it cannot build
+            notebook.problem(f"{function.__name__} cannot be built: {last_line(error)}")
+            return None
+        if not warmup:
+            given = {name: kwargs[name] for name in function.signature.parameters if name in kwargs}
+            bound = function.signature.bind(*args, **given)
+            bound.apply_defaults()
+            launch = Launch(
+                builder="Triton",
+                name=kernel.metadata.name,
+                grid=three(grid(dict(bound.arguments)) if callable(grid) else grid),
+                threads=kernel.metadata.num_warps * WARP,
+                shared_bytes=kernel.metadata.shared,
+                configurations=configurations,
+            )
+            notebook.note(launch, kernel.asm["cubin"])
+        return kernel
+
+    def counted(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal configurations
+        configurations = len(tuner.configs)
+        try:
+            return tune(tuner, *args, **kwargs)
+        finally:
+            configurations = 0
+
+    functions.run, tuners.run = noted, counted
+    # Every configuration takes as long as the others, so that the first one is launched.
+    tuners._bench = lambda *_, **__: [1.0, 1.0, 1.0]

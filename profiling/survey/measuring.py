@@ -1,0 +1,179 @@
+"""A machine's survey: taken step by step in a worker, kept in the cache folder."""
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from kernelbench import kept
+from kernelbench.errors import InfrastructureError
+from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
+from kernelbench.evaluator.workers import WorkerPool
+from kernelbench.jit import compiler
+from kernelbench.machine import available_bytes
+from kernelbench.records import Record, Target
+from profiling.survey.records import KINDS, Bandwidth, Cache, Overhead, Peak, Survey
+
+_ROUNDS = 3  # of all steps; the best counts, for what else runs on a machine often does so for seconds
+_ENOUGH_S = 25.0  # after which no more is measured than each step once
+_STEP_S = 60.0  # at most
+_SMALLEST_CPU_BYTES = 8 << 10  # working set for each thread
+_SMALLEST_GPU_BYTES = 1 << 20  # below it, a kernel's time is its launch
+_BEYOND = 4  # times the last cache, the largest working set
+_MOST_SHARE, _MOST_BYTES = 0.25, 4 << 30  # of the memory that is to be had; a worker may take twice as much
+# What the worker knows by these names (`cpu.py`, `gpu.py`).
+_PRECISIONS = {"cpu": ("fp32", "bf16", "fp16", "int8"), "cuda": ("fp32", "tf32", "bf16", "fp16", "int8")}
+_OVERHEADS = {
+    "cpu": (
+        "call of a compiled function",
+        "torch operator, one element",
+        "parallel region",
+        "barrier",
+        "atomic add",
+        "contended atomic add",
+    ),
+    "cuda": (
+        "torch operator, enqueued",
+        "torch operator, awaited",
+        "small kernel in a CUDA graph",
+        "pair of events",
+    ),
+}
+_DEVICES = Path("/sys/devices/system/cpu")
+
+
+class Step(Record):
+    """One measurement."""
+
+    do: Literal["bandwidth", "matmul", "vector units", "overhead"]
+    name: str  # the kind of loop, the precision, or what it is that costs
+    working_set_bytes: int = 0
+    streaming: bool = False
+
+
+class Found(Record):
+    """What the worker says of a step."""
+
+    value: float | None = None  # None: there is no such thing here, or it could not be told
+    path: str = ""
+
+    def better(self, step: Step, other: "Found") -> bool:
+        if self.value is None or other.value is None:
+            return other.value is None
+        return self.value < other.value if step.do == "overhead" else self.value > other.value
+
+
+def file_of(cache: Path, target: Target) -> Path:
+    return kept.kept_file(cache, "surveys", target.fingerprint)
+
+
+def known(cache: Path, target: Target) -> Survey | None:
+    """What was measured before. Raises StorageError where that is damaged."""
+    return kept.read(file_of(cache, target), Survey)
+
+
+def measure(pool: WorkerPool, target: Target, advance: Callable[[float], None] = lambda _: None) -> Survey:
+    """Measures, which takes half a minute, and keeps it. `advance` is told the share that is done.
+
+    Raises MissingPrerequisite without a C++ compiler, InfrastructureError, StorageError.
+    """
+    if target.device == "cpu":
+        compiler.command()
+    load = os.getloadavg()[0]
+    caches = _caches(target)
+    wanted = list(steps(target, caches))
+    best: dict[Step, Found] = {}
+    try:
+        with pool.gate.closed(), pool.start("baseline", "profiling.survey.worker:serve") as worker:
+            worker.ask({"do": "start", "device": target.device}, _STEP_S)
+            started = time.monotonic()
+            for number, step in enumerate(_ROUNDS * wanted):
+                if number >= len(wanted) and time.monotonic() - started > _ENOUGH_S:
+                    break
+                found = Found.model_validate(worker.ask(step.model_dump(), _STEP_S))
+                if step not in best or found.better(step, best[step]):
+                    best[step] = found
+                advance((number + 1) / (_ROUNDS * len(wanted)))
+    except (WorkerDied, WorkerTimeout) as error:
+        raise InfrastructureError(f"the machine could not be measured: {error}", "free some memory") from None
+    advance(1.0)
+    survey = _survey(target, load, caches, best)
+    kept.write(file_of(pool.cache, target), survey)
+    return survey
+
+
+def steps(target: Target, caches: tuple[Cache, ...]) -> Iterator[Step]:
+    family = target.device.partition(":")[0]
+    last = caches[-1].bytes
+    for size in _sizes(target, last):
+        for kind in KINDS:
+            yield Step(do="bandwidth", name=kind, working_set_bytes=size)
+            if family == "cpu" and kind != "read" and size > last:
+                yield Step(do="bandwidth", name=kind, working_set_bytes=size, streaming=True)
+    for precision in _PRECISIONS[family]:
+        yield Step(do="matmul", name=precision)
+        if family == "cpu":
+            yield Step(do="vector units", name=precision)
+    for name in _OVERHEADS[family]:
+        yield Step(do="overhead", name=name)
+
+
+def _sizes(target: Target, last: int) -> Iterator[int]:
+    """Powers of two, from what fits in the first cache to what fits in none."""
+    on_cpu = target.device == "cpu"
+    smallest = _SMALLEST_CPU_BYTES * target.fingerprint.threads if on_cpu else _SMALLEST_GPU_BYTES
+    there = available_bytes() if on_cpu else target.fingerprint.memory_bytes
+    size = 1 << (smallest - 1).bit_length()
+    while size <= min(_BEYOND * last, _MOST_SHARE * there, _MOST_BYTES):
+        yield size
+        size *= 2
+
+
+def _survey(target: Target, load: float, caches: tuple[Cache, ...], best: dict[Step, Found]) -> Survey:
+    bandwidths: dict[tuple[str, int], Bandwidth] = {}
+    peaks, overheads = [], []
+    for step, found in best.items():
+        if found.value is None:
+            continue
+        if step.do == "bandwidth":
+            one = Bandwidth.model_validate(
+                {"kind": step.name, "bytes_s": found.value}
+                | step.model_dump(include={"working_set_bytes", "streaming"})
+            )
+            place = (one.kind, one.working_set_bytes)
+            bandwidths[place] = max(one, bandwidths.get(place, one), key=lambda each: each.bytes_s)
+        elif step.do == "overhead":
+            overheads.append(Overhead(name=step.name, seconds=found.value))
+        else:
+            peaks.append(Peak(precision=step.name, means=step.do, flops_s=found.value, path=found.path))
+    return Survey(
+        device=target.device,
+        fingerprint=target.fingerprint,
+        load=load,
+        caches=caches,
+        bandwidths=tuple(bandwidths.values()),
+        peaks=tuple(peaks),
+        overheads=tuple(overheads),
+    )
+
+
+def _caches(target: Target) -> tuple[Cache, ...]:
+    found = cpu_caches() if target.device == "cpu" else ()
+    return found or (Cache(name="last cache", bytes=target.fingerprint.last_level_cache_bytes),)
+
+
+def cpu_caches(devices: Path = _DEVICES) -> tuple[Cache, ...]:
+    """Of the CPUs that this process may use, hyperthreads counted once, the nearest first."""
+    found: dict[str, dict[str, int]] = {}  # level -> which CPUs share one -> its bytes
+    for cpu_number in sorted(os.sched_getaffinity(0)):
+        for folder in sorted((devices / f"cpu{cpu_number}" / "cache").glob("index*")):
+            kind, level, size, shared = (
+                (folder / name).read_text().strip() for name in ("type", "level", "size", "shared_cpu_list")
+            )
+            matched = re.fullmatch(r"(\d+)([KMG]?)", size)
+            if kind != "Instruction" and matched:
+                unit = {"": 0, "K": 10, "M": 20, "G": 30}[matched[2]]
+                found.setdefault(level, {})[shared] = int(matched[1]) << unit
+    return tuple(Cache(name=f"L{level}", bytes=sum(found[level].values())) for level in sorted(found))

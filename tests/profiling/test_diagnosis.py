@@ -1,0 +1,156 @@
+"""What binds a candidate: each finding rests on metrics that it cites, and nothing is said without them."""
+
+from typing import Any
+
+import pytest
+from evaluated import evaluation_of
+
+from profiling.catalogue import CATALOGUE, metric
+from profiling.diagnosis import diagnose
+from profiling.records import Bottleneck, Profile
+
+
+def profile(
+    *known: tuple[str, float] | tuple[str, float, str],
+    light: float | None = None,
+    bound: Bottleneck = "memory",
+) -> Profile:
+    return Profile(metrics=tuple(metric(*each) for each in known), bottleneck=bound, speed_of_light=light)
+
+
+def test_of_nothing_nothing_is_said() -> None:
+    assert diagnose(profile(bound="unknown"), evaluation_of()) == ()
+
+
+CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], str]] = {
+    "memory": ("memory", (("bandwidth_share", 0.8), ("minimal_bytes", 1e6)), {}, "1.25 times"),
+    "fetched twice": (
+        "memory",
+        (("minimal_bytes", 1e6), ("simulated_fetched", 2e6)),
+        {},
+        "2.0 times the bytes that there are to move, by simulated caches",
+    ),
+    "fetched by two kernels": (
+        "memory",
+        (("minimal_bytes", 1e6), ("dram_read", 1e6, "k"), ("dram_read", 5e5, "l")),
+        {},
+        "1.5 times the bytes that there are to move, counted",
+    ),
+    "bytes that are not used": ("memory", (("load_use", 0.25, "k"),), {}, "k's global loads fetch 25%"),
+    "arithmetic": ("compute", (("compute_share", 0.7), ("flops", 1e9)), {}, "70%"),
+    "neither": (
+        "instructions",
+        (
+            ("bandwidth_share", 0.4),
+            ("compute_share", 0.3),
+            ("minimal_bytes", 1e6),
+            ("simulated_fetched", 1.1e6),
+        ),
+        {},
+        "Fetching little more than it must would take 40% of its time, its products 30%",
+    ),
+    "gaps": ("launch", (("gpu_time", 60.0), ("gpu_gaps", 40.0), ("launches", 9)), {}, "run for 60%"),
+    "torch": ("launch", (("own_kernel_share", 0.4),), {}, "torch's take 60% of its time"),
+    "idle threads": ("imbalance", (("cpu_time", 1100.0),), {"time_us": 1000.0, "threads": 2}, "busy for 55%"),
+    "a tail": (
+        "imbalance",
+        (("waves", 1.25, "k"),),
+        {},
+        "k's blocks take 1.2 rounds; 75% of the last",
+    ),
+    "few warps": (
+        "latency",
+        (("occupancy", 0.25, "k"), ("built_registers", 200, "k")),
+        {},
+        "k has 25% of the warps",
+    ),
+    "a stall": (
+        "latency",
+        (
+            ("stall_long_scoreboard", 5.0, "k"),
+            ("stall_wait", 1.0, "k"),
+            ("stall_barrier", 0.0, "k"),
+            ("stall_lg_throttle", 0.0, "k"),
+        ),
+        {},
+        "83% of what k's warps wait is for one cause: long scoreboard",
+    ),
+    "scalar": ("instructions", (("packed_share", 0.2, "k"), ("vector_bits", 512, "k")), {}, "20% work on"),
+    "no vectors": (
+        "instructions",
+        (("vector_bits", 0, "k"), ("loops_missed", 2, "k")),
+        {},
+        "No loop of k uses vectors",
+    ),
+    "calls": ("instructions", (("calls_in_loops", 1, "k"),), {}, "call 1 functions"),
+    "spills": ("instructions", (("spills", 4, "k"),), {}, "move 4 values"),
+    "spills of a GPU's": ("instructions", (("loop_local_accesses", 40, "k"),), {}, "move 40 values"),
+    "conflicts": (
+        "instructions",
+        (("bank_conflicts", 500.0, "k"), ("warp_instructions", 1000.0, "k")),
+        {},
+        "500 bank conflicts",
+    ),
+}
+_CITED = {"a stall": {"stall_long_scoreboard": 5.0}, "fetched by two kernels": {"minimal_bytes": 1e6}}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_finding_cites_what_it_rests_on(name: str) -> None:
+    kind, metrics, settings, says = CASES[name]
+    [found] = diagnose(profile(*metrics), evaluation_of(**settings))
+    assert found.kind == kind and says in found.says and found.mend
+    cited = _CITED.get(name, {each[0]: each[1] for each in metrics})
+    assert cited.items() <= found.cites.items() and found.cites.keys() <= {each[0] for each in metrics}
+    assert found.kernel == (metrics[0][2] if len(metrics[0]) == 3 else "")
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        (("minimal_bytes", 1e6), ("simulated_fetched", 1.1e6)),
+        (("bandwidth_share", 0.4), ("compute_share", 0.3)),  # how much it fetches is not known
+        (("compute_share", 1.4),),  # of a precision that is faster than the peak that was measured
+        (("gpu_time", 90.0), ("gpu_gaps", 10.0)),
+        (
+            ("packed_share", 1.0, "k"),
+            ("vector_bits", 512, "k"),
+            ("spills", 0, "k"),
+            ("calls_in_loops", 0, "k"),
+        ),
+        (("packed_share", 0.2, "k"), ("vector_bits", 512, "k"), ("loops_missed", 0, "k")),
+        (("waves", 2.0, "k"),),
+        (("waves", 40.1, "k"),),
+        (("waves", 1.5, "k"), ("profiled_launches", 2, "k")),
+        (("occupancy", 0.2, "k"), ("issue_slots", 0.8, "k")),
+        tuple((f"stall_{why}", 1.0, "k") for why in ("long_scoreboard", "wait", "barrier", "lg_throttle")),
+        (("stall_long_scoreboard", 1.0, "k"),),  # others were not asked for
+    ],
+)
+def test_what_is_well_or_not_known_is_not_said(metrics: Any) -> None:
+    assert diagnose(profile(*metrics), evaluation_of()) == ()
+
+
+def test_a_short_call_at_the_speed_of_light_has_nothing_to_mend() -> None:
+    assert diagnose(profile(light=0.97, bound="overhead"), evaluation_of(time_us=20.0)) == ()
+    [found] = diagnose(
+        profile(("memory_floor", 2.0), light=0.1, bound="overhead"), evaluation_of(time_us=20.0)
+    )
+    assert found.kind == "launch" and found.cites and found.most_gain == 10.0
+
+
+def test_no_gain_is_beyond_the_speed_of_light_and_the_largest_comes_first() -> None:
+    known = ("cpu_time", 500.0), ("minimal_bytes", 1e6), ("simulated_fetched", 1.5e6)
+    found = diagnose(profile(*known, light=0.5), evaluation_of(time_us=1000.0, threads=2))
+    assert [(f.kind, f.most_gain) for f in found] == [("imbalance", 2.0), ("memory", 1.5)]
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-300, 1.0, 1e300])
+def test_any_numbers_can_be_judged(value: float) -> None:
+    for name in CATALOGUE:
+        for kernel in ("", "k"):
+            diagnose(
+                profile((name, value, kernel), light=value, bound="overhead"), evaluation_of(time_us=1.0)
+            )
+    every = [(name, value, kernel) for name in CATALOGUE for kernel in ("", "k")]
+    diagnose(profile(*every, light=value or None), evaluation_of(time_us=1.0))

@@ -1,0 +1,61 @@
+"""CUDA C++, built by NVRTC for chips that are not here."""
+
+import pytest
+
+from kernelbench.jit import BuildError
+from profiling.static import nvrtc, sass
+from profiling.unavailable import Unavailable
+
+SOURCE = """
+extern "C" __global__ void scale(const float4* x, float4* y, float factor) {
+    __shared__ float kept[64];
+    float4 value = x[blockIdx.x * 64 + threadIdx.x];
+    kept[threadIdx.x] = value.x;
+    __syncthreads();
+    value.x = factor * kept[63 - threadIdx.x] + __expf(value.y);
+    y[blockIdx.x * 64 + threadIdx.x] = value;
+}
+"""
+
+
+@pytest.fixture
+def _nvrtc() -> None:
+    try:
+        nvrtc.version()
+        sass.tool("nvdisasm")
+    except Unavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.usefixtures("_nvrtc")
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_100"])
+def test_a_kernel_is_built_for_a_chip(chip: str) -> None:
+    [kernel] = sass.kernels(nvrtc.cubin(SOURCE, chip))
+    assert (kernel.name, kernel.chip, kernel.shared_bytes) == ("scale", chip, 64 * 4)
+    found = sass.mix(kernel)
+    assert (found.loads, found.stores, found.access_bits) == (1, 1, 128)
+    assert (found.shared, found.barriers, found.special, found.tensor) == (2, 1, 1, 0)
+
+
+@pytest.mark.usefixtures("_nvrtc")
+def test_options_reach_the_compiler() -> None:
+    limited = nvrtc.cubin(SOURCE, "sm_90", ["--maxrregcount=16"])
+    [kernel] = sass.kernels(limited)
+    assert kernel.registers <= 16
+
+
+@pytest.mark.usefixtures("_nvrtc")
+def test_what_cannot_be_built_says_where() -> None:
+    with pytest.raises(BuildError, match=r'kernel\.cu\(4\): error: identifier "y" is undefined'):
+        nvrtc.cubin('extern "C" __global__ void f(float* x) {\n\n\n    x[0] = y;\n}', "sm_90")
+    with pytest.raises(BuildError, match="gpu-architecture"):
+        nvrtc.cubin(SOURCE, "sm_12345")
+
+
+def test_without_nvrtc_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(nvrtc.importlib, "import_module", none)
+    with pytest.raises(Unavailable, match=r"no NVRTC \(ImportError\); pip install"):
+        nvrtc.version()
