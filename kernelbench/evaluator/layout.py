@@ -160,7 +160,8 @@ class Arena:
 
     def close(self) -> None:
         os.close(self.fd)
-        # Tensors may still view the mapping; it goes with the last of them.
+        with contextlib.suppress(BufferError):  # tensors still view it; it goes with the last
+            self.memory.close()
 
 
 def rounded(size: int, to: int) -> int:

@@ -1,6 +1,7 @@
 """Where a worker's tensors lie: the host's memory, or a GPU's."""
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -51,7 +52,7 @@ class Host:
     def __init__(self, layout: SlotLayout, told: dict[str, Any], fds: Sequence[int]) -> None:
         (inputs_fd,) = fds
         arena = Arena(inputs_fd, layout.slot_bytes * told["slots"], private=True)
-        arena.close()  # the mapping stays
+        os.close(inputs_fd)  # the mapping stays
         self.slots = [layout.views(arena, slot) for slot in range(told["slots"])]
 
     def clock(self) -> Callable[[], float]:

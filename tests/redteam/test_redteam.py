@@ -38,6 +38,11 @@ def names(exercises: list[Exercise]) -> Any:
     return pytest.mark.parametrize("exercise", [pytest.param(e, id=e.name) for e in exercises])
 
 
+def forges(exercise: Exercise) -> bool:
+    """Whether it gains a speedup where times are not taken with care."""
+    return exercise.family == "clock" or exercise.name in FORGED
+
+
 @pytest.fixture(scope="module")
 def check(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Check]:
     """check(exercise): what the naive checker says."""
@@ -83,18 +88,23 @@ def gpu_evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluato
         yield made
 
 
-@names(CHEATS)
+@names([exercise for exercise in CHEATS if not forges(exercise)])
 def test_a_naive_checker_is_fooled(exercise: Exercise, check: Check) -> None:
-    forges = exercise.family == "clock" or exercise.name in FORGED
-    for _ in range(3 if forges else 1):  # some depend on when the system lets whom run
-        found = check(exercise)
-        assert found["correct"], found
-        if not forges or found["speedup"] > WORTHLESS:
-            break
-    else:
-        pytest.fail(f"no speedup was forged: {found}")
+    found = check(exercise)
+    assert found["correct"], found
     if exercise.name in PASSED_OFF:
         assert found["own_kernel"]
+
+
+@pytest.mark.timed
+@names([exercise for exercise in CHEATS if forges(exercise)])
+def test_a_naive_checker_is_told_a_forged_speedup(exercise: Exercise, check: Check) -> None:
+    for _ in range(3):  # some depend on when the system lets whom run
+        found = check(exercise)
+        assert found["correct"], found
+        if found["speedup"] > WORTHLESS:
+            return
+    pytest.fail(f"no speedup was forged: {found}")
 
 
 @names(EXERCISES)
