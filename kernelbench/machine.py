@@ -9,6 +9,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+from kernelbench.cpu_caches import cpu_caches
 from kernelbench.records import Fingerprint
 
 _DEFAULT_CACHE_BYTES = 32 << 20
@@ -49,12 +50,7 @@ def _chip() -> str:
 
 
 def _last_level_cache_bytes() -> int:
-    sizes = []
-    for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        text = file.read_text().strip()
-        unit = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 1)
-        sizes.append(int(text.rstrip("KM")) * unit)
-    return max(sizes, default=_DEFAULT_CACHE_BYTES)
+    return max((found.size_bytes for found in cpu_caches()), default=_DEFAULT_CACHE_BYTES)
 
 
 def memory_bytes() -> int:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from kernelbench.records import Layer
-from profiling.counters.reading import Counters
+from profiling.answers import plain
+from profiling.counters.per_call import Counters
 from profiling.diagnosis import diagnose
-from profiling.fenced import plain
 from profiling.gpu.nsight import NsightCompute
 from profiling.gpu.tracing import Trace
 from profiling.records import Profile
@@ -13,7 +13,7 @@ from profiling.roofline import roofline
 from profiling.rung import Rung, Subject
 from profiling.simulated.simulation import Simulation
 from profiling.static.cubins import Cubins
-from profiling.static.reading import Loops
+from profiling.static.kernel_loops import Loops
 from profiling.static.vectorization import Vectorization
 from profiling.unavailable import Unavailable
 

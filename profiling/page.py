@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelbench.records import Evaluation
+from profiling.answers import plain
 from profiling.catalogue import CATALOGUE
-from profiling.fenced import plain
 from profiling.records import Metric, Profile, Provenance
 
 _WORDS = {
@@ -77,10 +77,11 @@ def _show_findings(out: Console, found: Profile) -> None:
     matter = [cited.get(key) or cited.get((key[0], "")) for key in names]
     shown = [m for m in matter if m is not None][:_MOST_NUMBERS]
     if shown:
-        table = _table("what matters", "value", "meaning")
+        table = _table("what matters", "value", "better", "meaning")
         for m in shown:
             of = f" of {m.kernel}" if m.kernel else ""
-            table.add_row(f"{m.name}{of}", _value(m), CATALOGUE[m.name].meaning)
+            known = CATALOGUE[m.name]
+            table.add_row(f"{m.name}{of}", _value(m), known.better.replace("neither", ""), known.meaning)
         out.print(table)
 
 

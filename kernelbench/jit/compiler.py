@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 from collections.abc import Sequence
 from functools import cache
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from kernelbench.errors import MissingPrerequisite
 from kernelbench.jit.errors import BuildError
+from kernelbench.programs import run_to_end
 
 # Each makes the compiler read or write files that no key covers.
 _MEDDLING = {
@@ -79,23 +79,11 @@ def run(words: Sequence[str], folder: Path, timeout_s: float) -> None:
     """
     environment = {name: value for name, value in os.environ.items() if name not in _MEDDLING}
     environment |= {"LC_ALL": "C", "TMPDIR": str(folder)}
-    process = subprocess.Popen(
-        [*words, *_DIAGNOSTICS],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
     try:
-        _, stderr = process.communicate(timeout=None if judged() else timeout_s)
+        status, said = run_to_end(
+            [*words, *_DIAGNOSTICS], folder, environment, None if judged() else timeout_s
+        )
     except subprocess.TimeoutExpired:
         raise BuildError(f"the compiler took longer than {timeout_s:g} s and was stopped") from None
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-    said = stderr.decode(errors="replace")
-    if process.returncode:
-        raise BuildError(f"{Path(words[0]).name} failed (exit status {process.returncode})", said)
+    if status:
+        raise BuildError(f"{Path(words[0]).name} failed (exit status {status})", said)

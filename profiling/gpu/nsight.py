@@ -15,7 +15,7 @@ from pathlib import Path
 from kernelbench.evaluator.session import TaskSession
 from kernelbench.records import Candidate
 from profiling.catalogue import CATALOGUE
-from profiling.gpu import fenced
+from profiling.gpu import under_tool
 from profiling.gpu.counted import Launch, Wanted, launches, listed, metrics_of, wanted
 from profiling.gpu.kernels import declared, is_own
 from profiling.rung import Reading, Subject
@@ -56,7 +56,7 @@ class NsightCompute:
         return f"counters of a GPU's kernels, by {tool} {_version(tool)}"
 
     def read(self, subject: Subject) -> Reading:
-        fenced.require_kernels(subject)
+        under_tool.require_kernels(subject)
         tool = _tool()
         evaluator = subject.evaluator
         with evaluator.computing():
@@ -90,7 +90,7 @@ def count(
     """All launches that were counted, and what could be asked for. Raises Unavailable."""
     for _ in range(_ATTEMPTS):
         before = command(tool, asked, declared(candidate.source), session.protocol.caches == "cold")
-        ran = fenced.run(session, candidate, "marked", before, _LIMIT_S)
+        ran = under_tool.run(session, candidate, "marked", before, _LIMIT_S)
         unknown = set(_UNKNOWN.findall(ran.said + ran.output))
         if not unknown:
             break
@@ -99,7 +99,7 @@ def count(
     if why is not None:
         raise Unavailable(why)
     if ran.status != 0:
-        raise Unavailable(f"under ncu it failed: {fenced.last_line(ran.said)}")
+        raise Unavailable(f"under ncu it failed: {under_tool.last_line(ran.said)}")
     return launches(ran.output, asked)[:_MOST_LAUNCHES], asked
 
 
@@ -117,7 +117,7 @@ def command(tool: str, asked: Wanted, own: frozenset[str], cold: bool) -> list[s
         *(("--kernel-name-base", "function", "--kernel-name", pattern) if own else ()),
         *("--metrics", ",".join(dict.fromkeys(asked.names.values()))),
         *("--csv", "--page", "raw", "--print-units", "base"),
-        *("--log-file", fenced.OUTPUT),
+        *("--log-file", under_tool.OUTPUT),
     ]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from profiling.catalogue import metric
-from profiling.gpu import fenced
+from profiling.gpu import under_tool
 from profiling.gpu.kernels import base_name, declared, is_own
 from profiling.records import Metric
 from profiling.rung import Reading, Subject
@@ -81,12 +81,12 @@ class Trace:
         return "kernels of a GPU, their launches and gaps, by torch.profiler"
 
     def read(self, subject: Subject) -> Reading:
-        fenced.require_kernels(subject)
+        under_tool.require_kernels(subject)
         with subject.evaluator.computing():
             session = subject.evaluator.session(subject.task)
-            ran = fenced.run(session, subject.candidate, "traced", (), _LIMIT_S)
+            ran = under_tool.run(session, subject.candidate, "traced", (), _LIMIT_S)
         if ran.status != 0:
-            raise Unavailable(f"under torch.profiler it failed: {fenced.last_line(ran.said)}")
+            raise Unavailable(f"under torch.profiler it failed: {under_tool.last_line(ran.said)}")
         found = events(ran.output)
         metrics = tuple(metrics_of(found, declared(subject.candidate.source)))
         return Reading(metrics, f"{len(found)} events on the GPU in a call, by torch.profiler")

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelbench.cpu_caches import DEVICES, cpu_caches
 from profiling.unavailable import Unavailable
-
-_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 @dataclass(frozen=True)
@@ -40,26 +39,14 @@ class Caches:
         return tuple(f"--{name}={c.size_bytes},{c.ways},{c.line_bytes}" for name, c in named)
 
 
-def of_machine(folder: Path = _CACHES) -> Caches:
+def of_machine(devices: Path = DEVICES) -> Caches:
     """Raises Unavailable where Linux does not say."""
     found = {}
-    for index in sorted(folder.glob("index*")):
-        try:
-            level, kind = int(_read(index, "level")), _read(index, "type")
-            size = int(_read(index, "size").removesuffix("K")) << 10
-            cache = Cache(
-                size, int(_read(index, "ways_of_associativity")), int(_read(index, "coherency_line_size"))
-            )
-        except (OSError, ValueError):
-            continue
-        if cache.ways > 0 and cache.size_bytes >= cache.ways * cache.line_bytes > 0:
-            found[level, kind] = cache.simulated
+    for told in cpu_caches(devices=devices):
+        if told.ways > 0 and told.size_bytes >= told.ways * told.line_bytes > 0:
+            found[told.level, told.kind] = Cache(told.size_bytes, told.ways, told.line_bytes).simulated
     data, instructions = found.get((1, "Data")), found.get((1, "Instruction"))
     last = max((level for level, kind in found if kind == "Unified"), default=None)
     if data is None or instructions is None or last is None:
-        raise Unavailable(f"this machine's kernel does not say what caches it has ({folder})")
+        raise Unavailable(f"this machine's kernel does not say what caches it has ({devices})")
     return Caches(instructions, data, found[last, "Unified"])
-
-
-def _read(index: Path, name: str) -> str:
-    return (index / name).read_text().strip()

@@ -9,7 +9,6 @@ import math
 import os
 import re
 import shutil
-import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from kernelbench.jit import compiler
 from kernelbench.jit.errors import BuildError
 from kernelbench.jit.library import SOURCE_NAME, options_of
 from kernelbench.jit.signature import INTEGERS, Parameter
+from kernelbench.programs import run_to_end
 from profiling.simulated.callgrind import Costs, costs
 from profiling.simulated.recording import Call, Memory, Scalar
 from profiling.unavailable import Unavailable
@@ -75,29 +75,16 @@ def _run(caches: Sequence[str], folder: Path, limit_s: float) -> None:
     """Raises Unavailable."""
     tool = ("valgrind", "--tool=callgrind", "--cache-sim=yes", *caches, "--vgdb=no")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false"}
-    process = subprocess.Popen(
-        [*tool, "--callgrind-out-file=counts", "./driver"],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    words = (*tool, "--callgrind-out-file=counts", "./driver")
     try:
-        _, stderr = process.communicate(timeout=limit_s)
+        status, said = run_to_end(words, folder, environment, limit_s)
     except subprocess.TimeoutExpired:
         raise Unavailable(f"simulating took longer than {limit_s:g} s; give smaller sizes") from None
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-    said = stderr.decode(errors="replace")
-    if process.returncode:
+    if status:
         if _UNKNOWN_INSTRUCTION.search(said):
             raise Unavailable("its kernels use instructions that valgrind does not know, such as AVX-512")
         last = next((line for line in reversed(said.splitlines()) if line.strip()), "it says nothing")
-        raise Unavailable(f"under valgrind its kernels ended with status {process.returncode}: {last}")
+        raise Unavailable(f"under valgrind its kernels ended with status {status}: {last}")
 
 
 def _lines(calls: Sequence[Call], builds: Sequence[Path]) -> Iterator[str]:

@@ -19,8 +19,8 @@ from kernelbench.evaluator.channel import Channel
 from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
 from kernelbench.evaluator.session import TaskSession
 from kernelbench.records import Candidate
+from profiling.answers import failed_load, refuse_problem, validated
 from profiling.catalogue import metric
-from profiling.fenced import failed_load, refuse_problem, validated
 from profiling.records import Metric
 from profiling.rung import Reading, Subject
 from profiling.simulated import caches

@@ -10,13 +10,13 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter
 
 from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
+from profiling.answers import kernel_name, validated
 from profiling.catalogue import metric
-from profiling.fenced import kernel_name, validated
 from profiling.records import Metric
 from profiling.rung import Reading, Subject
 from profiling.static import launches, nvrtc, sass
 from profiling.static.notes import Builder, Launched
-from profiling.static.occupancy import limits, limits_of, warps_of
+from profiling.static.occupancy import limits_of, occupancy, warps_of
 from profiling.unavailable import Unavailable
 
 _KERNELS = TypeAdapter(list[Launched], config=ConfigDict(allow_inf_nan=False))
@@ -98,7 +98,8 @@ def capability(chip: str) -> int:
 
 def metrics_of(label: str, kernel: Launched, chip: str) -> Iterator[Metric]:
     warps = warps_of(kernel.threads)
-    blocks = limits(chip, kernel.threads, kernel.registers, kernel.shared_bytes)
+    held = occupancy(chip, kernel.threads, kernel.registers, kernel.shared_bytes)
+    blocks = held.blocks_by
     x, y, z = kernel.grid
     values: dict[str, float | None] = {
         "built_launches": kernel.launches,
@@ -108,7 +109,7 @@ def metrics_of(label: str, kernel: Launched, chip: str) -> Iterator[Metric]:
         "built_registers": kernel.registers,
         "shared_bytes": kernel.shared_bytes,
         "stack_bytes": kernel.stack_bytes,
-        "occupancy": min(blocks.values()) * warps / limits_of(chip).warps,
+        "occupancy": held.share,
         "warps_by_registers": blocks["registers"] * warps,
         "warps_by_shared_memory": blocks["shared memory"] * warps,
         "warps_by_threads": min(blocks["threads"], blocks["blocks"]) * warps,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelbench.jit.library import SOURCE_NAME
-from profiling.fenced import Count
+from profiling.answers import Count
 from profiling.static.x86 import kernel_of
 
 _VECTORIZED = re.compile(r"loop vectorized using (\d+) byte vectors")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from profiling.fenced import Count
+from profiling.answers import Count
 from profiling.static import sass
 from profiling.static.occupancy import MOST_REGISTERS, MOST_THREADS
 

@@ -5,6 +5,7 @@ warps in pieces of 256, warps come in fours, and since compute capability 8.0 th
 memory of each block.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 WARP = 32
@@ -42,26 +43,26 @@ CHIPS = {
 
 @dataclass(frozen=True)
 class Occupancy:
-    share: float  # of the warps that a multiprocessor can hold
-    blocks: int  # at the same time
-    limited_by: str  # "threads", "blocks", "registers" or "shared memory"
+    """`share`: of the warps that a multiprocessor can hold. `blocks_by`: so many blocks each limit allows."""
+
+    share: float
+    blocks_by: Mapping[str, int]
+
+    @property
+    def blocks(self) -> int:
+        """At the same time; 0 where not one of them fits."""
+        return min(self.blocks_by.values())
+
+    @property
+    def limited_by(self) -> str:
+        return min(self.blocks_by, key=lambda name: self.blocks_by[name])  # the first of equals
 
 
 def occupancy(chip: str, threads: int, registers: int, shared_bytes: int) -> Occupancy:
     """Of blocks of so many `threads`, with so many `registers` each, and `shared_bytes`, static and dynamic.
 
-    `chip`: of CHIPS. Raises ValueError where the chip is not among them, or such a block cannot be launched.
+    `chip`: of CHIPS. Raises ValueError where it is not among them, or there are no such blocks.
     """
-    found = limits(chip, threads, registers, shared_bytes)
-    limited_by = min(found, key=lambda name: found[name])  # the first of equals
-    blocks = found[limited_by]
-    if not blocks:
-        raise ValueError(f"not one block of {threads} threads fits on {chip}: too much {limited_by}")
-    return Occupancy(blocks * warps_of(threads) / limits_of(chip).warps, blocks, limited_by)
-
-
-def limits(chip: str, threads: int, registers: int, shared_bytes: int) -> dict[str, int]:
-    """How many blocks a multiprocessor holds by each of its limits; see `occupancy`. Raises ValueError."""
     known = limits_of(chip)
     if not 1 <= threads <= MOST_THREADS:
         raise ValueError(f"a block has 1 to {MOST_THREADS} threads, not {threads}")
@@ -71,12 +72,13 @@ def limits(chip: str, threads: int, registers: int, shared_bytes: int) -> dict[s
     piece = _up(registers * WARP, _REGISTER_PIECE)
     warps_by_registers = _REGISTERS // piece // _WARPS_TOGETHER * _WARPS_TOGETHER if piece else known.warps
     shared = _up(shared_bytes + known.system_bytes, _SHARED_PIECE)
-    return {
+    blocks_by = {
         "threads": known.warps // warps,
         "blocks": known.blocks,
         "registers": warps_by_registers // warps,
         "shared memory": known.shared_bytes // shared if shared else known.blocks,
     }
+    return Occupancy(min(blocks_by.values()) * warps / known.warps, blocks_by)
 
 
 def limits_of(chip: str) -> Chip:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from profiling.fenced import Count
+from profiling.answers import Count
 from profiling.static.loops import loops
 from profiling.unavailable import Unavailable
 

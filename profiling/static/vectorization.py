@@ -19,8 +19,8 @@ from kernelbench.jit import compiler
 from kernelbench.jit.errors import BuildError
 from kernelbench.jit.library import FLAGS_NAME, SOURCE_NAME, options_of
 from kernelbench.machine import compiler as compiler_in_words
+from profiling.answers import ask_builder, kernel_name, plain, validated
 from profiling.catalogue import metric
-from profiling.fenced import ask_builder, kernel_name, plain, validated
 from profiling.records import Metric, Remark
 from profiling.rung import Reading, Subject
 from profiling.static.gcc_record import Loop, parsed

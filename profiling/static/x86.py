@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from profiling.fenced import Count
+from profiling.answers import Count
 from profiling.static.loops import loops
 from profiling.unavailable import Unavailable
 

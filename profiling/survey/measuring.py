@@ -1,13 +1,13 @@
 """A machine's survey: taken step by step in a worker, kept in the cache folder."""
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
 from kernelbench import kept
+from kernelbench.cpu_caches import DEVICES, cpu_caches
 from kernelbench.errors import InfrastructureError
 from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
 from kernelbench.evaluator.workers import WorkerPool
@@ -41,7 +41,6 @@ _OVERHEADS = {
         "pair of events",
     ),
 }
-_DEVICES = Path("/sys/devices/system/cpu")
 
 
 class Step(Record):
@@ -160,20 +159,15 @@ def _survey(target: Target, load: float, caches: tuple[Cache, ...], best: dict[S
 
 
 def _caches(target: Target) -> tuple[Cache, ...]:
-    found = cpu_caches() if target.device == "cpu" else ()
+    found = caches_together() if target.device == "cpu" else ()
     return found or (Cache(name="last cache", bytes=target.fingerprint.last_level_cache_bytes),)
 
 
-def cpu_caches(devices: Path = _DEVICES) -> tuple[Cache, ...]:
-    """Of the CPUs that this process may use, hyperthreads counted once, the nearest first."""
-    found: dict[str, dict[str, int]] = {}  # level -> which CPUs share one -> its bytes
+def caches_together(devices: Path = DEVICES) -> tuple[Cache, ...]:
+    """Of all CPUs that this process may use, hyperthreads counted once, the nearest first."""
+    found: dict[int, dict[str, int]] = {}  # level -> which CPUs share one -> its bytes
     for cpu_number in sorted(os.sched_getaffinity(0)):
-        for folder in sorted((devices / f"cpu{cpu_number}" / "cache").glob("index*")):
-            kind, level, size, shared = (
-                (folder / name).read_text().strip() for name in ("type", "level", "size", "shared_cpu_list")
-            )
-            matched = re.fullmatch(r"(\d+)([KMG]?)", size)
-            if kind != "Instruction" and matched:
-                unit = {"": 0, "K": 10, "M": 20, "G": 30}[matched[2]]
-                found.setdefault(level, {})[shared] = int(matched[1]) << unit
+        for cache in cpu_caches(cpu_number, devices):
+            if cache.kind != "Instruction":
+                found.setdefault(cache.level, {})[cache.shared_by or str(cpu_number)] = cache.size_bytes
     return tuple(Cache(name=f"L{level}", bytes=sum(found[level].values())) for level in sorted(found))

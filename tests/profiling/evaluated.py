@@ -1,4 +1,4 @@
-"""An evaluation by hand."""
+"""An evaluation by hand, and a small reference."""
 
 from kernelbench.records import (
     Ceilings,
@@ -12,6 +12,20 @@ from kernelbench.records import (
     Verdict,
 )
 
+EXPONENTIALS = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.exp(2 * x)
+
+def get_inputs():
+    return [torch.randn(30, 64)]
+
+def get_init_inputs():
+    return []
+"""
 TARGET = Target(
     device="cpu",
     languages=("cpp",),

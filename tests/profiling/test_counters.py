@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from profiling.counters import perf
-from profiling.counters.reading import metrics
+from profiling.counters.per_call import metrics
 from profiling.unavailable import Unavailable
 
 # perf 6.1 with -x, as root in a virtual machine without a PMU; the process had slept.

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from evaluated import EXPONENTIALS
 
 from kernelbench.candidates import language_of
 from kernelbench.evaluator import Evaluator
 from kernelbench.records import Candidate, Task, Verdict
 from profiling.catalogue import CATALOGUE
-from profiling.gpu import fenced
+from profiling.gpu import under_tool
 from profiling.gpu.counted import Launch, Wanted, launches, listed, metrics_of, wanted
 from profiling.gpu.kernels import base_name, declared, is_own
 from profiling.gpu.nsight import NsightCompute, command, explained, names
@@ -255,20 +256,6 @@ def test_errors_are_explained(said: str, words: str) -> None:
     assert explained("==PROF== all is well\n") is None
 
 
-REFERENCE = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.exp(2 * x)
-
-def get_inputs():
-    return [torch.randn(30, 64)]
-
-def get_init_inputs():
-    return []
-"""
 # Runs the program that it is given, and has the table for those who do not ask for hit rates.
 TOOL = """\
 #!/bin/sh
@@ -310,16 +297,16 @@ def evaluator(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def subject(evaluator: Evaluator) -> Subject:
     """As of a correct candidate, on a CPU; its file declares a kernel of the table."""
     source = (
-        REFERENCE.replace("Model(", "ModelNew(") + '\nCUDA = "__global__ void softmax_kernel(float* x)"\n'
+        EXPONENTIALS.replace("Model(", "ModelNew(") + '\nCUDA = "__global__ void softmax_kernel(float* x)"\n'
     )
-    task = Task(id="file:exp", level=1, source=REFERENCE)
+    task = Task(id="file:exp", level=1, source=EXPONENTIALS)
     candidate = Candidate(source=source, language=language_of(source), author="test")
     evaluation = evaluator.turned_away(task, candidate, "").model_copy(update={"verdict": Verdict.correct})
     return Subject(evaluator, task, candidate, evaluation, chip="sm_90")
 
 
 def test_own_kernels_are_counted_behind_the_fence(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fenced, "require_kernels", lambda _: None)
+    monkeypatch.setattr(under_tool, "require_kernels", lambda _: None)
     reading = NsightCompute().read(subject)
     assert {m.kernel for m in reading.metrics} == {"softmax_kernel"}
     assert {m.provenance for m in reading.metrics} == {"ncu"}
@@ -345,4 +332,4 @@ def test_a_call_without_an_end_is_ended(subject: Subject) -> None:
     session = subject.evaluator.session(subject.task)
     candidate = subject.candidate.model_copy(update={"source": source})
     with pytest.raises(Unavailable, match="more than 2 s"):
-        fenced.run(session, candidate, "marked", (), 2.0)
+        under_tool.run(session, candidate, "marked", (), 2.0)

@@ -14,13 +14,13 @@ from kernelbench.evaluator import Effort, Evaluator, Protocol
 from kernelbench.evaluator.process import Worker
 from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.records import TRAFFIC, Candidate, Task, Verdict
-from profiling.counters.reading import Counters
+from profiling.counters.per_call import Counters
 from profiling.ladder import profile
 from profiling.page import show
 from profiling.rung import Rung, Subject
 from profiling.simulated.callgrind import Costs
 from profiling.simulated.simulation import Simulation
-from profiling.static.reading import Loops, static_metrics
+from profiling.static.kernel_loops import Loops, static_metrics
 from profiling.static.vectorization import Vectorization
 from profiling.static.x86 import Mix
 from profiling.unavailable import Unavailable

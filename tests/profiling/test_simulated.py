@@ -204,8 +204,8 @@ def test_kernels_for_avx_512_alone_are_refused_with_the_reason(
 
 def cache_folder(folder: Path, *found: tuple[int, str, str, int]) -> Path:
     for number, (level, kind, size, ways) in enumerate(found):
-        index = folder / f"index{number}"
-        index.mkdir()
+        index = folder / "cpu0" / "cache" / f"index{number}"
+        index.mkdir(parents=True)
         written = {"level": level, "type": kind, "size": size, "ways_of_associativity": ways}
         for name, value in (written | {"coherency_line_size": 64}).items():
             (index / name).write_text(f"{value}\n")

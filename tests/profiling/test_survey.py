@@ -55,7 +55,7 @@ def test_caches_are_counted_once_for_those_that_share_them(
             for name, text in (("type", kind), ("level", level), ("size", size), ("shared_cpu_list", shared)):
                 (folder / name).write_text(f"{text}\n")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
-    assert measuring.cpu_caches(tmp_path) == (
+    assert measuring.caches_together(tmp_path) == (
         Cache(name="L1", bytes=64 << 10),
         Cache(name="L2", bytes=2 << 20),
         Cache(name="L3", bytes=16 << 20),

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from evaluated import EXPONENTIALS
 
 from kernelbench.candidates import language_of
 from kernelbench.evaluator import Evaluator
 from kernelbench.records import Candidate, Task, Verdict
-from profiling.gpu import fenced
+from profiling.gpu import under_tool
 from profiling.gpu.tracing import Trace, events, metrics_of
 from profiling.records import Profile
 from profiling.rung import Subject
@@ -137,22 +138,6 @@ def test_other_events_may_have_other_fields() -> None:
     assert len(events(trace(*ELSEWHERE, *CALL))) == 4
 
 
-REFERENCE = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.exp(2 * x)
-
-def get_inputs():
-    return [torch.randn(30, 64)]
-
-def get_init_inputs():
-    return []
-"""
-
-
 @pytest.fixture(scope="module")
 def evaluator(cache: Path) -> Iterator[Evaluator]:
     with Evaluator(cache=cache) as made:
@@ -162,8 +147,8 @@ def evaluator(cache: Path) -> Iterator[Evaluator]:
 @pytest.fixture(scope="module")
 def subject(evaluator: Evaluator) -> Subject:
     """As of a correct candidate, on a CPU."""
-    source = REFERENCE.replace("Model(", "ModelNew(")
-    task = Task(id="file:exp", level=1, source=REFERENCE)
+    source = EXPONENTIALS.replace("Model(", "ModelNew(")
+    task = Task(id="file:exp", level=1, source=EXPONENTIALS)
     candidate = Candidate(source=source, language=language_of(source), author="test")
     evaluation = evaluator.turned_away(task, candidate, "").model_copy(update={"verdict": Verdict.correct})
     return Subject(evaluator, task, candidate, evaluation)
@@ -173,7 +158,7 @@ def test_a_real_trace_of_a_cpu_holds_nothing_of_a_gpu(subject: Subject) -> None:
     with pytest.raises(Unavailable, match="kernels of GPUs"):
         Trace().read(subject)
     session = subject.evaluator.session(subject.task)
-    ran = fenced.run(session, subject.candidate, "traced", (), 120.0)
+    ran = under_tool.run(session, subject.candidate, "traced", (), 120.0)
     assert ran.status == 0, ran.said
     assert json.loads(ran.output) == {"traceEvents": []}
 
@@ -183,5 +168,5 @@ def test_a_candidate_that_fails_says_with_what(subject: Subject) -> None:
         update={"source": subject.candidate.source.replace("exp", "nothing")}
     )
     session = subject.evaluator.session(subject.task)
-    ran = fenced.run(session, broken, "traced", (), 120.0)
-    assert ran.status != 0 and "nothing" in fenced.last_line(ran.said)
+    ran = under_tool.run(session, broken, "traced", (), 120.0)
+    assert ran.status != 0 and "nothing" in under_tool.last_line(ran.said)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from kernelbench.evaluator import sanitized
 from kernelbench.evaluator.channel import MAX_BYTES, Channel
 from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
 from kernelbench.evaluator.session import TaskSession
+from kernelbench.programs import run_to_end
 from kernelbench.records import Candidate, Verdict
 from profiling.rung import Subject
 from profiling.unavailable import Unavailable
@@ -105,21 +105,10 @@ def serve(channel: Channel) -> None:
 
 def _run(command: list[str], setup: int, limit_s: float) -> tuple[int, str]:
     """Exit status and the end of what was printed. Past the limit the tool and all it started are killed."""
-    here = str(Path.cwd())
-    with subprocess.Popen(
-        command,
-        pass_fds=[setup],
-        env={**os.environ, "HOME": here, "TMPDIR": here, "LC_ALL": "C"},  # numbers as C prints them
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as process:
-        try:
-            said, _ = process.communicate(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            return _TOO_LONG, ""
-    return process.returncode, said[-_KEPT:]
+    here = Path.cwd()
+    own = {"HOME": str(here), "TMPDIR": str(here), "LC_ALL": "C"}  # numbers as C prints them
+    try:
+        status, said = run_to_end(command, here, {**os.environ, **own}, limit_s, [setup])
+    except subprocess.TimeoutExpired:
+        return _TOO_LONG, ""
+    return status, said[-_KEPT:]

@@ -9,9 +9,9 @@ from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
 from kernelbench.evaluator.refusal import Refused
 from kernelbench.evaluator.session import TaskSession
 from kernelbench.records import Candidate
+from profiling.answers import failed_load
 from profiling.catalogue import metric
 from profiling.counters import perf
-from profiling.fenced import failed_load
 from profiling.records import Metric
 from profiling.rung import Reading, Subject
 from profiling.unavailable import Unavailable

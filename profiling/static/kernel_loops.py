@@ -10,8 +10,8 @@ from pydantic import ConfigDict, TypeAdapter
 
 from kernelbench.evaluator.channel import Channel
 from kernelbench.evaluator.workers import WorkerPool
+from profiling.answers import ask_builder, validated
 from profiling.catalogue import metric
-from profiling.fenced import ask_builder, validated
 from profiling.records import Metric
 from profiling.rung import Reading, Subject
 from profiling.static.x86 import Mix, functions, mixes
