@@ -1,5 +1,6 @@
 """The loop: propose, evaluate, profile, advise, round by round; then measure the winner once more."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,8 +8,9 @@ from functools import partial
 from typing import Protocol
 
 from agent.allowance import BudgetSpent, Evaluations
+from agent.beliefs import timed
 from agent.protocols import Attempt, Coder, Evaluator, NoCandidate
-from agent.rules import as_it_is
+from agent.rules import as_it_is, beliefs
 from agent.search import Request, Search, Stop, best_of
 from agent.side_by_side import threads
 from kernelbench.evaluator import SEARCH
@@ -100,7 +102,7 @@ class Loop:
 
     def _evaluate(self, task: Task, candidate: Candidate, tried: Sequence[Attempt]) -> Evaluation:
         self.evaluations.begin(task.id)
-        return self.evaluator.evaluate(task, candidate, ("eager",), SEARCH, _to_beat(tried))
+        return self.evaluator.evaluate(task, candidate, ("eager",), SEARCH, _to_beat(task, tried))
 
     def _confirm(self, task: Task, tried: Sequence[Attempt]) -> bool:
         """Measure the winner afresh against all baselines, and the runner-up, where that may be as fast.
@@ -122,7 +124,7 @@ class Loop:
             left = [other for other in left if other.candidate.sha256 != winner.candidate.sha256]
             if evaluation.verdict is Verdict.correct:
                 confirmed.append(attempt)
-                left = _rivals(evaluation, left) if len(confirmed) == 1 else []
+                left = _rivals(task, evaluation, tried, left) if len(confirmed) == 1 else []
         if (best := best_of(confirmed)) is not None and best.candidate.schedule:
             self._give_way(task, tried, best)
         return True
@@ -149,24 +151,38 @@ def _repeated(candidate: Candidate, tried: Sequence[Attempt]) -> Evaluation | No
     return same[0].model_copy(update={"stages": Stages()}) if same else None
 
 
-def _rivals(winner: Evaluation, left: Sequence[Attempt]) -> list[Attempt]:
-    """The one attempt, if any, that may be faster than the winner was the second time."""
+def _rivals(
+    task: Task, winner: Evaluation, tried: Sequence[Attempt], left: Sequence[Attempt]
+) -> list[Attempt]:
+    """The one attempt, if any, that may be faster than the winner was the second time, the likeliest."""
     if winner.speedup is None or winner.speedup.eager is None:
         return []
+    likely = _likely(task, tried)
     found: list[tuple[float, Attempt]] = []
     for attempt in left:
         speedup = attempt.evaluation.speedup.eager if attempt.evaluation.speedup is not None else None
         right = attempt.evaluation.verdict is Verdict.correct
         if right and speedup is not None and speedup.high > winner.speedup.eager.median:
-            found.append((speedup.median, attempt))
+            found.append((likely.get(attempt.candidate.sha256, speedup.median), attempt))
     return [max(found, key=lambda pair: pair[0])[1]] if found else []
 
 
-def _to_beat(tried: Sequence[Attempt]) -> float:
-    """The speedup over eager of the best so far: the next one is held against it."""
+def _to_beat(task: Task, tried: Sequence[Attempt]) -> float:
+    """The speedup over eager of the best so far, which the next one is held against."""
     best = best_of(tried)
     speedup = best.evaluation.speedup if best is not None else None
-    return speedup.eager.median if speedup is not None and speedup.eager is not None else 0.0
+    if best is None or speedup is None or speedup.eager is None:
+        return 0.0
+    return _likely(task, tried).get(best.candidate.sha256, speedup.eager.median)
+
+
+def _likely(task: Task, tried: Sequence[Attempt]) -> dict[str, float]:
+    """Speedups over eager of the builtin coder's candidates, by what is believed of them."""
+    known = timed(tried)
+    if any(a.evaluation.speedup is None or a.evaluation.speedup.eager is None for a in known) or not known:
+        return {}
+    speeds = beliefs(task, tried).speeds([attempt.candidate.schedule for attempt in known])
+    return {a.candidate.sha256: math.exp(speed) for a, speed in zip(known, speeds, strict=True)}
 
 
 def deadline(max_minutes: float | None) -> Callable[[], str | None]:

@@ -4,6 +4,7 @@ What was told is recorded, for it must be the same when a run goes on or is repl
 by then.
 """
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -104,4 +105,5 @@ class RecordedRanking:
         def lines() -> tuple[str, ...]:
             return tuple(map(repr, self.surrogate.gains(task, history, best, schedules)))
 
-        return [float(line) for line in self.memory.told(task, f"{len(history)} ranking", lines)]
+        asked = hashlib.sha256(repr([sorted(s.items()) for s in (best, *schedules)]).encode()).hexdigest()
+        return [float(line) for line in self.memory.told(task, f"{len(history)} ranking {asked[:8]}", lines)]

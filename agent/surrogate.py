@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from agent.beliefs import measured, timed
 from agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS
 from agent.protocols import Attempt
 from kernelbench.errors import MissingPrerequisite
 from kernelbench.operator_families import FAMILIES, operator_families
-from kernelbench.records import Language, Task, Verdict
+from kernelbench.records import Language, Task
 
 if TYPE_CHECKING:
     from sklearn.ensemble import RandomForestRegressor
@@ -40,24 +41,15 @@ class Example:
 
 def examples(task: Task, attempts: Sequence[Attempt], language: Language = "cpp") -> list[Example]:
     """What the builtin coder's timed candidates of a task teach; none where the first one was not timed."""
-    timed = [a for a in attempts if a.candidate.language == language and _teaches(a)]
-    if not timed or timed[0] is not attempts[0]:
+    builtin = [a for a in attempts if (a.candidate.author, a.candidate.language) == ("builtin", language)]
+    known = timed(builtin)
+    if not known or known[0] is not attempts[0]:
         return []
-    first = _time(timed[0])
+    first, *_ = speeds = [each.speed for each in measured(known)]
     return [
-        Example(features(task, timed[0], a.candidate.schedule), math.log(_time(a) / first)) for a in timed
+        Example(features(task, known[0], attempt.candidate.schedule), first - speed)
+        for attempt, speed in zip(known, speeds, strict=True)
     ]
-
-
-def _teaches(attempt: Attempt) -> bool:
-    evaluation, candidate = attempt.evaluation, attempt.candidate
-    own = candidate.author == "builtin" and candidate.schedule and "kernels" not in candidate.schedule
-    return bool(own and evaluation.verdict is Verdict.correct and evaluation.timing is not None)
-
-
-def _time(attempt: Attempt) -> float:
-    assert attempt.evaluation.timing is not None
-    return attempt.evaluation.timing.candidate_us.median
 
 
 def features(task: Task, first: Attempt, schedule: Mapping[str, str]) -> tuple[float, ...]:

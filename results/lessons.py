@@ -139,16 +139,17 @@ def lessons_from(effects: Iterable[Effect]) -> list[Lesson]:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What a technique came to in tasks of a class: the mean of time before / after, where what failed or was
-    slower counts as 1, since it is not kept.
+    """What a technique came to in tasks of a class: the geometric mean of time before / after, where what
+    failed counts as 1, since it is not kept.
     """
 
     mean: float
     count: int
 
-    def blended(self, hoped: float) -> float:
-        """With what was hoped for before any was measured, which counts as two."""
-        return (2 * hoped + self.count * self.mean) / (2 + self.count)
+    @property
+    def likely(self) -> float:
+        """The next time: that the technique does nothing counts as two of them."""
+        return self.mean ** (self.count / (self.count + 2))
 
 
 def expectations(
@@ -165,8 +166,8 @@ def expectations(
         if effect.task == task.id or not alike or not moved or not effect.bytes_moved:
             continue
         if abs(math.log(effect.bytes_moved / moved)) <= math.log(_ALIKE):
-            found.setdefault(effect.technique, []).append(max(effect.gain or 1.0, 1.0))
-    return {name: Expectation(statistics.mean(gains), len(gains)) for name, gains in found.items()}
+            found.setdefault(effect.technique, []).append(effect.gain or 1.0)
+    return {name: Expectation(statistics.geometric_mean(gains), len(gains)) for name, gains in found.items()}
 
 
 def lines_for(task: Task, language: Language, chip: str, effects: Iterable[Effect]) -> tuple[str, ...]:

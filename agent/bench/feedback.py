@@ -1,31 +1,35 @@
-"""How many candidates searches need for what trying every schedule finds."""
+"""How many candidates searches need for what trying every schedule finds.
 
+Every schedule is measured twice, in two runs. Searches see the first; what they choose is judged by the
+second, which noise has not helped to choose.
+"""
+
+import math
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from random import Random
+from typing import Protocol
 
 import pandas as pd
 
-from agent import rules
+from agent.beliefs import Beliefs, measured, timed
 from agent.bench.publishing import log, publish
 from agent.builtin.coder import BuiltinCoder
 from agent.builtin.graph import Graph
-from agent.protocols import Attempt, Judge, searched
-from agent.rules import PATIENCE, RulesJudge
+from agent.protocols import Attempt, searched
+from agent.rules import WORTH_A_TRY, Ranking, RulesJudge, beliefs, untried
 from agent.surrogate import Surrogate, examples
 from agent.tracing import trace
 from kernelbench.evaluator import Evaluator
 from kernelbench.machine import cache_folder
-from kernelbench.records import Advice, Evaluation, Fingerprint, Task, Verdict
-from profiling.ladder import QUICK, profile
-from profiling.rung import Subject
-from results import records, wording
-from results.calibration import Calibration, Prediction
+from kernelbench.records import Advice, Evaluation, Fingerprint, Interval, Task
+from results import wording
+from results.calibration import Calibration, Prediction, gain
 from results.database import RunDatabase
 
 TASKS = (
@@ -40,180 +44,212 @@ TASKS = (
     "level2/swiglu_gate",
     "level2/cross_entropy_z_loss",
 )
-HELD = ("fuse", "unroll")  # else there are too many schedules to try them all
-_RUN = Path("runs") / "bench-feedback"
-_NEAR = 0.95  # of the best schedule's speedup
+HELD = frozenset({"fuse", "unroll", "prefetch"})  # else there are too many schedules to try them all
+_SEEN, _JUDGED = (Path("runs") / f"bench-feedback-{number}" for number in (1, 2))
+_NEAR = 0.95  # of the best schedule's speed
 _DRAWS = 20  # of a search by chance
-_ENDLESS = 10_000  # moves
+_LONGEST = 40  # candidates of a search that goes on
+_PATIENCE = 6  # moves in a row without a gain, after which a search by chance stops
+_SPREAD = 0.1  # standard deviation of what a knob does, in what is taken for true
 
 
 @dataclass(frozen=True)
 class _Table:
-    """Every schedule of a task, measured. `worth`: speedup over eager, by candidate."""
+    """Every schedule of a task: what searches see of it, and what it is `worth`, by candidate."""
 
     task: Task
     graph: Graph
-    first: Attempt
     attempts: Mapping[str, Attempt]
-    worth: Mapping[str, float]
+    worth: Mapping[str, float]  # speedup over eager
 
     @property
-    def best(self) -> float:
-        return max(self.worth.values())
+    def first(self) -> Attempt:
+        return next(iter(self.attempts.values()))
 
-    def search(self, judge: Judge, blind: bool = False) -> list[float]:
-        """What the best was worth after each candidate that `judge` wanted; `blind`: it sees no profiles."""
-        coder = BuiltinCoder(lambda _: self.graph)
-        history, found = [self.first], list[float]()
-        while True:
-            seen = [replace(a, profile=None) for a in history] if blind else history
-            chosen = min(history, key=_time)
-            found.append(self.worth[chosen.candidate.sha256])
-            advice = judge.advise(self.task, seen)
-            if advice is None or "kernels" in advice.schedule:  # which would hand in the reference
-                return found
-            proposed = coder.propose(self.task, history, advice).sha256
-            if proposed not in self.attempts:  # it was wrong, or not timed
-                return found
-            history.append(replace(self.attempts[proposed], advice=advice))
+    @cached_property
+    def best(self) -> str:
+        return max(self.worth, key=lambda sha256: self.worth[sha256])
 
-    def until_near(self, found: Sequence[float]) -> int:
-        """Candidates until one was near the best; all there are where none was."""
-        near = (n for n, worth in enumerate(found, 1) if worth >= _NEAR * self.best)
-        return next(near, len(self.worth))
+    def share(self, sha256: str) -> float:
+        """Of the best schedule's speed."""
+        return self.worth[sha256] / self.worth[self.best]
+
+    def made(self, history: Sequence[Attempt], advice: Advice) -> Attempt | None:
+        """What the coder makes of advice; None where that was wrong or not timed."""
+        made = BuiltinCoder(lambda _: self.graph).propose(self.task, history, advice)
+        found = self.attempts.get(made.sha256)
+        return replace(found, advice=advice) if found is not None else None
+
+
+class _Strategy(Protocol):
+    def search(self, table: _Table, on: bool) -> list[tuple[Attempt, str]]:
+        """Attempts, each with what would be handed in after it. `on`: beyond where it would stop."""
+        ...
 
 
 @dataclass(frozen=True)
-class _Chance:
-    """Moves on the best schedule, as the rules judge has them, by chance."""
+class _ByJudge:
+    """The rules judge. `blind`: without profiles."""
+
+    blind: bool = False
+    rankings: Mapping[str, Ranking] = field(default_factory=dict)  # by task
+
+    def search(self, table: _Table, on: bool) -> list[tuple[Attempt, str]]:
+        ranking = self.rankings.get(table.task.id)
+        judge = RulesJudge(hold=HELD, ranking=ranking, worth_a_try=0.0 if on else WORTH_A_TRY)
+        found: list[tuple[Attempt, str]] = []
+        attempt: Attempt | None = self._seen(table.first)
+        while attempt is not None and len(found) < _LONGEST:
+            history = [*(each for each, _ in found), attempt]
+            known = beliefs(table.task, history, ranking=ranking)
+            found.append((attempt, timed(history)[known.best].candidate.sha256))
+            advice = judge.advise(table.task, history)
+            wanted = advice is not None and "kernels" not in advice.schedule
+            attempt = self._seen(table.made(history, advice)) if advice is not None and wanted else None
+        return found
+
+    def _seen(self, attempt: Attempt | None) -> Attempt | None:
+        return replace(attempt, profile=None) if attempt is not None and self.blind else attempt
+
+
+@dataclass(frozen=True)
+class _ByChance:
+    """Any move on the best, which is the fastest that was measured, until some have brought nothing."""
 
     draw: int
-    patience: int
 
-    def advise(self, task: Task, history: Sequence[Attempt]) -> Advice | None:
-        best = min(history, key=_time)
-        if rules.stuck(history, self.patience):
-            return None
-        tried = [dict(attempt.candidate.schedule) for attempt in history]
-        moves = [m for m in rules.untried(best.candidate.schedule, tried) if m.rule.knob not in HELD]
-        if not moves:
-            return None
-        move = Random(f"{task.id} {self.draw} {len(history)}").choice(moves)
-        return Advice(bottleneck="", method="", plan="", predicted_gain=1.0, schedule={move.knob: move.new})
-
-
-def _time(attempt: Attempt) -> float:
-    assert attempt.evaluation.timing is not None
-    return attempt.evaluation.timing.candidate_us.median
+    def search(self, table: _Table, on: bool) -> list[tuple[Attempt, str]]:
+        chance = Random(f"{table.task.id} {self.draw}")
+        history = [table.first]
+        found = [(table.first, table.first.candidate.sha256)]
+        while len(found) < _LONGEST:
+            best = max(history, key=_speed)
+            if not on and len(history) - history.index(best) > _PATIENCE:
+                break
+            tried = [dict(attempt.candidate.schedule) for attempt in history]
+            moves = [m for m in untried(best.candidate.schedule, tried) if m.rule.knob not in HELD]
+            if not moves:
+                break
+            move = chance.choice(moves)
+            advice = Advice(
+                bottleneck="", method="", plan="", predicted_gain=1.0, schedule={move.knob: move.new},
+                about=best.candidate.sha256,
+            )  # fmt: skip
+            attempt = table.made(history, advice)
+            if attempt is None:
+                break
+            history.append(attempt)
+            found.append((attempt, max(history, key=_speed).candidate.sha256))
+        return found
 
 
 def feedback() -> None:
     """How many candidates the builtin coder needs with profiles, without, by chance, with the surrogate.
 
-    Of ten tasks all schedules are measured, then searches look up what they ask for.
+    Of ten tasks all schedules are measured twice, then searches look up what they ask for.
     """
-    _measure()
-    with RunDatabase.open(_RUN) as database:
-        _measure_again(database)
-        mark = database.run.target.fingerprint
+    for run in (_SEEN, _JUDGED):
+        _measure(run)
+    with RunDatabase.open(_SEEN) as seen, RunDatabase.open(_JUDGED) as judged:
+        mark = seen.run.target.fingerprint
         with Evaluator(cache=cache_folder()) as evaluator:
             tables = [
-                _read(database, entry.task, trace(evaluator.pool, entry.task)) for entry in database.tasks()
+                _read(seen, judged, entry.task, trace(evaluator.pool, entry.task)) for entry in seen.tasks()
             ]
-    surrogates = {table.task.id: _surrogate(table, tables) for table in tables}
-    held = frozenset(HELD)
-
-    def by_rules(table: _Table, patience: int, blind: bool) -> list[list[float]]:
-        return [table.search(RulesJudge(hold=held, patience=patience), blind)]
-
-    def by_chance(table: _Table, patience: int) -> list[list[float]]:
-        return [table.search(_Chance(draw, patience)) for draw in range(_DRAWS)]
-
-    def by_surrogate(table: _Table, patience: int) -> list[list[float]]:
-        judge = RulesJudge(hold=held, patience=patience, ranking=surrogates[table.task.id])
-        return [table.search(judge)]
-
-    strategies: dict[str, Callable[[_Table, int], list[list[float]]]] = {
-        "rules, with the profile": partial(by_rules, blind=False),
-        "rules, without it": partial(by_rules, blind=True),
-        "moves by chance": by_chance,
-        "the surrogate's order, of moves to any value": by_surrogate,
-    }
-    rows = [(name, *_compared(tables, search)) for name, search in strategies.items()]
+            surrogates = {table.task.id: _surrogate(table, tables) for table in tables}
+            strategies: dict[str, Sequence[_Strategy]] = {
+                "rules, with the profile": [_ByJudge()],
+                "rules, without it": [_ByJudge(blind=True)],
+                "rules, with the surrogate": [_ByJudge(rankings=surrogates)],
+                "moves by chance": [_ByChance(draw) for draw in range(_DRAWS)],
+            }
+            handed_in = {
+                name: [(table, search.search(table, False)[-1][1]) for table in tables for search in searches]
+                for name, searches in strategies.items()
+            }
+            handed_in["the coder's first"] = [(table, table.first.candidate.sha256) for table in tables]
+            handed_in["the best of all schedules"] = [(table, table.best) for table in tables]
+            confirmed = _Confirmed(evaluator, judged)
+            ends = {
+                name: [confirmed.speedup(*each) for each in found]
+                for name, found in handed_in.items()
+                if len(found) == len(tables)  # what chance finds is too much to measure again
+            }
+    rows = [
+        (name, *_compared(tables, searches), _mean(ends.get(name))) for name, searches in strategies.items()
+    ]
+    rows += [
+        (name, *9 * (wording.NOTHING,), _mean(found))
+        for name, found in ends.items()
+        if name not in strategies
+    ]
     header = (
-        "search", "candidates until 95% of the best, median", "mean", "never",
+        "search", "candidates until 95% of the best, median", f"not within {_LONGEST}",
+        "share of the best with 5", "with 10", "with 20",
         "candidates when it stops, mean", "share of the best then, geomean", "least",
+        "predicted gains, off by a factor", "over eager then, all effort, geomean",
     )  # fmt: skip
     publish("feedback", "Candidates until 95% of the best schedule", header, rows, mark)
-    _publish_tasks(tables, surrogates, strategies, mark)
+    _publish_tasks(tables, surrogates, ends, mark)
 
 
-def _measure() -> None:
+def _measure(run: Path) -> None:
     """All schedules of the tasks, in a run that goes on where it was stopped."""
     tasks = [f"builtin:{name}" for name in TASKS]
-    held = [word for knob in HELD for word in ("--hold", knob)]
+    held = [word for knob in sorted(HELD) for word in ("--hold", knob)]
     asked = [*tasks, "--search", "exhaustive", "--rounds", "9999", *held, "--baseline", "eager"]
-    wanted = ["--resume", str(_RUN)] if (_RUN / "run.db").exists() else [*asked, "--out", str(_RUN)]
+    wanted = ["--resume", str(run)] if (run / "run.db").exists() else [*asked, "--out", str(run)]
     subprocess.run([sys.executable, "-m", "kernelwright", "run", *wanted], check=True)
 
 
-def _measure_again(database: RunDatabase) -> None:
-    """The first and the best schedules of each task, with all effort; each is recorded as it is found out."""
-    with Evaluator(cache=cache_folder()) as evaluator:
-        for entry in database.tasks():
-            attempts = database.attempts(entry.task.id)
-            known = {a.candidate.sha256: _worth(a.evaluation) for a in attempts if a.confirms}
-            correct = [a for a in attempts if not a.confirms and a.evaluation.verdict is Verdict.correct]
-            unique: dict[str, records.Attempt] = {}
-            for attempt in correct:
-                unique.setdefault(attempt.candidate.sha256, attempt)
-            once = {sha256: _worth(attempt.evaluation) for sha256, attempt in unique.items()}
-            for sha256 in _to_be_sure_of(once, known):
-                attempt = unique[sha256]
-                evaluation = evaluator.evaluate(entry.task, attempt.candidate, ("eager",))
-                subject = Subject(evaluator, entry.task, attempt.candidate, evaluation)
-                database.record_attempt(
-                    entry.task.id,
-                    attempt.round,
-                    attempt.candidate,
-                    None,
-                    evaluation,
-                    profile(subject, QUICK),
-                    confirms=True,
-                )
-                known[sha256] = _worth(evaluation)
-                log(f"{entry.task.id}: {_worth(attempt.evaluation):.3f}, again {_worth(evaluation):.3f}")
+def _read(seen: RunDatabase, judged: RunDatabase, task: Task, graph: Graph) -> _Table:
+    """Of the schedules that both runs have timed."""
+    first, second = (_timed(database, task) for database in (seen, judged))
+    both = {sha256: attempt for sha256, attempt in first.items() if sha256 in second}
+    again = measured([second[sha256] for sha256 in both])
+    believed = Beliefs(again, lambda knob, value: _SPREAD, lambda schedules: [0.0] * len(schedules))
+    worth = map(math.exp, believed.speeds([each.schedule for each in again]))
+    return _Table(task, graph, both, dict(zip(both, worth, strict=True)))
 
 
-def _to_be_sure_of(once: Mapping[str, float], known: Mapping[str, float]) -> Iterator[str]:
-    """The first candidate, and whichever looks best, until that is one that is `known`, and not from `once`.
-
-    The best of many noisy numbers is too good.
-    """
-    if (first := next(iter(once))) not in known:
-        yield first
-    while (best := max(once, key=lambda sha256: known.get(sha256, once[sha256]))) not in known:
-        yield best
+def _timed(database: RunDatabase, task: Task) -> dict[str, Attempt]:
+    found: dict[str, Attempt] = {}
+    for attempt in timed(searched(database.attempts(task.id))):
+        found.setdefault(attempt.candidate.sha256, attempt)
+    return found
 
 
-def _worth(evaluation: Evaluation) -> float:
-    """Its speedup over eager; 0 where it has none."""
-    eager = evaluation.speedup.eager if evaluation.speedup is not None else None
-    return eager.median if eager is not None and evaluation.verdict is Verdict.correct else 0.0
+@dataclass(frozen=True)
+class _Confirmed:
+    """Measures with all effort what was chosen, and keeps it in the run."""
+
+    evaluator: Evaluator
+    judged: RunDatabase
+
+    def speedup(self, table: _Table, sha256: str) -> Interval:
+        """Over eager."""
+        known = {a.candidate.sha256: a.evaluation for a in self.judged.attempts(table.task.id) if a.confirms}
+        if sha256 not in known:
+            candidate = table.attempts[sha256].candidate
+            known[sha256] = self.evaluator.evaluate(table.task, candidate, ("eager",))
+            self.judged.record_attempt(table.task.id, 0, candidate, None, known[sha256], None, confirms=True)
+            log(f"{table.task.id}: {_over_eager(known[sha256]).median:.2f}")
+        return _over_eager(known[sha256])
 
 
-def _read(database: RunDatabase, task: Task, graph: Graph) -> _Table:
-    attempts: dict[str, Attempt] = {}
-    worth: dict[str, float] = {}
-    for found in database.attempts(task.id):
-        sha256 = found.candidate.sha256
-        if found.confirms:
-            if sha256 in attempts:  # not the reference, where that was handed in
-                worth[sha256] = _worth(found.evaluation)
-        elif found.evaluation.timing is not None and sha256 not in attempts:
-            [attempts[sha256]] = searched([found])
-            worth[sha256] = _worth(found.evaluation)
-    return _Table(task, graph, next(iter(attempts.values())), attempts, worth)
+def _mean(speedups: Sequence[Interval] | None) -> str:
+    if speedups is None:
+        return wording.NOTHING
+    return wording.ratio(statistics.geometric_mean(each.median for each in speedups))
+
+
+def _over_eager(evaluation: Evaluation) -> Interval:
+    assert evaluation.speedup is not None and evaluation.speedup.eager is not None
+    return evaluation.speedup.eager
+
+
+def _speed(attempt: Attempt) -> float:
+    return _over_eager(attempt.evaluation).median
 
 
 def _surrogate(table: _Table, tables: Sequence[_Table]) -> Surrogate:
@@ -222,74 +258,80 @@ def _surrogate(table: _Table, tables: Sequence[_Table]) -> Surrogate:
     return Surrogate([e for other in others for e in examples(other.task, [*other.attempts.values()])])
 
 
-def _compared(
-    tables: Sequence[_Table], search: Callable[[_Table, int], list[list[float]]]
-) -> tuple[str, ...]:
-    """One row of the table: a search that goes on until nothing is left, and one that stops by itself."""
-    searched_through = [(table, found) for table in tables for found in search(table, _ENDLESS)]
-    needed = [table.until_near(found) for table, found in searched_through]
-    endless = [max(found) < _NEAR * table.best for table, found in searched_through]
-    ends = [(len(found), found[-1] / table.best) for table in tables for found in search(table, PATIENCE)]
-    spent, shares = zip(*ends, strict=True)
+def _compared(tables: Sequence[_Table], searches: Sequence[_Strategy]) -> tuple[str, ...]:
+    """One row of the table: searches that go on, and ones that stop by themselves."""
+    far = [(table, search.search(table, True)) for table in tables for search in searches]
+    needed = [_until_near(table, found) for table, found in far]
+    ends = [(table, search.search(table, False)) for table in tables for search in searches]
+    shares = [table.share(found[-1][1]) for table, found in ends]
+    within = (
+        statistics.geometric_mean(table.share(found[:count][-1][1]) for table, found in far)
+        for count in (5, 10, 20)
+    )
     return (
         f"{statistics.median(needed):g}",
-        f"{statistics.mean(needed):.1f}",
-        f"{sum(endless)} of {len(endless)}",
-        f"{statistics.mean(spent):.1f}",
+        f"{sum(count > _LONGEST for count in needed)} of {len(needed)}",
+        *(f"{share:.3f}" for share in within),
+        f"{statistics.mean(len(found) for _, found in ends):.1f}",
         f"{statistics.geometric_mean(shares):.3f}",
         f"{min(shares):.3f}",
+        wording.ratio(_predictions(far).off_by),
     )
+
+
+def _until_near(table: _Table, found: Sequence[tuple[Attempt, str]]) -> int:
+    """Candidates until what would be handed in is near the best; where it never is, one more than all."""
+    near = (n for n, (_, chosen) in enumerate(found, 1) if table.share(chosen) >= _NEAR)
+    return next(near, _LONGEST + 1)
+
+
+def _predictions(searches: Sequence[tuple[_Table, Sequence[tuple[Attempt, str]]]]) -> Calibration:
+    """What was predicted of each candidate over the one it was made from, and what it came to."""
+    found = []
+    for table, attempts in searches:
+        for attempt, _ in attempts:
+            if attempt.advice is not None and attempt.advice.predicted_gain != 1.0:
+                before = table.attempts[attempt.advice.about]
+                came = gain(before.evaluation, attempt.evaluation)
+                found.append(Prediction(attempt.advice.predicted_gain, came))
+    return Calibration(tuple(found))
 
 
 def _publish_tasks(
     tables: Sequence[_Table],
     surrogates: Mapping[str, Surrogate],
-    strategies: Mapping[str, Callable[[_Table, int], list[list[float]]]],
+    ends: Mapping[str, Sequence[Interval]],
     mark: Fingerprint,
 ) -> None:
-    """Of each task: its schedules, what searches need, and what was guessed of it."""
-    rows = []
-    for table in tables:
-        timed = [*table.attempts.values()]
-        needed = (
-            statistics.mean(table.until_near(found) for found in search(table, _ENDLESS))
-            for search in strategies.values()
+    """Of each task: its schedules, what can be known of them, and what searches hand in."""
+    rows = [
+        (
+            table.task.id.removeprefix("builtin:"),
+            str(len(table.attempts)),
+            f"{_repeatability(table):.2f}",
+            f"{_rank_correlation(table, surrogates[table.task.id]):.2f}",
+            *(f"{found.median:.2f} [{found.low:.2f}, {found.high:.2f}]" for found in of_task),
         )
-        rows.append(
-            (
-                table.task.id.removeprefix("builtin:"),
-                str(len(timed)),
-                wording.ratio(table.worth[table.first.candidate.sha256]),
-                wording.ratio(table.best),
-                *(f"{number:g}" for number in needed),
-                f"{_rank_correlation(table, surrogates[table.task.id]):.2f}",
-                wording.ratio(_off_by(table)),
-            )
-        )
+        for table, of_task in zip(tables, zip(*ends.values(), strict=True), strict=True)
+    ]
     header = (
-        "task", "schedules", "first", "best", *strategies, "rank correlation of the surrogate",
-        "rules' gains, off by a factor",
+        "task", "schedules", "rank correlation of what is seen and what it is worth", "of the surrogate",
+        *(f"{name}: over eager, all effort" for name in ends),
     )  # fmt: skip
-    publish("feedback-tasks", "Schedules of ten tasks, all measured", header, rows, mark)
+    publish("feedback-tasks", "Schedules of ten tasks, all measured twice", header, rows, mark)
+
+
+def _repeatability(table: _Table) -> float:
+    """Spearman's, of what searches see and what it is worth."""
+    return _spearman([_speed(a) for a in table.attempts.values()], [*table.worth.values()])
 
 
 def _rank_correlation(table: _Table, surrogate: Surrogate) -> float:
-    """Spearman's, of guessed and measured times of all schedules of a task that it has not seen."""
-    timed = [*table.attempts.values()]
-    gains = surrogate.gains(
-        table.task, timed, timed[0].candidate.schedule, [a.candidate.schedule for a in timed]
-    )
-    guessed, measured = pd.Series(gains).rank(), pd.Series([1 / _time(a) for a in timed]).rank()
-    return float(guessed.corr(measured))
+    """Spearman's, of guessed gains and what they are worth, over all schedules of a task it has not seen."""
+    every = [*table.attempts.values()]
+    schedules = [attempt.candidate.schedule for attempt in every]
+    return _spearman(surrogate.gains(table.task, every, schedules[0], schedules), [*table.worth.values()])
 
 
-def _off_by(table: _Table) -> float | None:
-    """The factor, at the median, between what rules hope for of moves on the first schedule and what came."""
-    schedule, bottleneck = table.first.candidate.schedule, rules.binding(table.first.profile)
-    by_schedule = {frozenset(a.candidate.schedule.items()): a for a in table.attempts.values()}
-    found = []
-    for move in rules.untried(schedule, [dict(schedule)]):
-        made = by_schedule.get(frozenset({**schedule, move.knob: move.new}.items()))
-        if made is not None:
-            found.append(Prediction(move.gain(bottleneck, {}), _time(table.first) / _time(made)))
-    return Calibration(tuple(found)).off_by
+def _spearman(some: Sequence[float], others: Sequence[float]) -> float:
+    return float(pd.Series(some).rank().corr(pd.Series(others).rank()))

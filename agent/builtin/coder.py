@@ -30,11 +30,11 @@ class BuiltinCoder:
     def propose(
         self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
     ) -> Candidate:
-        """The default schedule first; then the best schedule so far with the advised knobs changed.
+        """The default schedule first; then the one that advice is about, else the best, with knobs changed.
 
         The same request has the same answer, whatever the `sample`.
         """
-        best = _best(history)
+        best = _best(history, advice.about if advice is not None else "")
         before = best.candidate.schedule if best else {}
         schedule = Schedule.from_dict({**self._language.defaults, **before})
         if advice is not None:
@@ -76,8 +76,11 @@ class BuiltinCoder:
         )
 
 
-def _best(history: Sequence[Attempt]) -> Attempt | None:
-    """The fastest correct attempt; the first one where none was timed."""
+def _best(history: Sequence[Attempt], about: str) -> Attempt | None:
+    """What the advice is about, else the fastest correct attempt; the first one where none was timed."""
+    meant = next((attempt for attempt in history if about and attempt.candidate.sha256 == about), None)
+    if meant is not None:
+        return meant
     timed = [
         a for a in history if a.evaluation.verdict == Verdict.correct and a.evaluation.timing is not None
     ]

@@ -20,7 +20,6 @@ _SLOW = 4.0  # times eager
 _LOADING = 0.2  # of the time for timing, that loading new processes may take
 _SERVED_S = 0.25  # that N calls are waited for, where calls come one by one
 _BETWEEN_PROCESSES = 0.02  # of a speedup: processes differ, which a single one does not show
-_HOPELESS, _HOPELESS_ROUNDS = 1.25, 2  # times too slow for what is to be beaten, after so many rounds
 _CHECKED_FAMILIES = ("task", "zero_centred", "heavy_tailed")
 
 
@@ -40,7 +39,7 @@ def measure(
     each in the reverse order. The inputs of a phase come to be when all workers stand still. After each phase
     a part of one output is held against eager's; in some rounds, chosen in secret, one call is held against
     float64 too. No more is timed than the effort begins with once it is clear whether the speedup over eager
-    is more or less than `to_beat`, and no further round once it is far less.
+    is more or less than `to_beat`.
 
     Where the protocol has calls arrive one by one, a phase is 1 to 3N/2 of them, each after a random pause.
     Only the last call's outputs are still there to be looked at; inputs come to be just before their call, so
@@ -60,7 +59,7 @@ def measure(
     most_processes = min(effort.most_processes, 1 + int(_LOADING * effort.timing_s / candidate.load_s))
     processes = min(effort.processes, most_processes, rounds)
     share = -(-rounds // processes)
-    fewest = min(protocol.min_rounds, rounds, rounds if to_beat is None else _HOPELESS_ROUNDS)
+    fewest = min(protocol.min_rounds, rounds)
     surely = _CHANCE.randrange(fewest)  # verified even when time runs short
 
     def enough() -> bool:
@@ -88,8 +87,6 @@ def measure(
                 names.append(names.pop(0))
                 if time.monotonic() - started > effort.timing_s and done >= protocol.min_rounds:
                     return timings
-                if to_beat is not None and done >= _HOPELESS_ROUNDS and _hopeless(timings, to_beat):
-                    return timings
         number += 1
         if number >= processes and enough():
             break
@@ -100,10 +97,6 @@ def _decided(timings: Timings, to_beat: float | None) -> bool:
     speedup = timings.speedup("eager")
     aside = 1 + _BETWEEN_PROCESSES
     return to_beat is not None and not speedup.low / aside <= to_beat <= speedup.high * aside
-
-
-def _hopeless(timings: Timings, to_beat: float) -> bool:
-    return timings.speedup("eager").high * _HOPELESS < to_beat
 
 
 def _renewed(session: TaskSession, reloaded: Callable[[], Worker]) -> Worker:

@@ -110,9 +110,12 @@ def test_what_is_expected_of_a_change_comes_from_tasks_of_its_class() -> None:
         effect("keep=off", 2.0),  # of a size that nobody knows
     ]  # fmt: skip
     found = expectations(COLUMNS, "cpp", "c", 50e6, effects)
-    assert found == {"streaming=on": Expectation(pytest.approx(1.3), 2), "block=64": Expectation(1.0, 2)}
+    assert found == {
+        "streaming=on": Expectation(pytest.approx((1.4 * 1.2) ** 0.5), 2),
+        "block=64": Expectation(pytest.approx(0.8**0.5), 2),
+    }
     assert expectations(COLUMNS, "cpp", "c", None, effects) == {}
-    assert Expectation(1.3, 2).blended(1.1) == pytest.approx(1.2)
+    assert Expectation(1.44, 2).likely == pytest.approx(1.2)
 
 
 def test_a_judge_is_told_the_same_when_a_run_goes_on_although_more_is_known(tmp_path: Path) -> None:

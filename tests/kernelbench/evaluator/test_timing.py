@@ -133,10 +133,8 @@ def test_no_more_is_timed_than_shows_which_of_two_is_faster(
     assert timing is not None and timing.processes == processes
 
 
-@pytest.mark.parametrize(("to_beat", "rounds"), [(None, 5), (0.01, 3), (100.0, 2)])
-def test_rounds_go_on_while_it_is_not_clear_and_end_where_it_is_hopeless(
-    evaluator: Evaluator, to_beat: float | None, rounds: int
-) -> None:
+@pytest.mark.parametrize(("to_beat", "rounds"), [(None, 5), (0.01, 3), (100.0, 3)])
+def test_rounds_go_on_while_it_is_not_clear(evaluator: Evaluator, to_beat: float | None, rounds: int) -> None:
     """In one process, in blocks of half the calls."""
     effort = Effort(rounds=3, processes=1, most_processes=1, most_rounds=5, half_width=0.0, block_share=0.5)
     honest = candidate_of(variant("Model", "Model"))

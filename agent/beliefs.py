@@ -1,0 +1,160 @@
+"""What is believed of schedules, from those that were tried: a Gaussian process over knobs.
+
+Searches measure briefly, so the time of one candidate may be a fifth off, while knobs change it by a tenth.
+But every candidate tells of all that share knobs with it. So the logarithm of a speedup over eager is taken
+for a sum of a level, of what each knob's value does, and of what only this schedule does (Rasmussen and
+Williams, Gaussian Processes for Machine Learning, 2006, chapters 2 and 4), and a measurement for that with
+noise as wide as its interval. What to try next follows from the expected improvement (D. Jones, M. Schonlau,
+W. Welch, 1998).
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.builtin.schedule import legal
+from agent.protocols import Attempt
+from kernelbench.records import Verdict
+
+_LEVEL = 0.5  # standard deviation of logarithms of speedups: of all schedules together,
+_OWN = 0.06  # of what knobs do only together,
+_NOISE, _LEAST_NOISE = 1.3, 0.02  # of a measurement, over half its interval, and at least
+_NO_IDEA = 1.0  # standard deviation of the logarithm of a speedup whose interval begins at zero
+_ORDERED = ("block", "rows", "warps")  # knobs of whose values neighbours are alike,
+_REACH = 2.0  # so many steps
+Schedule = Mapping[str, str]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A schedule that was timed. `speed`: the logarithm of its speedup; `noise`: its standard deviation."""
+
+    schedule: Schedule
+    speed: float
+    noise: float
+
+
+def timed(history: Sequence[Attempt]) -> list[Attempt]:
+    """Correct candidates of the builtin coder with kernels of its own, each once."""
+    found: dict[str, Attempt] = {}
+    for attempt in history:
+        evaluation, candidate = attempt.evaluation, attempt.candidate
+        own = candidate.schedule and not is_reference(attempt)
+        if own and evaluation.verdict is Verdict.correct and evaluation.timing is not None:
+            found.setdefault(candidate.sha256, attempt)
+    return list(found.values())
+
+
+def measured(attempts: Sequence[Attempt]) -> list[Measured]:
+    """By way of eager, which each was timed side by side with: the machine may have been slower meanwhile.
+
+    Intervals of a few rounds are too narrow by a factor of two to three (docs/LOG.md).
+    """
+    speedups = [attempt.evaluation.speedup for attempt in attempts]
+    eager = [speedup.eager for speedup in speedups if speedup is not None and speedup.eager is not None]
+    times = [attempt.evaluation.timing for attempt in attempts]
+    sign, found = (1, eager) if len(eager) == len(attempts) else (-1, [t.candidate_us for t in times if t])
+    widths = [math.log(each.high / each.low) / 2 if each.low > 0 else _NO_IDEA for each in found]
+    usual = statistics.mean(width**2 for width in widths)  # one of them may be narrow by chance
+    return [
+        Measured(
+            schedule=attempt.candidate.schedule,
+            speed=sign * math.log(interval.median),
+            noise=max(_NOISE * math.sqrt((width**2 + usual) / 2), _LEAST_NOISE),
+        )
+        for attempt, interval, width in zip(attempts, found, widths, strict=True)
+    ]
+
+
+def is_reference(attempt: Attempt) -> bool:
+    return attempt.candidate.schedule.get("kernels") == "none"
+
+
+@dataclass(frozen=True)
+class Guess:
+    """Time before / after of going from the best that was measured to another schedule."""
+
+    expected: float
+    hoped: float  # where what is slower is not kept
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    """`spread`: by knob and value, the standard deviation of the logarithm of what a change to it does.
+
+    `before`: the logarithms of schedules' speeds that are believed before any is measured, but for a level.
+    """
+
+    measured: Sequence[Measured]
+    spread: Callable[[str, str], float]
+    before: Callable[[Sequence[Schedule]], Sequence[float]]
+
+    @cached_property
+    def best(self) -> int:
+        """Which of those measured is believed to be the fastest, the first of equals."""
+        return int(np.argmax(self.speeds([each.schedule for each in self.measured])))
+
+    def speeds(self, schedules: Sequence[Schedule]) -> list[float]:
+        """The logarithms that are expected."""
+        means, _ = self._of(schedules)
+        return means.tolist()
+
+    def guesses(self, schedules: Sequence[Schedule]) -> list[Guess]:
+        means, covariance = self._of([self.measured[self.best].schedule, *schedules])
+        variances = np.diag(covariance)
+        gains = means[1:] - means[0]
+        deviations = np.sqrt(np.maximum(variances[1:] + variances[0] - 2 * covariance[0, 1:], 0.0))
+        return [
+            Guess(math.exp(gain), math.exp(_improvement(gain, deviation)))
+            for gain, deviation in zip(gains.tolist(), deviations.tolist(), strict=True)
+        ]
+
+    def _of(self, schedules: Sequence[Schedule]) -> tuple[Floats, Floats]:
+        """Means and covariances of what is left when all that was measured is known."""
+        known = [each.schedule for each in self.measured]
+        before = np.array(self.before([*known, *schedules]))
+        left = np.array([each.speed for each in self.measured]) - before[: len(known)]
+        level = float(np.mean(left))
+        noise = np.diag([each.noise**2 for each in self.measured])
+        across = self._covariance(schedules, known)
+        solved = np.linalg.solve(self._covariance(known, known) + noise, across.T)
+        means = before[len(known) :] + level + solved.T @ (left - level)
+        return means, self._covariance(schedules, schedules) - across @ solved
+
+    def _covariance(self, some: Sequence[Schedule], others: Sequence[Schedule]) -> Floats:
+        found = np.full((len(some), len(others)), _LEVEL**2)
+        same = np.full(found.shape, True)
+        for knob in sorted({knob for schedule in (*some, *others) for knob in schedule}):
+            values = ("", *legal(knob))  # the first where there is no such knob
+            spreads = np.array([0.0, *(self.spread(knob, value) for value in legal(knob))])
+            shared = np.outer(spreads, spreads) / 2 * _likeness(knob)
+            ours, theirs = (
+                [values.index(schedule.get(knob, "")) for schedule in side] for side in (some, others)
+            )
+            found += shared[np.ix_(ours, theirs)]
+            same &= np.equal.outer(ours, theirs)
+        return found + _OWN**2 * same
+
+
+def _likeness(knob: str) -> Floats:
+    """Of the values of a knob, and of lacking it: 1 of equal ones, 0 where one says nothing of the other."""
+    count = 1 + len(legal(knob))
+    apart = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
+    return (
+        np.exp(-apart / _REACH) if knob.rpartition(".")[2] in _ORDERED else np.equal(apart, 0).astype(float)
+    )
+
+
+def _improvement(mean: float, deviation: float) -> float:
+    """The mean of what is above zero of a normal distribution, the rest counting as zero."""
+    if deviation == 0.0:
+        return max(mean, 0.0)
+    score = mean / deviation
+    density = math.exp(-(score**2) / 2) / math.sqrt(2 * math.pi)
+    return mean * math.erfc(-score / math.sqrt(2)) / 2 + deviation * density

@@ -1,0 +1,79 @@
+"""What is believed of schedules: shared knobs teach, noise is averaged out, unknown values are worth a try."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import product
+from random import Random
+
+import pytest
+
+from agent.beliefs import Beliefs, Measured
+
+NOISE = 0.15
+BLOCKS = ("64", "256", "1024", "4096", "16384")
+
+
+def beliefs(measured: Sequence[Measured], spread: float = 0.1) -> Beliefs:
+    return Beliefs(measured, lambda knob, value: spread, lambda schedules: [0.0] * len(schedules))
+
+
+def schedule(vector: str, block: str = "64", streaming: str = "off") -> dict[str, str]:
+    return {"vector": vector, "k0.block": block, "k0.streaming": streaming}
+
+
+def true_speed(of: Mapping[str, str]) -> float:
+    return 0.15 * (of["vector"] == "512") + 0.1 * (of["k0.streaming"] == "on")
+
+
+def test_many_noisy_measurements_find_what_each_of_them_cannot() -> None:
+    """The fastest of twenty noisy numbers is seldom the fastest schedule; the sum over knobs tells."""
+    by_numbers, by_beliefs, chance = 0, 0, Random(0)
+    every = [schedule(*values) for values in product(("512", "256"), BLOCKS, ("off", "on"))]
+    for _ in range(50):
+        found = [Measured(each, true_speed(each) + chance.gauss(0, NOISE), NOISE) for each in every]
+        by_numbers += true_speed(max(found, key=lambda one: one.speed).schedule) == pytest.approx(0.25)
+        by_beliefs += true_speed(found[beliefs(found).best].schedule) == pytest.approx(0.25)
+    assert by_beliefs > 40 > by_numbers
+
+
+def test_what_is_exactly_known_is_believed() -> None:
+    found = [Measured(schedule("512"), 0.2, 0.0), Measured(schedule("256"), 0.0, 0.0)]
+    known = beliefs(found)
+    assert known.best == 0
+    [guess] = known.guesses([schedule("256")])
+    assert guess.expected == pytest.approx(math.exp(-0.2), rel=0.02) and guess.hoped == pytest.approx(
+        1, abs=1e-3
+    )
+
+
+def test_a_knob_that_lost_elsewhere_is_expected_to_lose_here() -> None:
+    found = [Measured(schedule("512"), 0.0, 0.02), Measured(schedule("256"), -0.3, 0.02)]
+    same, other = beliefs(found).guesses([schedule("512", "16384"), schedule("256", "16384")])
+    assert other.expected < 0.9 < same.expected
+    assert same.hoped > other.hoped
+
+
+def test_more_is_hoped_of_what_may_do_more_and_of_values_farther_from_what_is_known() -> None:
+    found = [Measured(schedule("512"), 0.0, 0.05), Measured(schedule("512", "256"), -0.05, 0.05)]
+    wide, narrow = (beliefs(found, spread).guesses([schedule("512", "16384")])[0] for spread in (0.2, 0.05))
+    assert wide.hoped > narrow.hoped > 1
+    near, far = beliefs(found).guesses([schedule("512", "128"), schedule("512", "16384")])
+    assert far.hoped > near.hoped
+
+
+def test_what_was_believed_before_gives_way_to_measurements() -> None:
+    wide, narrow = schedule("512"), schedule("256")
+
+    def before(schedules: Sequence[Mapping[str, str]]) -> list[float]:
+        return [0.2 if each["vector"] == "256" else 0.0 for each in schedules]
+
+    none = Beliefs([Measured(wide, 0.0, 0.05)], lambda knob, value: 0.1, before)
+    assert none.guesses([narrow])[0].expected == pytest.approx(math.exp(0.2))
+    found = [Measured(wide, 0.0, 0.05), *(Measured(schedule("256", b), -0.1, 0.05) for b in BLOCKS)]
+    assert Beliefs(found, lambda knob, value: 0.1, before).best == 0
+
+
+def test_a_knob_that_only_one_of_two_has_teaches_nothing_of_the_other() -> None:
+    found = [Measured(schedule("512"), 0.0, 0.05)]
+    [same, without] = beliefs(found).guesses([schedule("512"), {"vector": "512"}])
+    assert same.hoped < without.hoped
