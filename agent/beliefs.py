@@ -22,7 +22,7 @@ from agent.protocols import Attempt
 from kernelbench.records import Verdict
 
 _LEVEL = 0.5  # standard deviation of logarithms of speedups: of all schedules together,
-_OWN = 0.06  # of what knobs do only together,
+_OWN = 0.03  # of what knobs do only together,
 _NOISE, _LEAST_NOISE = 1.3, 0.02  # of a measurement, over half its interval, and at least
 _NO_IDEA = 1.0  # standard deviation of the logarithm of a speedup whose interval begins at zero
 _ORDERED = ("block", "rows", "warps")  # knobs of whose values neighbours are alike,

@@ -29,7 +29,7 @@ _PLAIN = {
     "topk": "library",
 }
 _OFF = {"keep", "in_place", "streaming", "parts", "online"}
-WORTH_A_TRY = 1.005  # gain that a move must let hope for
+WORTH_A_TRY = 1.01  # gain that a move must let hope for
 _CHOSEN = 0.02  # what the coder's own choice is better by than others, before anything is measured
 
 
