@@ -25,6 +25,7 @@ _LEVEL = 0.5  # standard deviation of logarithms of speedups: of all schedules t
 _OWN = 0.03  # of what knobs do only together,
 _NOISE, _LEAST_NOISE = 1.3, 0.02  # of a measurement, over half its interval, and at least
 _NO_IDEA = 1.0  # standard deviation of the logarithm of a speedup whose interval begins at zero
+_SCALES = (1.0, 2.0, 4.0)  # that a task's knobs may do more by than rules know
 _ORDERED = ("block", "rows", "warps")  # knobs of whose values neighbours are alike,
 _REACH = 2.0  # so many steps
 Schedule = Mapping[str, str]
@@ -46,9 +47,19 @@ def timed(history: Sequence[Attempt]) -> list[Attempt]:
     for attempt in history:
         evaluation, candidate = attempt.evaluation, attempt.candidate
         own = candidate.schedule and not is_reference(attempt)
-        if own and evaluation.verdict is Verdict.correct and evaluation.timing is not None:
+        if (
+            own
+            and evaluation.verdict is Verdict.correct
+            and evaluation.timing is not None
+            and _known(attempt)
+        ):
             found.setdefault(candidate.sha256, attempt)
     return list(found.values())
+
+
+def _known(attempt: Attempt) -> bool:
+    """Whether the schedule is one of this version."""
+    return all(value in legal(knob) for knob, value in attempt.candidate.schedule.items())
 
 
 def measured(attempts: Sequence[Attempt]) -> list[Measured]:
@@ -60,16 +71,18 @@ def measured(attempts: Sequence[Attempt]) -> list[Measured]:
     eager = [speedup.eager for speedup in speedups if speedup is not None and speedup.eager is not None]
     times = [attempt.evaluation.timing for attempt in attempts]
     sign, found = (1, eager) if len(eager) == len(attempts) else (-1, [t.candidate_us for t in times if t])
-    widths = [math.log(each.high / each.low) / 2 if each.low > 0 else _NO_IDEA for each in found]
-    usual = statistics.mean(width**2 for width in widths)  # one of them may be narrow by chance
+    widths = [math.log(each.high / each.low) / 2 if each.low > 0 else None for each in found]
+    usual = statistics.median([width**2 for width in widths if width is not None] or [_NO_IDEA])
     return [
-        Measured(
-            schedule=attempt.candidate.schedule,
-            speed=sign * math.log(interval.median),
-            noise=max(_NOISE * math.sqrt((width**2 + usual) / 2), _LEAST_NOISE),
-        )
+        Measured(attempt.candidate.schedule, sign * math.log(interval.median), _noise(width, usual))
         for attempt, interval, width in zip(attempts, found, widths, strict=True)
     ]
+
+
+def _noise(width: float | None, usual: float) -> float:
+    """`width`: half of an interval's; None where it begins at zero. `usual`: the square of the task's others,
+    for one of them may be narrow by chance."""
+    return _NO_IDEA if width is None else max(_NOISE * math.sqrt((width**2 + usual) / 2), _LEAST_NOISE)
 
 
 def is_reference(attempt: Attempt) -> bool:
@@ -78,7 +91,7 @@ def is_reference(attempt: Attempt) -> bool:
 
 @dataclass(frozen=True)
 class Guess:
-    """Time before / after of going from the best that was measured to another schedule."""
+    """Time before / after of going from one schedule to another."""
 
     expected: float
     hoped: float  # where what is slower is not kept
@@ -105,8 +118,9 @@ class Beliefs:
         means, _ = self._of(schedules)
         return means.tolist()
 
-    def guesses(self, schedules: Sequence[Schedule]) -> list[Guess]:
-        means, covariance = self._of([self.measured[self.best].schedule, *schedules])
+    def guesses(self, best: Schedule, schedules: Sequence[Schedule]) -> list[Guess]:
+        """Of going from the best to each of them."""
+        means, covariance = self._of([best, *schedules])
         variances = np.diag(covariance)
         gains = means[1:] - means[0]
         deviations = np.sqrt(np.maximum(variances[1:] + variances[0] - 2 * covariance[0, 1:], 0.0))
@@ -119,15 +133,33 @@ class Beliefs:
         """Means and covariances of what is left when all that was measured is known."""
         known = [each.schedule for each in self.measured]
         before = np.array(self.before([*known, *schedules]))
-        left = np.array([each.speed for each in self.measured]) - before[: len(known)]
-        level = float(np.mean(left))
-        noise = np.diag([each.noise**2 for each in self.measured])
-        across = self._covariance(schedules, known)
-        solved = np.linalg.solve(self._covariance(known, known) + noise, across.T)
-        means = before[len(known) :] + level + solved.T @ (left - level)
-        return means, self._covariance(schedules, schedules) - across @ solved
+        left, scale = self._left(before[: len(known)]), self._scale(before[: len(known)])
+        across = self._covariance(schedules, known, scale)
+        solved = np.linalg.solve(self._covariance(known, known, scale) + self._noise, across.T)
+        level = float(np.mean(np.array([each.speed for each in self.measured]) - before[: len(known)]))
+        means = before[len(known) :] + level + solved.T @ left
+        return means, self._covariance(schedules, schedules, scale) - across @ solved
 
-    def _covariance(self, some: Sequence[Schedule], others: Sequence[Schedule]) -> Floats:
+    def _left(self, before: Floats) -> Floats:
+        """What was measured beyond what was believed before and the level."""
+        found = np.array([each.speed for each in self.measured]) - before
+        return found - found.mean()
+
+    def _scale(self, before: Floats) -> float:
+        """Of all spreads, the likeliest: of a task whose knobs do more than rules know."""
+        known, left = [each.schedule for each in self.measured], self._left(before)
+
+        def unlikely(scale: float) -> float:
+            whole = self._covariance(known, known, scale) + self._noise
+            return float(left @ np.linalg.solve(whole, left) + np.linalg.slogdet(whole)[1])
+
+        return min(_SCALES, key=unlikely)  # the first of equals
+
+    @property
+    def _noise(self) -> Floats:
+        return np.diag([each.noise**2 for each in self.measured])
+
+    def _covariance(self, some: Sequence[Schedule], others: Sequence[Schedule], scale: float) -> Floats:
         found = np.full((len(some), len(others)), _LEVEL**2)
         same = np.full(found.shape, True)
         for knob in sorted({knob for schedule in (*some, *others) for knob in schedule}):
@@ -137,7 +169,7 @@ class Beliefs:
             ours, theirs = (
                 [values.index(schedule.get(knob, "")) for schedule in side] for side in (some, others)
             )
-            found += shared[np.ix_(ours, theirs)]
+            found += scale**2 * shared[np.ix_(ours, theirs)]
             same &= np.equal.outer(ours, theirs)
         return found + _OWN**2 * same
 

@@ -112,7 +112,7 @@ class Loop:
         what they come to, but for the better of two.
         """
         left, confirmed = list(tried), list[Attempt]()
-        while (winner := best_of(left)) is not None:
+        while (winner := _winner(task, tried, left)) is not None:
             try:
                 self.evaluations.begin_last(task.id)
                 evaluation = self.evaluator.evaluate(task, winner.candidate, self.baselines)
@@ -149,6 +149,15 @@ def _repeated(candidate: Candidate, tried: Sequence[Attempt]) -> Evaluation | No
     """What is known of a candidate that was tried before; it takes no time."""
     same = [a.evaluation for a in tried if a.candidate.sha256 == candidate.sha256]
     return same[0].model_copy(update={"stages": Stages()}) if same else None
+
+
+def _winner(task: Task, tried: Sequence[Attempt], left: Sequence[Attempt]) -> Attempt | None:
+    """The best of what is left; of the builtin coder's candidates by what is believed of them."""
+    best, likely = best_of(left), _likely(task, tried)
+    if best is None or best.candidate.sha256 not in likely:
+        return best
+    known = (attempt for attempt in left if attempt.candidate.sha256 in likely)
+    return max(known, key=lambda attempt: likely[attempt.candidate.sha256])
 
 
 def _rivals(

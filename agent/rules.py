@@ -30,6 +30,7 @@ _PLAIN = {
 }
 _OFF = {"keep", "in_place", "streaming", "parts", "online"}
 WORTH_A_TRY = 1.01  # gain that a move must let hope for
+_DIGITS = 6  # of gains: the last ones depend on the machine
 _CHOSEN = 0.02  # what the coder's own choice is better by than others, before anything is measured
 
 
@@ -231,16 +232,18 @@ class RulesJudge:
         hold: Set[str] = frozenset(),
         ranking: Ranking | None = None,
         worth_a_try: float = WORTH_A_TRY,
+        near_ceiling: float = NEAR_CEILING,
     ) -> None:
         """`rounds`: candidates there may be, the last of them the reference where it is the fastest.
 
         `hold`: knobs that stay as they are, by their names without the kernel. `ranking`: what is believed
-        before anything is measured. `worth_a_try`: the expected gain below which it gives up.
+        before anything is measured. `worth_a_try`: the expected gain, and `near_ceiling`: the share of the
+        speed of light, at which it gives up.
         """
         self._rounds = rounds
         self._hold = hold
         self._ranking = ranking
-        self._worth_a_try = worth_a_try
+        self._worth_a_try, self._near_ceiling = worth_a_try, near_ceiling
         self._memory = memory
 
     def advise(self, task: Task, history: Sequence[Attempt]) -> Advice | None:
@@ -248,45 +251,48 @@ class RulesJudge:
         known = timed(history)
         if not known:
             return _retreat(history, self._hold)
-        believed = beliefs(task, history, self._memory, self._ranking)
-        best = known[believed.best]
-        if self._rounds is not None and len(history) + 1 >= self._rounds:
-            advice = as_it_is(best, history)
-            if advice is not None:
-                return advice
+        best = known[beliefs(task, history, self._memory, self._ranking).best]
+        believed = beliefs(task, history, self._memory, self._ranking, best.profile)
+        schedule = best.candidate.schedule
+        [speed] = believed.speeds([schedule])
+        instead = as_it_is(best, history) if speed < 0 else None
+        if instead is not None and self._rounds is not None and len(history) + 1 >= self._rounds:
+            return instead
         light = best.profile.speed_of_light if best.profile else None
-        if (light is not None and light > NEAR_CEILING) or _reference_is_ahead(best, history):
+        if (light is not None and light > self._near_ceiling) or _reference_is_ahead(known, speed, history):
             return None
         tried = [dict(a.candidate.schedule) for a in history if not is_reference(a)]
-        schedule = best.candidate.schedule
         moves = [move for move in untried(schedule, tried) if move.rule.knob not in self._hold]
-        if not moves:
-            return as_it_is(best, history)
-        guesses = believed.guesses([{**schedule, move.knob: move.new} for move in moves])
+        guesses = believed.guesses(schedule, [{**schedule, move.knob: move.new} for move in moves])
         hoped, move, guess = max(
-            ((guess.hoped, move, guess) for guess, move in zip(guesses, moves, strict=True)),
+            ((round(guess.hoped, _DIGITS), move, guess) for guess, move in zip(guesses, moves, strict=True)),
             key=lambda found: found[0],  # the first of equals
+            default=(0.0, None, None),
         )
-        if hoped < self._worth_a_try:
-            return as_it_is(best, history)
+        if move is None or guess is None or hoped < self._worth_a_try:
+            return instead
         return Advice(
             bottleneck=_in_words(best.profile),
             method=move.rule.method,
             plan=_plan(move),
             technique=move.technique,
             evidence=_evidence(best),
-            predicted_gain=min(guess.expected, 1 / light) if light else guess.expected,
+            predicted_gain=round(min(guess.expected, 1 / light) if light else guess.expected, _DIGITS),
             schedule={move.knob: move.new},
             about=best.candidate.sha256,
         )
 
 
 def beliefs(
-    task: Task, history: Sequence[Attempt], memory: Expectations | None = None, ranking: Ranking | None = None
+    task: Task,
+    history: Sequence[Attempt],
+    memory: Expectations | None = None,
+    ranking: Ranking | None = None,
+    profile: Profile | None = None,
 ) -> Beliefs:
-    """Of schedules, where one in `history` was timed; the profile of the first one tells what binds."""
+    """Of schedules, where one in `history` was timed. `profile`: tells what binds, else the first one's."""
     first = timed(history)[0]
-    binds = binding(first.profile)
+    binds = binding(profile or first.profile)
     gains = {rule.knob: max(rule.gains.get(kind, HARDLY) for kind in binds) for rule in RULES}
     known = memory.expectations(task, history) if memory is not None else {}
 
@@ -302,7 +308,11 @@ def beliefs(
             if ranked:
                 return [math.log(gain) for gain in ranked]
         return [
-            sum(likely.get(f"{_name(knob)}={value}", 0.0) for knob, value in schedule.items())
+            sum(
+                likely.get(f"{_name(knob)}={value}", 0.0)
+                for knob, value in schedule.items()
+                if chosen.get(knob) != value
+            )
             - _CHOSEN * (schedule != chosen)
             for schedule in schedules
         ]
@@ -338,10 +348,13 @@ def _was_tried(schedule: Mapping[str, str], tried: Sequence[Mapping[str, str]]) 
     return any(all(schedule.get(k, v) == v for k, v in t.items()) for t in tried)
 
 
-def _reference_is_ahead(best: Attempt, history: Sequence[Attempt]) -> bool:
-    """Whether the reference was tried as it is, and was the faster one."""
+def _reference_is_ahead(known: Sequence[Attempt], speed: float, history: Sequence[Attempt]) -> bool:
+    """Whether the reference was tried as it is, and was faster than the best is believed to be.
+
+    `speed`: the logarithm of the best one's.
+    """
     tried = [a for a in history if is_reference(a) and a.evaluation.verdict is Verdict.correct]
-    return any(after.speed > before.speed for before, after in (measured([best, other]) for other in tried))
+    return any(measured([*known, other])[-1].speed > speed for other in tried)
 
 
 def as_it_is(best: Attempt, history: Sequence[Attempt]) -> Advice | None:

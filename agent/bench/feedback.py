@@ -22,7 +22,7 @@ from agent.bench.publishing import log, publish
 from agent.builtin.coder import BuiltinCoder
 from agent.builtin.graph import Graph
 from agent.protocols import Attempt, searched
-from agent.rules import WORTH_A_TRY, Ranking, RulesJudge, beliefs, untried
+from agent.rules import Ranking, RulesJudge, beliefs, untried
 from agent.surrogate import Surrogate, examples
 from agent.tracing import trace
 from kernelbench.evaluator import Evaluator
@@ -96,7 +96,9 @@ class _ByJudge:
 
     def search(self, table: _Table, on: bool) -> list[tuple[Attempt, str]]:
         ranking = self.rankings.get(table.task.id)
-        judge = RulesJudge(hold=HELD, ranking=ranking, worth_a_try=0.0 if on else WORTH_A_TRY)
+        judge = RulesJudge(hold=HELD, ranking=ranking)
+        if on:
+            judge = RulesJudge(hold=HELD, ranking=ranking, worth_a_try=0.0, near_ceiling=math.inf)
         found: list[tuple[Attempt, str]] = []
         attempt: Attempt | None = self._seen(table.first)
         while attempt is not None and len(found) < _LONGEST:

@@ -6,8 +6,11 @@ from itertools import product
 from random import Random
 
 import pytest
+from test_rules import over_eager, slower
 
-from agent.beliefs import Beliefs, Measured
+from agent.beliefs import Beliefs, Measured, measured, timed
+from agent.protocols import Attempt
+from kernelbench.records import Candidate
 
 NOISE = 0.15
 BLOCKS = ("64", "256", "1024", "4096", "16384")
@@ -40,7 +43,7 @@ def test_what_is_exactly_known_is_believed() -> None:
     found = [Measured(schedule("512"), 0.2, 0.0), Measured(schedule("256"), 0.0, 0.0)]
     known = beliefs(found)
     assert known.best == 0
-    [guess] = known.guesses([schedule("256")])
+    [guess] = known.guesses(schedule("512"), [schedule("256")])
     assert guess.expected == pytest.approx(math.exp(-0.2), rel=0.02) and guess.hoped == pytest.approx(
         1, abs=1e-3
     )
@@ -48,16 +51,21 @@ def test_what_is_exactly_known_is_believed() -> None:
 
 def test_a_knob_that_lost_elsewhere_is_expected_to_lose_here() -> None:
     found = [Measured(schedule("512"), 0.0, 0.02), Measured(schedule("256"), -0.3, 0.02)]
-    same, other = beliefs(found).guesses([schedule("512", "16384"), schedule("256", "16384")])
+    same, other = beliefs(found).guesses(
+        schedule("512"), [schedule("512", "16384"), schedule("256", "16384")]
+    )
     assert other.expected < 0.9 < same.expected
     assert same.hoped > other.hoped
 
 
 def test_more_is_hoped_of_what_may_do_more_and_of_values_farther_from_what_is_known() -> None:
     found = [Measured(schedule("512"), 0.0, 0.05), Measured(schedule("512", "256"), -0.05, 0.05)]
-    wide, narrow = (beliefs(found, spread).guesses([schedule("512", "16384")])[0] for spread in (0.2, 0.05))
+    wide, narrow = (
+        beliefs(found, spread).guesses(schedule("512"), [schedule("512", "16384")])[0]
+        for spread in (0.2, 0.05)
+    )
     assert wide.hoped > narrow.hoped > 1
-    near, far = beliefs(found).guesses([schedule("512", "128"), schedule("512", "16384")])
+    near, far = beliefs(found).guesses(schedule("512"), [schedule("512", "128"), schedule("512", "16384")])
     assert far.hoped > near.hoped
 
 
@@ -68,12 +76,44 @@ def test_what_was_believed_before_gives_way_to_measurements() -> None:
         return [0.2 if each["vector"] == "256" else 0.0 for each in schedules]
 
     none = Beliefs([Measured(wide, 0.0, 0.05)], lambda knob, value: 0.1, before)
-    assert none.guesses([narrow])[0].expected == pytest.approx(math.exp(0.2))
+    assert none.guesses(wide, [narrow])[0].expected == pytest.approx(math.exp(0.2))
     found = [Measured(wide, 0.0, 0.05), *(Measured(schedule("256", b), -0.1, 0.05) for b in BLOCKS)]
     assert Beliefs(found, lambda knob, value: 0.1, before).best == 0
 
 
 def test_a_knob_that_only_one_of_two_has_teaches_nothing_of_the_other() -> None:
     found = [Measured(schedule("512"), 0.0, 0.05)]
-    [same, without] = beliefs(found).guesses([schedule("512"), {"vector": "512"}])
+    [same, without] = beliefs(found).guesses(schedule("512"), [schedule("512"), {"vector": "512"}])
     assert same.hoped < without.hoped
+
+
+def test_after_a_large_gain_more_is_hoped_of_other_moves() -> None:
+    found = [Measured(schedule("512"), 0.0, 0.02), Measured(schedule("512", "4096"), math.log(1.5), 0.02)]
+    known = beliefs(found, spread=0.05)
+    assert known.best == 1
+    [guess] = known.guesses(schedule("512", "4096"), [schedule("512", "4096", "on")])
+    assert guess.hoped > 1.01
+
+
+def test_measurements_are_by_way_of_eager_and_a_narrow_interval_is_not_believed_alone() -> None:
+    def made(block: str, median: float, width: float) -> Attempt:
+        knobs = schedule("512", block)
+        candidate = Candidate(source=block, language="cpp", author="builtin", schedule=knobs)
+        return over_eager(candidate, median, median * (1 - width), median * (1 + width))
+
+    wide = [made(block, 1.2, 0.2) for block in BLOCKS[:4]]
+    *others, lucky = measured([*wide, made("16384", 1.5, 0.001)])
+    assert lucky.speed == pytest.approx(math.log(1.5)) and lucky.noise > 0.15
+    assert all(each.noise == pytest.approx(1.3 * 0.2, rel=0.1) for each in others)
+    endless = made("64", 1.0, 1.0)  # from zero
+    assert measured([*wide, endless])[0].noise == pytest.approx(others[0].noise, rel=0.01)
+    assert measured([endless])[0].noise == 1.0
+
+
+def test_each_candidate_of_the_builtin_coder_counts_once() -> None:
+    reference = Candidate(source="r", language="torch", author="builtin", schedule={"kernels": "none"})
+    older = Candidate(source="o", language="cpp", author="builtin", schedule={"k0.blocks": "7"})
+    model = Candidate(source="m", language="cpp", author="llm:m")
+    others = [over_eager(each, 2.0, 1.9, 2.1) for each in (reference, older, model)]
+    own = slower(0.9)
+    assert timed([own, *others, own]) == [own]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from agent.protocols import Attempt
-from agent.rules import RulesJudge, untried
+from agent.rules import RulesJudge, as_it_is, untried
 from kernelbench.records import (
     Candidate,
     Ceilings,
@@ -172,11 +172,30 @@ def test_what_moves_came_to_elsewhere_orders_them() -> None:
     assert taught.predicted_gain == pytest.approx(1.5 ** (4 / 6), rel=0.03)
 
 
+def test_a_change_and_its_opposite_are_one_lesson() -> None:
+    history = [measured(candidate(), 100.0, "memory", 0.1)]
+    known = {"streaming=on": Expectation(1.2, 8), "streaming=off": Expectation(1 / 1.2, 8)}
+    advice = RulesJudge(memory=Known(known)).advise(TASK, history)
+    assert advice is not None and advice.schedule == {"k0.streaming": "on"}
+    assert 1.0 < advice.predicted_gain < 1.2
+
+
+def over_eager(made: Candidate, median: float, low: float, high: float) -> Attempt:
+    found = attempt(made, 100.0)
+    speedup = Speedup(eager=Interval(median=median, low=low, high=high))
+    return Attempt(found.candidate, found.evaluation.model_copy(update={"speedup": speedup}), None)
+
+
 def slower(high: float) -> Attempt:
-    found = attempt(candidate(), 100.0)
-    interval = Interval(median=0.8, low=0.7, high=high)
-    evaluation = found.evaluation.model_copy(update={"speedup": Speedup(eager=interval)})
-    return Attempt(found.candidate, evaluation, None)
+    return over_eager(candidate(), 0.8, 0.7, high)
+
+
+def test_one_unlucky_reading_does_not_hand_in_the_reference() -> None:
+    others = [over_eager(candidate(k0__block=block), 1.1, 1.0, 1.2) for block in ("64", "128", "256", "512")]
+    unlucky = over_eager(candidate(), 0.93, 0.9, 0.98)
+    assert as_it_is(unlucky, [unlucky]) is not None
+    advice = RulesJudge(rounds=6).advise(TASK, [unlucky, *others])
+    assert advice is not None and advice.schedule != {"kernels": "none"}
 
 
 def test_the_last_candidate_is_the_reference_where_that_is_faster() -> None:
@@ -190,6 +209,8 @@ def test_the_last_candidate_is_the_reference_where_that_is_faster() -> None:
     handed_in = Candidate(
         source="reference", language="torch", author="builtin", schedule={"kernels": "none"}
     )
-    assert judge.advise(TASK, [slower(0.9), attempt(handed_in, 80.0)]) is None
-    behind = judge.advise(TASK, [slower(0.9), attempt(handed_in, 200.0)])  # and was no faster either
+    assert judge.advise(TASK, [slower(0.9), over_eager(handed_in, 1.0, 0.95, 1.05)]) is None
+    behind = judge.advise(
+        TASK, [slower(0.9), over_eager(handed_in, 0.5, 0.4, 0.6)]
+    )  # and was no faster either
     assert behind is not None and behind.schedule != {"kernels": "none"}
