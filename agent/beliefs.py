@@ -25,7 +25,8 @@ _LEVEL = 0.5  # standard deviation of logarithms of speedups: of all schedules t
 _OWN = 0.03  # of what knobs do only together,
 _NOISE, _LEAST_NOISE = 1.3, 0.02  # of a measurement, over half its interval, and at least
 _NO_IDEA = 1.0  # standard deviation of the logarithm of a speedup whose interval begins at zero
-_SCALES = (1.0, 2.0, 4.0)  # that a task's knobs may do more by than rules know
+_SCALES = (1.0, 2.0, 4.0)  # that a task's knobs may do more by than rules know,
+_DOUBT = 6.0  # where that is likelier by far
 _ORDERED = ("block", "rows", "warps")  # knobs of whose values neighbours are alike,
 _REACH = 2.0  # so many steps
 Schedule = Mapping[str, str]
@@ -151,7 +152,8 @@ class Beliefs:
 
         def unlikely(scale: float) -> float:
             whole = self._covariance(known, known, scale) + self._noise
-            return float(left @ np.linalg.solve(whole, left) + np.linalg.slogdet(whole)[1])
+            misfit = float(left @ np.linalg.solve(whole, left) + np.linalg.slogdet(whole)[1])
+            return misfit + _DOUBT * math.log(scale)
 
         return min(_SCALES, key=unlikely)  # the first of equals
 
