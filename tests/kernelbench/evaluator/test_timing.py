@@ -171,7 +171,7 @@ def test_calls_can_come_one_by_one(served: Evaluate) -> None:
     assert evaluation.timing is not None and evaluation.timing.calls_per_block == 1
     assert evaluation.environment.arrivals_per_s == 100.0
     assert evaluation.speedup is not None and evaluation.speedup.eager is not None
-    slow = served(variant(RETURN, "for _ in range(4): self.norm(x)\n        " + RETURN))
+    slow = served(variant(RETURN, "for _ in range(40): self.norm(x)\n        " + RETURN))
     assert slow.speedup is not None and slow.speedup.eager is not None
     assert slow.speedup.eager.median < 0.8 * evaluation.speedup.eager.median
 
@@ -232,7 +232,7 @@ def test_work_done_twice_shows_as_half_the_speed(evaluate: Evaluate) -> None:
 
 def test_a_patched_clock_in_the_candidate_changes_nothing(evaluate: Evaluate) -> None:
     forged = "import time\ntime.perf_counter = time.time = time.monotonic = lambda: 0.0\n"
-    slow = variant(RETURN, "for _ in range(4): self.norm(x)\n        " + RETURN)
+    slow = variant(RETURN, "for _ in range(40): self.norm(x)\n        " + RETURN)
     evaluation = evaluate(forged + slow)
     assert evaluation.verdict is Verdict.correct, evaluation.reason
     assert evaluation.speedup is not None and evaluation.speedup.eager is not None
