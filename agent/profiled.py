@@ -5,13 +5,16 @@ from functools import partial
 from kernelbench.evaluator import EvaluationPool, Evaluator
 from kernelbench.records import Candidate, Evaluation, Task
 from profiling import ladder
+from profiling.counters.time_shares import TimeShares
 from profiling.records import Profile
 from profiling.rung import Subject
+
+_ALL = 0.95  # of the time in its own kernels, above which one kernel has all of it
 
 
 class ProfilingPool(EvaluationPool):
     def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile | None:
-        """Of what was timed: the roofline, and what can be read in less than a second."""
+        """Of what was timed: the roofline, and what can be read in a second or so."""
         if evaluation.timing is None:
             return None
         take = partial(_profile, task=task, candidate=candidate, evaluation=evaluation)
@@ -19,4 +22,6 @@ class ProfilingPool(EvaluationPool):
 
 
 def _profile(evaluator: Evaluator, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile:
-    return ladder.profile(Subject(evaluator, task, candidate, evaluation), ladder.QUICK)
+    alone = len(candidate.kernels) == 1 and (evaluation.own_kernel_share or 0.0) > _ALL
+    rungs = ladder.QUICK if alone else (*ladder.QUICK, TimeShares())
+    return ladder.profile(Subject(evaluator, task, candidate, evaluation), rungs)

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 from agent.beliefs import Beliefs, is_reference, measured, timed
 from agent.builtin.schedule import legal
 from agent.protocols import Attempt
-from kernelbench.records import Advice, Task, Verdict
+from kernelbench.records import Advice, Candidate, Task, Verdict
 from profiling.records import FindingKind, Profile
 from results.lessons import Expectation
 
@@ -28,6 +28,7 @@ _PLAIN = {
     "products": "library",
     "topk": "library",
 }
+_OF_KERNELS = {"vector", "unroll"}  # knobs of all own kernels, and of nothing else
 _OFF = {"keep", "in_place", "streaming", "parts", "online"}
 WORTH_A_TRY = 1.01  # gain that a move must let hope for
 _DIGITS = 6  # of gains: the last ones depend on the machine
@@ -92,7 +93,7 @@ RULES = (
         "change the prefetching",
         "Turn software prefetching {new} in {where}: it fetches the next row or block while this one is "
         "computed, and costs instructions where the hardware would have done the same.",
-        {"memory": 1.05, "latency": 1.05, "unknown": 1.05},
+        {"memory": 1.05, "latency": 1.05, "instructions": 1.05, "unknown": 1.05},
     ),
     Rule(
         "threads",
@@ -252,7 +253,7 @@ class RulesJudge:
         if not known:
             return _retreat(history, self._hold)
         best = known[beliefs(task, history, self._memory, self._ranking).best]
-        believed = beliefs(task, history, self._memory, self._ranking, best.profile)
+        believed = beliefs(task, history, self._memory, self._ranking, best)
         schedule = best.candidate.schedule
         [speed] = believed.speeds([schedule])
         instead = as_it_is(best, history) if speed < 0 else None
@@ -262,7 +263,7 @@ class RulesJudge:
         if (light is not None and light > self._near_ceiling) or _reference_is_ahead(known, speed, history):
             return None
         tried = [dict(a.candidate.schedule) for a in history if not is_reference(a)]
-        moves = [move for move in untried(schedule, tried) if move.rule.knob not in self._hold]
+        moves = [move for move in untried(best.candidate, tried) if move.rule.knob not in self._hold]
         guesses = believed.guesses(schedule, [{**schedule, move.knob: move.new} for move in moves])
         hoped, move, guess = max(
             ((round(guess.hoped, _DIGITS), move, guess) for guess, move in zip(guesses, moves, strict=True)),
@@ -274,7 +275,7 @@ class RulesJudge:
         return Advice(
             bottleneck=_in_words(best.profile),
             method=move.rule.method,
-            plan=_plan(move),
+            plan=_plan(move, best.candidate),
             technique=move.technique,
             evidence=_evidence(best),
             predicted_gain=round(min(guess.expected, 1 / light) if light else guess.expected, _DIGITS),
@@ -288,11 +289,13 @@ def beliefs(
     history: Sequence[Attempt],
     memory: Expectations | None = None,
     ranking: Ranking | None = None,
-    profile: Profile | None = None,
+    best: Attempt | None = None,
 ) -> Beliefs:
-    """Of schedules, where one in `history` was timed. `profile`: tells what binds, else the first one's."""
+    """Of schedules, where one in `history` was timed. The profile of `best`, else the first's, tells what
+    binds, and which kernels the time goes to."""
     first = timed(history)[0]
-    binds = binding(profile or first.profile)
+    profiled = best if best is not None and best.profile is not None else first
+    binds = binding(profiled.profile)
     gains = {rule.knob: max(rule.gains.get(kind, HARDLY) for kind in binds) for rule in RULES}
     known = memory.expectations(task, history) if memory is not None else {}
 
@@ -300,7 +303,8 @@ def beliefs(
     chosen = first.candidate.schedule
 
     def spread(knob: str, value: str) -> float:
-        return math.log(gains.get(_name(knob), HARDLY))
+        gain, share = gains.get(_name(knob), HARDLY), _share(knob, profiled)
+        return -math.log(1 - share + share / gain)  # G. Amdahl, 1967
 
     def before(schedules: Sequence[Mapping[str, str]]) -> Sequence[float]:
         if ranking is not None:
@@ -325,22 +329,40 @@ def _name(knob: str) -> str:
     return knob.rpartition(".")[2]
 
 
+def _share(knob: str, attempt: Attempt) -> float:
+    """Of the time in which something is done, what a knob bears upon; 1 where that is not known."""
+    profile, kernel = attempt.profile, _kernel(knob, attempt.candidate)
+    waiting = profile.value("time_waiting") if profile is not None else None
+    if profile is None or waiting is None or waiting == 1.0 or not (kernel or _name(knob) in _OF_KERNELS):
+        return 1.0
+    names = [kernel] if kernel else profile.kernels
+    return min(1.0, sum(profile.value("time_share", name) or 0.0 for name in names) / (1 - waiting))
+
+
+def _kernel(knob: str, candidate: Candidate) -> str:
+    """The name of the kernel that a knob is of; empty where it is of all, or unknown."""
+    number = knob.rpartition(".")[0].removeprefix("k")
+    return candidate.kernels[int(number)] if number and int(number) < len(candidate.kernels) else ""
+
+
 def binding(profile: Profile | None) -> frozenset[Binding]:
     """What moves should mend: what the diagnosis has found, or nobody knows."""
     found = {finding.kind for finding in profile.findings} if profile is not None else set()
     return frozenset(found) or frozenset({"unknown"})
 
 
-def untried(schedule: Mapping[str, str], tried: Sequence[Mapping[str, str]]) -> list[Move]:
-    """The steps of one knob on a schedule that lead to none of those that were tried."""
-    return [m for m in _moves(schedule) if not _was_tried({**schedule, m.knob: m.new}, tried)]
+def untried(candidate: Candidate, tried: Sequence[Mapping[str, str]]) -> list[Move]:
+    """The steps of one knob on a candidate's schedule that lead to none of those that were tried."""
+    schedule = candidate.schedule
+    return [m for m in _moves(candidate) if not _was_tried({**schedule, m.knob: m.new}, tried)]
 
 
-def _moves(schedule: Mapping[str, str]) -> Iterator[Move]:
-    for knob, old in schedule.items():
+def _moves(candidate: Candidate) -> Iterator[Move]:
+    for knob, old in candidate.schedule.items():
         rule = next((rule for rule in RULES if rule.knob == _name(knob)), None)
         if rule is not None:
-            yield from (Move(rule, knob, old, new) for new in legal(knob) if new != old)
+            values = candidate.alternatives.get(knob, legal(knob))
+            yield from (Move(rule, knob, old, new) for new in values if new != old)
 
 
 def _was_tried(schedule: Mapping[str, str], tried: Sequence[Mapping[str, str]]) -> bool:
@@ -404,9 +426,9 @@ def _in_words(profile: Profile | None) -> str:
     return said if light is None else f"{said} It is at {light:.0%} of the speed of light."
 
 
-def _plan(move: Move) -> str:
-    kernel = move.knob.rpartition(".")[0]
-    where = f"kernel {kernel[1:]}" if kernel else "all kernels"
+def _plan(move: Move, candidate: Candidate) -> str:
+    number = move.knob.rpartition(".")[0][1:]
+    where = _kernel(move.knob, candidate) or f"kernel {number}" if number else "all kernels"
     return move.rule.plan.format(where=where, old=move.old, new=move.new)
 
 

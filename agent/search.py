@@ -124,11 +124,11 @@ class Exhaustive:
         known = [*schedules, *(a.advice.schedule for a in history if a.advice is not None)]
         asked = {frozenset(schedule.items()) for schedule in known}
         others = dict.fromkeys(
-            frozenset({**schedule, knob: value}.items())
-            for schedule in schedules
-            for knob in schedule
+            frozenset({**each.schedule, knob: value}.items())
+            for each in (attempt.candidate for attempt in history)
+            for knob in each.schedule
             if knob.rpartition(".")[2] not in {"kernels", *self.hold}
-            for value in legal(knob)
+            for value in each.alternatives.get(knob, legal(knob))
         )
         left = sorted(sorted(each) for each in others if each not in asked)
         if not left:

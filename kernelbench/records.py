@@ -69,6 +69,8 @@ class Candidate(Record):
     parents: tuple[str, ...] = ()  # sha256 of the candidates it was made from
     advice: str = ""  # the Judge's advice that led to it
     schedule: dict[str, str] = Field(default_factory=dict)  # how a templated kernel was rendered
+    kernels: tuple[str, ...] = ()  # a templated one's, which the schedule calls k0, k1 and so on
+    alternatives: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # knobs' values, if not all legal
 
     @property
     def sha256(self) -> str:

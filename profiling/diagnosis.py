@@ -16,6 +16,8 @@ _WASTED = 1.3  # times the bytes that must move
 _SCALAR = 0.9  # share of vector instructions on several numbers, below which loops count as scalar
 _IDLE = 0.75  # share of the time that threads are busy, or that kernels run, below which they wait
 _ELSEWHERE = 0.75  # share of the time in own kernels, below which the rest matters
+_WAITING = 0.3  # of the time of threads, from which it matters that they wait for each other
+_NEW = 0.2  # of the CPU time in the system, the same
 _LOW_OCCUPANCY = 0.3
 _STALLED = 0.4  # of the warps' waiting, for one cause
 _FEWEST_STALLS = 4  # causes that were counted, below which shares of all waiting say little
@@ -113,6 +115,18 @@ def _memory(case: _Case) -> Iterator[Finding]:
             )
 
 
+def _new_memory(case: _Case) -> Iterator[Finding]:
+    share = case.of("time_in_system")
+    if _NEW < share < 1:
+        yield case.finding(
+            "memory",
+            f"The system has {share:.0%} of its CPU time: it gives it memory that is new.",
+            "Write into memory that is there already: over what is not needed any more, and less of it.",
+            ("time_in_system", "page_faults"),
+            1 / (1 - share),
+        )
+
+
 def _compute(case: _Case) -> Iterator[Finding]:
     share = case.of("compute_share")
     if _NEAR <= share <= 1 and not case.of("bandwidth_share") > share:
@@ -183,6 +197,15 @@ def _imbalance(case: _Case) -> Iterator[Finding]:
                 ("cpu_time",),
                 1 / share,
             )
+    waiting = case.of("time_waiting")
+    if waiting > _WAITING:
+        yield case.finding(
+            "imbalance",
+            f"Its threads wait for each other for {waiting:.0%} of the time.",
+            "Share all of the work among threads, in pieces alike; work of a few microseconds is for one.",
+            ("time_waiting",),
+            1 / (1 - waiting) if waiting < 1 else None,
+        )
     for kernel in case.own_kernels:
         waves = case.of("waves", kernel)
         filled = waves % 1 or 1.0
@@ -284,6 +307,7 @@ def _instructions(case: _Case) -> Iterator[Finding]:
 
 _RULES: tuple[Callable[[_Case], Iterator[Finding]], ...] = (
     _memory,
+    _new_memory,
     _compute,
     _neither,
     _launches,

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from kernelbench.records import Layer
 from profiling.answers import plain
 from profiling.counters.per_call import Counters
+from profiling.counters.time_shares import TimeShares
 from profiling.diagnosis import diagnose
 from profiling.gpu.nsight import NsightCompute
 from profiling.gpu.tracing import Trace
@@ -24,6 +25,7 @@ CHEAP: tuple[Rung, ...] = (
     Trace(),
     Cubins(),
     Counters(),
+    TimeShares(),
     Loops(),
     Vectorization(),
 )  # seconds

@@ -1,6 +1,6 @@
 """What `kernelwright profile` shows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -18,6 +18,7 @@ _WORDS = {
     "unknown": "not known",
 }
 _TITLES: dict[Provenance, str] = {
+    "perf": "where the time goes",
     "static": "as it was built",
     "cupti": "on the GPU, in a call",
     "ncu": "counted on the GPU",
@@ -55,8 +56,10 @@ def show(out: Console, evaluation: Evaluation, found: Profile) -> None:
         for m in whole:
             table.add_row(m.name, _value(m), CATALOGUE[m.name].meaning)
         out.print(table)
+    shares = {m.kernel: m.value for m in found.metrics if m.name == "time_share"}
     for provenance, title in _TITLES.items():
-        _show_kernels(out, title, [m for m in found.metrics if m.kernel and m.provenance == provenance])
+        of_kernels = [m for m in found.metrics if m.kernel and m.provenance == provenance]
+        _show_kernels(out, title, of_kernels, shares)
     if found.remarks:
         table = _table("not vectorized in", "line", "code", "the compiler's reason")
         for remark in found.remarks:
@@ -85,11 +88,13 @@ def _show_findings(out: Console, found: Profile) -> None:
         out.print(table)
 
 
-def _show_kernels(out: Console, title: str, metrics: Sequence[Metric]) -> None:
-    """A column for each of the first kernels, those that take longest where that is known."""
+def _show_kernels(
+    out: Console, title: str, metrics: Sequence[Metric], shares: Mapping[str, float]
+) -> None:
+    """A column for each of the first kernels, those that take longest where their `shares` are known."""
     if not metrics:
         return
-    kernels = list(dict.fromkeys(m.kernel for m in metrics))
+    kernels = sorted(dict.fromkeys(m.kernel for m in metrics), key=lambda kernel: -shares.get(kernel, 0.0))
     values = {(m.name, m.kernel): _value(m) for m in metrics}
     table = _table(title, *kernels[:_MOST_COLUMNS], "meaning")
     for name in dict.fromkeys(m.name for m in metrics):

@@ -33,16 +33,16 @@ from results.calibration import Calibration, Prediction, gain
 from results.database import RunDatabase
 
 TASKS = (
-    "level1/gelu",
-    "level1/softmax",
-    "level1/layer_norm",
-    "level1/l2_normalize",
-    "level1/softmax_channels",
-    "level1/sum_columns",
-    "level1/cumsum",
-    "level1/mse_loss",
-    "level2/swiglu_gate",
-    "level2/cross_entropy_z_loss",
+    "level1/horner_polynomial",
+    "level1/cumsum_columns",
+    "level1/min_columns",
+    "level1/argmax_rows",
+    "level1/conv1d_depthwise_causal",
+    "level2/conv2d_hardswish_avg_pool",
+    "level2/causal_softcap_softmax",
+    "level2/bmm_softmax",
+    "level2/conv_transpose2d_softmax_bias_sigmoid",
+    "level3/mobilenet_block",
 )
 HELD = frozenset({"fuse", "unroll"})  # else there are too many schedules to try them all
 _SEEN, _JUDGED = (Path("runs") / f"bench-feedback-{number}" for number in (1, 2))
@@ -129,7 +129,7 @@ class _ByChance:
             if not on and len(history) - history.index(best) > _PATIENCE:
                 break
             tried = [dict(attempt.candidate.schedule) for attempt in history]
-            moves = [m for m in untried(best.candidate.schedule, tried) if m.rule.knob not in HELD]
+            moves = [m for m in untried(best.candidate, tried) if m.rule.knob not in HELD]
             if not moves:
                 break
             move = chance.choice(moves)

@@ -64,6 +64,8 @@ class BuiltinCoder:
             parents=(best.candidate.sha256,) if best else (),
             advice=advice.plan if advice else "",
             schedule=rendered.schedule.to_dict(),
+            kernels=rendered.kernels,
+            alternatives=dict(rendered.alternatives),
         )
 
     def _reference(self, task: Task, reason: str, schedule: Mapping[str, str] | None = None) -> Candidate:

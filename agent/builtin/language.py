@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -20,7 +20,13 @@ from agent.builtin.plan import Plan
 from agent.builtin.program import Attention, Program
 from kernelbench import records
 
-Ask = Callable[[str, str], str]  # a knob of the kernel and its default: the value to use
+
+class Ask(Protocol):
+    """For a knob of a kernel."""
+
+    def __call__(self, knob: str, default: str, most: int | None = None) -> str:
+        """The value to use. `most`: from which number on all values come to the same code."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from agent.builtin.naming import attention_comment, comment, description, kernel
 from agent.builtin.plan import Plan
 from agent.builtin.program import Attention, Library, Program, Statement, View, reading, slots
 from agent.builtin.recomputing import fuse_recomputing
-from agent.builtin.schedule import GRAPH_KNOBS, Schedule
+from agent.builtin.schedule import GRAPH_KNOBS, Schedule, up_to
 from agent.builtin.space import Region
 
 _TEMPLATES = Path(__file__).parent / "templates"  # of all languages
@@ -28,6 +28,7 @@ _TEMPLATES = Path(__file__).parent / "templates"  # of all languages
 class Rendered:
     source: str
     schedule: Schedule  # every knob that matters, at the value used
+    alternatives: Mapping[str, tuple[str, ...]]  # to it, of knobs that have fewer than are legal
     kernels: tuple[str, ...]  # names
 
 
@@ -259,6 +260,7 @@ class _File:
         self.groups: dict[tuple[str, ...], _Entry] = {}  # what launches several kernels, by their names
         self.forwards: list[_Forward] = []
         self.choices: dict[str, str] = {}
+        self.alternatives: dict[str, tuple[str, ...]] = {}
         self.used = {
             knob: schedule.get(knob, values[0])
             for knob, values in GRAPH_KNOBS.items()
@@ -290,10 +292,16 @@ class _File:
     def knobs(self, entry: _Entry | None) -> tuple[str, Ask]:
         """Those of a kernel, which is the next one if it is not there yet."""
         prefix = entry.prefix if entry else f"k{len(self.entries)}"
-        return prefix, lambda knob, default: self.knob(f"{prefix}.{knob}", default)
+        return prefix, lambda knob, default, most=None: self.knob(f"{prefix}.{knob}", default, most)
 
-    def knob(self, name: str, default: str) -> str:
+    def knob(self, name: str, default: str, most: int | None) -> str:
         value = self.schedule.get(name, default)
+        if most is not None:
+            among = up_to(name, most)
+            value = value if value in among else among[-1]
+            if len(among) == 1:
+                return value
+            self.alternatives[name] = among
         self.used[name] = value
         return value
 
@@ -342,7 +350,7 @@ class _File:
             )
         )
         names = tuple(e.kernel.name for e in entries)
-        return Rendered(text, Schedule.from_dict(self.used), names)
+        return Rendered(text, Schedule.from_dict(self.used), self.alternatives, names)
 
     def knobs_of(self, prefix: str) -> list[str]:
         """What the schedule says of a kernel, in a line."""

@@ -40,6 +40,13 @@ def legal(knob: str) -> tuple[str, ...]:
     return KERNEL_KNOBS.get(name, ()) if kernel else GRAPH_KNOBS.get(name, ())
 
 
+def up_to(knob: str, most: int) -> tuple[str, ...]:
+    """The legal values of a knob of numbers, up to the first that is no less than `most`."""
+    values = legal(knob)
+    enough = next((place for place, value in enumerate(values) if int(value) >= most), len(values) - 1)
+    return values[: enough + 1]
+
+
 @dataclass(frozen=True)
 class Schedule:
     """Knob values; the ones that are not set have their default."""

@@ -3,7 +3,8 @@
 The worker may not open counters itself (`kernelbench.evaluator.seccomp`): the judge does, from outside.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
 from kernelbench.evaluator.refusal import Refused
@@ -12,11 +13,13 @@ from kernelbench.records import Candidate
 from profiling.answers import failed_load
 from profiling.catalogue import metric
 from profiling.counters import perf
+from profiling.counters.attached import Attached
 from profiling.records import Metric
 from profiling.rung import Reading, Subject
 from profiling.unavailable import Unavailable
 
 _BLOCKS = 6
+T = TypeVar("T")
 _LINE_BYTES = 64  # of x86-64 and most others
 _NAMES = {
     "cycles": "cycles",
@@ -44,17 +47,21 @@ class Counters:
         if not subject.on_cpu:
             raise Unavailable("it counts what CPUs do")
         perf.granted()
-        with subject.evaluator.computing():
-            session = subject.evaluator.session(subject.task)
-            subject.evaluator.make_room(session, 1)
-            calls, counts = _counted(session, subject.candidate)
+        calls, counts = watched(subject, perf.Counting)
         but = perf.lacking(set(counts))
         how = f"perf stat over {calls} calls of a process that was warmed up" + (f"; {but}" if but else "")
         return Reading(tuple(metrics(counts, calls)), how)
 
 
-def _counted(session: TaskSession, candidate: Candidate) -> tuple[int, dict[str, float]]:
-    """So many calls, and what they came to together. Raises Unavailable."""
+def watched(subject: Subject, tool: Callable[[int], Attached[T]]) -> tuple[int, T]:
+    """So many calls, and what perf tells. `tool` takes a process id. Raises Unavailable, TaskError."""
+    with subject.evaluator.computing():
+        session = subject.evaluator.session(subject.task)
+        subject.evaluator.make_room(session, 1)
+        return session.calls * _BLOCKS, _watched(session, subject.candidate, tool)
+
+
+def _watched(session: TaskSession, candidate: Candidate, tool: Callable[[int], Attached[T]]) -> T:
     calls = session.calls
     try:
         worker, loaded = session.load(
@@ -67,13 +74,13 @@ def _counted(session: TaskSession, candidate: Candidate) -> tuple[int, dict[str,
                 for _ in range(2):
                     session.prepare(worker, calls)
                     session.run(worker, range(calls), session.oracle.call_seeds(calls))
-                with perf.Counting(worker.pid) as counting:
+                with tool(worker.pid) as attached:
                     for _ in range(_BLOCKS):
                         session.prepare(worker, calls)
                         seeds = session.oracle.call_seeds(calls)
-                        with counting.on():
+                        with attached.on():
                             session.run(worker, range(calls), seeds)
-                    return _BLOCKS * calls, counting.counts()
+                    return attached.result()
     except (WorkerDied, WorkerTimeout, Refused) as error:
         raise Unavailable(f"running the candidate failed: {error}") from None
 

@@ -124,7 +124,7 @@ def test_it_stops_near_the_speed_of_light() -> None:
 
 def test_it_stops_where_moves_bring_nothing() -> None:
     history = [measured(candidate(), 100.0, "memory", 0.5)]
-    judge, moves = RulesJudge(), len(untried(SCHEDULE, []))
+    judge, moves = RulesJudge(), len(untried(candidate(), []))
     while (advice := judge.advise(TASK, history)) is not None:
         schedule = {**SCHEDULE, **advice.schedule}
         found = Candidate(source=str(schedule), language="cpp", author="builtin", schedule=schedule)

@@ -15,6 +15,7 @@ from kernelbench.evaluator.process import Worker
 from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.records import TRAFFIC, Candidate, Task, Verdict
 from profiling.counters.per_call import Counters
+from profiling.counters.time_shares import TimeShares
 from profiling.ladder import profile
 from profiling.page import show
 from profiling.rung import Rung, Subject
@@ -122,7 +123,7 @@ def test_a_loop_that_calls_a_function_for_each_element_is_told_from_one_that_is_
     assert found.value("calls_in_loops", "plain_exp") == 1
     assert found.value("minimal_bytes") == 2 * 300 * 1024 * 4
     on = {rung.name: rung.on for rung in found.rungs}
-    assert list(on) == ["roofline", "ncu", "cupti", "cubins", "counters", "loops", "vectorization"]
+    assert list(on) == ["roofline", "ncu", "cupti", "cubins", "counters", "samples", "loops", "vectorization"]
     assert (
         on["roofline"]
         and on["loops"]
@@ -196,7 +197,7 @@ def test_counters_of_a_candidate_that_fails_are_none(evaluator: Evaluator) -> No
         Counters().read(untried(evaluator, source))
 
 
-@pytest.mark.parametrize("rung", [Counters(), Loops(), Vectorization(), Simulation()])
+@pytest.mark.parametrize("rung", [Counters(), TimeShares(), Loops(), Vectorization(), Simulation()])
 def test_for_a_chip_that_is_named_nothing_runs_on_the_cpu(
     rung: Rung, evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,13 +90,13 @@ def _tile(statement: Attention, ask: Ask) -> Tile:
     rows = group
     if queries > 2 * _GROUP:
         shares = (r for r in (64, 32, 16) if images * heads * -(-queries // r) >= _LEAST_ITEMS)
-        rows = max(int(ask("rows", str(next(shares, 16)))) // group, 1) * group
+        rows = max(int(ask("rows", str(next(shares, 16)), queries)) // group, 1) * group
     key_vectors = min(-(-keys // LANES), _VECTORS)
     columns = key_vectors * LANES
     if keys > columns:
         most = _MOST_TURNED // max(size, statement.value.shape[3]) // columns * columns
-        asked = int(ask("block", "128" if size * 128 <= _TURNED else "64"))
-        columns = min(asked, most, -(-keys // columns) * columns)
+        most = min(most, -(-keys // columns) * columns)
+        columns = min(int(ask("block", "128" if size * 128 <= _TURNED else "64", most)), most)
     vectors = -(-statement.value.shape[3] // LANES)
     several = -(-vectors // _VECTORS)
     value_vectors = -(-vectors // several)

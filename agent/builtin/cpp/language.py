@@ -150,16 +150,19 @@ def _knobs(planned: Plan, program: Program, in_place: frozenset[str], ask: Ask, 
     block, parts = length, False
     if work >= SMALL and calls == 1 and not planned.kept and _divisible(planned):
         parts = ask("parts", "on" if _few_columns(planned) else "off") == "on"
+    most = length if planned.mode == "columns" else planned.row_length
+    if parts:
+        reductions = sum(isinstance(s, Reduce) for s in planned.region.statements)
+        most = min(most, _PARTS_BLOCK, max(_PARTS_BYTES // (8 * PARTS * reductions) // 16, 1) * 16)
+    if planned.mode == "columns" and planned.kept:
+        most = min(most, 2048, max(KEPT_LIMIT // (planned.row_length * len(planned.kept)), 16))
     if length > 128:
         columns = str(_PARTS_BLOCK) if parts else _column_block(planned)
         past = planned.row_length >= _ONLINE and _streaming(planned, program, elements) == "on"
         default = {"flat": "256", "rows": "256" if past else "4096", "columns": columns}[planned.mode]
-        block = int(ask("block", default))
-    if parts:
-        reductions = sum(isinstance(s, Reduce) for s in planned.region.statements)
-        block = min(block, _PARTS_BLOCK, max(_PARTS_BYTES // (8 * PARTS * reductions) // 16, 1) * 16)
-    if planned.mode == "columns" and planned.kept:
-        block = min(block, 2048, max(KEPT_LIMIT // (planned.row_length * len(planned.kept)), 16))
+        block = int(ask("block", default, most))
+    if planned.mode == "columns":
+        block = min(block, most)
     streaming = prefetch = False
     parallel = parts
     steps = planned.region.recurrence is not None

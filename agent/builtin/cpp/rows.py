@@ -153,6 +153,7 @@ class RowEmitter(Emitter):
         if lookups:
             self.out.add("const int64_t next = std::min<int64_t>(row + 1, ROWS - 1);")
         step = LINE_BYTES // max(ITEMSIZE[access.dtype] for access, _, _ in fetched)
+        self.out.add("#pragma GCC unroll 1")  # unrolled, it keeps g++ 12 from vectorizing the loop below it
         self.out.open(f"for (int64_t p = {begin}; p < {end}; p += {step})")
         for access, ahead, write in fetched:
             self.out.add(f"__builtin_prefetch({self.names[access]} + {ahead}p{write});")

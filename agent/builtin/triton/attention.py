@@ -33,12 +33,13 @@ def attention_kernel(
     rows = columns = _LEAST
     if queries > _LEAST:
         most = max(_QUERY_BYTES // vector_bytes, _LEAST)
-        rows = max(min(int(ask("rows", str(min(64, most)))), most, _side(queries)), _LEAST)
+        most = max(min(most, _side(queries)), _LEAST)
+        rows = max(min(int(ask("rows", str(min(64, most)), most)), most), _LEAST)
     if keys > _LEAST:
         most = max(_BLOCK_BYTES // vector_bytes, _LEAST)
         columns = min(most, _side(keys))
         if columns > 64:
-            columns = min(int(ask("block", "64")), columns)
+            columns = min(int(ask("block", "64", columns)), columns)
     bases = dict.fromkeys(view.base for view in slots(statement) if isinstance(view, View))
     names = {base: f"{pointers[base]}_ptr" for base in (*bases, statement.name)}
     sizes = (math.prod(program.shapes[base]) for base in names)

@@ -132,15 +132,16 @@ class Triton(Language):
         return f"{attribute(held[0].target)}.device" if held else ""
 
 
-def _but_warps(ask: Ask, knob: str, default: str) -> str:
-    return default if knob == "warps" else ask(knob, default)
+def _but_warps(ask: Ask, knob: str, default: str, most: int | None = None) -> str:
+    return default if knob == "warps" else ask(knob, default, most)
 
 
 def _knobs(planned: Plan, emitter: type[Emitter], ask: Ask) -> Knobs:
     if emitter is TurnedEmitter:
         return Knobs(TILE, TILE, int(ask("warps", "4")))
     if emitter is FlatEmitter:
-        block = min(int(ask("block", "1024")), power_of_two(planned.region.space.numel))
+        most = power_of_two(planned.region.space.numel)
+        block = min(int(ask("block", "1024", most)), most)
         return Knobs(block, 1, int(ask("warps", "4")))
     length = power_of_two(planned.row_length)
     steps = planned.region.recurrence is not None
@@ -150,11 +151,11 @@ def _knobs(planned: Plan, emitter: type[Emitter], ask: Ask) -> Knobs:
     passes = sum(stage.has_pass for stage in planned.stages)
     if not held and length <= _LONGEST_HELD and passes > 1 and planned.mode == "rows":
         held = ask("keep", "on" if length <= _HELD else "off") == "on"
-    block = length if held else min(int(ask("block", str(_least_block(planned)))), length)
+    block = length if held else min(int(ask("block", str(_least_block(planned)), length)), length)
     most = min(power_of_two(planned.rows), _MOST_ELEMENTS // block)
     rows = max(min(_ELEMENTS // block, most), 1)
     if most > 1 and not (steps and block > _ELEMENTS):
-        rows = min(int(ask("rows", str(min(rows, int(legal("k0.rows")[-1]))))), most)
+        rows = min(int(ask("rows", str(min(rows, int(legal("k0.rows")[-1]))), most)), most)
     warps = max(1, min(rows * block // _A_WARP, 16))
     return Knobs(block, rows, int(ask("warps", str(power_of_two(warps)))))
 

@@ -1,0 +1,67 @@
+"""Where a process is while it runs, by `perf record`: samples at equal steps of its CPU time.
+
+https://man7.org/linux/man-pages/man1/perf-script.1.html
+"""
+
+import re
+import subprocess
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelbench.programs import run_to_end
+from profiling.counters.attached import ANSWER_S, Attached, environment, program
+from profiling.unavailable import Unavailable
+
+SYSTEM = "[system]"
+_SAMPLES = ("--no-buildid", "--no-buildid-cache", "-e", "cpu-clock", "-F", "1999")  # a second, of each thread
+_MAPPED = re.compile(
+    r"PERF_RECORD_MMAP2? .*\[(?P<first>0x[\da-f]+)\((?P<size>0x[\da-f]+)\) @ (?P<offset>[\da-fx]+)\b.*\]: "
+    r"\S{4} (?P<path>.*)$"
+)
+_ADDRESS = re.compile(r"[\da-f]{1,16}")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an instruction lies: in which file, or the SYSTEM; an anonymous map's name is not that of one."""
+
+    path: str
+    offset: int  # bytes from its beginning
+
+
+class Sampling(Attached[dict[Place, int]]):
+    """Samples by place."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(("record", *_SAMPLES), pid)
+
+    def _read(self, written: Path) -> dict[Place, int]:
+        """perf does not look into the libraries: a candidate has made some, maybe for perf."""
+        words = (program(), "script", "-i", str(written), "-F", "ip", "--show-mmap-events")
+        try:
+            _, said = run_to_end(words, written.parent, environment(), ANSWER_S)
+        except subprocess.TimeoutExpired:
+            raise Unavailable(f"perf script took longer than {ANSWER_S:g} s") from None
+        return located(said)
+
+
+def located(text: str) -> dict[Place, int]:
+    """Samples by place, from what `perf script -F ip --show-mmap-events` prints."""
+    maps: list[tuple[int, int, int, str]] = []  # first and last address, offset in the file, path
+    found: Counter[Place] = Counter()
+    for line in text.splitlines():
+        if (mapped := _MAPPED.search(line)) is not None:
+            first, size, offset = (int(mapped[name], 16) for name in ("first", "size", "offset"))
+            maps.append((first, first + size, offset, mapped["path"]))
+        elif _ADDRESS.fullmatch(line.strip()):
+            found[_place(int(line, 16), maps)] += 1
+    return dict(found)
+
+
+def _place(address: int, maps: list[tuple[int, int, int, str]]) -> Place:
+    if address >> 63:  # of x86-64 and arm64
+        return Place(SYSTEM, 0)
+    of = (each for each in reversed(maps) if each[0] <= address < each[1])  # the last that was mapped there
+    first, _, offset, path = next(of, (address, address, 0, ""))
+    return Place(path, address - first + offset)

@@ -1,0 +1,113 @@
+"""Where the time of a candidate's calls goes: its kernels, torch, the system, and what waits for them.
+
+perf takes samples from outside; what has the samples is looked up in the candidate's libraries behind its
+builder's fence.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from pydantic import ConfigDict, TypeAdapter
+from typing_extensions import TypedDict
+
+from kernelbench.evaluator.channel import Channel
+from profiling.answers import ask_builder, validated
+from profiling.catalogue import metric
+from profiling.counters import perf
+from profiling.counters.per_call import watched
+from profiling.counters.sampling import SYSTEM, Place, Sampling
+from profiling.records import Metric
+from profiling.rung import Reading, Subject
+from profiling.static.symbols import Symbol, symbols
+from profiling.static.x86 import kernel_of
+from profiling.unavailable import Unavailable
+
+_FEWEST = 50  # samples that say something
+_MOST_KERNELS, _MOST_LIBRARIES = 64, 8
+_TIMEOUT_S = 90.0
+_RUNTIMES = ("libgomp", "libomp", "libiomp")
+_TORCH = ("/torch/lib/", "/functorch/", "libtorch")
+_WHOLE = {"torch": "time_in_torch", "system": "time_in_system", "waiting": "time_waiting"}
+
+
+class _Library(TypedDict):
+    path: str  # its last two parts: those of the cache's entries differ by the first
+    symbols: list[Symbol]
+
+
+_LIBRARIES = TypeAdapter(list[_Library], config=ConfigDict(strict=False))
+
+
+class TimeShares:
+    """Where the time goes, by perf record."""
+
+    name = "samples"
+
+    def available(self) -> str:
+        perf.granted()
+        return "where the time goes, by perf record"
+
+    def read(self, subject: Subject) -> Reading:
+        if not subject.on_cpu:
+            raise Unavailable("it looks at what CPUs do")
+        perf.granted()
+        calls, samples = watched(subject, Sampling)
+        count = sum(samples.values())
+        if count < _FEWEST:
+            raise Unavailable(f"{count} samples were taken, too few to say anything")
+        answer = ask_builder(subject.evaluator.pool, __name__, subject.candidate.sha256, _TIMEOUT_S)
+        libraries = validated(_LIBRARIES, answer.get("libraries"), "its libraries")
+        known = {library["path"]: library["symbols"] for library in libraries}
+        how = f"{count} samples of {calls} calls of a process that was warmed up, by perf record"
+        return Reading(tuple(metrics(samples, known)), how)
+
+
+def metrics(samples: Mapping[Place, int], libraries: Mapping[str, Sequence[Symbol]]) -> Iterator[Metric]:
+    """Shares of the CPU time. `libraries`: the candidate's, by the last two parts of their paths."""
+    found: dict[tuple[str, str], int] = {}
+    for place, count in samples.items():
+        key = _whose(place, libraries)
+        found[key] = found.get(key, 0) + count
+    total = sum(samples.values())
+    kernels = sorted(
+        ((count, kernel) for (of, kernel), count in found.items() if of == "kernel"), reverse=True
+    )
+    for count, kernel in kernels[:_MOST_KERNELS]:
+        yield metric("time_share", count / total, kernel)
+    for of, name in _WHOLE.items():
+        yield metric(name, found.get((of, ""), 0) / total)
+
+
+def _whose(place: Place, libraries: Mapping[str, Sequence[Symbol]]) -> tuple[str, str]:
+    """Of what kind, and of which kernel."""
+    if place.path == SYSTEM:
+        return "system", ""
+    own = libraries.get("/".join(place.path.split("/")[-2:]))
+    if own is not None:
+        inside = (s for s in own if s.begin <= place.offset < s.begin + s.size)
+        symbol = next(inside, None)
+        return ("kernel", kernel_of(symbol.name)) if symbol is not None else ("elsewhere", "")
+    file = place.path.rpartition("/")[2]
+    if file.startswith(_RUNTIMES):
+        return "waiting", ""
+    generated = not place.path.startswith("/") or place.path.startswith("//")  # by oneDNN: in no file
+    of_torch = generated or any(part in place.path for part in _TORCH)
+    return ("torch", "") if of_torch else ("elsewhere", "")
+
+
+def serve(channel: Channel) -> None:
+    """The worker's side: answers "read" with the functions of the libraries in its build cache."""
+    while True:
+        channel.receive_json()
+        folder = Path(os.environ["KERNELWRIGHT_CACHE"])
+        libraries = sorted(folder.rglob("*.so"))[:_MOST_LIBRARIES]
+        try:
+            found = [
+                {"path": "/".join(library.parts[-2:]), "symbols": [asdict(s) for s in symbols(library)]}
+                for library in libraries
+            ]
+            channel.send_json({"libraries": found, "problem": ""})
+        except Unavailable as error:
+            channel.send_json({"problem": str(error)})
