@@ -88,9 +88,7 @@ def _show_findings(out: Console, found: Profile) -> None:
         out.print(table)
 
 
-def _show_kernels(
-    out: Console, title: str, metrics: Sequence[Metric], shares: Mapping[str, float]
-) -> None:
+def _show_kernels(out: Console, title: str, metrics: Sequence[Metric], shares: Mapping[str, float]) -> None:
     """A column for each of the first kernels, those that take longest where their `shares` are known."""
     if not metrics:
         return

@@ -1,7 +1,8 @@
 """How many candidates searches need for what trying every schedule finds.
 
 Every schedule is measured twice, in two runs. Searches see the first; what they choose is judged by the
-second, which noise has not helped to choose, smoothed over knobs as the judge does it.
+second, which noise has not helped to choose, smoothed over knobs as the judge does it. They begin with what
+the coder chooses by itself, and with schedules by chance, which leave more to be found.
 """
 
 import math
@@ -48,6 +49,7 @@ HELD = frozenset({"fuse", "unroll"})  # else there are too many schedules to try
 _SEEN, _JUDGED = (Path("runs") / f"bench-feedback-{number}" for number in (1, 2))
 _NEAR = 0.95  # of the best schedule's speed
 _DRAWS = 20  # of a search by chance
+_STARTS = 5  # schedules by chance to begin with
 _LONGEST = 40  # candidates of a search that goes on
 _PATIENCE = 6  # moves in a row without a gain, after which a search by chance stops
 _SPREAD = 0.1  # standard deviation of what a knob does, in what is taken for true
@@ -67,6 +69,11 @@ class _Table:
         return next(iter(self.attempts.values()))
 
     @cached_property
+    def starts(self) -> list[Attempt]:
+        """Schedules by chance."""
+        return Random(self.task.id).sample([*self.attempts.values()], _STARTS)
+
+    @cached_property
     def best(self) -> str:
         return max(self.worth, key=lambda sha256: self.worth[sha256])
 
@@ -76,14 +83,25 @@ class _Table:
 
     def made(self, history: Sequence[Attempt], advice: Advice) -> Attempt | None:
         """What the coder makes of advice; None where that was wrong or not timed."""
-        made = BuiltinCoder(lambda _: self.graph).propose(self.task, history, advice)
-        found = self.attempts.get(made.sha256)
+        wanted = frozenset({**self.attempts[advice.about].candidate.schedule, **advice.schedule}.items())
+        if wanted not in self._made:
+            made = BuiltinCoder(lambda _: self.graph).propose(self.task, history, advice)
+            self._made[wanted] = made.sha256
+        found = self.attempts.get(self._made[wanted])
         return replace(found, advice=advice) if found is not None else None
+
+    @cached_property
+    def _made(self) -> dict[frozenset[tuple[str, str]], str]:
+        """Candidates by the schedule that was asked for."""
+        return {}
+
+
+Found = list[tuple[Attempt, str]]  # attempts, each with what would be handed in after it
 
 
 class _Strategy(Protocol):
-    def search(self, table: _Table, on: bool) -> list[tuple[Attempt, str]]:
-        """Attempts, each with what would be handed in after it. `on`: beyond where it would stop."""
+    def search(self, table: _Table, start: Attempt, on: bool) -> Found:
+        """What it tries. `on`: beyond where it would stop."""
         ...
 
 
@@ -94,13 +112,13 @@ class _ByJudge:
     blind: bool = False
     rankings: Mapping[str, Ranking] = field(default_factory=dict)  # by task
 
-    def search(self, table: _Table, on: bool) -> list[tuple[Attempt, str]]:
+    def search(self, table: _Table, start: Attempt, on: bool) -> Found:
         ranking = self.rankings.get(table.task.id)
         judge = RulesJudge(hold=HELD, ranking=ranking)
         if on:
             judge = RulesJudge(hold=HELD, ranking=ranking, worth_a_try=0.0, near_ceiling=math.inf)
-        found: list[tuple[Attempt, str]] = []
-        attempt: Attempt | None = self._seen(table.first)
+        found: Found = []
+        attempt: Attempt | None = self._seen(start)
         while attempt is not None and len(found) < _LONGEST:
             history = [*(each for each, _ in found), attempt]
             known = beliefs(table.task, history, ranking=ranking)
@@ -120,10 +138,10 @@ class _ByChance:
 
     draw: int
 
-    def search(self, table: _Table, on: bool) -> list[tuple[Attempt, str]]:
+    def search(self, table: _Table, start: Attempt, on: bool) -> Found:
         chance = Random(f"{table.task.id} {self.draw}")
-        history = [table.first]
-        found = [(table.first, table.first.candidate.sha256)]
+        history = [start]
+        found = [(start, start.candidate.sha256)]
         while len(found) < _LONGEST:
             best = max(history, key=_speed)
             if not on and len(history) - history.index(best) > _PATIENCE:
@@ -145,11 +163,11 @@ class _ByChance:
         return found
 
 
-class _First:
-    """No search: what the coder chooses by itself."""
+class _Start:
+    """No search."""
 
-    def search(self, table: _Table, on: bool) -> list[tuple[Attempt, str]]:
-        return [(table.first, table.first.candidate.sha256)]
+    def search(self, table: _Table, start: Attempt, on: bool) -> Found:
+        return [(start, start.candidate.sha256)]
 
 
 def feedback() -> None:
@@ -171,10 +189,14 @@ def feedback() -> None:
                 "rules, without it": [_ByJudge(blind=True)],
                 "rules, with the surrogate": [_ByJudge(rankings=surrogates)],
                 "moves by chance": [_ByChance(draw) for draw in range(_DRAWS)],
-                "none: the coder's first": [_First()],
+                "none": [_Start()],
             }
             handed_in = {
-                name: [(table, search.search(table, False)[-1][1]) for table in tables for search in searches]
+                name: [
+                    (table, search.search(table, table.first, False)[-1][1])
+                    for table in tables
+                    for search in searches
+                ]
                 for name, searches in strategies.items()
             }
             best = "the best of all schedules"
@@ -185,12 +207,18 @@ def feedback() -> None:
                 for name, found in handed_in.items()
                 if len(found) == len(tables)  # what chance finds is too much to measure again
             }
+    begun = {
+        "the coder's first": [(table, table.first) for table in tables],
+        "one by chance": [(table, start) for table in tables for start in table.starts],
+    }
     rows = [
-        (name, *_compared(tables, searches), _mean(ends.get(name))) for name, searches in strategies.items()
+        (name, said, *_compared(starts, searches), _mean(ends.get(name)) if first else wording.NOTHING)
+        for first, (said, starts) in zip((True, False), begun.items(), strict=True)
+        for name, searches in strategies.items()
     ]
-    rows.append((best, *9 * (wording.NOTHING,), _mean(ends[best])))
+    rows.append((best, *10 * (wording.NOTHING,), _mean(ends[best])))
     header = (
-        "search", "candidates until 95% of the best, median", f"not within {_LONGEST}",
+        "search", "it begins with", "candidates until 95% of the best, median", f"not within {_LONGEST}",
         "share of the best with 5", "with 10", "with 20",
         "candidates when it stops, mean", "share of the best then, geomean", "least",
         "predicted gains, off by a factor", "over eager then, all effort, geomean",
@@ -210,19 +238,15 @@ def _measure(run: Path) -> None:
 
 def _read(seen: RunDatabase, judged: RunDatabase, task: Task, graph: Graph) -> _Table:
     """Of the schedules that both runs have timed."""
-    first, second = (_timed(database, task) for database in (seen, judged))
+    first, second = (
+        {a.candidate.sha256: a for a in timed(searched(database.attempts(task.id)))}
+        for database in (seen, judged)
+    )
     both = {sha256: attempt for sha256, attempt in first.items() if sha256 in second}
     again = measured([second[sha256] for sha256 in both])
     believed = Beliefs(again, lambda knob, value: _SPREAD, lambda schedules: [0.0] * len(schedules))
     worth = map(math.exp, believed.speeds([each.schedule for each in again]))
     return _Table(task, graph, both, dict(zip(both, worth, strict=True)))
-
-
-def _timed(database: RunDatabase, task: Task) -> dict[str, Attempt]:
-    found: dict[str, Attempt] = {}
-    for attempt in timed(searched(database.attempts(task.id))):
-        found.setdefault(attempt.candidate.sha256, attempt)
-    return found
 
 
 @dataclass(frozen=True)
@@ -264,11 +288,11 @@ def _surrogate(table: _Table, tables: Sequence[_Table]) -> Surrogate:
     return Surrogate([e for other in others for e in examples(other.task, [*other.attempts.values()])])
 
 
-def _compared(tables: Sequence[_Table], searches: Sequence[_Strategy]) -> tuple[str, ...]:
+def _compared(starts: Sequence[tuple[_Table, Attempt]], searches: Sequence[_Strategy]) -> tuple[str, ...]:
     """One row of the table: searches that go on, and ones that stop by themselves."""
-    far = [(table, search.search(table, True)) for table in tables for search in searches]
+    far = [(table, search.search(table, start, True)) for table, start in starts for search in searches]
     needed = [_until_near(table, found) for table, found in far]
-    ends = [(table, search.search(table, False)) for table in tables for search in searches]
+    ends = [(table, search.search(table, start, False)) for table, start in starts for search in searches]
     shares = [table.share(found[-1][1]) for table, found in ends]
     within = (
         statistics.geometric_mean(table.share(found[:count][-1][1]) for table, found in far)

@@ -20,19 +20,20 @@ from results.folder import write_atomically
 STATIC = Path("results") / "published" / "static"
 KERNELS = {"matmul_scale_residual": "builtin:level2/matmul_scale_residual"}  # files there, and their tasks
 CHIPS = ("sm_90", "sm_80")
-OWN = "builtin:level1/softmax"
+OWN = {"softmax": "builtin:level1/softmax", "attention_pooling": "builtin:level2/attention_pooling"}
 
 
 def profiles() -> None:
     """What `kernelwright profile` says of a C++ kernel on this machine, and of Triton kernels for chips."""
-    [task] = sources.resolve([OWN])
-    file = PUBLISHED / "profile-softmax.py"
-    with Evaluator(cache=cache_folder()) as evaluator:
-        mark = evaluator.target.fingerprint
-        written = BuiltinCoder(partial(trace, evaluator.pool)).propose(task, [], None)
-    write_atomically(file, written.source)
-    said = _said(["profile", OWN, str(file), "--simulate"])
-    _publish(PUBLISHED / "profile-softmax.md", "A kernel of the builtin coder, profiled", said, mark)
+    for name, task_name in OWN.items():
+        [task] = sources.resolve([task_name])
+        file = PUBLISHED / f"profile-{name}.py"
+        with Evaluator(cache=cache_folder()) as evaluator:
+            mark = evaluator.target.fingerprint
+            written = BuiltinCoder(partial(trace, evaluator.pool)).propose(task, [], None)
+        write_atomically(file, written.source)
+        said = _said(["profile", task_name, str(file), "--simulate"])
+        _publish(PUBLISHED / f"profile-{name}.md", f"{name} by the builtin coder, profiled", said, mark)
     for name, task_name in KERNELS.items():
         asked = ["profile", task_name, str(STATIC / f"{name}.py"), "--precision", "fp16", "--target"]
         lines = [line for chip in CHIPS for line in _said([*asked, chip])]

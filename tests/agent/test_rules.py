@@ -132,6 +132,44 @@ def test_it_stops_where_moves_bring_nothing() -> None:
     assert 3 < len(history) < moves
 
 
+def with_two_kernels() -> Candidate:
+    knobs = {"vector": "512", "k0.streaming": "off", "k1.streaming": "off"}
+    return Candidate(
+        source="two", language="cpp", author="builtin", schedule=knobs, kernels=("scale", "softmax_rows")
+    )
+
+
+def shares_of(found: Attempt, waiting: float = 0.0, **shares: float) -> Attempt:
+    assert found.profile is not None
+    added = [
+        Metric(name="time_share", value=share, unit="1", provenance="perf", kernel=kernel)
+        for kernel, share in shares.items()
+    ]
+    added.append(Metric(name="time_waiting", value=waiting, unit="1", provenance="perf"))
+    profile = found.profile.model_copy(update={"metrics": (*found.profile.metrics, *added)})
+    return Attempt(found.candidate, found.evaluation, profile)
+
+
+def test_moves_are_for_the_kernel_that_the_time_goes_to() -> None:
+    found = measured(with_two_kernels(), 100.0, "memory", 0.3)
+    plain = RulesJudge().advise(TASK, [found])
+    assert plain is not None and set(plain.schedule) == {"k0.streaming"}  # the first of equals
+    advice = RulesJudge().advise(TASK, [shares_of(found, scale=0.1, softmax_rows=0.6)])
+    assert advice is not None and set(advice.schedule) == {"k1.streaming"}
+    assert "of softmax_rows from off to on" in advice.plan
+
+
+def test_where_torch_takes_the_time_no_kernel_is_worth_a_try() -> None:
+    found = measured(with_two_kernels(), 100.0, "memory", 0.3)
+    assert RulesJudge().advise(TASK, [shares_of(found, scale=0.02, softmax_rows=0.02)]) is None
+    assert RulesJudge().advise(TASK, [shares_of(found, 0.95, scale=0.02, softmax_rows=0.02)]) is not None
+
+
+def test_a_value_that_comes_to_the_same_code_is_not_proposed() -> None:
+    among = candidate(k0__block="128").model_copy(update={"alternatives": {"k0.block": ("64", "128")}})
+    assert {move.new for move in untried(among, []) if move.knob == "k0.block"} == {"64"}
+
+
 def test_the_predicted_gain_does_not_pass_the_ceiling() -> None:
     advice = RulesJudge().advise(TASK, [measured(candidate(), 100.0, "launch", 0.88)])
     assert advice is not None and advice.predicted_gain <= 1 / 0.88

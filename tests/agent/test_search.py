@@ -249,6 +249,21 @@ def test_an_island_without_a_correct_kernel_mends_its_last() -> None:
     assert [advice.about if advice else "" for advice in advised] == [a.candidate.sha256 for a in history]
 
 
+def test_values_that_come_to_the_same_code_are_not_tried() -> None:
+    search, first = Exhaustive(StopRules(rounds=99), hold={"threads"}), scheduled([], **{"k0.block": "64"})
+    among = first.candidate.model_copy(update={"alternatives": {"k0.block": ("64", "128")}})
+    history = [replace(first, candidate=among)]
+    while not isinstance(step := search.step(TASK, history), Stop):
+        (request,) = step
+        assert request.advice is not None
+        history.append(replace(scheduled(history, **request.advice.schedule), advice=request.advice))
+        history[-1] = replace(
+            history[-1],
+            candidate=history[-1].candidate.model_copy(update={"alternatives": among.alternatives}),
+        )
+    assert [a.candidate.schedule["k0.block"] for a in history] == ["64", "128"]
+
+
 def test_what_cannot_be_timed_here_is_not_corrected() -> None:
     right = attempt(1.0)
     evaluation = right.evaluation.model_copy(update={"verdict": Verdict.unmeasured, "speedup": None})

@@ -52,6 +52,8 @@ CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], str]] = {
     "gaps": ("launch", (("gpu_time", 60.0), ("gpu_gaps", 40.0), ("launches", 9)), {}, "run for 60%"),
     "torch": ("launch", (("own_kernel_share", 0.4),), {}, "torch's take 60% of its time"),
     "idle threads": ("imbalance", (("cpu_time", 1100.0),), {"time_us": 1000.0, "threads": 2}, "busy for 55%"),
+    "waiting threads": ("imbalance", (("time_waiting", 0.4),), {}, "wait for each other for 40%"),
+    "new memory": ("memory", (("time_in_system", 0.3), ("page_faults", 900)), {}, "The system has 30%"),
     "a tail": (
         "imbalance",
         (("waves", 1.25, "k"),),

@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 from proving import propose, prove, source
 
-from agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS, Schedule, legal
+from agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS, Schedule, legal, up_to
+from kernelbench.jit import compile_cpp
+from kernelbench.jit.library import path_of
+from profiling.static.x86 import functions, mixes
 
 NORM = source(
     "return F.gelu(self.norm(self.linear(x)))",
@@ -101,6 +104,34 @@ def test_what_is_read_again_at_once_is_not_stored_past_the_caches(forward: str, 
     assert propose(source(f"return {forward}", "torch.randn(2200, 2048)")).schedule["k0.streaming"] == wanted
 
 
+def test_values_beyond_what_there_is_are_no_alternatives() -> None:
+    first = propose(SOFTMAX)
+    assert first.alternatives == {"k0.block": ("64", "128", "256", "512", "1024")}
+    assert first.schedule["k0.block"] == "1024"
+    assert propose(SOFTMAX, k0__block="16384").source == first.source
+    assert len({propose(SOFTMAX, k0__block=block).source for block in first.alternatives["k0.block"]}) == 5
+
+
+def test_a_knob_with_one_value_is_none() -> None:
+    schedule = propose(source("return torch.relu(x).sum(1)", "torch.randn(3, 40, 60)")).schedule
+    assert "k0.block" not in schedule
+
+
+def test_the_kernels_of_a_schedule_are_named() -> None:
+    inputs = "torch.randn(300, 70), torch.randn(90, 700)"
+    found = propose(source("return torch.softmax(x, 0), F.gelu(y)", inputs, arguments="x, y"))
+    numbers = {knob.partition(".")[0] for knob in found.schedule if "." in knob}
+    assert numbers <= {f"k{number}" for number in range(len(found.kernels))} and len(found.kernels) == 2
+    assert all(f"void {kernel}(" in found.source for kernel in found.kernels)
+
+
+def test_up_to_what_there_is() -> None:
+    assert up_to("k0.rows", 5) == ("1", "2", "4", "8")
+    assert up_to("k0.rows", 8) == ("1", "2", "4", "8")
+    assert up_to("k0.block", 1) == ("64",)
+    assert up_to("k0.block", 1 << 20) == legal("k0.block")
+
+
 def test_every_knob_has_a_case() -> None:
     elsewhere = {"rows", "warps"} | {"kernels"}  # test_triton.py, and the next test
     assert {knob.rpartition(".")[2] for _, knob, _ in CASES} | elsewhere == {*GRAPH_KNOBS, *KERNEL_KNOBS}
@@ -149,3 +180,12 @@ def test_blocks_that_fill_a_row_have_no_rest() -> None:
     assert "std::min" in propose(source("return x + 1", "torch.randn(64, 1025)")).source
     assert "std::min" not in propose(SOFTMAX, k0__block="256").source
     assert "std::min" in propose(SOFTMAX.replace("1024", "1000"), k0__block="256").source
+
+
+def test_prefetching_does_not_keep_loops_from_being_vectorized(tmp_path: Path) -> None:
+    """As it did with g++ 12 where rows are two blocks between bursts: 4 times slower."""
+    text = propose(source("return x.var(dim=-1)", "torch.randn(300, 512)"), k0__prefetch="on").source
+    code = text.split('r"""')[1].split('"""')[0]
+    library = path_of(compile_cpp(code))
+    [mix] = [mix for mix in mixes(functions(library)) if mix.kernel == "variance_rows"]
+    assert mix.prefetches > 0 and mix.packed_share is not None and mix.packed_share > 0.5
