@@ -39,11 +39,11 @@ TASKS = (
     "level1/min_columns",
     "level1/argmax_rows",
     "level1/conv1d_depthwise_causal",
-    "level2/conv2d_hardswish_avg_pool",
     "level2/causal_softcap_softmax",
     "level2/bmm_softmax",
     "level2/conv_transpose2d_softmax_bias_sigmoid",
-    "level3/mobilenet_block",
+    "level2/conv1d_gated_residual",
+    "level2/unsharp_mask",
 )
 HELD = frozenset({"fuse", "unroll"})  # else there are too many schedules to try them all
 _SEEN, _JUDGED = (Path("runs") / f"bench-feedback-{number}" for number in (1, 2))
