@@ -37,13 +37,13 @@ TASKS = (
     "level1/horner_polynomial",
     "level1/cumsum_columns",
     "level1/min_columns",
+    "level1/mean_middle",
     "level1/argmax_rows",
     "level1/conv1d_depthwise_causal",
     "level2/causal_softcap_softmax",
     "level2/bmm_softmax",
     "level2/conv_transpose2d_softmax_bias_sigmoid",
     "level2/conv1d_gated_residual",
-    "level2/unsharp_mask",
 )
 HELD = frozenset({"fuse", "unroll"})  # else there are too many schedules to try them all
 _SEEN, _JUDGED = (Path("runs") / f"bench-feedback-{number}" for number in (1, 2))
