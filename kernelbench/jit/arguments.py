@@ -40,20 +40,27 @@ DTYPES: dict[str, frozenset[torch.dtype]] = {
     "uint64": frozenset({torch.uint64}),
     "complex64": frozenset({torch.complex64}),
     "complex128": frozenset({torch.complex128}),
+    **{f"float{n}": frozenset({torch.float32}) for n in (2, 3, 4)},  # CUDA's vectors
+    **{f"int{n}": frozenset({torch.int32}) for n in (2, 3, 4)},
+    **{f"double{n}": frozenset({torch.float64}) for n in (2, 3, 4)},
+    "half2": frozenset({torch.float16}),
+    "bfloat162": frozenset({torch.bfloat16}),
 }
 
 
-def converter(function: str, parameter: Parameter) -> Converter:
+def converter(function: str, parameter: Parameter, device: str = "cpu") -> Converter:
     """The check and conversion for one parameter; what it returns suits the parameter's ctypes type.
+
+    `device`: the type of the device that tensors must be on.
 
     A tensor that requires grad is taken as it is: autograd does not see the call, which is the caller's
     business. The converter raises ArgumentError on anything that does not fit.
     """
     where = f"{function}: parameter {parameter.name!r} ({parameter.text})"
     if parameter.pointers == 2:
-        return _several(where, parameter.type)
+        return _several(where, parameter.type, device)
     if parameter.pointers:
-        return _pointer(where, parameter.type)
+        return _pointer(where, parameter.type, device)
     if parameter.type in INTEGERS:
         return _integer(where, parameter.type)
     return _boolean(where) if parameter.type == "bool" else _floating(where)
@@ -65,11 +72,11 @@ def integer_range(type_: str) -> tuple[int, int]:
     return (0, 2**bits - 1) if type_.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
-def _pointer(where: str, type_: str) -> Converter:
+def _pointer(where: str, type_: str, device: str) -> Converter:
     dtypes = DTYPES.get(type_)
 
     def convert(value: Any) -> int:
-        problem = _why_no_pointer(value, dtypes)
+        problem = _why_no_pointer(value, dtypes, device)
         if problem:
             raise ArgumentError(f"{where}: {problem}")
         try:
@@ -83,9 +90,9 @@ def _pointer(where: str, type_: str) -> Converter:
     return convert
 
 
-def _several(where: str, type_: str) -> Converter:
+def _several(where: str, type_: str, device: str) -> Converter:
     """Of a sequence of tensors, an array of their addresses."""
-    address = _pointer(where, type_)
+    address = _pointer(where, type_, device)
 
     def convert(value: Any) -> Any:
         if isinstance(value, torch.Tensor) or not isinstance(value, Iterable):
@@ -96,15 +103,15 @@ def _several(where: str, type_: str) -> Converter:
     return convert
 
 
-def _why_no_pointer(value: Any, dtypes: frozenset[torch.dtype] | None) -> str:
+def _why_no_pointer(value: Any, dtypes: frozenset[torch.dtype] | None, device: str) -> str:
     kind = type(value).__name__
     if not isinstance(value, torch.Tensor):
         hint = "; pass the tensor itself, not its data_ptr()" if isinstance(value, int) else ""
         return f"expected a tensor, got {kind}{hint}"
     if type(value) not in PLAIN:
         return f"expected a plain torch.Tensor, got the subclass {kind}"
-    if not value.is_cpu:
-        return f"expected a tensor on the cpu, got one on {value.device}"
+    if value.device.type != device:
+        return f"expected a tensor on the {device}, got one on {value.device}"
     if dtypes is not None and value.dtype not in dtypes:
         expected = " or ".join(sorted(str(dtype) for dtype in dtypes))
         return f"expected a tensor of {expected}, got {value.dtype}"

@@ -14,7 +14,7 @@ from kernelbench.jit.arguments import DTYPES, PLAIN, converter, integer_range
 from kernelbench.jit.errors import ArgumentError
 from kernelbench.jit.signature import INTEGERS, Parameter, Signature
 
-_C_TYPES: dict[str, Any] = {
+C_TYPES: dict[str, Any] = {
     "void": None,
     "bool": ctypes.c_bool,
     "float": ctypes.c_float,
@@ -30,8 +30,8 @@ def bind(signature: Signature, foreign: Any) -> Callable[..., Any]:
     """
     if signature.problem:
         return _named(_unusable(signature), signature)
-    foreign.argtypes = [ctypes.c_void_p if p.pointers else _C_TYPES[p.type] for p in signature.parameters]
-    foreign.restype = _C_TYPES[signature.returns]
+    foreign.argtypes = [ctypes.c_void_p if p.pointers else C_TYPES[p.type] for p in signature.parameters]
+    foreign.restype = C_TYPES[signature.returns]
     names: dict[str, Any] = {"foreign": foreign, "checked": _checked(signature, foreign), "plain": PLAIN}
     names["array"] = _array
     for index, parameter in enumerate(signature.parameters):

@@ -29,7 +29,22 @@ _BASE = {
     "double _Complex": "complex128",
     **{f"{name}_t": name for name in INTEGERS},
 }
-_POINTEE_ONLY = {"void", "half", "bfloat16", "complex64", "complex128"}
+_VECTORS = {f"{base}{n}": f"{base}{n}" for base in ("float", "int", "double") for n in (2, 3, 4)}
+_OF_CUDA = {
+    "half": "half",
+    "__half": "half",
+    "half2": "half2",
+    "__half2": "half2",
+    "__nv_bfloat16": "bfloat16",
+    "nv_bfloat16": "bfloat16",
+    "__nv_bfloat162": "bfloat162",
+    "nv_bfloat162": "bfloat162",
+    "uint": "uint32",
+    "uchar": "uint8",
+    "ushort": "uint16",
+    **_VECTORS,
+}
+_POINTEE_ONLY = {"void", "half", "bfloat16", "complex64", "complex128", "half2", "bfloat162", *_VECTORS}
 
 _NOISE = re.compile(
     r"""//[^\n]*|/\*.*?\*/                                  # comments
@@ -44,9 +59,9 @@ _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)(\(?)([^\n]*)", r
 _ALIAS = re.compile(r"\btypedef\s+([^;{}()]+?)\s*\b(\w+)\s*;|\busing\s+(\w+)\s*=\s*([^;{}()]+);")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _DECORATION = re.compile(
-    r"\b(?:__attribute__|__declspec|alignas)\s*\(\(?[^()]*(?:\([^()]*\)[^()]*)*\)?\)|\[\[.*?\]\]|"
+    r"\b(?:__attribute__|__declspec|alignas|__launch_bounds__)\s*\(\(?[^()]*(?:\([^()]*\)[^()]*)*\)?\)|\[\[.*?\]\]|"
     r"\b(?:const|volatile|restrict|__restrict__|__restrict|struct|register|inline|__inline__|"
-    r"constexpr|extern|noexcept)\b|\bstd\s*::",
+    r"constexpr|extern|noexcept|__global__|__grid_constant__)\b|\bstd\s*::",
     re.DOTALL,
 )
 
@@ -179,7 +194,10 @@ def _signature(declaration: str, aliases: Mapping[str, str]) -> Signature | None
 def _original_parameters(declaration: str) -> list[str]:
     """The parameters with their const and restrict, for messages."""
     text = re.sub(
-        r"\b__attribute__\s*\(\(.*?\)\)|\[\[.*?\]\]|\bnoexcept\b", " ", declaration, flags=re.DOTALL
+        r"\b__attribute__\s*\(\(.*?\)\)|\b__launch_bounds__\s*\([^()]*(?:\([^()]*\)[^()]*)*\)|\[\[.*?\]\]|\bnoexcept\b",
+        " ",
+        declaration,
+        flags=re.DOTALL,
     )
     opening = text.find("(")
     return _split(text[opening + 1 : _closing(text, opening, "()")])
@@ -226,7 +244,7 @@ def _resolve(text: str, aliases: Mapping[str, str], depth: int = 0) -> tuple[str
         canonical, inside = _resolve(aliases[base], aliases, depth + 1)
         pointers += inside
     else:
-        canonical = _BASE.get(base) or _integer(base.split())
+        canonical = _BASE.get(base) or _OF_CUDA.get(base) or _integer(base.split())
     return (canonical, pointers) if canonical and pointers <= 2 else (None, 0)
 
 

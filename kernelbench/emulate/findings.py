@@ -1,0 +1,42 @@
+"""What was found while a kernel ran, in the words of NVIDIA's compute-sanitizer.
+
+https://docs.nvidia.com/compute-sanitizer/ComputeSanitizer/index.html
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+FindingKind = Literal[
+    "out_of_bounds",
+    "uninitialized",
+    "misaligned",
+    "read_after_write",
+    "write_after_read",
+    "write_after_write",
+    "divergent_barrier",
+    "stuck",
+    "not_in_mask",
+    "failed",
+]
+Dim = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`line`: of the source, from 1; 0 where it is not known."""
+
+    kind: FindingKind
+    says: str  # one sentence or two
+    line: int
+    thread: Dim
+    block: Dim
+    count: int  # times
+
+
+class KernelFault(Exception):  # noqa: N818 - a property of the kernel
+    """A kernel did what it must not."""
+
+    def __init__(self, kernel: str, findings: tuple[Finding, ...]) -> None:
+        more = f" (and {len(findings) - 1} more findings)" if len(findings) > 1 else ""
+        super().__init__(f"{kernel}: {findings[0].says}{more}")
+        self.kernel, self.findings = kernel, findings

@@ -1,0 +1,287 @@
+"""Launches of emulated kernels: ctypes on the one side of simt.cpp, findings in words on the other."""
+
+import contextlib
+import ctypes
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import get_args
+
+from kernelbench.emulate.building import SOURCE_NAME, Built
+from kernelbench.emulate.findings import Dim, Finding, FindingKind, KernelFault
+from kernelbench.jit.errors import ArgumentError
+
+_KINDS: tuple[FindingKind, ...] = get_args(FindingKind)
+_MOST_FINDINGS = 64
+MOST_SHARED = 232448  # bytes that a block can have at most, on sm_90
+MOST_THREADS = 1024
+_DYNAMIC = "kw_dynamic_shared"
+_TLS = re.compile(
+    r"^(?P<begin>[\da-f]{16}) .{7} \.t(?:bss|data)\S*\t(?P<size>[\da-f]+) +(?:\.\w+ +)?(?P<name>.+)$", re.M
+)
+_ACCESS = ("read", "write", "atomic")
+_SPACES = ("__global__", "__shared__", "")
+
+
+class _Index(ctypes.Structure):
+    _fields_ = (("x", ctypes.c_uint), ("y", ctypes.c_uint), ("z", ctypes.c_uint))
+
+
+class _Finding(ctypes.Structure):
+    _fields_ = (
+        ("kind", ctypes.c_int32),
+        ("space", ctypes.c_int32),
+        ("access", ctypes.c_int32),
+        ("what", ctypes.c_int32),
+        ("pc", ctypes.c_uint64),
+        ("other_pc", ctypes.c_uint64),
+        ("address", ctypes.c_uint64),
+        ("offset", ctypes.c_int64),
+        ("count", ctypes.c_uint64),
+        ("size", ctypes.c_uint32),
+        ("thread", _Index),
+        ("block", _Index),
+        ("other_thread", _Index),
+        ("text", ctypes.c_char * 96),
+    )
+
+
+class _Range(ctypes.Structure):
+    _fields_ = (("begin", ctypes.c_void_p), ("end", ctypes.c_void_p), ("written", ctypes.c_void_p))
+
+
+class _Shared(ctypes.Structure):
+    _fields_ = (("begin", ctypes.c_uint64), ("size", ctypes.c_uint64))
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = (
+        ("call", ctypes.c_void_p),
+        ("arguments", ctypes.c_void_p),
+        ("local", ctypes.c_void_p),
+        ("grid", _Index),
+        ("block", _Index),
+        ("ranges", ctypes.POINTER(_Range)),
+        ("range_count", ctypes.c_uint64),
+        ("shared", ctypes.POINTER(_Shared)),
+        ("shared_count", ctypes.c_uint64),
+        ("granule", ctypes.c_uint64),
+        ("seed", ctypes.c_uint64),
+        ("workers", ctypes.c_uint32),
+        ("findings", ctypes.POINTER(_Finding)),
+        ("finding_count", ctypes.c_uint64),
+    )
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a pointer argument may be used for. `written`: address of a byte for each of its bytes, 0 where
+    that has not been written yet; 0 where all of it has."""
+
+    name: str
+    address: int
+    size: int  # bytes
+    written: int = 0
+
+
+@dataclass(frozen=True)
+class Variable:
+    """In shared memory."""
+
+    name: str
+    begin: int
+    size: int
+
+
+_collecting: list[list[Finding]] = []
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[list[Finding]]:
+    """Findings of launches in the block come into the list, and do not raise."""
+    found: list[Finding] = []
+    _collecting.append(found)
+    try:
+        yield found
+    finally:
+        _collecting.pop()
+
+
+class Emulated:
+    """The kernels of one source."""
+
+    def __init__(self, built: Built) -> None:
+        self._built = built
+        self._runtime = ctypes.CDLL(str(built.runtime), mode=ctypes.RTLD_GLOBAL)
+        self._runtime.kw_launch.argtypes = [ctypes.POINTER(_Launch)]
+        self._runtime.kw_launch.restype = ctypes.c_uint64
+        self._library = ctypes.CDLL(str(built.library))
+        self.seed = 0
+
+    def launch(
+        self,
+        kernel: str,
+        grid: Dim,
+        block: Dim,
+        arguments: Sequence[ctypes._SimpleCData],  # type: ignore[type-arg]
+        memory: Sequence[Memory],
+        shared_bytes: int = 0,
+    ) -> None:
+        """Runs all blocks. Raises KernelFault where something was found, ArgumentError."""
+        _check(kernel, grid, block)
+        variables = self._variables(shared_bytes)
+        pointers = (ctypes.c_void_p * max(1, len(arguments)))(
+            *(ctypes.cast(ctypes.pointer(each), ctypes.c_void_p) for each in arguments)
+        )
+        ranges = (_Range * max(1, len(memory)))(
+            *(_Range(m.address, m.address + m.size, m.written or None) for m in memory)
+        )
+        shared = (_Shared * max(1, len(variables)))(*(_Shared(v.begin, v.size) for v in variables))
+        found = (_Finding * _MOST_FINDINGS)()
+        blocks = grid[0] * grid[1] * grid[2]
+        wanted = _Launch(
+            ctypes.cast(self._library[f"kw_call_{kernel}"], ctypes.c_void_p),
+            ctypes.cast(pointers, ctypes.c_void_p),
+            ctypes.cast(self._library.kw_local, ctypes.c_void_p),
+            _Index(*grid),
+            _Index(*block),
+            ranges,
+            len(memory),
+            shared,
+            len(variables),
+            self._built.translated.granule,
+            self.seed,
+            max(1, min(len(os.sched_getaffinity(0)), blocks)),
+            found,
+            _MOST_FINDINGS,
+        )
+        self.seed += 1  # another order the next time
+        count = min(int(self._runtime.kw_launch(ctypes.byref(wanted))), _MOST_FINDINGS)
+        if count:
+            findings = tuple(self._findings(found[:count], memory, variables, kernel))
+            if not _collecting:
+                raise KernelFault(kernel, findings)
+            _collecting[-1].extend(findings)
+
+    def _variables(self, shared_bytes: int) -> list[Variable]:
+        static = [v for v in self._declared if v.name != _DYNAMIC]
+        if not 0 <= shared_bytes <= MOST_SHARED:
+            raise ArgumentError(f"{shared_bytes} bytes of shared memory, 0 to {MOST_SHARED} there may be")
+        dynamic = [
+            Variable("shared_mem", v.begin, shared_bytes) for v in self._declared if v.name == _DYNAMIC
+        ]
+        return sorted([*static, *dynamic], key=lambda v: v.begin)
+
+    @cached_property
+    def _declared(self) -> list[Variable]:
+        words = ["objdump", "--syms", "--demangle", "--", str(self._built.library)]
+        said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        return [
+            Variable(found["name"].rpartition("::")[2], int(found["begin"], 16), int(found["size"], 16))
+            for found in _TLS.finditer(said)
+            if not found["name"].startswith("kw_local") and "guard" not in found["name"]
+        ]
+
+    def _findings(
+        self, found: Sequence[_Finding], memory: Sequence[Memory], variables: Sequence[Variable], kernel: str
+    ) -> Iterator[Finding]:
+        lines = _lines(self._built.library, [pc for each in found for pc in (each.pc, each.other_pc)])
+        for each in found:
+            kind, line = _KINDS[each.kind], lines.get(each.pc, 0)
+            says = _said(kind, each, memory, variables, lines)
+            yield Finding(kind, says, line, _dim(each.thread), _dim(each.block), each.count)
+
+
+def _check(kernel: str, grid: Dim, block: Dim) -> None:
+    threads = block[0] * block[1] * block[2]
+    if min(block) < 1 or threads > MOST_THREADS or block[2] > 64:
+        raise ArgumentError(f"{kernel}: a block of {block} threads; 1 to {MOST_THREADS} there may be")
+    if min(grid) < 1 or grid[0] >= 1 << 31 or max(grid[1:]) >= 1 << 16:
+        raise ArgumentError(f"{kernel}: a grid of {grid} blocks; 1 to 2147483647, 65535, 65535 there may be")
+
+
+def _dim(index: _Index) -> Dim:
+    return index.x, index.y, index.z
+
+
+def _said(
+    kind: FindingKind,
+    found: _Finding,
+    memory: Sequence[Memory],
+    variables: Sequence[Variable],
+    lines: dict[int, int],
+) -> str:
+    """In words."""
+    line, other = lines.get(found.pc, 0), lines.get(found.other_pc, 0)
+    here = f"{SOURCE_NAME}:{line}" if line else SOURCE_NAME
+    who = f"thread {_dim(found.thread)} in block {_dim(found.block)}"
+    access, space = _ACCESS[found.access], _SPACES[found.space]
+    of = ""
+    if found.what >= 0:
+        if found.space == 0:
+            of = f"'{memory[found.what].name}', which has {memory[found.what].size} bytes"
+        else:
+            of = f"'{variables[found.what].name}', which has {variables[found.what].size} bytes"
+    match kind:
+        case "out_of_bounds":
+            at = f": byte {found.offset} of {of}" if of else ""
+            return f"Invalid {space} {access} of size {found.size} bytes at {here} by {who}{at}."
+        case "misaligned":
+            return (
+                f"Invalid {access} of size {found.size} bytes at {here} by {who}: "
+                f"address {found.address:#x} is misaligned."
+            )
+        case "uninitialized":
+            at = f": byte {found.offset} of {of}" if of else ""
+            return f"Uninitialized {space} memory read of size {found.size} bytes at {here} by {who}{at}."
+        case "read_after_write" | "write_after_read" | "write_after_write":
+            first, second = kind.split("_after_")[1], kind.split("_after_")[0]
+            return (
+                f"Race in {space} memory: {second} access at {here} by {who} and {first} access at "
+                f"{SOURCE_NAME}:{other} by thread {_dim(found.other_thread)}, with no barrier between them: "
+                f"byte {found.offset} of {of}."
+            )
+        case "divergent_barrier":
+            return (
+                f"Barrier error: divergent threads in block {_dim(found.block)}: thread {_dim(found.thread)} "
+                f"waits at {here}, thread {_dim(found.other_thread)} at {SOURCE_NAME}:{other}."
+            )
+        case "stuck":
+            rest = f", thread {_dim(found.other_thread)} at {SOURCE_NAME}:{other}" if other else ""
+            return f"Barrier error: {who} waits at {here}{rest}, for threads that do not come."
+        case "not_in_mask":
+            return f"Barrier error at {here}: the mask that {who} gives leaves itself out."
+        case "failed":
+            return f"{found.text.decode(errors='replace')} at {here} by {who}."
+
+
+def _lines(library: Path, addresses: Sequence[int]) -> dict[int, int]:
+    """Lines of the source, of addresses that calls return to."""
+    base = _base(library)
+    asked = [address for address in dict.fromkeys(addresses) if address]
+    if base is None or not asked:
+        return {}
+    words = ["addr2line", "--inlines", "--addresses", "--exe", str(library)]
+    words += [hex(address - 1 - base) for address in asked]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    found: dict[int, int] = {}
+    current = 0
+    for text in done.stdout.splitlines():
+        if text.startswith("0x"):
+            current = int(text, 16) + 1 + base
+        elif (match := re.search(rf"{re.escape(SOURCE_NAME)}:(\d+)", text)) is not None:
+            found.setdefault(current, int(match[1]))  # the innermost that is the source's own
+    return found
+
+
+def _base(library: Path) -> int | None:
+    """Where it lies in memory."""
+    name = str(library.resolve())
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if line.endswith(name):
+            return int(line.partition("-")[0], 16)
+    return None

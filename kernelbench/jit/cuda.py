@@ -1,0 +1,216 @@
+"""`compile_cuda`: CUDA C++ with extern "C" kernels -> functions that launch them, on a GPU or emulated.
+
+On a GPU NVRTC builds it, through CuPy's RawModule, and launches go to torch's current stream. Where there is
+none the same source runs on the CPU (`kernelbench.emulate`), which checks every access; tensors are torch's,
+on the device that kernels run on.
+"""
+
+import ctypes
+import importlib
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+import torch
+
+from kernelbench.emulate.building import build
+from kernelbench.emulate.launching import MOST_SHARED, Emulated, Memory
+from kernelbench.emulate.translation import blanked
+from kernelbench.errors import MissingPrerequisite
+from kernelbench.jit.arguments import Converter, converter
+from kernelbench.jit.cache import BuildCache
+from kernelbench.jit.callplan import C_TYPES
+from kernelbench.jit.errors import ArgumentError, BuildError
+from kernelbench.jit.signature import Signature, parse
+
+_KERNEL = re.compile(r"\b__global__\b(?P<before>[^;{}]*?)\b(?P<name>[A-Za-z_]\w*)\s*\(")
+_DEFINE = re.compile(r"-D ?[A-Za-z_]\w*(?:=[\w.+\-*/() ]*)?|--?D[A-Za-z_]\w*(?:=[\w.+\-]*)?")
+_IGNORED = re.compile(r"--?(?:std=c\+\+(?:11|14|17|20)|use_fast_math|fmad=(?:true|false)|O[0-3]|lineinfo)")
+_STATIC_SHARED = 49152  # bytes of dynamic shared memory that need no asking
+Dims = Sequence[int]
+
+
+class _Backend(Protocol):
+    """What runs the kernels of one source."""
+
+    device: str
+
+    def launch(
+        self,
+        signature: Signature,
+        grid: Any,
+        block: Any,
+        given: Sequence[Any],
+        values: Sequence[Any],
+        shared: int,
+    ) -> None:
+        """`given`: the arguments; `values`: what their converters made of them."""
+        ...
+
+
+class CudaKernel:
+    """Launches one kernel: `kernel((blocks,), (threads,), (x, y, n), shared_mem=0)`."""
+
+    def __init__(self, signature: Signature, backend: _Backend) -> None:
+        self.signature, self._backend = signature, backend
+
+    def __call__(self, grid: Dims, block: Dims, args: Sequence[Any], *, shared_mem: int = 0) -> None:
+        """`grid`, `block`: one to three sizes; `args`: a tensor for each pointer, a number for each scalar.
+
+        Raises ArgumentError; without a GPU KernelFault where the kernel does what it must not.
+        """
+        signature = self.signature
+        if signature.problem:
+            raise ArgumentError(f"{signature}: {signature.problem}")
+        args = tuple(args)
+        if len(args) != len(signature.parameters):
+            raise ArgumentError(f"{signature} takes {len(signature.parameters)} arguments, got {len(args)}")
+        values = [convert(value) for convert, value in zip(self._converters, args, strict=True)]
+        sizes = (_dims(signature.name, "grid", grid), _dims(signature.name, "block", block))
+        self._backend.launch(signature, *sizes, args, values, shared_mem)
+
+    @cached_property
+    def _converters(self) -> list[Converter]:
+        device = self._backend.device
+        return [converter(self.signature.name, p, device) for p in self.signature.parameters]
+
+    def __repr__(self) -> str:
+        return f"CudaKernel({self.signature})"
+
+
+class CudaModule:
+    """The kernels of a source, as CuPy's RawModule has them."""
+
+    def __init__(self, signatures: dict[str, Signature], backend: _Backend) -> None:
+        self._kernels = {name: CudaKernel(signature, backend) for name, signature in signatures.items()}
+
+    def get_function(self, name: str) -> CudaKernel:
+        """Raises AttributeError where there is no extern "C" kernel of this name."""
+        if name not in self._kernels:
+            names = ", ".join(sorted(self._kernels))
+            raise AttributeError(f'no extern "C" __global__ function {name!r}; there are: {names}')
+        return self._kernels[name]
+
+    def __getattr__(self, name: str) -> CudaKernel:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.get_function(name)
+
+    def __repr__(self) -> str:
+        return f"CudaModule({', '.join(sorted(self._kernels))})"
+
+
+def compile_cuda(source: str, options: Sequence[str] = (), *, timeout_s: float = 120.0) -> CudaModule:
+    """Builds CUDA C++, unless that was done before. `options`: as NVRTC takes them; -D and a few more.
+
+    Raises BuildError, kernelbench.emulate.translation.Unsupported for what the emulator has not, and
+    MissingPrerequisite (on a GPU without CuPy, elsewhere without g++).
+    """
+    if not isinstance(source, str):
+        raise BuildError(f"source must be a string of CUDA C++, got {type(source).__name__}")
+    for option in options:
+        if not (_DEFINE.fullmatch(option) or _IGNORED.fullmatch(option)):
+            raise BuildError(
+                f"the option {option!r} is not among -D, -std, --use_fast_math, -fmad, -lineinfo"
+            )
+    signatures = kernels(source)
+    if torch.cuda.is_available():
+        return CudaModule(signatures, _Cupy(source, tuple(options)))
+    defines = tuple(option for option in options if _DEFINE.fullmatch(option))
+    built = build(source, tuple(signatures), defines, BuildCache(), timeout_s)
+    return CudaModule(signatures, _Emulator(Emulated(built)))
+
+
+def kernels(source: str) -> dict[str, Signature]:
+    """The signatures of extern "C" kernels. Raises BuildError where there are none."""
+    names = {
+        found["name"]
+        for found in _KERNEL.finditer(re.sub(r"__launch_bounds__\s*\([^)]*\)", " ", blanked(source)))
+    }
+    found = {name: signature for name, signature in parse(source).items() if name in names}
+    if not found:
+        raise BuildError('the source has no extern "C" __global__ function to launch')
+    return found
+
+
+def _dims(kernel: str, of: str, given: Dims) -> tuple[int, int, int]:
+    try:
+        sizes = [int(size) for size in given]
+    except (TypeError, ValueError):
+        sizes = []
+    if not 1 <= len(sizes) <= 3:
+        raise ArgumentError(f"{kernel}: {of} must be a tuple of one to three numbers, got {given!r:.60}")
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z
+
+
+class _Emulator:
+    device = "cpu"
+
+    def __init__(self, emulated: Emulated) -> None:
+        self._emulated = emulated
+
+    def launch(
+        self,
+        signature: Signature,
+        grid: Any,
+        block: Any,
+        given: Sequence[Any],
+        values: Sequence[Any],
+        shared: int,
+    ) -> None:
+        arguments, memory = [], []
+        for parameter, tensor, value in zip(signature.parameters, given, values, strict=True):
+            if parameter.pointers:
+                memory.append(Memory(parameter.name, value, tensor.numel() * tensor.element_size()))
+                arguments.append(ctypes.c_void_p(value))
+            else:
+                arguments.append(C_TYPES[parameter.type](value))
+        self._emulated.launch(signature.name, grid, block, arguments, memory, shared)
+
+
+class _Cupy:
+    device = "cuda"
+
+    def __init__(self, source: str, options: tuple[str, ...]) -> None:
+        try:
+            cupy: Any = importlib.import_module("cupy")
+        except ImportError:
+            fix = "pip install cupy-cuda12x, or cupy-cuda13x, as your driver is"
+            raise MissingPrerequisite("CUDA kernels are launched through CuPy", fix) from None
+        self._cupy = cupy
+        self._module = cupy.RawModule(code=source, options=options)
+        try:
+            self._module.compile()
+        except cupy.cuda.compiler.CompileException as error:
+            raise BuildError("NVRTC failed", str(error)) from None
+
+    def launch(
+        self,
+        signature: Signature,
+        grid: Any,
+        block: Any,
+        given: Sequence[Any],
+        values: Sequence[Any],
+        shared: int,
+    ) -> None:
+        import numpy as np
+
+        function = self._module.get_function(signature.name)
+        if shared > _STATIC_SHARED:
+            function.max_dynamic_shared_size_bytes = min(shared, MOST_SHARED)
+        arguments = [
+            np.uint64(value) if p.pointers else np.dtype(_numpy(p.type)).type(value)
+            for p, value in zip(signature.parameters, values, strict=True)
+        ]
+        stream = torch.cuda.current_stream()
+        with (
+            self._cupy.cuda.Device(stream.device.index),
+            self._cupy.cuda.ExternalStream(stream.cuda_stream, stream.device.index),
+        ):
+            function(grid, block, arguments, shared_mem=shared)
+
+
+def _numpy(type_: str) -> str:
+    return {"float": "float32", "double": "float64"}.get(type_, type_)

@@ -1,0 +1,113 @@
+"""CUDA C++ without a GPU: what it computes, and what is found of what a GPU hides."""
+
+import pytest
+import torch
+
+from kernelbench.emulate.findings import KernelFault
+from kernelbench.emulate.launching import collected
+from kernelbench.emulate.translation import Unsupported
+from kernelbench.jit.cuda import compile_cuda
+from kernelbench.jit.errors import ArgumentError
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
+
+PRODUCT = r"""
+extern "C" __global__ void product(const float* A, const float* B, float* C, int n) {
+    __shared__ float As[32][32];
+    __shared__ float Bs[32][32];
+    int row = blockIdx.y * 32 + threadIdx.y, col = blockIdx.x * 32 + threadIdx.x;
+    float acc = 0;
+    for (int t = 0; t < n / 32; ++t) {
+        As[threadIdx.y][threadIdx.x] = A[row * n + t * 32 + threadIdx.x];
+        Bs[threadIdx.y][threadIdx.x] = B[(t * 32 + threadIdx.y) * n + col];
+        __syncthreads();
+        for (int k = 0; k < 32; ++k) acc += As[threadIdx.y][k] * Bs[k][threadIdx.x];
+        __syncthreads();
+    }
+    C[row * n + col] = acc;
+}
+"""
+ADD = r"""
+extern "C" __global__ void add(const float* a, const float* b, float* c, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) c[i] = a[i] + b[i];
+}
+"""
+ROWS = r"""
+template <int N>
+__device__ float block_sum(float v) {
+    __shared__ float part[N / 32];
+    for (int o = 16; o; o >>= 1) v += __shfl_down_sync(0xffffffff, v, o);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        v = threadIdx.x < N / 32 ? part[threadIdx.x] : 0.0f;
+        for (int o = 16; o; o >>= 1) v += __shfl_down_sync(0xffffffff, v, o);
+    }
+    return v;
+}
+extern "C" __global__ void __launch_bounds__(256) rows(const float* __restrict__ x, float* __restrict__ y, int n) {
+    extern __shared__ float kept[];
+    float v = 0;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) v += x[blockIdx.x * n + i];
+    kept[threadIdx.x] = block_sum<256>(v);
+    if (threadIdx.x == 0) y[blockIdx.x] = kept[0];
+}
+"""
+
+
+def test_a_tiled_product() -> None:
+    a, b, c = torch.randn(64, 64), torch.randn(64, 64), torch.empty(64, 64)
+    compile_cuda(PRODUCT).get_function("product")((2, 2), (32, 32), (a, b, c, 64))
+    torch.testing.assert_close(c, a @ b)
+
+
+def test_a_missing_barrier_is_a_race_with_its_line() -> None:
+    without = PRODUCT.replace("        __syncthreads();\n    }", "    }")
+    a, b, c = torch.randn(64, 64), torch.randn(64, 64), torch.empty(64, 64)
+    with collected() as findings:
+        compile_cuda(without).product((2, 2), (32, 32), (a, b, c, 64))
+    assert {f.kind for f in findings} == {"read_after_write", "write_after_read"}
+    assert {f.line for f in findings} == {8, 9, 11}
+    assert any("'As', which has 4096 bytes" in f.says for f in findings)
+
+
+def test_an_access_beyond_the_end_is_named() -> None:
+    a, b, c = torch.randn(1000), torch.randn(1000), torch.empty(1000)
+    add = compile_cuda(ADD.replace("if (i < n) ", "")).get_function("add")
+    with pytest.raises(
+        KernelFault, match=r"Invalid __global__ read of size 4 bytes at kernel.cu:4"
+    ) as caught:
+        add((4,), (256,), (a, b, c, 1000))
+    [found, *_] = caught.value.findings
+    assert found.kind == "out_of_bounds" and found.block == (3, 0, 0) and found.count == 24
+
+
+def test_rows_with_shuffles_and_shared_memory_of_both_kinds() -> None:
+    x, y = torch.randn(20, 1000), torch.empty(20)
+    rows = compile_cuda(ROWS).get_function("rows")
+    rows((20,), (256,), (x, y, 1000), shared_mem=1024)
+    torch.testing.assert_close(y, x.sum(1), rtol=1e-4, atol=1e-4)
+    with pytest.raises(KernelFault, match=r"'shared_mem', which has 1020 bytes"):
+        rows((20,), (256,), (x, y, 1000), shared_mem=1020)
+
+
+def test_a_barrier_that_not_all_come_to() -> None:
+    source = ADD.replace("if (i < n) ", "if (threadIdx.x % 2) __syncthreads(); else __syncthreads(); ")
+    x = torch.ones(64)
+    with pytest.raises(KernelFault, match="divergent threads"):
+        compile_cuda(source).add((1,), (64,), (x, x, torch.empty(64), 64))
+
+
+def test_what_cannot_be_emulated_is_named_with_its_line() -> None:
+    with pytest.raises(Unsupported, match="line 4: inline PTX"):
+        compile_cuda(ADD.replace("if (i < n)", 'asm volatile("bar.sync 0;"); if (i < n)'))
+
+
+def test_arguments_are_checked() -> None:
+    add = compile_cuda(ADD).add
+    x = torch.ones(8)
+    with pytest.raises(ArgumentError, match="takes 4 arguments, got 3"):
+        add((1,), (8,), (x, x, x))
+    with pytest.raises(ArgumentError, match=r"expected a tensor of torch.float32, got torch.float64"):
+        add((1,), (8,), (x, x.double(), x, 8))
