@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from kernelbench.evaluator import sandbox
 
-_STOP_S, _ATTEMPTS = 1.0, 3
+_STOP_S = 3.0
 
 
 class Gate:
@@ -103,12 +103,9 @@ class Gate:
                 self._changed.notify_all()
 
     def _stop(self, init_pid: int) -> None:
-        for _ in range(_ATTEMPTS):
-            if stopped := sandbox.freeze(init_pid, _STOP_S):
-                self._stopped += stopped
-                return
-            sandbox.thaw(sandbox.tree(init_pid))  # one between vfork and exec keeps its parent from stopping
-            time.sleep(0.001)
+        if stopped := sandbox.freeze(init_pid, _STOP_S):
+            self._stopped += stopped
+            return
         self._ended.add(init_pid)
         sandbox.kill(init_pid)  # it will not have it; the lane that waits for it will see that it died
 

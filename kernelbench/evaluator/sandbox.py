@@ -34,6 +34,7 @@ _CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
 _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG = 38, 36, 1
 _PR_CAPBSET_DROP, _PR_SET_DUMPABLE = 24, 4
 _MOST_PIECES = 1024  # IOV_MAX
+_STOP_S, _EXEC_S = 0.5, 1e-3  # to stop in, and what a process that does not then gets to reach its exec
 _YIELD_S = 5e-5  # a thread stops once it runs, so the judge must not hold its CPU
 _UIDS = {"builder": 64001, "candidate": 64002}
 TRUSTED = ("oracle", "baseline", "toolchain")  # the first two run the user's own task
@@ -378,9 +379,14 @@ def _read(path: str) -> bytes:
 
 def freeze(root: int, timeout_s: float = 20.0) -> list[int]:
     """Stop every thread of the tree; its pids once all of them stand still, none when they do not."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
+    now = time.monotonic()
+    deadline, go_on_at = now + timeout_s, now + _STOP_S
+    while (now := time.monotonic()) < deadline:
         pids = tree(root)
+        if now > go_on_at:
+            thaw(pids)  # one stopped between vfork and exec keeps its parent from stopping
+            time.sleep(_EXEC_S)
+            go_on_at = time.monotonic() + _STOP_S
         for pid in pids:
             _signal(pid, signal.SIGSTOP)
         # A process that forked while we looked shows up in the next look.

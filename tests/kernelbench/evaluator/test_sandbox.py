@@ -185,6 +185,35 @@ def test_a_frozen_tree_stands_still_and_thaws() -> None:
         os.close(counter)
 
 
+VFORKS = r"""
+#include <unistd.h>
+int main() {
+    if (write(1, "ready", 5) == 5 && !vfork()) {
+        usleep(200000);
+        execlp("sleep", "sleep", "60", nullptr);
+    }
+    pause();
+}
+"""
+
+
+def test_what_is_about_to_start_a_program_can_be_frozen(tmp_path: Path) -> None:
+    """Its child, stopped between vfork and exec, would keep it from stopping for ever."""
+    source, program = tmp_path / "vforks.cpp", tmp_path / "vforks"
+    source.write_text(VFORKS)
+    subprocess.run(["g++", "-o", program, source], check=True)
+    parent = subprocess.Popen([program], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    try:
+        assert parent.stdout.read(5) == b"ready"
+        while len(sandbox.tree(parent.pid)) < 2:
+            time.sleep(0.001)
+        assert sandbox.freeze(parent.pid) == sandbox.tree(parent.pid)
+    finally:
+        sandbox.kill(parent.pid)
+        parent.wait()
+
+
 def test_every_layer_says_why_it_is_on_or_off(evaluator: Evaluator, evaluate: Evaluate) -> None:
     evaluation = evaluate("x = 1")
     assert evaluation.environment.sandbox == evaluator.layers
