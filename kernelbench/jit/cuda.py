@@ -8,7 +8,8 @@ on the device that kernels run on.
 import ctypes
 import importlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -22,7 +23,7 @@ from kernelbench.jit.arguments import Converter, converter
 from kernelbench.jit.cache import BuildCache
 from kernelbench.jit.callplan import C_TYPES
 from kernelbench.jit.errors import ArgumentError, BuildError
-from kernelbench.jit.signature import Signature, parse
+from kernelbench.jit.signature import Parameter, Signature, parse
 
 _KERNEL = re.compile(r"\b__global__\b(?P<before>[^;{}]*?)\b(?P<name>[A-Za-z_]\w*)\s*\(")
 _DEFINE = re.compile(r"-D ?[A-Za-z_]\w*(?:=[\w.+\-*/() ]*)?|--?D[A-Za-z_]\w*(?:=[\w.+\-]*)?")
@@ -31,22 +32,27 @@ _STATIC_SHARED = 49152  # bytes of dynamic shared memory that need no asking
 Dims = Sequence[int]
 
 
+@dataclass(frozen=True)
+class _Launch:
+    signature: Signature
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    given: Sequence[Any]  # the arguments
+    values: Sequence[Any]  # what their converters made of them
+    shared: int  # bytes of dynamic shared memory
+
+    @property
+    def arguments(self) -> Iterator[tuple[Parameter, Any, Any]]:
+        """Each with its parameter and its value."""
+        return zip(self.signature.parameters, self.given, self.values, strict=True)
+
+
 class _Backend(Protocol):
     """What runs the kernels of one source."""
 
     device: str
 
-    def launch(
-        self,
-        signature: Signature,
-        grid: Any,
-        block: Any,
-        given: Sequence[Any],
-        values: Sequence[Any],
-        shared: int,
-    ) -> None:
-        """`given`: the arguments; `values`: what their converters made of them."""
-        ...
+    def launch(self, wanted: _Launch) -> None: ...
 
 
 class CudaKernel:
@@ -68,7 +74,7 @@ class CudaKernel:
             raise ArgumentError(f"{signature} takes {len(signature.parameters)} arguments, got {len(args)}")
         values = [convert(value) for convert, value in zip(self._converters, args, strict=True)]
         sizes = (_dims(signature.name, "grid", grid), _dims(signature.name, "block", block))
-        self._backend.launch(signature, *sizes, args, values, shared_mem)
+        self._backend.launch(_Launch(signature, *sizes, args, values, shared_mem))
 
     @cached_property
     def _converters(self) -> list[Converter]:
@@ -151,23 +157,17 @@ class _Emulator:
     def __init__(self, emulated: Emulated) -> None:
         self._emulated = emulated
 
-    def launch(
-        self,
-        signature: Signature,
-        grid: Any,
-        block: Any,
-        given: Sequence[Any],
-        values: Sequence[Any],
-        shared: int,
-    ) -> None:
+    def launch(self, wanted: _Launch) -> None:
         arguments, memory = [], []
-        for parameter, tensor, value in zip(signature.parameters, given, values, strict=True):
+        for parameter, tensor, value in wanted.arguments:
             if parameter.pointers:
                 memory.append(Memory(parameter.name, value, tensor.numel() * tensor.element_size()))
                 arguments.append(ctypes.c_void_p(value))
             else:
                 arguments.append(C_TYPES[parameter.type](value))
-        self._emulated.launch(signature.name, grid, block, arguments, memory, shared)
+        self._emulated.launch(
+            wanted.signature.name, wanted.grid, wanted.block, arguments, memory, wanted.shared
+        )
 
 
 class _Cupy:
@@ -186,30 +186,22 @@ class _Cupy:
         except cupy.cuda.compiler.CompileException as error:
             raise BuildError("NVRTC failed", str(error)) from None
 
-    def launch(
-        self,
-        signature: Signature,
-        grid: Any,
-        block: Any,
-        given: Sequence[Any],
-        values: Sequence[Any],
-        shared: int,
-    ) -> None:
+    def launch(self, wanted: _Launch) -> None:
         import numpy as np
 
-        function = self._module.get_function(signature.name)
-        if shared > _STATIC_SHARED:
-            function.max_dynamic_shared_size_bytes = min(shared, MOST_SHARED)
+        function = self._module.get_function(wanted.signature.name)
+        if wanted.shared > _STATIC_SHARED:
+            function.max_dynamic_shared_size_bytes = min(wanted.shared, MOST_SHARED)
         arguments = [
             np.uint64(value) if p.pointers else np.dtype(_numpy(p.type)).type(value)
-            for p, value in zip(signature.parameters, values, strict=True)
+            for p, _, value in wanted.arguments
         ]
         stream = torch.cuda.current_stream()
         with (
             self._cupy.cuda.Device(stream.device.index),
             self._cupy.cuda.ExternalStream(stream.cuda_stream, stream.device.index),
         ):
-            function(grid, block, arguments, shared_mem=shared)
+            function(wanted.grid, wanted.block, arguments, shared_mem=wanted.shared)
 
 
 def _numpy(type_: str) -> str:

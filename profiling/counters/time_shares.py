@@ -4,16 +4,17 @@ perf takes samples from outside; what has the samples is looked up in the candid
 builder's fence.
 """
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
 from typing_extensions import TypedDict
 
 from kernelbench.evaluator.channel import Channel
 from profiling.answers import ask_builder, validated
+from profiling.built import serve_libraries
 from profiling.catalogue import metric
 from profiling.counters import perf
 from profiling.counters.per_call import watched
@@ -25,7 +26,7 @@ from profiling.static.x86 import kernel_of
 from profiling.unavailable import Unavailable
 
 _FEWEST = 50  # samples that say something
-_MOST_KERNELS, _MOST_LIBRARIES = 64, 8
+_MOST_KERNELS = 64
 _TIMEOUT_S = 90.0
 _RUNTIMES = ("libgomp", "libomp", "libiomp")
 _TORCH = ("/torch/lib/", "/functorch/", "libtorch")
@@ -99,15 +100,12 @@ def _whose(place: Place, libraries: Mapping[str, Sequence[Symbol]]) -> tuple[str
 
 def serve(channel: Channel) -> None:
     """The worker's side: answers "read" with the functions of the libraries in its build cache."""
-    while True:
-        channel.receive_json()
-        folder = Path(os.environ["KERNELWRIGHT_CACHE"])
-        libraries = sorted(folder.rglob("*.so"))[:_MOST_LIBRARIES]
-        try:
-            found = [
-                {"path": "/".join(library.parts[-2:]), "symbols": [asdict(s) for s in symbols(library)]}
-                for library in libraries
-            ]
-            channel.send_json({"libraries": found, "problem": ""})
-        except Unavailable as error:
-            channel.send_json({"problem": str(error)})
+    serve_libraries(channel, _read)
+
+
+def _read(libraries: Sequence[Path]) -> dict[str, Any]:
+    found = [
+        {"path": "/".join(library.parts[-2:]), "symbols": [asdict(s) for s in symbols(library)]}
+        for library in libraries
+    ]
+    return {"libraries": found}

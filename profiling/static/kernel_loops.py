@@ -1,26 +1,27 @@
 """Reading a candidate's libraries, behind the fence of what built them: it may have put anything there."""
 
-import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
 
 from kernelbench.evaluator.channel import Channel
 from kernelbench.evaluator.workers import WorkerPool
 from profiling.answers import ask_builder, validated
+from profiling.built import serve_libraries
 from profiling.catalogue import metric
 from profiling.records import Metric
 from profiling.rung import Reading, Subject
+from profiling.static.objdump import MISSING
 from profiling.static.x86 import Mix, functions, mixes
 from profiling.unavailable import Unavailable
 
 _MIXES = TypeAdapter(list[Mix], config=ConfigDict(allow_inf_nan=False))
 _MOST_KERNELS = 64
 _TIMEOUT_S = 90.0
-_MOST_LIBRARIES = 8
 _COUNTED = ("divisions", "gathers", "spills", "streaming_stores", "prefetches")
 _SHARES = ("packed_share", "zmm_share", "ymm_share", "fma_share")
 
@@ -33,7 +34,7 @@ class Loops:
     def available(self) -> str:
         found = shutil.which("objdump")
         if found is None:
-            raise Unavailable("install binutils (Debian, Ubuntu: apt-get install binutils), for objdump")
+            raise Unavailable(MISSING)
         return f"what the loops of C++ kernels consist of, by {found}"
 
     def read(self, subject: Subject) -> Reading:
@@ -68,13 +69,10 @@ def _metrics(mix: Mix) -> Iterator[Metric]:
 
 def serve(channel: Channel) -> None:
     """The worker's side: answers "read" with the mixes of the libraries in its build cache."""
-    while True:
-        channel.receive_json()
-        folder = Path(os.environ["KERNELWRIGHT_CACHE"])
-        libraries = sorted(folder.rglob("*.so"))[:_MOST_LIBRARIES]
-        try:
-            found = [mix for library in libraries for mix in mixes(functions(library))]
-            problem = "" if libraries else "it has built no library"
-            channel.send_json({"mixes": [asdict(mix) for mix in found], "problem": problem})
-        except Unavailable as error:
-            channel.send_json({"problem": str(error)})
+    serve_libraries(channel, _read)
+
+
+def _read(libraries: Sequence[Path]) -> dict[str, Any]:
+    if not libraries:
+        raise Unavailable("it has built no library")
+    return {"mixes": [asdict(mix) for library in libraries for mix in mixes(functions(library))]}

@@ -1,17 +1,15 @@
 """Which of a library's functions lies where in its file, by objdump."""
 
 import re
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from profiling.answers import Count
-from profiling.unavailable import Unavailable
+from profiling.static.objdump import said
 
 _TEXT = re.compile(r"^ *\d+ \.text +[\da-f]+ +(?P<address>[\da-f]+) +[\da-f]+ +(?P<offset>[\da-f]+) ", re.M)
 _FUNCTION = re.compile(r"^(?P<address>[\da-f]{8,16}) .{6}F \.text\t(?P<size>[\da-f]+) +(?P<name>\S+)$", re.M)
-_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -23,15 +21,7 @@ class Symbol:
 
 def symbols(library: Path) -> list[Symbol]:
     """Raises Unavailable where objdump is missing or cannot read it."""
-    words = ["objdump", "--section-headers", "--syms", "--", str(library)]
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
-    except FileNotFoundError:
-        fix = "install binutils (Debian, Ubuntu: apt-get install binutils)"
-        raise Unavailable(f"there is no objdump; {fix}") from None
-    except subprocess.TimeoutExpired:
-        raise Unavailable(f"objdump took longer than {_TIMEOUT_S:g} s") from None
-    return list(parsed(done.stdout))
+    return list(parsed(said(library, "--section-headers", "--syms")))
 
 
 def parsed(text: str) -> Iterator[Symbol]:

@@ -5,14 +5,13 @@ what runs. What compilers add for the last few elements, which do not fill a vec
 """
 
 import re
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from profiling.answers import Count
 from profiling.static.loops import loops
-from profiling.unavailable import Unavailable
+from profiling.static.objdump import said
 
 _FUNCTION = re.compile(r"^[0-9a-f]+ <(?P<name>[^>]+)>:$")
 _INSTRUCTION = re.compile(r"^ *(?P<address>[0-9a-f]+):\t(?P<text>.*)$")
@@ -29,7 +28,6 @@ _SAME = (("add", "sub"), ("mul",), ("div", "sqrt"))
 _UNROLLED, _MOSTLY = 32, 0.75  # packed instructions of a body, and their share of those with vector registers
 _ON_STACK = re.compile(r"\(%r[sb]p")
 _NOT_SCALAR = ("_ZGV", "mem", "GOMP_", "omp_")  # functions of vectors, of memory, of OpenMP
-_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -136,18 +134,7 @@ def _is_unrolled(body: Sequence[Instruction]) -> bool:
 
 def functions(library: Path) -> list[Function]:
     """Of a shared library. Raises Unavailable where objdump is missing or cannot read it."""
-    words = ["objdump", "--disassemble", "--no-show-raw-insn", "--section=.text", "--", str(library)]
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
-    except FileNotFoundError:
-        fix = "install binutils (Debian, Ubuntu: apt-get install binutils)"
-        raise Unavailable(f"there is no objdump; {fix}") from None
-    except subprocess.TimeoutExpired:
-        raise Unavailable(f"objdump took longer than {_TIMEOUT_S:g} s") from None
-    if done.returncode:
-        last = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        raise Unavailable(f"objdump: {last[-1]}")
-    return list(parsed(done.stdout))
+    return list(parsed(said(library, "--disassemble", "--no-show-raw-insn", "--section=.text")))
 
 
 def parsed(text: str) -> Iterator[Function]:

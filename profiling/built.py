@@ -1,0 +1,23 @@
+"""The worker's side of reading what a candidate has built, behind the fence of its builder."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from kernelbench.evaluator.channel import Channel
+from profiling.unavailable import Unavailable
+
+_MOST_LIBRARIES = 8
+
+
+def serve_libraries(channel: Channel, read: Callable[[Sequence[Path]], dict[str, Any]]) -> None:
+    """Answers every message with what `read` makes of the libraries in the worker's build cache."""
+    while True:
+        channel.receive_json()
+        folder = Path(os.environ["KERNELWRIGHT_CACHE"])
+        try:
+            answer = read(sorted(folder.rglob("*.so"))[:_MOST_LIBRARIES])
+        except Unavailable as error:
+            answer = {"problem": str(error)}
+        channel.send_json(answer)
