@@ -1,4 +1,4 @@
-"""The rules judge: reads the profile of the best candidate and proposes the next move in its schedule.
+"""The rules judge: reads the profile of the best candidate and proposes the next move in a schedule.
 
 Each rule says how much one knob may do where a bottleneck binds. That, and what was measured of the task's
 schedules so far, is what the judge believes of those that were not tried (`beliefs`); it proposes the move
@@ -201,6 +201,19 @@ class Move:
         return f"{self.rule.knob}={self.new}"
 
 
+@dataclass(frozen=True)
+class _Step:
+    """A move on one that was tried, which has this `speed`: the logarithm of what is believed."""
+
+    parent: Attempt
+    speed: float
+    move: Move
+
+    @property
+    def schedule(self) -> dict[str, str]:
+        return {**self.parent.candidate.schedule, self.move.knob: self.move.new}
+
+
 class Expectations(Protocol):
     """A memory of other tasks."""
 
@@ -248,40 +261,54 @@ class RulesJudge:
         self._memory = memory
 
     def advise(self, task: Task, history: Sequence[Attempt]) -> Advice | None:
-        """The untried move on the best candidate that most is expected of; None when none is worth a try."""
+        """The untried move on a candidate that most is expected of; None when none is worth a try."""
         known = timed(history)
         if not known:
             return _retreat(history, self._hold)
         best = known[beliefs(task, history, self._memory, self._ranking).best]
         believed = beliefs(task, history, self._memory, self._ranking, best)
-        schedule = best.candidate.schedule
-        [speed] = believed.speeds([schedule])
+        [speed] = believed.speeds([best.candidate.schedule])
         instead = as_it_is(best, history) if speed < 0 else None
         if instead is not None and self._rounds is not None and len(history) + 1 >= self._rounds:
             return instead
-        light = best.profile.speed_of_light if best.profile else None
-        if (light is not None and light > self._near_ceiling) or _reference_is_ahead(known, speed, history):
+        if _light(best) > self._near_ceiling or _reference_is_ahead(known, speed, history):
             return None
-        tried = [dict(a.candidate.schedule) for a in history if not is_reference(a)]
-        moves = [move for move in untried(best.candidate, tried) if move.rule.knob not in self._hold]
-        guesses = believed.guesses(schedule, [{**schedule, move.knob: move.new} for move in moves])
-        hoped, move, guess = max(
-            ((round(guess.hoped, _DIGITS), move, guess) for guess, move in zip(guesses, moves, strict=True)),
+        steps = self._steps(believed, known, history)
+        guesses = believed.guesses(best.candidate.schedule, [step.schedule for step in steps])
+        hoped, step, guess = max(
+            ((round(guess.hoped, _DIGITS), step, guess) for guess, step in zip(guesses, steps, strict=True)),
             key=lambda found: found[0],  # the first of equals
             default=(0.0, None, None),
         )
-        if move is None or guess is None or hoped < self._worth_a_try:
+        if step is None or guess is None or hoped < self._worth_a_try:
             return instead
+        gain = guess.expected * math.exp(speed - step.speed)
+        light = _light(step.parent)
         return Advice(
-            bottleneck=_in_words(best.profile),
-            method=move.rule.method,
-            plan=_plan(move, best.candidate),
-            technique=move.technique,
-            evidence=_evidence(best),
-            predicted_gain=round(min(guess.expected, 1 / light) if light else guess.expected, _DIGITS),
-            schedule={move.knob: move.new},
-            about=best.candidate.sha256,
+            bottleneck=_in_words(step.parent.profile),
+            method=step.move.rule.method,
+            plan=_plan(step.move, step.parent.candidate),
+            technique=step.move.technique,
+            evidence=_evidence(step.parent),
+            predicted_gain=round(min(gain, 1 / light) if light else gain, _DIGITS),
+            schedule={step.move.knob: step.move.new},
+            about=step.parent.candidate.sha256,
         )
+
+    def _steps(self, believed: Beliefs, known: Sequence[Attempt], history: Sequence[Attempt]) -> list[_Step]:
+        """To each schedule that was not tried and is one move from one that was: from the fastest such.
+
+        From the best alone a search would end where no single move helps.
+        """
+        tried = [dict(a.candidate.schedule) for a in history if not is_reference(a)]
+        speeds = believed.speeds([attempt.candidate.schedule for attempt in known])
+        steps: dict[frozenset[tuple[str, str]], _Step] = {}
+        for speed, parent in sorted(zip(speeds, known, strict=True), key=lambda found: -found[0]):
+            for move in untried(parent.candidate, tried):
+                if move.rule.knob not in self._hold:
+                    step = _Step(parent, speed, move)
+                    steps.setdefault(frozenset(step.schedule.items()), step)
+        return list(steps.values())
 
 
 def beliefs(
@@ -416,6 +443,11 @@ def _retreat(history: Sequence[Attempt], hold: Set[str]) -> Advice | None:
         predicted_gain=1.0,
         schedule={k: v for k, v in plain.items() if schedule.get(k) != v},
     )
+
+
+def _light(attempt: Attempt) -> float:
+    """The share of the speed of light; 0 where it is not known."""
+    return (attempt.profile.speed_of_light if attempt.profile is not None else None) or 0.0
 
 
 def _in_words(profile: Profile | None) -> str:

@@ -8,6 +8,7 @@ import pytest
 from agent.protocols import Attempt
 from agent.rules import RulesJudge, as_it_is, untried
 from kernelbench.records import (
+    Advice,
     Candidate,
     Ceilings,
     Environment,
@@ -72,6 +73,15 @@ def measured(tried: Candidate, time_us: float, kind: FindingKind, light: float) 
     return Attempt(found.candidate, found.evaluation, profile)
 
 
+def moved(history: Sequence[Attempt], advice: Advice) -> Candidate:
+    """What the coder makes of advice."""
+    [parent] = {
+        a.candidate.sha256: a.candidate for a in history if a.candidate.sha256 == advice.about
+    }.values()
+    schedule = {**parent.schedule, **advice.schedule}
+    return Candidate(source=str(schedule), language="cpp", author="builtin", schedule=schedule)
+
+
 def test_a_memory_bound_kernel_is_told_about_memory() -> None:
     advice = RulesJudge().advise(TASK, [measured(candidate(), 100.0, "memory", 0.5)])
     assert advice is not None
@@ -101,11 +111,10 @@ def test_no_schedule_is_proposed_twice() -> None:
     for _ in range(30):
         advice = judge.advise(TASK, history)
         assert advice is not None
-        schedule = {**history[-1].candidate.schedule, **advice.schedule}
-        assert schedule not in tried
-        tried.append(schedule)
+        found = moved(history, advice)
+        assert found.schedule not in tried
+        tried.append(dict(found.schedule))
         time_us *= 0.95  # every move helps, so each is kept
-        found = Candidate(source=str(schedule), language="cpp", author="builtin", schedule=schedule)
         history.append(measured(found, time_us, "memory", 0.1))
 
 
@@ -113,8 +122,7 @@ def test_a_knob_that_is_held_stays_as_it_is() -> None:
     history, judge = [measured(candidate(), 100.0, "memory", 0.5)], RulesJudge(hold={"streaming", "block"})
     while (advice := judge.advise(TASK, history)) is not None:
         assert not advice.schedule.keys() & {"k0.streaming", "k0.block"}
-        schedule = {**history[-1].candidate.schedule, **advice.schedule}
-        history.append(measured(candidate(**_keywords(schedule)), 100.0 - len(history), "memory", 0.5))
+        history.append(measured(moved(history, advice), 100.0 - len(history), "memory", 0.5))
     assert len(history) > 4
 
 
@@ -126,10 +134,21 @@ def test_it_stops_where_moves_bring_nothing() -> None:
     history = [measured(candidate(), 100.0, "memory", 0.5)]
     judge, moves = RulesJudge(), len(untried(candidate(), []))
     while (advice := judge.advise(TASK, history)) is not None:
-        schedule = {**SCHEDULE, **advice.schedule}
-        found = Candidate(source=str(schedule), language="cpp", author="builtin", schedule=schedule)
-        history.append(measured(found, 103.0, "memory", 0.5))
+        history.append(measured(moved(history, advice), 103.0, "memory", 0.5))
     assert 3 < len(history) < moves
+
+
+def test_it_goes_on_from_others_than_the_best() -> None:
+    """Where no move on the best is left, and what helps may take two."""
+    history, judge = [measured(candidate(), 100.0, "memory", 0.2)], RulesJudge(worth_a_try=0.0)
+    for _ in range(len(untried(candidate(), []))):
+        advice = judge.advise(TASK, history)
+        assert advice is not None
+        history.append(measured(moved(history, advice), 100.0 + len(history), "memory", 0.2))
+    advice = judge.advise(TASK, history)
+    assert advice is not None and advice.about != history[0].candidate.sha256
+    about = next(a for a in history if a.candidate.sha256 == advice.about)
+    assert advice.evidence["candidate_us"] == about.evaluation.timing.candidate_us.median  # type: ignore[union-attr]
 
 
 def with_two_kernels() -> Candidate:
