@@ -130,32 +130,39 @@ class Beliefs:
             for gain, deviation in zip(gains.tolist(), deviations.tolist(), strict=True)
         ]
 
+    def misfit(self, scale: float = 1.0) -> float:
+        """Twice the negative logarithm of the likelihood of what was measured, with all spreads so many times
+        as large; but for a constant."""
+        known = [each.schedule for each in self.measured]
+        whole = self._covariance(known, known, scale) + self._noise
+        return float(self._left @ np.linalg.solve(whole, self._left) + np.linalg.slogdet(whole)[1])
+
     def _of(self, schedules: Sequence[Schedule]) -> tuple[Floats, Floats]:
         """Means and covariances of what is left when all that was measured is known."""
         known = [each.schedule for each in self.measured]
-        before = np.array(self.before([*known, *schedules]))
-        left, scale = self._left(before[: len(known)]), self._scale(before[: len(known)])
-        across = self._covariance(schedules, known, scale)
-        solved = np.linalg.solve(self._covariance(known, known, scale) + self._noise, across.T)
-        level = float(np.mean(np.array([each.speed for each in self.measured]) - before[: len(known)]))
-        means = before[len(known) :] + level + solved.T @ left
-        return means, self._covariance(schedules, schedules, scale) - across @ solved
+        across = self._covariance(schedules, known, self._scale)
+        solved = np.linalg.solve(self._covariance(known, known, self._scale) + self._noise, across.T)
+        means = np.array(self.before(schedules)) + self._beyond.mean() + solved.T @ self._left
+        return means, self._covariance(schedules, schedules, self._scale) - across @ solved
 
-    def _left(self, before: Floats) -> Floats:
-        """What was measured beyond what was believed before and the level."""
-        found = np.array([each.speed for each in self.measured]) - before
-        return found - found.mean()
+    @cached_property
+    def _beyond(self) -> Floats:
+        """What was measured beyond what was believed before."""
+        before = self.before([each.schedule for each in self.measured])
+        return np.array([each.speed for each in self.measured]) - np.array(before)
 
-    def _scale(self, before: Floats) -> float:
+    @property
+    def _left(self) -> Floats:
+        """The same beyond the level."""
+        found: Floats = self._beyond - self._beyond.mean()
+        return found
+
+    @cached_property
+    def _scale(self) -> float:
         """Of all spreads, the likeliest: of a task whose knobs do more than rules know."""
-        known, left = [each.schedule for each in self.measured], self._left(before)
-
-        def unlikely(scale: float) -> float:
-            whole = self._covariance(known, known, scale) + self._noise
-            misfit = float(left @ np.linalg.solve(whole, left) + np.linalg.slogdet(whole)[1])
-            return misfit + _DOUBT * math.log(scale)
-
-        return min(_SCALES, key=unlikely)  # the first of equals
+        return min(
+            _SCALES, key=lambda scale: self.misfit(scale) + _DOUBT * math.log(scale)
+        )  # first of equals
 
     @property
     def _noise(self) -> Floats:

@@ -1,15 +1,15 @@
 """The rules judge: reads the profile of the best candidate and proposes the next move in a schedule.
 
-Each rule says how much one knob may do where a bottleneck binds. That, and what was measured of the task's
-schedules so far, is what the judge believes of those that were not tried (`beliefs`); it proposes the move
-from which it expects most. What moves came to in tasks of the same class, of this run or of others, is
-believed before any is measured.
+Each rule says how much one knob may do, and the profile how much of that there is to be gained. That, and
+what was measured of the task's schedules so far, is what the judge believes of those that were not tried
+(`beliefs`); it proposes the move from which it expects most. What moves came to in tasks of the same class,
+of this run or of others, is believed before any is measured.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from agent.beliefs import Beliefs, is_reference, measured, timed
 from agent.builtin.schedule import legal
@@ -19,8 +19,9 @@ from profiling.records import FindingKind, Profile
 from results.lessons import Expectation
 
 NEAR_CEILING = 0.9  # share of the speed of light from which no schedule is worth a try
-HARDLY = 1.01
-Binding = FindingKind | Literal["unknown"]
+_HARDLY = 0.01  # spread of a knob without a rule
+_BESIDE = 0.5  # of the spread of a knob that can mend nothing of what was found
+_ALL = 0.95  # share of the speed of light from which there is no less to be gained
 _PLAIN = {
     "fuse": "apart",
     "attention": "apart",
@@ -37,12 +38,15 @@ _CHOSEN = 0.02  # what the coder's own choice is better by than others, before a
 
 @dataclass(frozen=True)
 class Rule:
-    """What one knob can mend. `gains`: time before / after that it may well make, by what binds."""
+    """What one knob may do. `spread`: the standard deviation of the logarithm of the speedup from one of its
+    values to another, with all of the time left to be gained (see `reach`), fitted to the schedules of many
+    tasks (results/published/cpu/knobs.md); of rows and warps, which only GPUs tell, it is an assumption."""
 
     knob: str  # its name without the kernel
     method: str
     plan: str  # with {where}, {old} and {new}
-    gains: Mapping[Binding, float]  # HARDLY where it is not among them
+    mends: Set[FindingKind]
+    spread: float
 
 
 RULES = (
@@ -51,141 +55,148 @@ RULES = (
         "change the layout of images",
         "Have images {new} in memory instead of {old}: convolutions need not reorder images whose channels "
         "lie last, and what comes in or goes out in the other order is copied once.",
-        {"memory": 1.15, "compute": 1.15, "unknown": 1.15},
+        frozenset({"memory", "compute"}),
+        0.2,
     ),
     Rule(
         "windows",
         "choose between own kernels and the library's",
         "Leave pooling and depthwise convolutions to {new} kernels instead of {old} ones: the library's may "
         "be better suited to these shapes, our own take along what comes before and after.",
-        {"memory": 1.05, "compute": 1.05, "unknown": 1.05},
+        frozenset({"memory", "compute"}),
+        0.3,
     ),
     Rule(
         "products",
         "choose between own kernels and the library's",
         "Leave products with few vectors to {new} kernels instead of {old} ones: our own read the matrix "
         "once and take along what comes before and after, the library's may keep more of it in registers.",
-        {"memory": 1.05, "compute": 1.10, "unknown": 1.08},
+        frozenset({"memory", "compute"}),
+        0.1,
     ),
     Rule(
         "topk",
         "choose between own kernels and the library's",
         "Leave the few largest elements of rows to {new} kernels instead of {old} ones: our own pass over a "
         "row once for each and take along what comes before and after, the library's sort a part of it.",
-        {"memory": 1.05, "compute": 1.05, "unknown": 1.05},
+        frozenset({"memory", "compute"}),
+        0.1,
     ),
     Rule(
         "attention",
         "choose between own kernels and the library's",
         "Have attention {new} instead of {old}: a kernel of our own that never has the scores in memory, "
         "torch's call, or products with a kernel between them.",
-        {"memory": 1.08, "compute": 1.08, "unknown": 1.08},
+        frozenset({"memory", "compute"}),
+        0.1,
     ),
     Rule(
         "streaming",
         "change how results are stored",
         "Switch non-temporal stores of {where} from {old} to {new}: streaming stores save the "
         "read-for-ownership of every line written, plain stores leave the result in the cache.",
-        {"memory": 1.08, "unknown": 1.06},
+        frozenset({"memory"}),
+        0.12,
     ),
     Rule(
         "prefetch",
         "change the prefetching",
         "Turn software prefetching {new} in {where}: it fetches the next row or block while this one is "
         "computed, and costs instructions where the hardware would have done the same.",
-        {"memory": 1.05, "latency": 1.05, "instructions": 1.05, "unknown": 1.05},
+        frozenset({"memory", "latency", "instructions"}),
+        0.09,
     ),
     Rule(
         "threads",
         "change the number of threads",
         "Run {where} with threads={new} instead of {old}: a parallel region costs microseconds to open, "
         "a single thread leaves a core idle.",
-        {"launch": 1.40, "imbalance": 1.20, "memory": 1.04, "compute": 1.04, "unknown": 1.05},
+        frozenset({"launch", "imbalance"}),
+        0.3,
     ),
     Rule(
         "parts",
         "change what threads share",
         "Set parts={new} in {where} (was {old}): threads share the elements of columns, read in the order of "
         "memory and put together at the end, or each has columns of its own.",
-        {"memory": 1.06, "imbalance": 1.10, "unknown": 1.06},
+        frozenset({"memory", "imbalance"}),
+        0.07,
     ),
     Rule(
         "online",
         "change the passes over a row",
         "Set online={new} in {where} (was {old}): a maximum with the exponentials below it, or a mean with "
         "the squares about it, take one pass with corrections or two without.",
-        {"memory": 1.05, "instructions": 1.05, "unknown": 1.04},
+        frozenset({"memory", "instructions"}),
+        0.02,
     ),
     Rule(
         "keep",
         "trade memory for arithmetic",
         "Set keep={new} in {where} (was {old}): a value that two passes need is either kept in a buffer on "
         "the thread's stack, or in registers, or computed again.",
-        {"memory": 1.05, "compute": 1.08, "instructions": 1.10, "unknown": 1.10},
+        frozenset({"memory", "compute", "instructions"}),
+        0.18,
     ),
     Rule(
         "vector",
         "change the vector width",
         "Compile for {new}-bit vectors instead of {old}: wide vectors halve the instructions, narrow ones "
         "keep the clock up and use two ports.",
-        {"memory": 1.04, "compute": 1.05, "instructions": 1.10, "unknown": 1.10},
+        frozenset({"memory", "compute", "instructions"}),
+        0.13,
     ),
     Rule(
         "unroll",
         "unroll the inner loops",
         "Turn loop unrolling {new}: more independent work for each core between two branches.",
-        {"compute": 1.02, "instructions": 1.02, "unknown": 1.02},
+        frozenset({"compute", "instructions"}),
+        0.02,
     ),
     Rule(
         "block",
         "change the block size",
         "Use blocks of {new} elements in {where} instead of {old}: small blocks stay in the first-level "
         "cache, large ones have less overhead each.",
-        {
-            "memory": 1.05,
-            "compute": 1.04,
-            "instructions": 1.06,
-            "launch": 1.05,
-            "imbalance": 1.05,
-            "unknown": 1.06,
-        },
+        frozenset({"memory", "compute", "instructions", "launch", "imbalance"}),
+        0.14,
     ),
     Rule(
         "rows",
         "change the rows of a program",
         "Give a program of {where} {new} rows at once instead of {old}: more of them share what is started "
         "and loaded once, fewer leave registers for more programs on a multiprocessor.",
-        {
-            "memory": 1.06,
-            "compute": 1.06,
-            "latency": 1.08,
-            "launch": 1.04,
-            "imbalance": 1.06,
-            "unknown": 1.06,
-        },
+        frozenset({"memory", "compute", "latency", "launch", "imbalance"}),
+        0.06,
     ),
     Rule(
         "warps",
         "change the number of warps",
         "Run a program of {where} with {new} warps instead of {old}: fewer keep more elements in each "
         "thread, more hide the time that loads take.",
-        {"memory": 1.08, "compute": 1.06, "latency": 1.08, "unknown": 1.06},
+        frozenset({"memory", "compute", "latency"}),
+        0.08,
     ),
     Rule(
         "in_place",
         "change where the result goes",
         "Set in_place={new} in {where} (was {old}): written over the library call's result it needs no new "
         "pages, written apart it can be streamed.",
-        {"memory": 1.05, "launch": 1.03, "unknown": 1.03},
+        frozenset({"memory", "launch"}),
+        0.05,
     ),
     Rule(
         "fuse",
         "change what is fused",
         "Set fuse={new} (was {old}): a reduction shares the loop of what computes its operand, or has a "
         "kernel of its own with simpler loops.",
-        {"memory": 1.02, "compute": 1.03, "instructions": 1.03, "launch": 1.05, "unknown": 1.02},
+        frozenset({"memory", "compute", "instructions", "launch"}),
+        0.02,
     ),
 )
+
+
+_RULES = {rule.knob: rule for rule in RULES}
 
 
 @dataclass(frozen=True)
@@ -322,16 +333,14 @@ def beliefs(
     binds, and which kernels the time goes to."""
     first = timed(history)[0]
     profiled = best if best is not None and best.profile is not None else first
-    binds = binding(profiled.profile)
-    gains = {rule.knob: max(rule.gains.get(kind, HARDLY) for kind in binds) for rule in RULES}
     known = memory.expectations(task, history) if memory is not None else {}
 
     likely = {name: math.log(expectation.likely) for name, expectation in known.items()}
     chosen = first.candidate.schedule
 
     def spread(knob: str, value: str) -> float:
-        gain, share = gains.get(_name(knob), HARDLY), _share(knob, profiled)
-        return -math.log(1 - share + share / gain)  # G. Amdahl, 1967
+        rule = _RULES.get(_name(knob))
+        return reach(knob, rule.spread if rule is not None else _HARDLY, profiled)
 
     def before(schedules: Sequence[Mapping[str, str]]) -> Sequence[float]:
         if ranking is not None:
@@ -349,6 +358,24 @@ def beliefs(
         ]
 
     return Beliefs(measured(timed(history)), spread, before)
+
+
+def reach(knob: str, spread: float, attempt: Attempt) -> float:
+    """What a rule's `spread` comes to in this candidate's calls, by its profile.
+
+    It is less where little is left to be gained to the speed of light, where the diagnosis has found what the
+    knob cannot mend, and where the knob's kernel has only a part of the time (G. Amdahl, 1967).
+    """
+    profile = attempt.profile
+    found = {finding.kind for finding in profile.findings} if profile is not None else set()
+    rule = _RULES.get(_name(knob))
+    if found and rule is not None and not rule.mends & found:
+        spread *= _BESIDE
+    light = _light(attempt)
+    if light:
+        spread *= math.sqrt(math.log(1 / min(light, _ALL)))
+    share = _share(knob, attempt)
+    return -math.log(1 - share + share * math.exp(-spread))
 
 
 def _name(knob: str) -> str:
@@ -372,12 +399,6 @@ def _kernel(knob: str, candidate: Candidate) -> str:
     return candidate.kernels[int(number)] if number and int(number) < len(candidate.kernels) else ""
 
 
-def binding(profile: Profile | None) -> frozenset[Binding]:
-    """What moves should mend: what the diagnosis has found, or nobody knows."""
-    found = {finding.kind for finding in profile.findings} if profile is not None else set()
-    return frozenset(found) or frozenset({"unknown"})
-
-
 def untried(candidate: Candidate, tried: Sequence[Mapping[str, str]]) -> list[Move]:
     """The steps of one knob on a candidate's schedule that lead to none of those that were tried."""
     schedule = candidate.schedule
@@ -386,7 +407,7 @@ def untried(candidate: Candidate, tried: Sequence[Mapping[str, str]]) -> list[Mo
 
 def _moves(candidate: Candidate) -> Iterator[Move]:
     for knob, old in candidate.schedule.items():
-        rule = next((rule for rule in RULES if rule.knob == _name(knob)), None)
+        rule = _RULES.get(_name(knob))
         if rule is not None:
             values = candidate.alternatives.get(knob, legal(knob))
             yield from (Move(rule, knob, old, new) for new in values if new != old)

@@ -15,6 +15,7 @@ from agent.bench.feedback import feedback
 from agent.bench.fusion import fusion
 from agent.bench.goals import first, goals
 from agent.bench.guards import guards
+from agent.bench.knobs import knobs
 from agent.bench.pools import disturbance, throughput
 from agent.bench.profiles import profiles
 from agent.bench.scheduling import scheduling
@@ -42,6 +43,7 @@ for part in (
     first,
     fusion,
     feedback,
+    knobs,
     profiles,
 ):
     app.command()(part)

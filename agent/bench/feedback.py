@@ -9,14 +9,15 @@ import math
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from random import Random
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import pandas as pd
+import typer
 
 from agent.beliefs import Beliefs, measured, timed
 from agent.bench.publishing import log, publish
@@ -24,7 +25,7 @@ from agent.builtin.coder import BuiltinCoder
 from agent.builtin.graph import Graph
 from agent.protocols import Attempt, searched
 from agent.rules import Ranking, RulesJudge, beliefs, untried
-from agent.surrogate import Surrogate, examples
+from agent.surrogate import Example, Surrogate, examples
 from agent.tracing import trace
 from kernelbench.evaluator import Evaluator
 from kernelbench.machine import cache_folder
@@ -170,11 +171,13 @@ class _Start:
         return [(start, start.candidate.sha256)]
 
 
-def feedback() -> None:
+def feedback(learn_from: Annotated[list[Path] | None, typer.Option()] = None) -> None:
     """How many candidates the builtin coder needs with profiles, without, by chance, with the surrogate.
 
-    Of ten tasks all schedules are measured twice, then searches look up what they ask for.
+    Of ten tasks all schedules are measured twice, then searches look up what they ask for. The surrogate of
+    each has seen the other nine, and the runs to learn from, but for these tasks.
     """
+    others = [example for run in learn_from or () for example in _taught(run)]
     for run in (_SEEN, _JUDGED):
         _measure(run)
     with RunDatabase.open(_SEEN) as seen, RunDatabase.open(_JUDGED) as judged:
@@ -183,7 +186,7 @@ def feedback() -> None:
             tables = [
                 _read(seen, judged, entry.task, trace(evaluator.pool, entry.task)) for entry in seen.tasks()
             ]
-            surrogates = {table.task.id: _surrogate(table, tables) for table in tables}
+            surrogates = {table.task.id: _surrogate(table, tables, others) for table in tables}
             strategies: dict[str, Sequence[_Strategy]] = {
                 "rules, with the profile": [_ByJudge()],
                 "rules, without it": [_ByJudge(blind=True)],
@@ -282,10 +285,18 @@ def _speed(attempt: Attempt) -> float:
     return _over_eager(attempt.evaluation).median
 
 
-def _surrogate(table: _Table, tables: Sequence[_Table]) -> Surrogate:
+def _surrogate(table: _Table, tables: Sequence[_Table], others: Sequence[Example]) -> Surrogate:
     """One that has not seen the task."""
-    others = (other for other in tables if other is not table)
-    return Surrogate([e for other in others for e in examples(other.task, [*other.attempts.values()])])
+    seen = [e for t in tables if t is not table for e in examples(t.task, [*t.attempts.values()])]
+    return Surrogate([*seen, *others])
+
+
+def _taught(run: Path) -> Iterator[Example]:
+    """By the tasks of a run that are not among the ten."""
+    with RunDatabase.open(run) as database:
+        for task in (entry.task for entry in database.tasks()):
+            if task.id.removeprefix("builtin:") not in TASKS:
+                yield from examples(task, searched(database.attempts(task.id)))
 
 
 def _compared(starts: Sequence[tuple[_Table, Attempt]], searches: Sequence[_Strategy]) -> tuple[str, ...]:

@@ -1,0 +1,90 @@
+"""How much each knob of the builtin coder does: the spreads of the rules judge, fitted to timed schedules.
+
+Runs with `--search exhaustive` teach it, whose schedules are drawn by chance. The spreads are those with
+which what was measured of all tasks is likeliest, times what is believed of a spread before: near a tenth. So
+a knob that few tasks have stays there. The likelihood is that of the judge's own beliefs (`agent.beliefs`).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.beliefs import Beliefs, Measured, measured, timed
+from agent.bench.publishing import log, publish
+from agent.protocols import Attempt, searched
+from agent.rules import RULES, reach
+from results import wording
+from results.database import RunDatabase
+
+_GRID = [0.01 * 1.25**step for step in range(20)]  # 0.01 to 0.7
+_USUAL, _FACTOR = 0.1, 2.0  # of spreads, before: geometric mean and standard deviation
+_SWEEPS = 3  # over all knobs
+_FEWEST = 4  # schedules of a task
+Spreads = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The timed schedules of a task."""
+
+    task: str
+    first: Attempt
+    found: Sequence[Measured]
+
+    @property
+    def knobs(self) -> set[str]:
+        """Those that differ among schedules, by their names without the kernel."""
+        values: dict[str, set[str]] = {}
+        for each in self.found:
+            for knob, value in each.schedule.items():
+                values.setdefault(knob, set()).add(value)
+        return {knob.rpartition(".")[2] for knob, seen in values.items() if len(seen) > 1}
+
+    def misfit(self, spreads: Spreads) -> float:
+        def spread(knob: str, value: str) -> float:
+            return reach(knob, spreads.get(knob.rpartition(".")[2], 0.0), self.first)
+
+        return Beliefs(self.found, spread, lambda schedules: [0.0] * len(schedules)).misfit()
+
+
+def knobs(runs: list[Path]) -> None:
+    """How much each knob of the builtin coder does, fitted to the schedules of RUNS."""
+    known = []
+    for run in runs:
+        with RunDatabase.open(run) as database:
+            mark = database.run.target.fingerprint
+            for task in (entry.task for entry in database.tasks()):
+                attempts = timed(searched(database.attempts(task.id)))
+                if len(attempts) >= _FEWEST:
+                    known.append(_Known(task.id, attempts[0], measured(attempts)))
+    log(f"{sum(len(each.found) for each in known)} schedules of {len({each.task for each in known})} tasks")
+    spreads = _fitted(known)
+    rows = [
+        (
+            rule.knob,
+            str(len({each.task for each in known if rule.knob in each.knobs})),
+            wording.ratio(math.exp(spreads[rule.knob])) if rule.knob in spreads else wording.NOTHING,
+            wording.ratio(math.exp(rule.spread)),
+        )
+        for rule in RULES
+    ]
+    publish(
+        "knobs", "What knobs do", ("knob", "tasks", "a standard deviation, fitted", "of the rule"), rows, mark
+    )
+
+
+def _fitted(known: Sequence[_Known]) -> dict[str, float]:
+    """By knob; one after the other, which settles soon since few knobs do the same."""
+    spreads = dict.fromkeys(sorted(set().union(*(each.knobs for each in known))), _USUAL)
+    for sweep in range(_SWEEPS):
+        for knob in spreads:
+            having = [each for each in known if knob in each.knobs]
+
+            def misfit(spread: float, knob: str = knob, having: Sequence[_Known] = having) -> float:
+                before = (math.log(spread / _USUAL) / math.log(_FACTOR)) ** 2
+                return before + sum(each.misfit({**spreads, knob: spread}) for each in having)
+
+            spreads[knob] = min(_GRID, key=misfit)
+        log(f"sweep {sweep + 1}: " + ", ".join(f"{knob} {spread:.3f}" for knob, spread in spreads.items()))
+    return spreads
