@@ -40,7 +40,8 @@ _CHOSEN = 0.02  # what the coder's own choice is better by than others, before a
 class Rule:
     """What one knob may do. `spread`: the standard deviation of the logarithm of the speedup from one of its
     values to another, with all of the time left to be gained (see `reach`), fitted to the schedules of many
-    tasks (results/published/cpu/knobs.md); of rows and warps, which only GPUs tell, it is an assumption."""
+    tasks (results/published/cpu/knobs.md). An assumption where no task there tells of the knob, as of those that
+    only GPUs have."""
 
     knob: str  # its name without the kernel
     method: str
@@ -56,7 +57,7 @@ RULES = (
         "Have images {new} in memory instead of {old}: convolutions need not reorder images whose channels "
         "lie last, and what comes in or goes out in the other order is copied once.",
         frozenset({"memory", "compute"}),
-        0.2,
+        0.28,
     ),
     Rule(
         "windows",
@@ -64,7 +65,7 @@ RULES = (
         "Leave pooling and depthwise convolutions to {new} kernels instead of {old} ones: the library's may "
         "be better suited to these shapes, our own take along what comes before and after.",
         frozenset({"memory", "compute"}),
-        0.3,
+        0.69,
     ),
     Rule(
         "products",
@@ -72,7 +73,7 @@ RULES = (
         "Leave products with few vectors to {new} kernels instead of {old} ones: our own read the matrix "
         "once and take along what comes before and after, the library's may keep more of it in registers.",
         frozenset({"memory", "compute"}),
-        0.1,
+        0.18,
     ),
     Rule(
         "topk",
@@ -96,7 +97,7 @@ RULES = (
         "Switch non-temporal stores of {where} from {old} to {new}: streaming stores save the "
         "read-for-ownership of every line written, plain stores leave the result in the cache.",
         frozenset({"memory"}),
-        0.12,
+        0.15,
     ),
     Rule(
         "prefetch",
@@ -104,7 +105,7 @@ RULES = (
         "Turn software prefetching {new} in {where}: it fetches the next row or block while this one is "
         "computed, and costs instructions where the hardware would have done the same.",
         frozenset({"memory", "latency", "instructions"}),
-        0.09,
+        0.11,
     ),
     Rule(
         "threads",
@@ -112,7 +113,7 @@ RULES = (
         "Run {where} with threads={new} instead of {old}: a parallel region costs microseconds to open, "
         "a single thread leaves a core idle.",
         frozenset({"launch", "imbalance"}),
-        0.3,
+        0.1,
     ),
     Rule(
         "parts",
@@ -120,7 +121,7 @@ RULES = (
         "Set parts={new} in {where} (was {old}): threads share the elements of columns, read in the order of "
         "memory and put together at the end, or each has columns of its own.",
         frozenset({"memory", "imbalance"}),
-        0.07,
+        0.09,
     ),
     Rule(
         "online",
@@ -128,7 +129,7 @@ RULES = (
         "Set online={new} in {where} (was {old}): a maximum with the exponentials below it, or a mean with "
         "the squares about it, take one pass with corrections or two without.",
         frozenset({"memory", "instructions"}),
-        0.02,
+        0.08,
     ),
     Rule(
         "keep",
@@ -144,7 +145,7 @@ RULES = (
         "Compile for {new}-bit vectors instead of {old}: wide vectors halve the instructions, narrow ones "
         "keep the clock up and use two ports.",
         frozenset({"memory", "compute", "instructions"}),
-        0.13,
+        0.15,
     ),
     Rule(
         "unroll",
@@ -158,8 +159,8 @@ RULES = (
         "change the block size",
         "Use blocks of {new} elements in {where} instead of {old}: small blocks stay in the first-level "
         "cache, large ones have less overhead each.",
-        frozenset({"memory", "compute", "instructions", "launch", "imbalance"}),
-        0.14,
+        frozenset({"memory", "compute", "instructions", "imbalance"}),
+        0.18,
     ),
     Rule(
         "rows",
@@ -183,7 +184,7 @@ RULES = (
         "Set in_place={new} in {where} (was {old}): written over the library call's result it needs no new "
         "pages, written apart it can be streamed.",
         frozenset({"memory", "launch"}),
-        0.05,
+        0.09,
     ),
     Rule(
         "fuse",

@@ -7,13 +7,15 @@ a knob that few tasks have stays there. The likelihood is that of the judge's ow
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 
 from agent.beliefs import Beliefs, Measured, measured, timed
 from agent.bench.publishing import log, publish
 from agent.protocols import Attempt, searched
 from agent.rules import RULES, reach
+from kernelbench.records import Fingerprint
 from results import wording
 from results.database import RunDatabase
 
@@ -21,6 +23,8 @@ _GRID = [0.01 * 1.25**step for step in range(20)]  # 0.01 to 0.7
 _USUAL, _FACTOR = 0.1, 2.0  # of spreads, before: geometric mean and standard deviation
 _SWEEPS = 3  # over all knobs
 _FEWEST = 4  # schedules of a task
+_FOLDS = 5
+_RULES = {rule.knob: rule.spread for rule in RULES}
 Spreads = Mapping[str, float]
 
 
@@ -43,7 +47,7 @@ class _Known:
 
     def misfit(self, spreads: Spreads) -> float:
         def spread(knob: str, value: str) -> float:
-            return reach(knob, spreads.get(knob.rpartition(".")[2], 0.0), self.first)
+            return reach(knob, spreads.get(knob.rpartition(".")[2], _USUAL), self.first)
 
         return Beliefs(self.found, spread, lambda schedules: [0.0] * len(schedules)).misfit()
 
@@ -69,9 +73,36 @@ def knobs(runs: list[Path]) -> None:
         )
         for rule in RULES
     ]
+    _publish_held_out(known, mark)
     publish(
         "knobs", "What knobs do", ("knob", "tasks", "a standard deviation, fitted", "of the rule"), rows, mark
     )
+
+
+def _publish_held_out(known: Sequence[_Known], mark: Fingerprint) -> None:
+    """What profiles tell: how likely measurements are where spreads were fitted to other tasks."""
+    blind = [replace(each, first=replace(each.first, profile=None)) for each in known]
+    likely = {
+        "with the profiles of first candidates": _held_out(known),
+        "without": _held_out(blind),
+        "of the rules as they are, with profiles": -sum(each.misfit(_RULES) for each in known) / 2,
+    }
+    tasks = len({each.task for each in known})
+    rows = [(name, str(tasks), f"{value:.1f}") for name, value in likely.items()]
+    header = ("spreads", "tasks", "logarithm of the likelihood, but for a constant")
+    publish("knobs-held-out", "How likely what was measured is", header, rows, mark)
+
+
+def _held_out(known: Sequence[_Known]) -> float:
+    """The logarithm of the likelihood of each task by the spreads that others teach."""
+    tasks = sorted({each.task for each in known})
+    Random(0).shuffle(tasks)
+    total = 0.0
+    for fold in range(_FOLDS):
+        held = set(tasks[fold::_FOLDS])
+        spreads = _fitted([each for each in known if each.task not in held])
+        total -= sum(each.misfit(spreads) for each in known if each.task in held) / 2
+    return total
 
 
 def _fitted(known: Sequence[_Known]) -> dict[str, float]:
