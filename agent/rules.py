@@ -40,7 +40,7 @@ _CHOSEN = 0.02  # what the coder's own choice is better by than others, before a
 class Rule:
     """What one knob may do. `spread`: the standard deviation of the logarithm of the speedup from one of its
     values to another, with all of the time left to be gained (see `reach`), fitted to the schedules of many
-    tasks (results/published/cpu/knobs.md). An assumption where no task there tells of the knob, as of those that
+    tasks (results/published/cpu/knobs.md); an assumption where none there tells of the knob, as of those that
     only GPUs have."""
 
     knob: str  # its name without the kernel
