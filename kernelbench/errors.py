@@ -44,3 +44,7 @@ class StorageError(KernelwrightError):
 
 class InfrastructureError(KernelwrightError):
     pass
+
+
+class Unavailable(Exception):  # noqa: N818 - what happened
+    """A tool cannot be used here, or not on this; `str()` says why, and how to get it."""

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from kernelbench.errors import Unavailable
 from kernelbench.evaluator.channel import Channel
-from profiling.unavailable import Unavailable
 
 _MOST_LIBRARIES = 8
 

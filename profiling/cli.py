@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelbench.candidates import candidate_from_file
+from kernelbench.chips.occupancy import CHIPS
 from kernelbench.cli import Json, KernelbenchDir, Overrides, TargetName, check_target, log, one_task
 from kernelbench.doctor import examine
 from kernelbench.errors import StorageError, UsageError
@@ -24,7 +25,6 @@ from profiling.page import show
 from profiling.picture import Point, check_picture, picture, save
 from profiling.records import Profile
 from profiling.rung import Subject
-from profiling.static.occupancy import CHIPS
 from profiling.survey import measuring
 from profiling.survey.records import Survey
 from profiling.survey.wording import in_words, not_measured

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from kernelbench.errors import Unavailable
+from kernelbench.evaluator.answers import plain
 from kernelbench.records import Layer
-from profiling.answers import plain
 from profiling.counters.per_call import Counters
 from profiling.counters.time_shares import TimeShares
 from profiling.diagnosis import diagnose
@@ -16,7 +17,6 @@ from profiling.simulated.simulation import Simulation
 from profiling.static.cubins import Cubins
 from profiling.static.kernel_loops import Loops
 from profiling.static.vectorization import Vectorization
-from profiling.unavailable import Unavailable
 
 # Besides the roofline, which needs no tool.
 QUICK: tuple[Rung, ...] = (Loops(),)  # less than a second

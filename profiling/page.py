@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from kernelbench.evaluator.answers import plain
 from kernelbench.records import Evaluation
-from profiling.answers import plain
 from profiling.catalogue import CATALOGUE
 from profiling.records import Metric, Profile, Provenance
 

@@ -6,17 +6,17 @@ The worker may not open counters itself (`kernelbench.evaluator.seccomp`): the j
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
+from kernelbench.errors import Unavailable
+from kernelbench.evaluator.answers import failed_load
 from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
 from kernelbench.evaluator.refusal import Refused
 from kernelbench.evaluator.session import TaskSession
 from kernelbench.records import Candidate
-from profiling.answers import failed_load
 from profiling.catalogue import metric
 from profiling.counters import perf
 from profiling.counters.attached import Attached
 from profiling.records import Metric
 from profiling.rung import Reading, Subject
-from profiling.unavailable import Unavailable
 
 _BLOCKS = 6
 T = TypeVar("T")

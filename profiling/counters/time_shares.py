@@ -12,8 +12,9 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter
 from typing_extensions import TypedDict
 
+from kernelbench.errors import Unavailable
+from kernelbench.evaluator.answers import ask_builder, validated
 from kernelbench.evaluator.channel import Channel
-from profiling.answers import ask_builder, validated
 from profiling.built import serve_libraries
 from profiling.catalogue import metric
 from profiling.counters import perf
@@ -23,7 +24,6 @@ from profiling.records import Metric
 from profiling.rung import Reading, Subject
 from profiling.static.symbols import Symbol, symbols
 from profiling.static.x86 import kernel_of
-from profiling.unavailable import Unavailable
 
 _FEWEST = 50  # samples that say something
 _MOST_KERNELS = 64

@@ -12,6 +12,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+from kernelbench.errors import Unavailable
 from kernelbench.evaluator.session import TaskSession
 from kernelbench.records import Candidate
 from profiling.catalogue import CATALOGUE
@@ -20,7 +21,6 @@ from profiling.gpu.counted import Launch, Wanted, launches, listed, metrics_of, 
 from profiling.gpu.kernels import declared, is_own
 from profiling.rung import Reading, Subject
 from profiling.selection import Selection, stored
-from profiling.unavailable import Unavailable
 
 _LIMIT_S, _QUERY_S = 180.0, 60.0
 _MOST_LAUNCHES, _ATTEMPTS = 32, 4

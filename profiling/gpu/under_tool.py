@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from kernelbench.errors import Unavailable
 from kernelbench.evaluator import sanitized
 from kernelbench.evaluator.channel import MAX_BYTES, Channel
 from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
@@ -16,7 +17,6 @@ from kernelbench.evaluator.session import TaskSession
 from kernelbench.programs import run_to_end
 from kernelbench.records import Candidate, Verdict
 from profiling.rung import Subject
-from profiling.unavailable import Unavailable
 
 OUTPUT = "output"  # the file, in the process's folder, that a tool or the trace is written to
 _TOO_LONG = 1000  # beside exit statuses

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelbench.cpu_caches import DEVICES, cpu_caches
-from profiling.unavailable import Unavailable
+from kernelbench.errors import Unavailable
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from kernelbench.errors import Unavailable
 from kernelbench.jit import compiler
 from kernelbench.jit.errors import BuildError
 from kernelbench.jit.library import SOURCE_NAME, options_of
@@ -20,7 +21,6 @@ from kernelbench.jit.signature import INTEGERS, Parameter
 from kernelbench.programs import run_to_end
 from profiling.simulated.callgrind import Costs, costs
 from profiling.simulated.recording import Call, Memory, Scalar
-from profiling.unavailable import Unavailable
 
 ARCHITECTURE = "x86-64-v3"
 _C_TYPES = {name: f"{name}_t" for name in INTEGERS} | {n: n for n in ("void", "bool", "float", "double")}

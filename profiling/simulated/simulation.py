@@ -15,17 +15,17 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
 
+from kernelbench.errors import Unavailable
+from kernelbench.evaluator.answers import failed_load, refuse_problem, validated
 from kernelbench.evaluator.channel import Channel
 from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
 from kernelbench.evaluator.session import TaskSession
 from kernelbench.records import Candidate
-from profiling.answers import failed_load, refuse_problem, validated
 from profiling.catalogue import metric
 from profiling.records import Metric
 from profiling.rung import Reading, Subject
 from profiling.simulated import caches
 from profiling.simulated.callgrind import Costs
-from profiling.unavailable import Unavailable
 
 _COSTS = TypeAdapter(list[Costs], config=ConfigDict(allow_inf_nan=False))
 _MOST_KERNELS = 64

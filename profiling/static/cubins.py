@@ -9,15 +9,15 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
 
+from kernelbench.chips import launches, nvrtc, sass
+from kernelbench.chips.notes import Builder, Launched
+from kernelbench.chips.occupancy import limits_of, occupancy, warps_of
+from kernelbench.errors import Unavailable
+from kernelbench.evaluator.answers import kernel_name, validated
 from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
-from profiling.answers import kernel_name, validated
 from profiling.catalogue import metric
 from profiling.records import Metric
 from profiling.rung import Reading, Subject
-from profiling.static import launches, nvrtc, sass
-from profiling.static.notes import Builder, Launched
-from profiling.static.occupancy import limits_of, occupancy, warps_of
-from profiling.unavailable import Unavailable
 
 _KERNELS = TypeAdapter(list[Launched], config=ConfigDict(allow_inf_nan=False))
 _LONGEST_PROBLEM, _MOST_KERNELS = 300, 64

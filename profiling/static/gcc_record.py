@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernelbench.evaluator.answers import Count
 from kernelbench.jit.library import SOURCE_NAME
-from profiling.answers import Count
 from profiling.static.x86 import kernel_of
 
 _VECTORIZED = re.compile(r"loop vectorized using (\d+) byte vectors")

@@ -8,16 +8,16 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
 
+from kernelbench.errors import Unavailable
+from kernelbench.evaluator.answers import ask_builder, validated
 from kernelbench.evaluator.channel import Channel
 from kernelbench.evaluator.workers import WorkerPool
-from profiling.answers import ask_builder, validated
 from profiling.built import serve_libraries
 from profiling.catalogue import metric
 from profiling.records import Metric
 from profiling.rung import Reading, Subject
 from profiling.static.objdump import MISSING
 from profiling.static.x86 import Mix, functions, mixes
-from profiling.unavailable import Unavailable
 
 _MIXES = TypeAdapter(list[Mix], config=ConfigDict(allow_inf_nan=False))
 _MOST_KERNELS = 64

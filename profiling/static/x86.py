@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from profiling.answers import Count
-from profiling.static.loops import loops
+from kernelbench.chips.loops import loops
+from kernelbench.evaluator.answers import Count
 from profiling.static.objdump import said
 
 _FUNCTION = re.compile(r"^[0-9a-f]+ <(?P<name>[^>]+)>:$")

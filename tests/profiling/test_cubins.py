@@ -10,7 +10,10 @@ import pytest
 from rich.console import Console
 
 import kernelwright
-from kernelbench.errors import UsageError
+from kernelbench.chips import nvrtc
+from kernelbench.chips.notes import Launched
+from kernelbench.chips.sass import Mix
+from kernelbench.errors import Unavailable, UsageError
 from kernelbench.evaluator import Evaluator
 from kernelbench.evaluator.process import Worker
 from kernelbench.records import Candidate, Task
@@ -19,11 +22,7 @@ from profiling.ladder import profile
 from profiling.page import show
 from profiling.records import Profile
 from profiling.rung import Subject
-from profiling.static import nvrtc
 from profiling.static.cubins import Cubins
-from profiling.static.notes import Launched
-from profiling.static.sass import Mix
-from profiling.unavailable import Unavailable
 
 pytest.importorskip("triton", reason="triton is not installed")
 

@@ -11,6 +11,7 @@ import pytest
 from evaluated import EXPONENTIALS
 
 from kernelbench.candidates import language_of
+from kernelbench.errors import Unavailable
 from kernelbench.evaluator import Evaluator
 from kernelbench.records import Candidate, Task, Verdict
 from profiling.catalogue import CATALOGUE
@@ -21,7 +22,6 @@ from profiling.gpu.nsight import NsightCompute, command, explained, names
 from profiling.records import Profile
 from profiling.rung import Subject
 from profiling.selection import Sample, select
-from profiling.unavailable import Unavailable
 
 ASKED = Wanted(
     {

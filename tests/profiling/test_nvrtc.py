@@ -2,9 +2,9 @@
 
 import pytest
 
+from kernelbench.chips import nvrtc, sass
+from kernelbench.errors import Unavailable
 from kernelbench.jit import BuildError
-from profiling.static import nvrtc, sass
-from profiling.unavailable import Unavailable
 
 SOURCE = """
 extern "C" __global__ void scale(const float4* x, float4* y, float factor) {

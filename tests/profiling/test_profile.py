@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from kernelbench.candidates import language_of
+from kernelbench.errors import Unavailable
 from kernelbench.evaluator import Effort, Evaluator, Protocol
 from kernelbench.evaluator.process import Worker
 from kernelbench.evaluator.workers import WorkerPool
@@ -24,7 +25,6 @@ from profiling.simulated.simulation import Simulation
 from profiling.static.kernel_loops import Loops, static_metrics
 from profiling.static.vectorization import Vectorization
 from profiling.static.x86 import Mix
-from profiling.unavailable import Unavailable
 
 REFERENCE = """
 import torch

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from kernelbench import jit
+from kernelbench.errors import Unavailable
 from kernelbench.jit.library import CppLibrary
 from kernelbench.jit.signature import parse
 from profiling.simulated import caches, replay
 from profiling.simulated.caches import Cache
 from profiling.simulated.callgrind import Costs, costs
 from profiling.simulated.recording import Call, Recorder, TooMuch
-from profiling.unavailable import Unavailable
 
 needs_valgrind = pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 

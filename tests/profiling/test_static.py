@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from profiling.static import sass, x86
-from profiling.static.occupancy import CHIPS, occupancy
-from profiling.unavailable import Unavailable
+from kernelbench.chips import sass
+from kernelbench.chips.occupancy import CHIPS, occupancy
+from kernelbench.errors import Unavailable
+from profiling.static import x86
 
 SOURCE = """
 #include <cmath>

@@ -8,13 +8,13 @@ import pytest
 from evaluated import EXPONENTIALS
 
 from kernelbench.candidates import language_of
+from kernelbench.errors import Unavailable
 from kernelbench.evaluator import Evaluator
 from kernelbench.records import Candidate, Task, Verdict
 from profiling.gpu import under_tool
 from profiling.gpu.tracing import Trace, events, metrics_of
 from profiling.records import Profile
 from profiling.rung import Subject
-from profiling.unavailable import Unavailable
 
 OWN = "void row_max<float, 4>(float const*, float*, int)"
 LIBRARY = "void at::native::vectorized_elementwise_kernel<4, at::native::exp_kernel>(int, F, D)"

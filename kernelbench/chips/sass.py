@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from profiling.answers import Count
-from profiling.static.loops import loops
-from profiling.unavailable import Unavailable
+from kernelbench.chips.loops import loops
+from kernelbench.errors import Unavailable
+from kernelbench.evaluator.answers import Count
 
 _TIMEOUT_S = 120.0
 _RESOURCES = re.compile(r"^ Function (?P<name>\S+):\s+(?P<values>REG:.*)$", re.MULTILINE)

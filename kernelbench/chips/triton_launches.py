@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from profiling.static.notes import Launch, Notebook, last_line, three
-from profiling.static.occupancy import WARP
+from kernelbench.chips.notes import Launch, Notebook, last_line, three
+from kernelbench.chips.occupancy import WARP
 
 
 class NoGpu:

@@ -5,9 +5,9 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from kernelbench.errors import Unavailable
 from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
 from kernelbench.evaluator.workers import WorkerPool
-from profiling.unavailable import Unavailable
 
 _ODD_IN_NAME = re.compile(r"[^\w.$@]", re.ASCII)
 _ODD = re.compile(r"[^ -~]")  # all but printable ASCII

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from profiling.answers import Count
-from profiling.static import sass
-from profiling.static.occupancy import MOST_REGISTERS, MOST_THREADS
+from kernelbench.chips import sass
+from kernelbench.chips.occupancy import MOST_REGISTERS, MOST_THREADS
+from kernelbench.evaluator.answers import Count
 
 _MOST_KERNELS, _MOST_PROBLEMS = 64, 8
 Builder = Literal["Triton", "NVRTC"]

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from kernelbench.chips.cupy_launches import note_cupy
+from kernelbench.chips.notes import Notebook, last_line
+from kernelbench.chips.triton_launches import note_triton
+from kernelbench.errors import Unavailable
 from kernelbench.evaluator.channel import Channel
 from kernelbench.evaluator.worker import Runner
-from profiling.static.cupy_launches import note_cupy
-from profiling.static.notes import Notebook, last_line
-from profiling.static.triton_launches import note_triton
-from profiling.unavailable import Unavailable
 
 _DEVICE, _IS_CUDA = torch.Tensor.device.__get__, torch.Tensor.is_cuda.__get__
 _MAKERS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}

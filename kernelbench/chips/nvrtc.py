@@ -7,8 +7,8 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kernelbench.errors import Unavailable
 from kernelbench.jit import BuildError
-from profiling.unavailable import Unavailable
 
 _FIX = "pip install 'kernelwright[cuda]', for nvidia-cuda-nvrtc and cuda-bindings"
 
