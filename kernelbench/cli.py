@@ -13,6 +13,7 @@ from rich.table import Table
 
 from kernelbench import sources
 from kernelbench.candidates import candidate_from_file
+from kernelbench.chips.occupancy import CHIPS
 from kernelbench.errors import KernelwrightError, UsageError
 from kernelbench.evaluator import (
     ALL_BASELINES,
@@ -23,10 +24,11 @@ from kernelbench.evaluator import (
     Limits,
     Protocol,
     sanitizer,
+    without_gpu,
 )
 from kernelbench.evaluator.oracle_client import Shortcuts
 from kernelbench.machine import cache_folder
-from kernelbench.records import Evaluation, Interval, Precision, Task, Verdict
+from kernelbench.records import BuiltKernel, Candidate, Evaluation, Interval, Precision, Task, Verdict
 
 log = Console(stderr=True, highlight=False)
 
@@ -78,6 +80,13 @@ Server = Annotated[
     ),
 ]
 TargetName = Annotated[str, typer.Option(help="The device: cpu, or cuda:0, where there is a GPU.")]
+AnyTarget = Annotated[
+    str,
+    typer.Option(
+        help="cpu; cuda:0, a GPU; cuda, the first GPU, or where there is none kernels in emulation, and built "
+        "for chips that are not here; sm_90, such a chip."
+    ),
+]
 
 
 def tasks(
@@ -154,7 +163,7 @@ def _unnoticed(shortcuts: Shortcuts) -> str:
 def evaluate(
     task: Annotated[str, typer.Argument(help="A task: path, builtin:level1/softmax, kernelbench:2/40.")],
     candidate: Annotated[Path, typer.Argument(help="A Python file that defines ModelNew.")],
-    target: TargetName = "cpu",
+    target: AnyTarget = "cpu",
     overrides: Overrides = None,
     precision: Annotated[
         Precision, typer.Option(help="What floating inputs and weights are cast to.")
@@ -175,7 +184,7 @@ def evaluate(
     as_json: Json = False,
 ) -> int:
     """Verify and time one candidate against a task's reference."""
-    device = check_target(target)
+    device, chips = with_or_without_gpu(target)
     wanted, protocol = check_protocol(
         baselines, own_kernels, effort, "hot" if hot else "cold", server, device
     )
@@ -185,12 +194,16 @@ def evaluate(
     proposed = candidate_from_file(candidate)
     limits = check_limits(compile_limit)
     with Evaluator(cache=cache_folder(), protocol=protocol, limits=limits, device=device) as evaluator:
-        evaluation = evaluator.evaluate(chosen, proposed, wanted)
+        if chips:
+            evaluation = without_gpu.check(evaluator, chosen, check_language(proposed, target), chips)
+        else:
+            evaluation = evaluator.evaluate(chosen, proposed, wanted)
     if as_json:
         print(evaluation.model_dump_json())
     else:
         _show(evaluation)
-    return 0 if evaluation.verdict is Verdict.correct else 1
+    right = Verdict.unmeasured if chips else Verdict.correct
+    return 0 if evaluation.verdict is right and (evaluation.correctness or not chips) else 1
 
 
 def one_task(
@@ -261,9 +274,41 @@ def check_target(name: str) -> str:
     return "cuda:0" if name == "cuda" else name
 
 
+def with_or_without_gpu(name: str) -> tuple[str, tuple[str, ...]]:
+    """The device that a target means, and the chips to build for where kernels are not timed.
+
+    "cuda" is the first GPU, or where there is none the CPU, with kernels in emulation; "sm_90" always is
+    that. Raises UsageError.
+    """
+    if name.startswith("sm_"):
+        if name not in CHIPS:
+            raise UsageError(
+                f"the limits of the chip '{name}' are not known", f"name one of {', '.join(CHIPS)}"
+            )
+        return "cpu", (name,)
+    if name == "cuda" and not any(Path("/dev").glob("nvidia[0-9]*")):
+        chips = ", ".join(without_gpu.CHIPS)
+        log.print(f"there is no GPU here: kernels are emulated, not timed, and built for {chips}")
+        return "cpu", without_gpu.CHIPS
+    return check_target(name), ()
+
+
+def check_language(candidate: Candidate, target: str) -> Candidate:
+    """Raises UsageError where it has no GPU kernels."""
+    if candidate.language not in without_gpu.LANGUAGES:
+        raise UsageError(
+            f"the candidate has no GPU kernel ({candidate.language}), and {target} is no CPU",
+            "give one of compile_cuda, CuPy or Triton, or --target cpu",
+        )
+    return candidate
+
+
 def _show(evaluation: Evaluation) -> None:
     out = Console(highlight=False)
-    colour = "green" if evaluation.verdict is Verdict.correct else "red"
+    fine = evaluation.verdict is Verdict.correct
+    if evaluation.verdict is Verdict.unmeasured:
+        fine = evaluation.correctness is not None
+    colour = "green" if fine else "red"
     out.print(f"[{colour}]{evaluation.verdict}[/]  ", end="")
     out.print(evaluation.reason, markup=False)
     timing, speedup = evaluation.timing, evaluation.speedup
@@ -291,3 +336,17 @@ def _show(evaluation: Evaluation) -> None:
         out.print(f"  {name} is the same code as {twin}", markup=False)
     if evaluation.own_kernel_share is not None:
         out.print(f"  own kernels    {100 * evaluation.own_kernel_share:6.0f}% of the time")
+    for build in evaluation.builds:
+        for kernel in build.kernels:
+            out.print(f"  {build.chip:7} {_in_words(kernel)}", markup=False)
+        if build.problem:
+            state = "does not build" if build.ok is False else "not known"
+            out.print(f"  {build.chip:7} {state}: {build.problem}", markup=False)
+
+
+def _in_words(kernel: BuiltKernel) -> str:
+    spilled = f"{kernel.spills} spills" if kernel.spills else "no spills"
+    return (
+        f"{kernel.name}: {kernel.threads} threads, {kernel.registers} registers, {spilled}, "
+        f"{kernel.shared_bytes} B shared; occupancy {kernel.occupancy:.0%}, limited by {kernel.limited_by}"
+    )

@@ -177,6 +177,29 @@ class Speedup(Record):
     fastest: Interval | None = None  # against the fastest of the baselines
 
 
+class BuiltKernel(Record):
+    """A GPU kernel, as machine code that was not run shows it."""
+
+    name: str
+    launches: int  # in a call
+    threads: int  # of a block
+    registers: int  # of a thread
+    shared_bytes: int  # of a block, static and dynamic
+    stack_bytes: int  # of a thread
+    spills: int  # instructions that read or write local memory
+    occupancy: float  # share of the warps of a multiprocessor, by the published rules
+    limited_by: str  # "registers", "shared memory", "threads", "blocks"
+
+
+class Build(Record):
+    """What a candidate's kernels are for a chip that need not be here."""
+
+    chip: str  # "sm_90"
+    ok: bool | None  # None: not known, because of `problem`
+    kernels: tuple[BuiltKernel, ...] = ()
+    problem: str = ""
+
+
 class Stages(Record):
     build_s: float = 0.0
     verify_s: float = 0.0
@@ -227,6 +250,7 @@ class Evaluation(Record):
     timing: Timing | None = None
     speedup: Speedup | None = None
     own_kernel_share: float | None = None
+    builds: tuple[Build, ...] = ()  # of GPU kernels that were not timed
     stages: Stages
     environment: Environment
 

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Sequence
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,12 @@ def note_cupy(notebook: Notebook, chip: str) -> None:
         def get_function(self, name: str) -> "RawKernel":
             return RawKernel(self._code, name, self._options, module=self)
 
+        def compile(self) -> None:
+            try:
+                self.cubin()
+            except Unavailable as error:
+                notebook.problem(str(error))
+
         def cubin(self) -> bytes:
             self._cubin = self._cubin or nvrtc.cubin(self._code, chip, self._options)
             return self._cubin
@@ -50,7 +56,10 @@ def note_cupy(notebook: Notebook, chip: str) -> None:
         ) -> None:
             try:
                 cubin = self._module.cubin()
-            except (BuildError, Unavailable) as error:
+            except BuildError as error:
+                notebook.failure(f"{self.name} cannot be built: {error}")
+                return
+            except Unavailable as error:
                 notebook.problem(f"{self.name} cannot be built: {error}")
                 return
             x, y, z = three(block)
@@ -63,4 +72,5 @@ def note_cupy(notebook: Notebook, chip: str) -> None:
         setattr(cupy, name, getattr(np, name))
     cupy.cuda = ModuleType("cupy.cuda")
     cupy.cuda.ExternalStream = cupy.cuda.Device = lambda *_: contextlib.nullcontext()
+    cupy.cuda.compiler = SimpleNamespace(CompileException=BuildError)
     sys.modules |= {"cupy": cupy, "cupy.cuda": cupy.cuda}

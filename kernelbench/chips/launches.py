@@ -37,6 +37,8 @@ class AsOnGpu(TorchFunctionMode):
             return True
         if func == _DEVICE:
             return torch.device("cuda", 0)
+        if func is torch.device:
+            return func(*args, **(kwargs or {}))
         if func is torch.Tensor.cuda:
             return args[0]
         given = {name: _here(value) for name, value in (kwargs or {}).items()}
@@ -58,7 +60,7 @@ def _pretend(capability: int) -> None:
     cuda.current_device = lambda: 0
     cuda.get_device_capability = lambda *_: divmod(capability, 10)
     cuda.synchronize = lambda *_: None
-    cuda.current_stream = lambda *_: SimpleNamespace(cuda_stream=0)
+    cuda.current_stream = lambda *_: SimpleNamespace(cuda_stream=0, device=torch.device("cuda", 0))
     cuda.device = lambda *_: contextlib.nullcontext()
 
 
@@ -96,5 +98,5 @@ def _read(runner: Runner, notebook: Notebook) -> dict[str, Any]:
     try:
         kernels = [asdict(each) for each in notebook.read()]
     except Unavailable as error:
-        return {"kernels": [], "problems": [*notebook.problems, str(error)]}
-    return {"kernels": kernels, "problems": notebook.problems}
+        return {"kernels": [], "problems": [*notebook.problems, str(error)], "failed": notebook.failed}
+    return {"kernels": kernels, "problems": notebook.problems, "failed": notebook.failed}

@@ -45,6 +45,7 @@ class Launched:
 class Notebook:
     def __init__(self) -> None:
         self.problems: list[str] = []
+        self.failed = False  # whether a kernel could not be built
         self._counts: dict[tuple[Launch, bytes], int] = {}
 
     def note(self, launch: Launch, cubin: bytes) -> None:
@@ -53,6 +54,11 @@ class Notebook:
     def problem(self, text: str) -> None:
         if text not in self.problems and len(self.problems) < _MOST_PROBLEMS:
             self.problems.append(text)
+
+    def failure(self, text: str) -> None:
+        """A problem that is the source's own."""
+        self.failed = True
+        self.problem(text)
 
     def read(self) -> list[Launched]:
         """What was launched so far. Raises Unavailable."""

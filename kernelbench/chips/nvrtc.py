@@ -4,7 +4,10 @@ https://docs.nvidia.com/cuda/nvrtc
 """
 
 import importlib
+import os
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from kernelbench.errors import Unavailable
@@ -28,7 +31,8 @@ def cubin(source: str, chip: str, options: Sequence[str] = ()) -> bytes:
     nvrtc = _nvrtc()
     program = _checked(*nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], []))
     try:
-        words = [word.encode() for word in (f"--gpu-architecture={chip}", *options)]
+        given = (f"--gpu-architecture={chip}", *(f"--include-path={path}" for path in headers()), *options)
+        words = [word.encode() for word in given]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(words), words)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             said = _content(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
@@ -36,6 +40,17 @@ def cubin(source: str, chip: str, options: Sequence[str] = ()) -> bytes:
         return _content(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+
+
+def headers() -> list[Path]:
+    """Where CUDA's headers are: those of the toolkit, of its packages, or those that Triton brings."""
+    found = [Path(os.environ[name]) / "include" for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
+    nvidia, triton = find_spec("nvidia"), find_spec("triton")
+    for place in nvidia.submodule_search_locations or () if nvidia else ():
+        found += [Path(place) / "cu13" / "include", Path(place) / "cuda_runtime" / "include"]
+    for place in triton.submodule_search_locations or () if triton else ():
+        found.append(Path(place) / "backends" / "nvidia" / "include")
+    return [path for path in found if (path / "cuda_fp16.h").is_file()][:1]
 
 
 def _nvrtc() -> Any:

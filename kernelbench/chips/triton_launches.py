@@ -55,7 +55,7 @@ def note_triton(notebook: Notebook, capability: int) -> None:
         try:
             kernel = run(function, *args, grid=grid, warmup=True, **kwargs)
         except Exception as error:  # noqa: BLE001 - what Triton says of a kernel that it cannot build
-            notebook.problem(f"{function.__name__} cannot be built: {last_line(error)}")
+            notebook.failure(f"{function.__name__} cannot be built: {last_line(error)}")
             return None
         if not warmup:
             given = {name: kwargs[name] for name in function.signature.parameters if name in kwargs}

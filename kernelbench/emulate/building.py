@@ -1,5 +1,8 @@
 """Compiles translated CUDA C++, and what runs it, with g++; both are kept by content."""
 
+import json
+import re
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +13,11 @@ from kernelbench.jit import compiler
 from kernelbench.jit.cache import BuildCache, content_key
 
 SOURCE_NAME = "kernel.cu"  # as messages call it
+# Read now: where kernels run nothing of this may be read any more.
 _FOLDER = Path(__file__).parent
+_OWN, _RUNTIME = Path(__file__).read_text(), (_FOLDER / "simt.cpp").read_text()
 _INCLUDE = _FOLDER / "include"
+_HEADERS = {str(path.relative_to(_INCLUDE)): path.read_text() for path in sorted(_INCLUDE.rglob("*.h"))}
 _LIBRARY = "kernel.so"
 _COMMON = ("-std=gnu++17", "-fPIC", "-ffixed-r15", "-g1", "-w", "-pthread")
 _KERNEL = (
@@ -23,13 +29,31 @@ _KERNEL = (
     "-fno-tree-tail-merge", "-fno-crossjumping", "-fno-code-hoisting",
 )  # fmt: skip
 _LINK = ("-shared", "-Wl,-Bsymbolic")
+_TLS = re.compile(
+    r"^(?P<begin>[\da-f]{16}) .{7} \.t(?:bss|data)\S*\t(?P<size>[\da-f]+) +(?:\.\w+ +)?(?P<name>.+)$", re.M
+)
+_CALL = re.compile(r"^ *[\da-f]+:\t(?:[\da-f]{2} )+ *\t(?:notrack )?call.*\n *(?P<next>[\da-f]+):", re.M)
+_NOTES = "notes.json"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """In shared memory: where it begins among what is thread-local, and how many bytes it has."""
+
+    name: str
+    begin: int
+    size: int
 
 
 @dataclass(frozen=True)
 class Built:
+    """`lines`: of the source, by the address, in the library, that a call returns to."""
+
     library: Path
     runtime: Path
     translated: Translated
+    variables: tuple[Variable, ...]
+    lines: dict[int, int]
 
 
 def build(
@@ -38,29 +62,62 @@ def build(
     """Raises Unsupported, BuildError, MissingPrerequisite. `defines`: -D options."""
     translated = translate(source, kernels)
     words = compiler.command()
-    headers = "\n".join(path.read_text() for path in sorted(_INCLUDE.rglob("*.h")))
-    options = (*_KERNEL, "-I", str(_INCLUDE), *defines)
-    key = content_key("emulated", translated.source, "\n".join(options), headers, compiler.identity(words))
+    options = (*_KERNEL, "-I", "include", *defines)
+    ours, given = "\n".join([_OWN, *_HEADERS.values()]), "\n".join(options)
+    key = content_key("emulated", ours, translated.source, given, compiler.identity(words))
 
     def make(workspace: Path) -> None:
+        for name, text in _HEADERS.items():
+            path = workspace / "include" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
         (workspace / SOURCE_NAME).write_text(translated.source, errors="surrogateescape")
         started = time.monotonic()
         compiler.run((*words, *options, "-c", SOURCE_NAME, "-o", "kernel.o"), workspace, timeout_s)
         left = max(1.0, timeout_s - (time.monotonic() - started))
         compiler.run((*words, *_LINK, "kernel.o", "-o", _LIBRARY), workspace, left)
         (workspace / "kernel.o").unlink()
+        shutil.rmtree(workspace / "include")
+        (workspace / _NOTES).write_text(json.dumps(_notes(workspace, timeout_s)))
 
-    library = cache.get_or_build(key, make, wait_s=timeout_s + 10) / _LIBRARY
-    return Built(library, _runtime(cache, timeout_s), translated)
+    folder = cache.get_or_build(key, make, wait_s=timeout_s + 10)
+    notes = json.loads((folder / _NOTES).read_text())
+    variables = tuple(Variable(*each) for each in notes["variables"])
+    lines = {int(address): line for address, line in notes["lines"]}
+    return Built(folder / _LIBRARY, _runtime(cache, timeout_s), translated, variables, lines)
+
+
+def _notes(workspace: Path, timeout_s: float) -> dict[str, object]:
+    """What findings are put in words with, read now: where kernels run no other program may be started."""
+    symbols = compiler.said(("objdump", "--syms", "--demangle", _LIBRARY), workspace, timeout_s)
+    variables = [
+        (found["name"].rpartition("::")[2], int(found["begin"], 16), int(found["size"], 16))
+        for found in _TLS.finditer(symbols)
+        if not found["name"].startswith("kw_local") and "guard" not in found["name"]
+    ]
+    code = compiler.said(("objdump", "--disassemble", "--wide", _LIBRARY), workspace, timeout_s)
+    calls = [int(found["next"], 16) for found in _CALL.finditer(code)]
+    (workspace / "addresses").write_text("".join(f"{address - 1:#x}\n" for address in calls))
+    words = ("addr2line", "--inlines", "--addresses", "--exe", _LIBRARY, "@addresses")
+    told = compiler.said(words, workspace, timeout_s)
+    (workspace / "addresses").unlink()
+    lines: dict[int, int] = {}
+    current = 0
+    for text in told.splitlines():
+        if text.startswith("0x"):
+            current = int(text, 16) + 1
+        elif (match := re.search(rf"{re.escape(SOURCE_NAME)}:(\d+)", text)) is not None:
+            lines.setdefault(current, int(match[1]))  # the innermost that is the source's own
+    return {"variables": variables, "lines": list(lines.items())}
 
 
 def _runtime(cache: BuildCache, timeout_s: float) -> Path:
-    source, words = (_FOLDER / "simt.cpp").read_text(), compiler.command()
+    words = compiler.command()
     options = (*_COMMON, "-O2", *_LINK)
-    key = content_key("emulator", source, "\n".join(options), compiler.identity(words))
+    key = content_key("emulator", _RUNTIME, "\n".join(options), compiler.identity(words))
 
     def make(workspace: Path) -> None:
-        (workspace / "simt.cpp").write_text(source)
+        (workspace / "simt.cpp").write_text(_RUNTIME)
         compiler.run((*words, *options, "simt.cpp", "-o", "simt.so"), workspace, timeout_s)
 
     return cache.get_or_build(key, make, wait_s=timeout_s + 10) / "simt.so"

@@ -19,6 +19,7 @@ FindingKind = Literal[
     "failed",
 ]
 Dim = tuple[int, int, int]
+_MOST_SAID = 4  # in words
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class KernelFault(Exception):  # noqa: N818 - a property of the kernel
     """A kernel did what it must not."""
 
     def __init__(self, kernel: str, findings: tuple[Finding, ...]) -> None:
-        more = f" (and {len(findings) - 1} more findings)" if len(findings) > 1 else ""
-        super().__init__(f"{kernel}: {findings[0].says}{more}")
+        said = [finding.says for finding in findings[:_MOST_SAID]]
+        if len(findings) > _MOST_SAID:
+            said.append(f"{len(findings) - _MOST_SAID} more findings.")
+        super().__init__(f"{kernel}: " + "\n".join(said))
         self.kernel, self.findings = kernel, findings

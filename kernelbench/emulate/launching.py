@@ -3,15 +3,11 @@
 import contextlib
 import ctypes
 import os
-import re
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 from typing import get_args
 
-from kernelbench.emulate.building import SOURCE_NAME, Built
+from kernelbench.emulate.building import SOURCE_NAME, Built, Variable
 from kernelbench.emulate.findings import Dim, Finding, FindingKind, KernelFault
 from kernelbench.jit.errors import ArgumentError
 
@@ -20,9 +16,6 @@ _MOST_FINDINGS = 64
 MOST_SHARED = 232448  # bytes that a block can have at most, on sm_90
 MOST_THREADS = 1024
 _DYNAMIC = "kw_dynamic_shared"
-_TLS = re.compile(
-    r"^(?P<begin>[\da-f]{16}) .{7} \.t(?:bss|data)\S*\t(?P<size>[\da-f]+) +(?:\.\w+ +)?(?P<name>.+)$", re.M
-)
 _ACCESS = ("read", "write", "atomic")
 _SPACES = ("__global__", "__shared__", "")
 
@@ -86,15 +79,6 @@ class Memory:
     address: int
     size: int  # bytes
     written: int = 0
-
-
-@dataclass(frozen=True)
-class Variable:
-    """In shared memory."""
-
-    name: str
-    begin: int
-    size: int
 
 
 _collecting: list[list[Finding]] = []
@@ -168,28 +152,18 @@ class Emulated:
             _collecting[-1].extend(findings)
 
     def _variables(self, shared_bytes: int) -> list[Variable]:
-        static = [v for v in self._declared if v.name != _DYNAMIC]
+        static = [v for v in self._built.variables if v.name != _DYNAMIC]
         if not 0 <= shared_bytes <= MOST_SHARED:
             raise ArgumentError(f"{shared_bytes} bytes of shared memory, 0 to {MOST_SHARED} there may be")
         dynamic = [
-            Variable("shared_mem", v.begin, shared_bytes) for v in self._declared if v.name == _DYNAMIC
+            Variable("shared_mem", v.begin, shared_bytes) for v in self._built.variables if v.name == _DYNAMIC
         ]
         return sorted([*static, *dynamic], key=lambda v: v.begin)
-
-    @cached_property
-    def _declared(self) -> list[Variable]:
-        words = ["objdump", "--syms", "--demangle", "--", str(self._built.library)]
-        said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-        return [
-            Variable(found["name"].rpartition("::")[2], int(found["begin"], 16), int(found["size"], 16))
-            for found in _TLS.finditer(said)
-            if not found["name"].startswith("kw_local") and "guard" not in found["name"]
-        ]
 
     def _findings(
         self, found: Sequence[_Finding], memory: Sequence[Memory], variables: Sequence[Variable], kernel: str
     ) -> Iterator[Finding]:
-        lines = _lines(self._built.library, [pc for each in found for pc in (each.pc, each.other_pc)])
+        lines = self._built.lines
         for each in found:
             kind, line = _KINDS[each.kind], lines.get(each.pc, 0)
             says = _said(kind, each, memory, variables, lines)
@@ -257,31 +231,3 @@ def _said(
             return f"Barrier error at {here}: the mask that {who} gives leaves itself out."
         case "failed":
             return f"{found.text.decode(errors='replace')} at {here} by {who}."
-
-
-def _lines(library: Path, addresses: Sequence[int]) -> dict[int, int]:
-    """Lines of the source, of addresses that calls return to."""
-    base = _base(library)
-    asked = [address for address in dict.fromkeys(addresses) if address]
-    if base is None or not asked:
-        return {}
-    words = ["addr2line", "--inlines", "--addresses", "--exe", str(library)]
-    words += [hex(address - 1 - base) for address in asked]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    found: dict[int, int] = {}
-    current = 0
-    for text in done.stdout.splitlines():
-        if text.startswith("0x"):
-            current = int(text, 16) + 1 + base
-        elif (match := re.search(rf"{re.escape(SOURCE_NAME)}:(\d+)", text)) is not None:
-            found.setdefault(current, int(match[1]))  # the innermost that is the source's own
-    return found
-
-
-def _base(library: Path) -> int | None:
-    """Where it lies in memory."""
-    name = str(library.resolve())
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        if line.endswith(name):
-            return int(line.partition("-")[0], 16)
-    return None

@@ -66,7 +66,7 @@ enum Access { READ, WRITE, ATOMIC };
 struct Finding {
     int32_t kind, space, access;
     int32_t what;  // which range, or which shared variable; -1 for none
-    uint64_t pc, other_pc;  // of other_thread
+    uint64_t pc, other_pc;  // of other_thread; where calls return to, in the module
     uint64_t address;
     int64_t offset;  // bytes, in what is accessed
     uint64_t count;
@@ -137,6 +137,7 @@ struct Common {
     std::mutex lock;
     std::vector<Finding> findings;
     char *module_begin, *module_end;
+    uint64_t base = 0;  // of the module: what its addresses are counted from
 };
 
 struct Worker {
@@ -601,7 +602,7 @@ struct Worker {
     }
 };
 
-struct Module { const char* in; char *begin, *end; char* local; size_t local_size; };
+struct Module { const char* in; char *begin, *end; char* local; size_t local_size; uint64_t base; };
 
 int look(dl_phdr_info* info, size_t, void* given) {
     Module& module = *static_cast<Module*>(given);
@@ -616,6 +617,7 @@ int look(dl_phdr_info* info, size_t, void* given) {
     if (module.in < begin || module.in >= end) return 0;
     module.begin = begin;
     module.end = end;
+    module.base = info->dlpi_addr;
     for (int number = 0; number < info->dlpi_phnum; ++number)
         if (info->dlpi_phdr[number].p_type == PT_TLS) {
             module.local = static_cast<char*>(info->dlpi_tls_data);
@@ -629,7 +631,7 @@ void work(Common& common, unsigned number) {
     {
         Worker mine(common, common.launch->seed * 64 + number + 1);
         common.launch->local();  // so that it is there
-        Module module{reinterpret_cast<const char*>(common.launch->call), nullptr, nullptr, nullptr, 0};
+        Module module{reinterpret_cast<const char*>(common.launch->call), nullptr, nullptr, nullptr, 0, 0};
         dl_iterate_phdr(look, &module);
         mine.shared_begin = module.local;
         mine.shared_size = module.local_size;
@@ -638,6 +640,7 @@ void work(Common& common, unsigned number) {
             std::lock_guard<std::mutex> hold(common.lock);
             common.module_begin = module.begin;
             common.module_end = module.end;
+            common.base = module.base;
         }
         worker = &mine;
         const Index& g = common.launch->grid;
@@ -716,6 +719,10 @@ uint64_t kw_launch(const Launch* launch) {
     for (std::thread& other : others) other.join();
     const uint64_t kept = std::min<uint64_t>(common.findings.size(), launch->finding_count);
     std::copy_n(common.findings.begin(), kept, launch->findings);
+    for (Finding* f = launch->findings; f != launch->findings + kept; ++f) {
+        if (f->pc) f->pc -= common.base;
+        if (f->other_pc) f->other_pc -= common.base;
+    }
     return common.findings.size();
 }
 

@@ -33,6 +33,8 @@ from kernelbench.records import (
 if TYPE_CHECKING:
     from kernelbench.evaluator.evaluator import Evaluator
 
+# Languages of GPU kernels that run without one, and how.
+_EMULATED = {"triton": "in Triton's interpreter", "cuda": "in emulation"}
 _MOST_HEADERS = 3  # precompiled ones, that one candidate may ask for
 
 
@@ -99,8 +101,9 @@ class Trial:
         with worker:
             with _Stage(self, "verify_s"):
                 self.correctness = verify(session, worker)
-            if self.candidate.language == "triton" and session.target.device == "cpu":
-                return Verdict.unmeasured, "right in Triton's interpreter; there is no GPU to time it on"
+            if self.candidate.language in _EMULATED and session.target.device == "cpu":
+                how = _EMULATED[self.candidate.language]
+                return Verdict.unmeasured, f"right {how}; there is no GPU to time it on"
             if (tool := self.evaluator.protocol.sanitize) is not None:
                 with _Stage(self, "verify_s"):
                     sanitize(session, self.candidate, tool)
@@ -167,6 +170,8 @@ class Trial:
                 return None
             except WorkerTimeout:
                 return Refused(Verdict.timeout, f"the first call took more than {limit:g} s")
+        if called[:2] == b"FU":
+            return Refused(Verdict.unmeasured, f"not checked: {called[2:].decode(errors='replace')}")
         if called[:2] == b"FB":
             return Refused(Verdict.build_error, called[2:].decode(errors="replace"))
         return None
@@ -296,6 +301,8 @@ def _failed_load(answer: dict[str, object]) -> Refused:
     stage, text = str(answer.get("stage")), str(answer.get("error"))
     if stage == "memory":
         raise InfrastructureError(f"no memory for a worker: {text}", "reduce the sizes, or free some memory")
+    if answer.get("unsupported"):
+        return Refused(Verdict.unmeasured, f"not checked: {text}")
     if stage == "class":
         return Refused(Verdict.build_error, "the file defines no class ModelNew")
     if stage == "import" or answer.get("build"):

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from kernelbench.emulate.translation import Unsupported
 from kernelbench.evaluator.channel import Channel
 from kernelbench.evaluator.generated import digest, generated
 from kernelbench.evaluator.interpreted import settle_autotuning
@@ -71,7 +72,8 @@ class Runner:
             stage = "weights"
             weights = load_weights(model, setup["state"], setup["parameters"])
         except BaseException as error:  # noqa: BLE001 - SystemExit too: it is the candidate's doing
-            return {"ok": False, "stage": stage, "error": _describe(error), "build": _is_build_error(error)}
+            answer = {"ok": False, "stage": stage, "error": _describe(error)}
+            return answer | {"build": _is_build_error(error), "unsupported": _is_unsupported(error)}
         self.model = model
         tensors = self.place.slots
         self.slots = [pytree.tree_unflatten(_fill(setup["leaves"], t), setup["spec"]) for t in tensors]
@@ -213,7 +215,13 @@ def _flatten(outputs: object, device: torch.device) -> list[torch.Tensor]:
 def _kind(error: BaseException) -> bytes:
     if isinstance(error, (BadOutput, NoRoom)):
         return b"O"
+    if _is_unsupported(error):
+        return b"U"
     return b"B" if _is_build_error(error) else b"R"
+
+
+def _is_unsupported(error: BaseException) -> bool:
+    return isinstance(error, Unsupported)
 
 
 def _is_build_error(error: BaseException) -> bool:

@@ -27,6 +27,7 @@ _PRELOAD = (
     "numpy",
     "torch",
     "kernelbench.jit",
+    "kernelbench.emulate.launching",
     "kernelbench.evaluator.worker",
     "kernelbench.evaluator.oracle",
 )

@@ -17,11 +17,27 @@ parameter. Every call is checked against the parsed signature: `ArgumentError` n
 parameter, what was expected and what came. What cannot be checked is a kernel that runs past the end of
 its arrays.
 
+`compile_cuda` does the same for CUDA C++, whose kernels are launched with a grid and a block:
+
+    module = jit.compile_cuda(CUDA)  # with extern "C" __global__ void scale(const float* x, float* y, int n)
+    module.scale((blocks,), (256,), (x, y, x.numel()), shared_mem=0)
+
+on a GPU, or without one in emulation, which finds accesses out of bounds, races and missing barriers.
+
 Builds are kept in KERNELWRIGHT_CACHE (default ~/.cache/kernelwright/build). `inline.install()` gives
 candidates that use torch's own `load_inline` the same cache.
 """
 
+from kernelbench.jit.cuda import CudaKernel, CudaModule, compile_cuda
 from kernelbench.jit.errors import ArgumentError, BuildError
 from kernelbench.jit.library import CppLibrary, compile_cpp
 
-__all__ = ["ArgumentError", "BuildError", "CppLibrary", "compile_cpp"]
+__all__ = [
+    "ArgumentError",
+    "BuildError",
+    "CppLibrary",
+    "CudaKernel",
+    "CudaModule",
+    "compile_cpp",
+    "compile_cuda",
+]

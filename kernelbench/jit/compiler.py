@@ -72,7 +72,12 @@ def judged() -> bool:
 
 
 def run(words: Sequence[str], folder: Path, timeout_s: float) -> None:
-    """Runs the compiler in `folder`, its temporary files included.
+    """Runs the compiler in `folder`, its temporary files included. Raises BuildError, as `said` does."""
+    said((*words, *_DIAGNOSTICS), folder, timeout_s)
+
+
+def said(words: Sequence[str], folder: Path, timeout_s: float) -> str:
+    """What a program of the compiler's writes that is run in `folder`.
 
     Raises BuildError when it fails or takes longer than `timeout_s`; its whole process group is killed then.
     In a worker of an evaluator, which may be made to stand still, the judge's time limits hold instead.
@@ -80,10 +85,11 @@ def run(words: Sequence[str], folder: Path, timeout_s: float) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in _MEDDLING}
     environment |= {"LC_ALL": "C", "TMPDIR": str(folder)}
     try:
-        status, said = run_to_end(
-            [*words, *_DIAGNOSTICS], folder, environment, None if judged() else timeout_s
-        )
+        status, text = run_to_end(list(words), folder, environment, None if judged() else timeout_s)
     except subprocess.TimeoutExpired:
         raise BuildError(f"the compiler took longer than {timeout_s:g} s and was stopped") from None
+    except FileNotFoundError:
+        raise BuildError(f"there is no {words[0]}; it comes with the compiler's binutils") from None
     if status:
-        raise BuildError(f"{Path(words[0]).name} failed (exit status {status})", said)
+        raise BuildError(f"{Path(words[0]).name} failed (exit status {status})", text)
+    return text

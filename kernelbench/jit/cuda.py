@@ -11,12 +11,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from kernelbench.emulate.building import build
-from kernelbench.emulate.launching import MOST_SHARED, Emulated, Memory
 from kernelbench.emulate.translation import blanked
 from kernelbench.errors import MissingPrerequisite
 from kernelbench.jit.arguments import Converter, converter
@@ -25,6 +23,10 @@ from kernelbench.jit.callplan import C_TYPES
 from kernelbench.jit.errors import ArgumentError, BuildError
 from kernelbench.jit.signature import Parameter, Signature, parse
 
+if TYPE_CHECKING:
+    from kernelbench.emulate.launching import Emulated
+
+_MOST_SHARED = 232448  # bytes that a block can have at most, on sm_90
 _KERNEL = re.compile(r"\b__global__\b(?P<before>[^;{}]*?)\b(?P<name>[A-Za-z_]\w*)\s*\(")
 _DEFINE = re.compile(r"-D ?[A-Za-z_]\w*(?:=[\w.+\-*/() ]*)?|--?D[A-Za-z_]\w*(?:=[\w.+\-]*)?")
 _IGNORED = re.compile(r"--?(?:std=c\+\+(?:11|14|17|20)|use_fast_math|fmad=(?:true|false)|O[0-3]|lineinfo)")
@@ -123,6 +125,9 @@ def compile_cuda(source: str, options: Sequence[str] = (), *, timeout_s: float =
     signatures = kernels(source)
     if torch.cuda.is_available():
         return CudaModule(signatures, _Cupy(source, tuple(options)))
+    from kernelbench.emulate.building import build  # which needs this package
+    from kernelbench.emulate.launching import Emulated
+
     defines = tuple(option for option in options if _DEFINE.fullmatch(option))
     built = build(source, tuple(signatures), defines, BuildCache(), timeout_s)
     return CudaModule(signatures, _Emulator(Emulated(built)))
@@ -154,10 +159,12 @@ def _dims(kernel: str, of: str, given: Dims) -> tuple[int, int, int]:
 class _Emulator:
     device = "cpu"
 
-    def __init__(self, emulated: Emulated) -> None:
+    def __init__(self, emulated: "Emulated") -> None:
         self._emulated = emulated
 
     def launch(self, wanted: _Launch) -> None:
+        from kernelbench.emulate.launching import Memory
+
         arguments, memory = [], []
         for parameter, tensor, value in wanted.arguments:
             if parameter.pointers:
@@ -191,7 +198,7 @@ class _Cupy:
 
         function = self._module.get_function(wanted.signature.name)
         if wanted.shared > _STATIC_SHARED:
-            function.max_dynamic_shared_size_bytes = min(wanted.shared, MOST_SHARED)
+            function.max_dynamic_shared_size_bytes = min(wanted.shared, _MOST_SHARED)
         arguments = [
             np.uint64(value) if p.pointers else np.dtype(_numpy(p.type)).type(value)
             for p, _, value in wanted.arguments

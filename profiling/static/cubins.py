@@ -3,24 +3,17 @@
 import contextlib
 import importlib.metadata
 import importlib.util
-import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter
-
-from kernelbench.chips import launches, nvrtc, sass
+from kernelbench.chips import nvrtc, sass
+from kernelbench.chips.building import built
 from kernelbench.chips.notes import Builder, Launched
-from kernelbench.chips.occupancy import limits_of, occupancy, warps_of
+from kernelbench.chips.occupancy import occupancy, warps_of
 from kernelbench.errors import Unavailable
-from kernelbench.evaluator.answers import kernel_name, validated
-from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
+from kernelbench.evaluator.answers import kernel_name
 from profiling.catalogue import metric
 from profiling.records import Metric
 from profiling.rung import Reading, Subject
-
-_KERNELS = TypeAdapter(list[Launched], config=ConfigDict(allow_inf_nan=False))
-_LONGEST_PROBLEM, _MOST_KERNELS = 300, 64
 
 
 class Cubins:
@@ -36,7 +29,7 @@ class Cubins:
         if not subject.chip:
             raise Unavailable("GPU kernels are built for a chip that is named: --target sm_90")
         self.available()
-        found, problems = built(subject)
+        found, problems, _ = built(subject.evaluator, subject.task, subject.candidate, subject.chip)
         if not found:
             raise Unavailable(
                 "; ".join(problems) or "it launches no kernel that can be noted: Triton's, CuPy's"
@@ -62,38 +55,6 @@ def _builders() -> dict[Builder, str]:
     if not found:
         raise Unavailable("neither Triton nor NVRTC is installed; pip install 'kernelwright[cuda]'")
     return found
-
-
-def built(subject: Subject) -> tuple[list[Launched], list[str]]:
-    """The kernels that a call of the candidate launches, and what went wrong.
-
-    Raises Unavailable, TaskError.
-    """
-    evaluator = subject.evaluator
-    with evaluator.computing():
-        session = evaluator.session(subject.task)
-        evaluator.pool.import_first([launches.__name__])  # behind the fence it could not be read
-        limit_s = evaluator.limits.build_s
-        sha256, source = subject.candidate.sha256, subject.candidate.source
-        try:
-            with evaluator.pool.start("builder", f"{launches.__name__}:serve", sha256) as worker:
-                worker.ask({"do": "open", "capability": capability(subject.chip)}, limit_s)
-                loaded = session.load_into(worker, source, "candidate", "ModelNew", limit_s)
-                session.give_input(worker)
-                worker.thaw()
-                answer = worker.ask({"do": "read"}, limit_s)
-        except (WorkerDied, WorkerTimeout) as error:
-            raise Unavailable(f"building its kernels failed: {error}") from None
-    problems = _texts(answer.get("problems"))
-    if not loaded.get("ok"):
-        problems.append(_text(f"it cannot be loaded: {loaded.get('error')}"))
-    return validated(_KERNELS, answer.get("kernels"), "its kernels")[:_MOST_KERNELS], problems
-
-
-def capability(chip: str) -> int:
-    """90 of "sm_90". Raises ValueError where its limits are not known."""
-    limits_of(chip)
-    return int(re.sub(r"\D", "", chip))
 
 
 def metrics_of(label: str, kernel: Launched, chip: str) -> Iterator[Metric]:
@@ -145,11 +106,3 @@ def _labels(kernels: Sequence[Launched]) -> list[str]:
     names = [kernel_name(kernel.name) for kernel in kernels]
     before = [names[:at].count(name) for at, name in enumerate(names)]
     return [kernel_name(name, f".{n + 1}" if n else "") for name, n in zip(names, before, strict=True)]
-
-
-def _texts(given: Any) -> list[str]:
-    return [_text(str(each)) for each in given[:8]] if isinstance(given, list) else []
-
-
-def _text(given: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in given)[:_LONGEST_PROBLEM]

@@ -1,0 +1,92 @@
+"""GPU kernels judged where there is no GPU: all but their speed.
+
+CUDA C++ runs in emulation (`kernelbench.emulate`), Triton in its interpreter: at smaller sizes first, then
+at the task's own where that is a matter of a minute, or where the smaller ones say that it is wrong, for a
+kernel may be made for one size. And it is built for chips that are named.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kernelbench.chips.building import builds
+from kernelbench.errors import TaskError
+from kernelbench.records import Candidate, Correctness, Evaluation, Stages, Task, Verdict
+from kernelbench.sources.smaller import changed, share, smaller
+
+if TYPE_CHECKING:
+    from kernelbench.evaluator.evaluator import Evaluator
+
+CHIPS = ("sm_80", "sm_90", "sm_100")
+LANGUAGES = ("triton", "cuda")
+_PATIENCE_S = 60.0  # for the task's own sizes
+
+
+def check(
+    evaluator: "Evaluator", task: Task, candidate: Candidate, chips: Sequence[str] = CHIPS
+) -> Evaluation:
+    """The verdict as far as it goes without a GPU; `unmeasured` where nothing is wrong. Raises TaskError."""
+    found: dict[str, Evaluation] = {}
+    expected_s = 0.0
+    for alternatives in smaller(task):
+        for other in alternatives:
+            try:
+                evaluation = evaluator.evaluate(other, candidate, ())
+            except TaskError:  # the reference is not defined at such sizes
+                continue
+            found[changed(task, other)] = evaluation
+            expected_s = max(expected_s, evaluation.stages.verify_s * share(task, other))
+            break
+        if found and _without_end(list(found.values())[-1]):
+            break
+    wrong = {sizes: each for sizes, each in found.items() if each.verdict is not Verdict.unmeasured}
+    own = None
+    if wrong or not found or expected_s < _PATIENCE_S:
+        own = evaluator.evaluate(task, candidate, ())
+    verdict, reason = _verdict(found, wrong, own)
+    made = tuple(builds(evaluator, task, candidate, chips))
+    if verdict is Verdict.unmeasured and made and all(build.ok is False for build in made):
+        verdict, reason = Verdict.build_error, f"for {made[0].chip}: {made[0].problem}"
+    every = [*found.values(), *([own] if own else [])]
+    return every[-1].model_copy(
+        update={
+            "verdict": verdict,
+            "reason": reason,
+            "correctness": _correctness(every),
+            "stages": _stages(every),
+            "builds": made,
+        }
+    )
+
+
+def _without_end(evaluation: Evaluation) -> bool:
+    """Whether other sizes would say no more."""
+    return evaluation.verdict in (Verdict.build_error, Verdict.timeout)
+
+
+def _verdict(
+    found: dict[str, Evaluation], wrong: dict[str, Evaluation], own: Evaluation | None
+) -> tuple[Verdict, str]:
+    if not wrong:
+        of = own or next(iter(found.values()))
+        sizes = "; ".join([*found, *(["the task's own sizes"] if own else [])])
+        return of.verdict, f"{of.reason}. Checked at {sizes}" if found else of.reason
+    where, first = next(iter(wrong.items()))
+    assert own is not None
+    if own.verdict is Verdict.unmeasured:
+        return own.verdict, f"{own.reason}. At {where} it is not: {first.reason}"
+    if own.verdict is Verdict.timeout and first.verdict is not Verdict.timeout:
+        return first.verdict, f"at {where}: {first.reason}. The task's own sizes take too long to emulate"
+    return own.verdict, own.reason
+
+
+def _correctness(every: Sequence[Evaluation]) -> Correctness | None:
+    found = [each.correctness for each in every if each.correctness is not None]
+    if not found:
+        return None
+    worst = max(found, key=lambda each: each.error or 0.0)
+    return worst.model_copy(update={"inputs_tried": sum(each.inputs_tried for each in found)})
+
+
+def _stages(every: Sequence[Evaluation]) -> Stages:
+    names = Stages.model_fields
+    return Stages(**{name: round(sum(getattr(e.stages, name) for e in every), 4) for name in names})
