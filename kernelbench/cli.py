@@ -83,7 +83,7 @@ TargetName = Annotated[str, typer.Option(help="The device: cpu, or cuda:0, where
 AnyTarget = Annotated[
     str,
     typer.Option(
-        help="cpu; cuda:0, a GPU; cuda, the first GPU, or where there is none kernels in emulation, and built "
+        help="cpu; cuda:0, a GPU; cuda, the first GPU, or without one its kernels in emulation, and built "
         "for chips that are not here; sm_90, such a chip."
     ),
 ]
