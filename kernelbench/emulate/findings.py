@@ -34,6 +34,24 @@ class Finding:
     count: int  # times
 
 
+@dataclass(frozen=True)
+class Traffic:
+    """What warps asked of memory at one place of a kernel.
+
+    `pieces`: sectors of 32 bytes of global memory, or passes over the 32 banks of shared memory; `least`: how
+    many of those the bytes that were asked for need. Where there are more, accesses are not coalesced, or banks
+    conflict.
+    """
+
+    kernel: str
+    line: int  # of the source, from 1; 0 where it is not known
+    space: Literal["global", "shared"]
+    access: str  # "read", "write", "atomic"
+    requests: int
+    pieces: int
+    least: int
+
+
 class KernelFault(Exception):  # noqa: N818 - a property of the kernel
     """A kernel did what it must not."""
 

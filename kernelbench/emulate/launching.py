@@ -5,10 +5,10 @@ import ctypes
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Literal, get_args
 
 from kernelbench.emulate.building import SOURCE_NAME, Built, Variable
-from kernelbench.emulate.findings import Dim, Finding, FindingKind, KernelFault
+from kernelbench.emulate.findings import Dim, Finding, FindingKind, KernelFault, Traffic
 from kernelbench.jit.errors import ArgumentError
 
 _KINDS: tuple[FindingKind, ...] = get_args(FindingKind)
@@ -18,6 +18,8 @@ MOST_THREADS = 1024
 _DYNAMIC = "kw_dynamic_shared"
 _ACCESS = ("read", "write", "atomic")
 _SPACES = ("__global__", "__shared__", "")
+_NAMES: tuple[Literal["global", "shared"], ...] = ("global", "shared")
+_MOST_PLACES = 1024  # of a program, whose traffic is counted
 
 
 class _Index(ctypes.Structure):
@@ -51,6 +53,17 @@ class _Shared(ctypes.Structure):
     _fields_ = (("begin", ctypes.c_uint64), ("size", ctypes.c_uint64))
 
 
+class _Traffic(ctypes.Structure):
+    _fields_ = (
+        ("pc", ctypes.c_uint64),
+        ("space", ctypes.c_int32),
+        ("access", ctypes.c_int32),
+        ("requests", ctypes.c_uint64),
+        ("pieces", ctypes.c_uint64),
+        ("least", ctypes.c_uint64),
+    )
+
+
 class _Launch(ctypes.Structure):
     _fields_ = (
         ("call", ctypes.c_void_p),
@@ -67,6 +80,8 @@ class _Launch(ctypes.Structure):
         ("workers", ctypes.c_uint32),
         ("findings", ctypes.POINTER(_Finding)),
         ("finding_count", ctypes.c_uint64),
+        ("traffic", ctypes.POINTER(_Traffic)),
+        ("traffic_count", ctypes.c_uint64),
     )
 
 
@@ -82,6 +97,18 @@ class Memory:
 
 
 _collecting: list[list[Finding]] = []
+_counting: list[list[Traffic]] = []
+
+
+@contextlib.contextmanager
+def traffic() -> Iterator[list[Traffic]]:
+    """What four blocks of each kernel that is launched in the `with` block ask of memory comes into the list."""
+    found: list[Traffic] = []
+    _counting.append(found)
+    try:
+        yield found
+    finally:
+        _counting.pop()
 
 
 @contextlib.contextmanager
@@ -126,6 +153,7 @@ class Emulated:
         )
         shared = (_Shared * max(1, len(variables)))(*(_Shared(v.begin, v.size) for v in variables))
         found = (_Finding * _MOST_FINDINGS)()
+        counted = (_Traffic * _MOST_PLACES)() if _counting else None
         blocks = grid[0] * grid[1] * grid[2]
         wanted = _Launch(
             ctypes.cast(self._library[f"kw_call_{kernel}"], ctypes.c_void_p),
@@ -142,9 +170,25 @@ class Emulated:
             max(1, min(len(os.sched_getaffinity(0)), blocks)),
             found,
             _MOST_FINDINGS,
+            counted,
+            _MOST_PLACES if _counting else 0,
         )
         self.seed += 1  # another order the next time
         count = min(int(self._runtime.kw_launch(ctypes.byref(wanted))), _MOST_FINDINGS)
+        if counted is not None:
+            lines = self._built.lines
+            _counting[-1].extend(
+                Traffic(
+                    kernel,
+                    lines.get(t.pc, 0),
+                    _NAMES[t.space],
+                    _ACCESS[t.access],
+                    t.requests,
+                    t.pieces,
+                    t.least,
+                )
+                for t in counted[: wanted.traffic_count]
+            )
         if count:
             findings = tuple(self._findings(found[:count], memory, variables, kernel))
             if not _collecting:

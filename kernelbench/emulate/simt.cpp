@@ -10,8 +10,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <mutex>
 #include <thread>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 struct Index { unsigned x, y, z; };
@@ -82,6 +85,15 @@ struct Range {  // of global memory
 
 struct Shared { uint64_t begin, size; };  // a variable, in the block of thread-local memory
 
+// What the warps of a few blocks did at one place of the program.
+struct Traffic {
+    uint64_t pc;
+    int32_t space, access;
+    uint64_t requests;  // of a warp
+    uint64_t pieces;    // sectors of 32 bytes, or passes over the banks of shared memory
+    uint64_t least;     // of those, that the bytes which were asked for need
+};
+
 struct Launch {
     void (*call)(void** arguments);
     void** arguments;
@@ -96,6 +108,8 @@ struct Launch {
     uint32_t workers;
     Finding* findings;
     uint64_t finding_count;
+    Traffic* traffic;  // of which there is room for traffic_count; kw_launch sets that to how many there are
+    uint64_t traffic_count;
 };
 
 }  // extern "C"
@@ -119,6 +133,14 @@ struct Lane {  // a thread of the block
     unsigned* there;
 };
 
+struct Logged {  // an access of a block whose traffic is counted
+    const void* at;
+    char* address;
+    uint32_t time;  // the thread's own count of accesses at that place
+    uint16_t thread;
+    uint8_t size, space, access;
+};
+
 struct Cell {  // of shared memory
     uint32_t write_epoch, read_epoch, write_sync, read_sync;
     uint16_t writer, reader;
@@ -136,6 +158,7 @@ struct Common {
     std::atomic<bool> stop{false};
     std::mutex lock;
     std::vector<Finding> findings;
+    std::vector<Traffic> traffic;
     char *module_begin, *module_end;
     uint64_t base = 0;  // of the module: what its addresses are counted from
 };
@@ -160,6 +183,9 @@ struct Worker {
     unsigned live = 0, waiting = 0;
     bool broken = false;  // a thread was ended: what others wait for may never come
     uint64_t random;
+    bool logging = false;
+    std::vector<Logged> log;
+    std::map<std::pair<const void*, unsigned>, uint32_t> times;
     struct Pending { bool set; char before[16]; Finding finding; } pending{};
 
     explicit Worker(Common& common, uint64_t seed)
@@ -262,6 +288,7 @@ struct Worker {
         live = count;
         waiting = 0;
         broken = false;
+        logging = counted(linear, uint64_t{g.x} * g.y * g.z);
         for (Lane& lane : lanes) lane.state = FRESH;
         std::vector<unsigned>& order = first;
         order.resize(count);
@@ -277,9 +304,82 @@ struct Worker {
             else if (!release()) break;
         }
         settle();
+        if (logging) count_traffic();
         if (live) give_up();
     }
     std::vector<unsigned> first;
+
+    // The first block, the last, and two between.
+    bool counted(uint64_t linear, uint64_t blocks) const {
+        return launch.traffic && (linear % std::max<uint64_t>(1, (blocks - 1) / 3) == 0) &&
+               linear / std::max<uint64_t>(1, (blocks - 1) / 3) < 4;
+    }
+
+    void note(char* address, size_t size, Space space, int access, const void* at) {
+        if (log.size() >= MOST_LOGGED || size > 16) return;
+        const uint16_t thread = static_cast<uint16_t>(now->number);
+        log.push_back({at, address, times[{at, thread}]++, thread, static_cast<uint8_t>(size),
+                       static_cast<uint8_t>(space), static_cast<uint8_t>(access)});
+    }
+
+    // What the threads of a warp do for the same time at the same place is one request.
+    void count_traffic() {
+        logging = false;
+        const auto request = [](const Logged& a) { return std::make_tuple(a.at, a.time, a.thread / WARP); };
+        std::sort(log.begin(), log.end(), [&](const Logged& a, const Logged& b) {
+            return std::make_tuple(request(a), a.thread) < std::make_tuple(request(b), b.thread);
+        });
+        std::lock_guard<std::mutex> hold(common.lock);
+        for (size_t begin = 0, end; begin < log.size(); begin = end) {
+            for (end = begin; end < log.size() && request(log[end]) == request(log[begin]);) ++end;
+            const Logged& one = log[begin];
+            const uint64_t pc = reinterpret_cast<uint64_t>(one.at);
+            auto known = std::find_if(common.traffic.begin(), common.traffic.end(), [&](const Traffic& t) {
+                return t.pc == pc && t.space == one.space && t.access == one.access;
+            });
+            if (known == common.traffic.end())
+                known = common.traffic.insert(known, {pc, one.space, one.access, 0, 0, 0});
+            ++known->requests;
+            if (one.space == GLOBAL) count_sectors(*known, begin, end);
+            else count_passes(*known, begin, end);
+        }
+        log.clear();
+        times.clear();
+    }
+
+    void count_sectors(Traffic& found, size_t begin, size_t end) {
+        std::vector<uint64_t> sectors, bytes;
+        for (size_t number = begin; number < end; ++number) {
+            const uint64_t from = reinterpret_cast<uint64_t>(log[number].address);
+            for (uint64_t byte = from; byte < from + log[number].size; ++byte) bytes.push_back(byte);
+        }
+        std::sort(bytes.begin(), bytes.end());
+        bytes.erase(std::unique(bytes.begin(), bytes.end()), bytes.end());
+        for (uint64_t byte : bytes)
+            if (sectors.empty() || sectors.back() != byte / 32) sectors.push_back(byte / 32);
+        found.pieces += sectors.size();
+        found.least += (bytes.size() + 31) / 32;
+    }
+
+    // 32 banks of 4 bytes; of 8 bytes each half of a warp comes by itself, of 16 each quarter.
+    void count_passes(Traffic& found, size_t begin, size_t end) {
+        for (size_t from = begin, to; from < end; from = to) {
+            const unsigned together = WARP * 4 / std::max<unsigned>(4, log[from].size);
+            const auto part = [&](const Logged& a) { return a.thread % WARP / together; };
+            std::vector<uint64_t> words;
+            for (to = from; to < end && part(log[to]) == part(log[from]); ++to) {
+                const uint64_t address = reinterpret_cast<uint64_t>(log[to].address);
+                for (uint64_t word = address / 4; word <= (address + log[to].size - 1) / 4; ++word)
+                    words.push_back(word);
+            }
+            std::sort(words.begin(), words.end());
+            words.erase(std::unique(words.begin(), words.end()), words.end());
+            unsigned banks[32] = {};
+            for (uint64_t word : words) ++banks[word % 32];
+            found.pieces += *std::max_element(banks, banks + 32);
+            found.least += (words.size() + 31) / 32;
+        }
+    }
 
     void resume_one() {
         const size_t chosen = chance(ready.size());
@@ -460,6 +560,7 @@ struct Worker {
         if (pending.set) settle();
         if (static_cast<size_t>(address - stack_begin) < STACK) return;
         if (static_cast<size_t>(address - shared_begin) < shared_size) {
+            if (__builtin_expect(logging, 0)) note(address, size, SHARED, access, at);
             touch_shared(address, size, access, at);
             return;
         }
@@ -480,6 +581,7 @@ struct Worker {
     }
 
     void touch_global(const Range& range, char* address, size_t size, int access, const void* at) {
+        if (__builtin_expect(logging, 0)) note(address, size, GLOBAL, access, at);
         if (__builtin_expect(range.written != nullptr, 0)) {
             uint8_t* const written = range.written + (address - range.begin);
             if (access == WRITE) memset(written, 1, size);
@@ -708,7 +810,7 @@ void kw_fail(const char* what, void* at) {
 }
 
 // Runs it. What was found is in launch->findings, of which there is room for finding_count.
-uint64_t kw_launch(const Launch* launch) {
+uint64_t kw_launch(Launch* launch) {
     Common common;
     common.launch = launch;
     std::vector<std::thread> others;
@@ -719,6 +821,9 @@ uint64_t kw_launch(const Launch* launch) {
     for (std::thread& other : others) other.join();
     const uint64_t kept = std::min<uint64_t>(common.findings.size(), launch->finding_count);
     std::copy_n(common.findings.begin(), kept, launch->findings);
+    launch->traffic_count = std::min<uint64_t>(common.traffic.size(), launch->traffic_count);
+    std::copy_n(common.traffic.begin(), launch->traffic_count, launch->traffic);
+    for (Traffic* t = launch->traffic; t != launch->traffic + launch->traffic_count; ++t) t->pc -= common.base;
     for (Finding* f = launch->findings; f != launch->findings + kept; ++f) {
         if (f->pc) f->pc -= common.base;
         if (f->other_pc) f->other_pc -= common.base;

@@ -19,6 +19,8 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from kernelbench.candidates import language_of
+from kernelbench.emulate.memory import fresh_memory
 from kernelbench.emulate.translation import Unsupported
 from kernelbench.evaluator.channel import Channel
 from kernelbench.evaluator.generated import digest, generated
@@ -47,6 +49,7 @@ class Runner:
         self.slots: list[list[Any]] = []
         self.kept: list[list[torch.Tensor]] = []
         self.ballast: list[torch.Tensor] = []
+        self.emulated = False  # whether its kernels are a GPU's, and there is none
 
     def load(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Map the inputs, import, construct, give weights. Reports the stage that it is in when it fails."""
@@ -60,6 +63,8 @@ class Runner:
             self.place = place_of(layout, message, memory_fds)
             stage = "import"
             settle_autotuning(message["source"])
+            gpu = language_of(message["source"]) == "cuda"
+            self.emulated = gpu and self.place.device.type == "cpu"
             module = import_source(message["source"], message["module"], Path.cwd())
             stage = "class"
             constructor = getattr(module, message["class"])
@@ -123,7 +128,8 @@ class Runner:
         device = self.place.device
         if seed is not None:
             seed_device(seed, device)
-        outputs = self.model(*self.slots[slot])
+        with fresh_memory() if self.emulated else contextlib.nullcontext():
+            outputs = self.model(*self.slots[slot])
         plain = type(outputs) is torch.Tensor and _plain(outputs, device)
         return [outputs] if plain else _flatten(outputs, device)
 

@@ -164,11 +164,13 @@ class _Emulator:
 
     def launch(self, wanted: _Launch) -> None:
         from kernelbench.emulate.launching import Memory
+        from kernelbench.emulate.memory import written
 
         arguments, memory = [], []
         for parameter, tensor, value in wanted.arguments:
             if parameter.pointers:
-                memory.append(Memory(parameter.name, value, tensor.numel() * tensor.element_size()))
+                size = tensor.numel() * tensor.element_size()
+                memory.append(Memory(parameter.name, value, size, written(tensor)))
                 arguments.append(ctypes.c_void_p(value))
             else:
                 arguments.append(C_TYPES[parameter.type](value))

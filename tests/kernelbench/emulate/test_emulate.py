@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from kernelbench.emulate.findings import KernelFault
-from kernelbench.emulate.launching import collected
+from kernelbench.emulate.launching import collected, traffic
+from kernelbench.emulate.memory import fresh_memory
 from kernelbench.emulate.translation import Unsupported
 from kernelbench.jit.cuda import compile_cuda
 from kernelbench.jit.errors import ArgumentError
@@ -111,3 +112,44 @@ def test_arguments_are_checked() -> None:
         add((1,), (8,), (x, x, x))
     with pytest.raises(ArgumentError, match=r"expected a tensor of torch.float32, got torch.float64"):
         add((1,), (8,), (x, x.double(), x, 8))
+
+
+def test_a_read_of_what_nothing_has_written_is_named() -> None:
+    add = compile_cuda(ADD).add
+    x, half = torch.ones(64), torch.empty(64)
+    with fresh_memory():
+        y, z = torch.empty(64), torch.empty(64)
+        add((1,), (64,), (x, x, y, 64))
+        add((1,), (64,), (x, y, z, 64))  # which has been written by then
+        with pytest.raises(
+            KernelFault, match=r"Uninitialized __global__ memory read of size 4 .*kernel.cu:4"
+        ):
+            add((1,), (64,), (x, torch.empty(64), z, 64))
+        add((1,), (64,), (x, torch.empty(64).zero_(), z, 64))
+        add((1,), (64,), (half, torch.zeros(64), z, 64))  # not made in here: nothing is known of it
+
+
+def test_what_warps_ask_of_memory_is_counted() -> None:
+    source = r"""
+extern "C" __global__ void turn(const float* x, float* y, int n) {
+    __shared__ float tile[32][32];
+    tile[threadIdx.y][threadIdx.x] = x[threadIdx.y * n + threadIdx.x];
+    __syncthreads();
+    y[threadIdx.x * n + threadIdx.y] = tile[threadIdx.y][threadIdx.x];
+    __syncthreads();
+    y[threadIdx.y * n + threadIdx.x] = tile[threadIdx.x][threadIdx.y];
+}
+"""
+    x, y = torch.randn(32, 32), torch.empty(32, 32)
+    with traffic() as found:
+        compile_cuda(source).turn((1,), (32, 32), (x, y, 32))
+    told = {(t.line, t.space, t.access): (t.requests, t.pieces, t.least) for t in found}
+    assert told == {
+        (4, "global", "read"): (32, 128, 128),
+        (4, "shared", "write"): (32, 32, 32),
+        (6, "shared", "read"): (32, 32, 32),
+        (6, "global", "write"): (32, 1024, 128),  # a sector for each of its threads
+        (8, "shared", "read"): (32, 1024, 32),  # all in one bank
+        (8, "global", "write"): (32, 128, 128),
+    }
+    torch.testing.assert_close(y, x.T.contiguous())

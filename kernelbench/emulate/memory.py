@@ -1,0 +1,70 @@
+"""Memory that nothing has written yet: what torch.empty gives, until a kernel or an operator writes it."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+_EMPTY = {
+    torch.ops.aten.empty,
+    torch.ops.aten.empty_like,
+    torch.ops.aten.empty_strided,
+    torch.ops.aten.new_empty,
+    torch.ops.aten.new_empty_strided,
+}
+
+
+class _Fresh(TorchDispatchMode):
+    """Knows the storages that operators have made, and which of their bytes nothing has written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: dict[int, np.ndarray[Any, np.dtype[np.uint8]]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func.overloadpacket in _EMPTY:
+            storage = result.untyped_storage()
+            self.written[storage.data_ptr()] = np.zeros(max(1, storage.nbytes()), np.uint8)
+            return result
+        if not any(each.alias_info and not each.alias_info.is_write for each in func._schema.returns):
+            self._forget(tree_leaves(result))  # memory of its own, or what it has written into
+        for argument, value in zip(func._schema.arguments, args, strict=False):
+            if argument.alias_info and argument.alias_info.is_write:
+                self._forget(tree_leaves(value))
+        return result
+
+    def _forget(self, values: Sequence[Any]) -> None:
+        for value in values:
+            if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+                self.written.pop(value.untyped_storage().data_ptr(), None)
+
+
+_watching: list[_Fresh] = []
+
+
+@contextlib.contextmanager
+def fresh_memory() -> Iterator[None]:
+    """In the block kernels are told on that read what nothing has written."""
+    mode = _Fresh()
+    _watching.append(mode)
+    try:
+        with mode:
+            yield
+    finally:
+        _watching.pop()
+
+
+def written(tensor: torch.Tensor) -> int:
+    """The address of a byte for each of the tensor's, 0 where that has not been written; 0 if all have been."""
+    if not _watching:
+        return 0
+    storage = tensor.untyped_storage()
+    bytes_ = _watching[-1].written.get(storage.data_ptr())
+    if bytes_ is None:
+        return 0
+    return int(bytes_.ctypes.data) + tensor.data_ptr() - storage.data_ptr()
