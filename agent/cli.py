@@ -18,6 +18,7 @@ from agent.llm.session import Roles, languages_for
 from agent.run import MODEL_TASKS, Settings
 from kernelbench import sources
 from kernelbench.cli import (
+    AnyTarget,
     Baselines,
     CompileLimit,
     EffortName,
@@ -25,10 +26,9 @@ from kernelbench.cli import (
     KernelbenchDir,
     Overrides,
     OwnKernels,
-    TargetName,
     check_limits,
     check_protocol,
-    check_target,
+    with_or_without_gpu,
 )
 from kernelbench.errors import UsageError
 from kernelbench.evaluator import COMPILE_S, Evaluator, most_lanes
@@ -100,7 +100,7 @@ def run(
         list[Path] | None,
         typer.Option(help="Use what changes in this run came to, too; several allowed."),
     ] = None,
-    target: TargetName = "cpu",
+    target: AnyTarget = "cpu",
     overrides: Overrides = None,
     precision: Annotated[
         Precision, typer.Option(help="What floating inputs and weights are cast to.")
@@ -183,11 +183,16 @@ def run(
             )
             limits = check_limits(settings.compile_limit_s)
             with Evaluator(
-                cache=cache_folder(), protocol=protocol, limits=limits, device=settings.target
+                cache=cache_folder(),
+                protocol=protocol,
+                limits=limits,
+                device=settings.target,
+                chips=settings.chips,
             ) as evaluator:
                 database.record_settings(settings.to_json())
                 return invocation.carry_out(folder, database, evaluator, settings)
-    device = check_target(target)
+    device, chips = with_or_without_gpu(target)
+    written_for = "cuda:0" if chips else device
     against, protocol = check_protocol(baselines, own_kernels, effort, device=device)
     limits = check_limits(compile_limit)
     roles = None
@@ -195,7 +200,7 @@ def run(
         roles = Roles(
             coder=_sampling(model, temperature, reasoning_effort, reply_tokens),
             judge=_sampling(judge_model or model, judge_temperature, judge_reasoning_effort, reply_tokens),
-            languages=_languages(language, device),
+            languages=_languages(language, written_for),
             selection=stored(cache_folder(), device),
         )
     settings = invocation.limiting(
@@ -213,12 +218,13 @@ def run(
             target_speedup=target_speedup,
             patience=patience,
             target=device,
+            chips=chips,
             baselines=against,
             compile_limit_s=compile_limit,
             own_kernels=own_kernels,
             effort=effort,
             memory=memory,
-            language=_own_language(language if roles is None else None, device),
+            language=_own_language(language if roles is None else None, written_for),
             roles=roles,
         )
     ).checked()
@@ -232,7 +238,9 @@ def run(
     )
     with (
         RunFolder.create(path) as folder,
-        Evaluator(cache=cache_folder(), protocol=protocol, limits=limits, device=device) as evaluator,
+        Evaluator(
+            cache=cache_folder(), protocol=protocol, limits=limits, device=device, chips=chips
+        ) as evaluator,
         RunDatabase.create(
             folder.database,
             settings=settings.to_json(),

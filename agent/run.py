@@ -58,6 +58,7 @@ class Settings(Record):
     target_speedup: float | None = None
     patience: int | None = None
     target: str = "cpu"
+    chips: tuple[str, ...] = ()  # to build GPU kernels for that are not timed, for there is no GPU
     baselines: tuple[str, ...] = BASELINES
     compile_limit_s: float = COMPILE_S  # of each
     own_kernels: float = 0.0
@@ -134,7 +135,7 @@ class Settings(Record):
 
     def _check_language(self) -> None:
         """Raises UsageError or MissingPrerequisite."""
-        known = ("cpp", "triton") if self.target == "cpu" else ("triton",)
+        known = ("cpp", "triton") if self.target == "cpu" and not self.chips else ("triton",)
         if self.language not in known:
             raise UsageError(
                 f"the builtin coder writes no {self.language} kernels for {self.target}",
@@ -157,9 +158,14 @@ class Settings(Record):
                 f"--rounds {self.rounds} is one generation of {self.islands} islands",
                 "give more rounds, or fewer --islands",
             )
-        if self.search == "evolve" and self.target == "cpu" and "triton" in roles.languages:
+        if (
+            self.search == "evolve"
+            and self.target == "cpu"
+            and not {"triton", "cuda"}.isdisjoint(roles.languages)
+        ):
             raise UsageError(
-                "Triton kernels cannot be timed without a GPU, so they cannot compete", "give --language cpp"
+                "GPU kernels cannot be timed without a GPU, so they cannot compete",
+                "give --target cpu --language cpp, or another --search",
             )
 
     @property

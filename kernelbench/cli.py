@@ -28,7 +28,7 @@ from kernelbench.evaluator import (
 )
 from kernelbench.evaluator.oracle_client import Shortcuts
 from kernelbench.machine import cache_folder
-from kernelbench.records import BuiltKernel, Candidate, Evaluation, Interval, Precision, Task, Verdict
+from kernelbench.records import BuiltKernel, Evaluation, Interval, Precision, Task, Verdict
 
 log = Console(stderr=True, highlight=False)
 
@@ -193,11 +193,10 @@ def evaluate(
     chosen = one_task(task, overrides, precision, kernelbench_dir)
     proposed = candidate_from_file(candidate)
     limits = check_limits(compile_limit)
-    with Evaluator(cache=cache_folder(), protocol=protocol, limits=limits, device=device) as evaluator:
-        if chips:
-            evaluation = without_gpu.check(evaluator, chosen, check_language(proposed, target), chips)
-        else:
-            evaluation = evaluator.evaluate(chosen, proposed, wanted)
+    with Evaluator(
+        cache=cache_folder(), protocol=protocol, limits=limits, device=device, chips=chips
+    ) as evaluator:
+        evaluation = evaluator.evaluate(chosen, proposed, wanted)
     if as_json:
         print(evaluation.model_dump_json())
     else:
@@ -291,16 +290,6 @@ def with_or_without_gpu(name: str) -> tuple[str, tuple[str, ...]]:
         log.print(f"there is no GPU here: kernels are emulated, not timed, and built for {chips}")
         return "cpu", without_gpu.CHIPS
     return check_target(name), ()
-
-
-def check_language(candidate: Candidate, target: str) -> Candidate:
-    """Raises UsageError where it has no GPU kernels."""
-    if candidate.language not in without_gpu.LANGUAGES:
-        raise UsageError(
-            f"the candidate has no GPU kernel ({candidate.language}), and {target} is no CPU",
-            "give one of compile_cuda, CuPy or Triton, or --target cpu",
-        )
-    return candidate
 
 
 def _show(evaluation: Evaluation) -> None:

@@ -39,8 +39,8 @@ class Traffic:
     """What warps asked of memory at one place of a kernel.
 
     `pieces`: sectors of 32 bytes of global memory, or passes over the 32 banks of shared memory; `least`: how
-    many of those the bytes that were asked for need. Where there are more, accesses are not coalesced, or banks
-    conflict.
+    many of those the bytes that were asked for need. Where there are more, accesses are not coalesced, or
+    banks conflict.
     """
 
     kernel: str

@@ -102,7 +102,7 @@ _counting: list[list[Traffic]] = []
 
 @contextlib.contextmanager
 def traffic() -> Iterator[list[Traffic]]:
-    """What four blocks of each kernel that is launched in the `with` block ask of memory comes into the list."""
+    """What four blocks of each kernel launched in the `with` block ask of memory comes into the list."""
     found: list[Traffic] = []
     _counting.append(found)
     try:

@@ -60,7 +60,7 @@ def fresh_memory() -> Iterator[None]:
 
 
 def written(tensor: torch.Tensor) -> int:
-    """The address of a byte for each of the tensor's, 0 where that has not been written; 0 if all have been."""
+    """The address of a byte for each of the tensor's, 0 where it has not been written; 0 if all have been."""
     if not _watching:
         return 0
     storage = tensor.untyped_storage()

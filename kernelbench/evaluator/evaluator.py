@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
+from kernelbench.evaluator import without_gpu
 from kernelbench.evaluator.parked import ParkedSessions
 from kernelbench.evaluator.protocol import Effort, Limits, Protocol
 from kernelbench.evaluator.session import TaskSession
@@ -44,12 +45,15 @@ class Evaluator:
         pool: WorkerPool | None = None,
         parked: ParkedSessions | None = None,
         device: str = "cpu",
+        chips: Sequence[str] = (),
     ) -> None:
         """`without`: layers of the fence to leave off; see `WorkerPool`. `device`: "cpu" or "cuda:0".
 
-        `pool`, `parked`: another evaluator's.
+        `chips`: on the CPU, have candidates be GPU kernels, which are checked (`without_gpu`), built for these
+        chips, "sm_90", and not timed. `pool`, `parked`: another evaluator's.
         """
         self.protocol = protocol or Protocol()
+        self.chips = tuple(chips)
         self.limits = limits or Limits()
         self.pool = pool or WorkerPool(
             threads=threads or physical_threads(),
@@ -128,6 +132,7 @@ class Evaluator:
             limits=self.limits,
             pool=self.pool,
             parked=parked,
+            chips=self.chips,
         )
 
     def evaluate(
@@ -144,6 +149,19 @@ class Evaluator:
         protocol's own by default. `to_beat`: a speedup over eager; where it is clear on which side of
         it the candidate is, that is enough, however wide the interval.
         """
+        if self.chips:
+            return without_gpu.check(self, task, candidate, self.chips)
+        return self.tried(task, candidate, baselines, effort, to_beat)
+
+    def tried(
+        self,
+        task: Task,
+        candidate: Candidate,
+        baselines: Sequence[str] = (),
+        effort: Effort | None = None,
+        to_beat: float | None = None,
+    ) -> Evaluation:
+        """`evaluate`, at the task's own sizes and for no chips."""
         wanted = tuple(name for name in ALL_BASELINES if name in ("eager", *baselines))
         with self.computing():
             trial = Trial(self, task, candidate, wanted, effort or self.protocol.effort, to_beat)

@@ -25,12 +25,15 @@ def check(
     evaluator: "Evaluator", task: Task, candidate: Candidate, chips: Sequence[str] = CHIPS
 ) -> Evaluation:
     """The verdict as far as it goes without a GPU; `unmeasured` where nothing is wrong. Raises TaskError."""
+    if candidate.language not in LANGUAGES:
+        reason = f"it has no GPU kernel ({candidate.language}): compile_cuda, load_inline, CuPy and Triton give one"
+        return evaluator.turned_away(task, candidate, reason)
     found: dict[str, Evaluation] = {}
     expected_s = 0.0
     for alternatives in smaller(task):
         for other in alternatives:
             try:
-                evaluation = evaluator.evaluate(other, candidate, ())
+                evaluation = evaluator.tried(other, candidate)
             except TaskError:  # the reference is not defined at such sizes
                 continue
             found[changed(task, other)] = evaluation
@@ -41,7 +44,7 @@ def check(
     wrong = {sizes: each for sizes, each in found.items() if each.verdict is not Verdict.unmeasured}
     own = None
     if wrong or not found or expected_s < _PATIENCE_S:
-        own = evaluator.evaluate(task, candidate, ())
+        own = evaluator.tried(task, candidate)
     verdict, reason = _verdict(found, wrong, own)
     made = tuple(builds(evaluator, task, candidate, chips))
     if verdict is Verdict.unmeasured and made and all(build.ok is False for build in made):

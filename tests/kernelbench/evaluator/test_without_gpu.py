@@ -1,0 +1,145 @@
+"""CUDA C++ candidates where there is no GPU: what is said of them, and at which sizes they are tried."""
+
+import pytest
+import torch
+from trial import candidate_of, task_of
+
+from kernelbench.candidates import language_of
+from kernelbench.chips import nvrtc
+from kernelbench.errors import Unavailable
+from kernelbench.evaluator import Evaluator, without_gpu
+from kernelbench.records import Evaluation, Verdict
+from kernelbench.sources.smaller import changed, share, smaller
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
+
+REFERENCE = """
+import torch
+from torch import nn
+
+rows = 64
+columns = 16384
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x.sum(1)
+
+def get_inputs():
+    return [torch.randn(rows, columns)]
+
+def get_init_inputs():
+    return []
+"""
+
+CANDIDATE = """
+import torch
+from torch import nn
+from kernelbench import jit
+
+module = jit.compile_cuda(r'''
+extern "C" __global__ void __launch_bounds__(128) sum_rows(const float* x, float* y, int n) {
+    __shared__ float part[128];
+    float sum = 0;
+    for (int i = threadIdx.x; i < n; i += 128) sum += x[blockIdx.x * (long long)n + i];
+    part[threadIdx.x] = sum;
+    __syncthreads();
+    for (int by = 64; by; by /= 2) {
+        if (threadIdx.x < by) part[threadIdx.x] += part[threadIdx.x + by];
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) y[blockIdx.x] = part[0];
+}
+''')
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = torch.empty(x.shape[0], device=x.device)
+        module.sum_rows((x.shape[0],), (128,), (x, y, x.shape[1]))
+        return y
+"""
+LOOP_END = "        __syncthreads();\n    }\n"
+
+
+@pytest.fixture(scope="module")
+def check(evaluator: Evaluator) -> object:
+    def call(source: str, chips: tuple[str, ...] = ()) -> Evaluation:
+        return without_gpu.check(evaluator, task_of(REFERENCE), candidate_of(source), chips)
+
+    return call
+
+
+def test_a_candidate_is_tried_at_several_sizes_and_its_own(check) -> None:  # type: ignore[no-untyped-def]
+    found = check(CANDIDATE)
+    assert found.verdict is Verdict.unmeasured, found.reason
+    assert found.reason.startswith(
+        "right in emulation; there is no GPU to time it on. Checked at columns=8192"
+    )
+    assert found.reason.endswith("the task's own sizes")
+    assert found.correctness is not None and found.correctness.inputs_tried > 20 and found.speedup is None
+
+
+def test_it_is_built_for_chips_that_are_not_here(check) -> None:  # type: ignore[no-untyped-def]
+    try:
+        nvrtc.version()
+    except Unavailable as error:
+        pytest.skip(str(error))
+    found = check(CANDIDATE, ("sm_80", "sm_90"))
+    assert [build.chip for build in found.builds] == ["sm_80", "sm_90"]
+    for build in found.builds:
+        [kernel] = build.kernels
+        assert build.ok and (kernel.name, kernel.threads, kernel.shared_bytes) == ("sum_rows", 128, 512)
+        assert kernel.registers > 8 and kernel.spills == 0 and kernel.occupancy == 1.0
+    assert Evaluation.model_validate_json(found.model_dump_json()) == found
+    # g++ takes it, NVRTC does not.
+    lax = CANDIDATE.replace("float sum = 0;", "float sum = 0; __builtin_prefetch(x);")
+    found = check(lax, ("sm_90",))
+    assert found.verdict is Verdict.build_error and "for sm_90" in found.reason
+
+
+def test_a_missing_barrier_is_said_with_its_line(check) -> None:  # type: ignore[no-untyped-def]
+    found = check(CANDIDATE.replace(LOOP_END, "    }\n"))
+    assert found.verdict is Verdict.runtime_error
+    assert "Race in __shared__ memory" in found.reason and "kernel.cu:9" in found.reason
+
+
+def test_what_is_made_for_one_size_is_right_there_and_not_elsewhere(check) -> None:  # type: ignore[no-untyped-def]
+    found = check(CANDIDATE.replace("(x, y, x.shape[1])", "(x, y, 16384)"))
+    assert found.verdict is Verdict.unmeasured and found.correctness is not None
+    assert "At columns=8192 it is not: KernelFault: sum_rows: Invalid __global__ read" in found.reason
+
+
+def test_what_cannot_be_emulated_is_not_called_wrong(check) -> None:  # type: ignore[no-untyped-def]
+    found = check(CANDIDATE.replace("float sum = 0;", 'float sum = 0; asm volatile("");'))
+    assert (found.verdict, found.correctness) == (Verdict.unmeasured, None)
+    assert "not checked: Unsupported: line 4: inline PTX cannot be emulated" in found.reason
+
+
+def test_a_wrong_answer_is_wrong(check) -> None:  # type: ignore[no-untyped-def]
+    found = check(CANDIDATE.replace("i = threadIdx.x; i < n", "i = threadIdx.x; i < n - 1"))
+    assert found.verdict is Verdict.wrong_output
+
+
+def test_a_candidate_without_a_gpu_kernel_is_turned_away(check) -> None:  # type: ignore[no-untyped-def]
+    plain = (
+        CANDIDATE.partition("from kernelbench import jit")[0]
+        + """
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return x.sum(1)
+"""
+    )
+    assert language_of(plain) == "torch"
+    assert check(plain).verdict is Verdict.build_error
+
+
+def test_smaller_sizes_are_even_odd_and_long() -> None:
+    task = task_of(REFERENCE)
+    tried = [[changed(task, other) for other in others] for others in smaller(task)]
+    assert tried == [
+        ["columns=8192"],
+        ["columns=8191"],
+        ["rows=31", "rows=32"],
+    ]
+    [[even], *_] = smaller(task)
+    assert share(task, even) == 2
+    assert list(smaller(even)) == []
