@@ -158,11 +158,8 @@ class Settings(Record):
                 f"--rounds {self.rounds} is one generation of {self.islands} islands",
                 "give more rounds, or fewer --islands",
             )
-        if (
-            self.search == "evolve"
-            and self.target == "cpu"
-            and not {"triton", "cuda"}.isdisjoint(roles.languages)
-        ):
+        untimed = self.target == "cpu" and not {"triton", "cuda"}.isdisjoint(roles.languages)
+        if self.search == "evolve" and untimed:
             raise UsageError(
                 "GPU kernels cannot be timed without a GPU, so they cannot compete",
                 "give --target cpu --language cpp, or another --search",

@@ -289,10 +289,8 @@ def best_of(history: Sequence[Attempt]) -> Attempt | None:
 
 def _needs_a_gpu(attempt: Attempt) -> bool:
     evaluation = attempt.evaluation
-    unmeasured = evaluation.verdict is Verdict.unmeasured
-    return (
-        unmeasured and attempt.candidate.language in ("triton", "cuda") and evaluation.target.device == "cpu"
-    )
+    of_gpu = attempt.candidate.language in ("triton", "cuda")
+    return evaluation.verdict is Verdict.unmeasured and of_gpu and evaluation.target.device == "cpu"
 
 
 def _last_gain(history: Sequence[Attempt]) -> int:

@@ -49,8 +49,8 @@ class Evaluator:
     ) -> None:
         """`without`: layers of the fence to leave off; see `WorkerPool`. `device`: "cpu" or "cuda:0".
 
-        `chips`: on the CPU, have candidates be GPU kernels, which are checked (`without_gpu`), built for these
-        chips, "sm_90", and not timed. `pool`, `parked`: another evaluator's.
+        `chips`: on the CPU, have candidates be GPU kernels, which are checked (`without_gpu`), built for these,
+        "sm_90", and not timed. `pool`, `parked`: another evaluator's.
         """
         self.protocol = protocol or Protocol()
         self.chips = tuple(chips)

@@ -26,7 +26,8 @@ def check(
 ) -> Evaluation:
     """The verdict as far as it goes without a GPU; `unmeasured` where nothing is wrong. Raises TaskError."""
     if candidate.language not in LANGUAGES:
-        reason = f"it has no GPU kernel ({candidate.language}): compile_cuda, load_inline, CuPy and Triton give one"
+        has = candidate.language
+        reason = f"it has no GPU kernel ({has}): compile_cuda, load_inline, CuPy and Triton give one"
         return evaluator.turned_away(task, candidate, reason)
     found: dict[str, Evaluation] = {}
     expected_s = 0.0

@@ -9,7 +9,7 @@ from kernelbench.records import Task
 from kernelbench.sources.assignments import constants
 from kernelbench.sources.overrides import apply
 
-_LEAST = 16  # what a constant is halved down to
+_LEAST = 8  # what a constant is halved down to
 _PRODUCT = 1 << 19  # of all constants: what a call works on, at about that scale
 
 

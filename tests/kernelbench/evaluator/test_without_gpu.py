@@ -17,8 +17,8 @@ REFERENCE = """
 import torch
 from torch import nn
 
-rows = 64
-columns = 16384
+rows = 16
+columns = 2048
 
 class Model(nn.Module):
     def forward(self, x):
@@ -60,8 +60,10 @@ class ModelNew(nn.Module):
 LOOP_END = "        __syncthreads();\n    }\n"
 
 
-@pytest.fixture(scope="module")
-def check(evaluator: Evaluator) -> object:
+@pytest.fixture
+def check(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.setattr(without_gpu, "smaller", lambda task: smaller(task, 1 << 14))
+
     def call(source: str, chips: tuple[str, ...] = ()) -> Evaluation:
         return without_gpu.check(evaluator, task_of(REFERENCE), candidate_of(source), chips)
 
@@ -72,7 +74,7 @@ def test_a_candidate_is_tried_at_several_sizes_and_its_own(check) -> None:  # ty
     found = check(CANDIDATE)
     assert found.verdict is Verdict.unmeasured, found.reason
     assert found.reason.startswith(
-        "right in emulation; there is no GPU to time it on. Checked at columns=8192"
+        "right in emulation; there is no GPU to time it on. Checked at columns=1024"
     )
     assert found.reason.endswith("the task's own sizes")
     assert found.correctness is not None and found.correctness.inputs_tried > 20 and found.speedup is None
@@ -103,9 +105,9 @@ def test_a_missing_barrier_is_said_with_its_line(check) -> None:  # type: ignore
 
 
 def test_what_is_made_for_one_size_is_right_there_and_not_elsewhere(check) -> None:  # type: ignore[no-untyped-def]
-    found = check(CANDIDATE.replace("(x, y, x.shape[1])", "(x, y, 16384)"))
+    found = check(CANDIDATE.replace("(x, y, x.shape[1])", "(x, y, 2048)"))
     assert found.verdict is Verdict.unmeasured and found.correctness is not None
-    assert "At columns=8192 it is not: KernelFault: sum_rows: Invalid __global__ read" in found.reason
+    assert "At columns=1024 it is not: KernelFault: sum_rows: Invalid __global__ read" in found.reason
 
 
 def test_what_cannot_be_emulated_is_not_called_wrong(check) -> None:  # type: ignore[no-untyped-def]
@@ -134,12 +136,12 @@ class ModelNew(nn.Module):
 
 def test_smaller_sizes_are_even_odd_and_long() -> None:
     task = task_of(REFERENCE)
-    tried = [[changed(task, other) for other in others] for others in smaller(task)]
+    tried = [[changed(task, other) for other in others] for others in smaller(task, 1 << 14)]
     assert tried == [
-        ["columns=8192"],
-        ["columns=8191"],
-        ["rows=31", "rows=32"],
+        ["columns=1024"],
+        ["columns=1023"],
+        ["rows=7", "rows=8"],
     ]
-    [[even], *_] = smaller(task)
+    [[even], *_] = smaller(task, 1 << 14)
     assert share(task, even) == 2
-    assert list(smaller(even)) == []
+    assert list(smaller(even, 1 << 14)) == []
