@@ -49,7 +49,7 @@ class Evaluator:
     ) -> None:
         """`without`: layers of the fence to leave off; see `WorkerPool`. `device`: "cpu" or "cuda:0".
 
-        `chips`: on the CPU, have candidates be GPU kernels, which are checked (`without_gpu`), built for these,
+        `chips`: on the CPU, have candidates be GPU kernels that are checked (`without_gpu`), built for these,
         "sm_90", and not timed. `pool`, `parked`: another evaluator's.
         """
         self.protocol = protocol or Protocol()

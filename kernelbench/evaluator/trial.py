@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 # Languages of GPU kernels that run without one, and how.
 _EMULATED = {"triton": "in Triton's interpreter", "cuda": "in emulation"}
+_EMULATION = ("kernelbench.emulate.warm",)
 _MOST_HEADERS = 3  # precompiled ones, that one candidate may ask for
 
 
@@ -88,6 +89,8 @@ class Trial:
         _check_syntax(self.candidate.source)
         session = self.evaluator.session(self.task)
         self.evaluator.make_room(session, 1 + len(self.baselines))
+        if self.candidate.language == "cuda" and session.target.device == "cpu":
+            session.pool.import_first(_EMULATION)
         self._build(session)
         worker, weights = self._load(session)
         if weights == "missing":
