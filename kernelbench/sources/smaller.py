@@ -10,7 +10,7 @@ from kernelbench.sources.assignments import constants
 from kernelbench.sources.overrides import apply
 
 _LEAST = 8  # what a constant is halved down to
-_PRODUCT = 1 << 19  # of all constants: what a call works on, at about that scale
+_PRODUCT = 1 << 18  # of all constants: what a call works on, at about that scale
 
 
 def smaller(task: Task, product: int = _PRODUCT) -> Iterator[list[Task]]:
