@@ -18,9 +18,10 @@ _FOLDER = Path(__file__).parent
 _OWN, _RUNTIME = Path(__file__).read_text(), (_FOLDER / "simt.cpp").read_text()
 _INCLUDE = _FOLDER / "include"
 _HEADERS = {str(path.relative_to(_INCLUDE)): path.read_text() for path in sorted(_INCLUDE.rglob("*.h"))}
-_LIBRARY = "kernel.so"
+LIBRARY = "kernel.so"
+OURS = "\n".join([_OWN, *_HEADERS.values()])  # what builds depend on
 _COMMON = ("-std=gnu++17", "-fPIC", "-ffixed-r15", "-g1", "-w", "-pthread")
-_KERNEL = (
+KERNEL_OPTIONS = (
     *_COMMON, "-x", "c++", "-O2", "-mavx2", "-mfma", "-mf16c", "-ffp-contract=fast", "-fno-math-errno",
     "-fno-strict-aliasing", "-fno-delete-null-pointer-checks", "-fno-gnu-unique",
     # Every access is to be seen, one at a time, in the order of the source.
@@ -28,11 +29,13 @@ _KERNEL = (
     "-fno-tree-vectorize", "-fno-tree-loop-distribute-patterns", "-fno-ipa-reference-addressable",
     "-fno-tree-tail-merge", "-fno-crossjumping", "-fno-code-hoisting",
 )  # fmt: skip
-_LINK = ("-shared", "-Wl,-Bsymbolic")
+LINK = ("-shared", "-Wl,-Bsymbolic")
 _TLS = re.compile(
     r"^(?P<begin>[\da-f]{16}) .{7} \.t(?:bss|data)\S*\t(?P<size>[\da-f]+) +(?:\.\w+ +)?(?P<name>.+)$", re.M
 )
-_CALL = re.compile(r"^ *[\da-f]+:\t(?:[\da-f]{2} )+ *\t(?:notrack )?call.*\n *(?P<next>[\da-f]+):", re.M)
+_CALL = re.compile(
+    r"^ *[\da-f]+:\t(?:[\da-f]{2} )+ *\t(?:notrack )?call.*(?:__tsan_|kw).*\n *(?P<next>[\da-f]+):", re.M
+)
 _NOTES = "notes.json"
 
 
@@ -62,43 +65,54 @@ def build(
     """Raises Unsupported, BuildError, MissingPrerequisite. `defines`: -D options."""
     translated = translate(source, kernels)
     words = compiler.command()
-    options = (*_KERNEL, "-I", "include", *defines)
-    ours, given = "\n".join([_OWN, *_HEADERS.values()]), "\n".join(options)
-    key = content_key("emulated", ours, translated.source, given, compiler.identity(words))
+    options = (*KERNEL_OPTIONS, "-I", "include", *defines)
+    key = content_key("emulated", OURS, translated.source, "\n".join(options), compiler.identity(words))
 
     def make(workspace: Path) -> None:
-        for name, text in _HEADERS.items():
-            path = workspace / "include" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+        write_headers(workspace / "include")
         (workspace / SOURCE_NAME).write_text(translated.source, errors="surrogateescape")
         started = time.monotonic()
         compiler.run((*words, *options, "-c", SOURCE_NAME, "-o", "kernel.o"), workspace, timeout_s)
         left = max(1.0, timeout_s - (time.monotonic() - started))
-        compiler.run((*words, *_LINK, "kernel.o", "-o", _LIBRARY), workspace, left)
+        compiler.run((*words, *LINK, "kernel.o", "-o", LIBRARY), workspace, left)
         (workspace / "kernel.o").unlink()
         shutil.rmtree(workspace / "include")
-        (workspace / _NOTES).write_text(json.dumps(_notes(workspace, timeout_s)))
+        take_notes(workspace, timeout_s)
 
-    folder = cache.get_or_build(key, make, wait_s=timeout_s + 10)
+    return kept(cache.get_or_build(key, make, wait_s=timeout_s + 10), translated, cache, timeout_s)
+
+
+def kept(folder: Path, translated: Translated, cache: BuildCache, timeout_s: float) -> Built:
+    """What was built in this folder of the cache."""
     notes = json.loads((folder / _NOTES).read_text())
     variables = tuple(Variable(*each) for each in notes["variables"])
     lines = {int(address): line for address, line in notes["lines"]}
-    return Built(folder / _LIBRARY, _runtime(cache, timeout_s), translated, variables, lines)
+    return Built(folder / LIBRARY, _runtime(cache, timeout_s), translated, variables, lines)
+
+
+def write_headers(folder: Path) -> None:
+    for name, text in _HEADERS.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def take_notes(workspace: Path, timeout_s: float) -> None:
+    (workspace / _NOTES).write_text(json.dumps(_notes(workspace, timeout_s)))
 
 
 def _notes(workspace: Path, timeout_s: float) -> dict[str, object]:
     """What findings are put in words with, read now: where kernels run no other program may be started."""
-    symbols = compiler.said(("objdump", "--syms", "--demangle", _LIBRARY), workspace, timeout_s)
+    symbols = compiler.said(("objdump", "--syms", "--demangle", LIBRARY), workspace, timeout_s)
     variables = [
         (found["name"].rpartition("::")[2], int(found["begin"], 16), int(found["size"], 16))
         for found in _TLS.finditer(symbols)
         if not found["name"].startswith("kw_local") and "guard" not in found["name"]
     ]
-    code = compiler.said(("objdump", "--disassemble", "--wide", _LIBRARY), workspace, timeout_s)
+    code = compiler.said(("objdump", "--disassemble", "--wide", LIBRARY), workspace, timeout_s)
     calls = [int(found["next"], 16) for found in _CALL.finditer(code)]
     (workspace / "addresses").write_text("".join(f"{address - 1:#x}\n" for address in calls))
-    words = ("addr2line", "--inlines", "--addresses", "--exe", _LIBRARY, "@addresses")
+    words = ("addr2line", "--inlines", "--addresses", "--exe", LIBRARY, "@addresses")
     told = compiler.said(words, workspace, timeout_s)
     (workspace / "addresses").unlink()
     lines: dict[int, int] = {}
@@ -113,7 +127,7 @@ def _notes(workspace: Path, timeout_s: float) -> dict[str, object]:
 
 def _runtime(cache: BuildCache, timeout_s: float) -> Path:
     words = compiler.command()
-    options = (*_COMMON, "-O2", *_LINK)
+    options = (*_COMMON, "-O2", *LINK)
     key = content_key("emulator", _RUNTIME, "\n".join(options), compiler.identity(words))
 
     def make(workspace: Path) -> None:

@@ -130,7 +130,7 @@ class Emulated:
         self._runtime = ctypes.CDLL(str(built.runtime), mode=ctypes.RTLD_GLOBAL)
         self._runtime.kw_launch.argtypes = [ctypes.POINTER(_Launch)]
         self._runtime.kw_launch.restype = ctypes.c_uint64
-        self._library = ctypes.CDLL(str(built.library))
+        self.library = ctypes.CDLL(str(built.library))
         self.seed = 0
 
     def launch(
@@ -143,11 +143,26 @@ class Emulated:
         shared_bytes: int = 0,
     ) -> None:
         """Runs all blocks. Raises KernelFault where something was found, ArgumentError."""
-        _check(kernel, grid, block)
-        variables = self._variables(shared_bytes)
         pointers = (ctypes.c_void_p * max(1, len(arguments)))(
             *(ctypes.cast(ctypes.pointer(each), ctypes.c_void_p) for each in arguments)
         )
+        call = ctypes.cast(self.library[f"kw_call_{kernel}"], ctypes.c_void_p)
+        given = ctypes.cast(pointers, ctypes.c_void_p)
+        self.run(kernel, call, given, grid, block, memory, shared_bytes)
+
+    def run(
+        self,
+        kernel: str,
+        call: ctypes.c_void_p,
+        given: ctypes.c_void_p,
+        grid: Dim,
+        block: Dim,
+        memory: Sequence[Memory],
+        shared_bytes: int,
+    ) -> None:
+        """Has each thread of all blocks call `call`, of the library, with `given`. Raises as `launch`."""
+        _check(kernel, grid, block)
+        variables = self._variables(shared_bytes)
         ranges = (_Range * max(1, len(memory)))(
             *(_Range(m.address, m.address + m.size, m.written or None) for m in memory)
         )
@@ -156,9 +171,9 @@ class Emulated:
         counted = (_Traffic * _MOST_PLACES)() if _counting else None
         blocks = grid[0] * grid[1] * grid[2]
         wanted = _Launch(
-            ctypes.cast(self._library[f"kw_call_{kernel}"], ctypes.c_void_p),
-            ctypes.cast(pointers, ctypes.c_void_p),
-            ctypes.cast(self._library.kw_local, ctypes.c_void_p),
+            call,
+            given,
+            ctypes.cast(self.library.kw_local, ctypes.c_void_p),
             _Index(*grid),
             _Index(*block),
             ranges,

@@ -24,9 +24,11 @@ class _Fresh(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.written: dict[int, np.ndarray[Any, np.dtype[np.uint8]]] = {}
+        self.made: dict[int, int] = {}  # sizes of storages, by their addresses
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
+        self.made |= sizes(tree_leaves(result))
         if func.overloadpacket in _EMPTY:
             storage = result.untyped_storage()
             self.written[storage.data_ptr()] = np.zeros(max(1, storage.nbytes()), np.uint8)
@@ -48,8 +50,14 @@ _watching: list[_Fresh] = []
 
 
 @contextlib.contextmanager
-def fresh_memory() -> Iterator[None]:
-    """In the block kernels are told on that read what nothing has written."""
+def fresh_memory(anew: bool = True) -> Iterator[None]:
+    """In the block kernels are told on that read what nothing has written.
+
+    Not `anew`: a block around this one does as well.
+    """
+    if _watching and not anew:
+        yield
+        return
     mode = _Fresh()
     _watching.append(mode)
     try:
@@ -59,12 +67,25 @@ def fresh_memory() -> Iterator[None]:
         _watching.pop()
 
 
+def sizes(values: Sequence[Any]) -> dict[int, int]:
+    """Bytes of the storages of those that are tensors, by their addresses."""
+    plain = (v for v in values if isinstance(v, torch.Tensor) and v.layout is torch.strided)
+    return {storage.data_ptr(): storage.nbytes() for storage in (v.untyped_storage() for v in plain)}
+
+
+def made() -> dict[int, int]:
+    """Those of what operators have made in the block of `fresh_memory`."""
+    return dict(_watching[-1].made) if _watching else {}
+
+
+def unwritten(address: int) -> int:
+    """As `written`, of the storage at this address."""
+    bytes_ = _watching[-1].written.get(address) if _watching else None
+    return 0 if bytes_ is None else int(bytes_.ctypes.data)
+
+
 def written(tensor: torch.Tensor) -> int:
     """The address of a byte for each of the tensor's, 0 where it has not been written; 0 if all have been."""
-    if not _watching:
-        return 0
     storage = tensor.untyped_storage()
-    bytes_ = _watching[-1].written.get(storage.data_ptr())
-    if bytes_ is None:
-        return 0
-    return int(bytes_.ctypes.data) + tensor.data_ptr() - storage.data_ptr()
+    at = unwritten(storage.data_ptr())
+    return at + tensor.data_ptr() - storage.data_ptr() if at else 0

@@ -792,6 +792,43 @@ ACCESS(16)
 void __tsan_read_range(void* a, size_t size) { touched(a, size, READ, HERE); }
 void __tsan_write_range(void* a, size_t size) { touched(a, size, WRITE, HERE); }
 
+// What host code has atomics for: reference counts.
+void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+void __tsan_atomic_signal_fence(int) {}
+#define FETCH(bits, name)                                                                          \
+    uint##bits##_t __tsan_atomic##bits##_fetch_##name(volatile uint##bits##_t* a, uint##bits##_t v, int) { \
+        return __atomic_fetch_##name(a, v, __ATOMIC_SEQ_CST);                                      \
+    }
+#define ATOMICS(bits)                                                                              \
+    FETCH(bits, add) FETCH(bits, sub) FETCH(bits, and) FETCH(bits, or) FETCH(bits, xor)            \
+    FETCH(bits, nand)                                                                              \
+    uint##bits##_t __tsan_atomic##bits##_load(const volatile uint##bits##_t* a, int) {             \
+        return __atomic_load_n(a, __ATOMIC_SEQ_CST);                                               \
+    }                                                                                              \
+    void __tsan_atomic##bits##_store(volatile uint##bits##_t* a, uint##bits##_t v, int) {          \
+        __atomic_store_n(a, v, __ATOMIC_SEQ_CST);                                                  \
+    }                                                                                              \
+    uint##bits##_t __tsan_atomic##bits##_exchange(volatile uint##bits##_t* a, uint##bits##_t v, int) { \
+        return __atomic_exchange_n(a, v, __ATOMIC_SEQ_CST);                                        \
+    }                                                                                              \
+    int __tsan_atomic##bits##_compare_exchange_strong(volatile uint##bits##_t* a, uint##bits##_t* c,   \
+                                                      uint##bits##_t v, int, int) {                \
+        return __atomic_compare_exchange_n(a, c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);    \
+    }                                                                                              \
+    int __tsan_atomic##bits##_compare_exchange_weak(volatile uint##bits##_t* a, uint##bits##_t* c, \
+                                                    uint##bits##_t v, int, int) {                  \
+        return __atomic_compare_exchange_n(a, c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);    \
+    }                                                                                              \
+    uint##bits##_t __tsan_atomic##bits##_compare_exchange_val(volatile uint##bits##_t* a,          \
+                                                              uint##bits##_t c, uint##bits##_t v, int, int) { \
+        __atomic_compare_exchange_n(a, &c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);          \
+        return c;                                                                                  \
+    }
+ATOMICS(8)
+ATOMICS(16)
+ATOMICS(32)
+ATOMICS(64)
+
 void kw_block_barrier(void* at, int kind, int predicate, int* result) {
     worker->block_barrier(at, kind, predicate, result);
 }

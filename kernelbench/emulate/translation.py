@@ -20,12 +20,23 @@ _UNSUPPORTED = (
     (re.compile(r"\b__pipeline_\w+|\bmemcpy_async\b|#\s*include\s*<cuda/\w+>|\bcuda\s*::\s*\w+"), "asynchronous copies and libcu++"),
     (re.compile(r"#\s*include\s*<cub/|\bcub\s*::"), "CUB"),
     (re.compile(r"#\s*include\s*[<\"](?:thrust|cutlass|cute)/|\b(?:thrust|cutlass|cute)\s*::"), "Thrust and CUTLASS"),
-    (re.compile(r"<<<"), "launches from CUDA source"),
     (re.compile(r"\bgrid\s*\.\s*sync\s*\(|\bthis_multi_grid\b|\bcluster_group\b|\bthis_cluster\b"), "barriers between blocks"),
     (re.compile(r"\btex[123]D\w*\s*[<(]|\bcudaTextureObject_t\b|\bcudaSurfaceObject_t\b"), "textures and surfaces"),
     (re.compile(r"\b(?:clock|clock64|__nanosleep|globaltimer)\s*\("), "clocks"),
     (re.compile(r"\b__dp2a\w*|\b__v(?!absdiffu4)\w+[24]\s*\("), "SIMD in a word"),
 )  # fmt: skip
+_LAUNCHES = ((re.compile(r"<<<"), "launches from CUDA source"),)
+_OF_HOST = (
+    (re.compile(r"\bcudaMalloc\w*\s*\(|\bcudaFree\w*\s*\("), "memory of cudaMalloc"),
+    (re.compile(r"\bcublas\w+|\bcudnn\w+|\bcusparse\w+|\bcufft\w+"), "CUDA's libraries"),
+    (re.compile(r"\bcudaLaunch\w+\s*\(|\bcudaGraph\w+"), "launches by the runtime's functions"),
+)
+_OF_DEVICE = re.compile(r"\b__(?:global|device)__\b")
+_LAUNCH = re.compile(r"<<<")
+_ON_CPU = (
+    (re.compile(r"(?:\.device\(\)|\.type\(\)|\.options\(\)\.device\(\))?\.is_cuda\(\)"), ".defined()"),
+    (re.compile(r"\bkCUDA\b"), "kCPU"),
+)
 
 
 class Unsupported(Exception):  # noqa: N818 - a property of the source, not a fault
@@ -43,14 +54,16 @@ class Translated:
     granule: int  # bytes of shared memory that two threads never share one of
 
 
-def translate(source: str, kernels: tuple[str, ...]) -> Translated:
-    """C++ for g++, with the same lines. `kernels`: those that are to be called. Raises Unsupported."""
+def translate(source: str, kernels: tuple[str, ...], host: bool = False) -> Translated:
+    """C++ for g++, with the same lines. `kernels`: those that are to be called. `host`: whether the source
+    launches them itself, and works on torch's tensors. Raises Unsupported.
+    """
     bare = blanked(source)
-    for pattern, construct in _UNSUPPORTED:
+    for pattern, construct in (*_UNSUPPORTED, *(_OF_HOST if host else _LAUNCHES)):
         if (found := pattern.search(bare)) is not None:
-            raise Unsupported(construct, bare.count("\n", 0, found.start()) + 1)
+            raise Unsupported(construct, _line(bare, found.start()))
     dynamic, small = False, False
-    edits: list[tuple[int, int, str]] = []
+    edits: list[tuple[int, int, str]] = _host_edits(bare) if host else []
     for found in _DYNAMIC.finditer(bare):
         small |= _SMALL.search(found[1]) is not None
         declared = source[found.start() : found.end()]
@@ -68,12 +81,72 @@ def translate(source: str, kernels: tuple[str, ...]) -> Translated:
     text = source
     for begin, end, new in sorted(edits, reverse=True):
         text = text[:begin] + new + text[end:]
-    lines = ['#include "simt.h"', "#line 1", text, "", *(_entry(kernel) for kernel in kernels)]
+    lines = [
+        f'#include "{"host" if host else "simt"}.h"',
+        "#line 1",
+        text,
+        "",
+        *(_entry(kernel) for kernel in kernels),
+    ]
     lines.append("static thread_local char kw_local_probe;")
     lines.append('extern "C" void* kw_local() { return &kw_local_probe; }')
     if dynamic:
         lines.append('extern "C" { __thread __attribute__((aligned(1024))) char kw_dynamic_shared[233472]; }')
     return Translated("\n".join(lines) + "\n", kernels, 1 if small else 4)
+
+
+def _host_edits(bare: str) -> list[tuple[int, int, str]]:
+    """Launches as calls, and tensors that are where they are. Raises Unsupported."""
+    bodies = [_block(bare, found.end()) for found in _OF_DEVICE.finditer(bare)]
+    edits = []
+    for found in _LAUNCH.finditer(bare):
+        at = found.start()
+        if any(begin < at < end for begin, end in bodies):
+            raise Unsupported("launches from kernels", _line(bare, at))
+        end = bare.find(">>>", found.end())
+        begin = _kernel_begin(bare, at)
+        name = bare[begin:at].strip()
+        if not name or end < 0:
+            raise Unsupported("a launch of this form", _line(bare, at))
+        label = name.partition("<")[0].rpartition("::")[2]
+        edits.append((begin, begin, f'kw::launch("{label}", '))
+        edits += [(at, found.end(), ", "), (end, end + 3, ")")]
+    for pattern, instead in _ON_CPU:
+        edits += [(found.start(), found.end(), instead) for found in pattern.finditer(bare)]
+    return edits
+
+
+def _kernel_begin(bare: str, end: int) -> int:
+    """Where the name of the kernel begins, template arguments and all, that ends before `end`."""
+    at = len(bare[:end].rstrip())
+    if bare[at - 1 : at] == ">":
+        depth = 0
+        while at > 0:
+            at -= 1
+            depth += {">": 1, "<": -1}.get(bare[at], 0)
+            if depth == 0:
+                break
+        at = len(bare[:at].rstrip())
+    found = re.search(r"[\w:]+$", bare[:at])
+    return found.start() if found else end
+
+
+def _block(bare: str, start: int) -> tuple[int, int]:
+    """From the next brace to its twin; nothing where a semicolon comes first."""
+    begin = bare.find("{", start)
+    semicolon = bare.find(";", start)
+    if begin < 0 or 0 <= semicolon < begin:
+        return start, start
+    depth = 0
+    for at in range(begin, len(bare)):
+        depth += {"{": 1, "}": -1}.get(bare[at], 0)
+        if depth == 0:
+            return begin, at
+    return begin, len(bare)
+
+
+def _line(bare: str, at: int) -> int:
+    return bare.count("\n", 0, at) + 1
 
 
 def _entry(kernel: str) -> str:

@@ -2,7 +2,8 @@
 
 `install()` replaces `torch.utils.cpp_extension.load_inline`. C++ sources are then built by one compiler
 run with a precompiled torch/extension.h, and found again by content; CUDA and SYCL sources are built by
-torch's own function, and found again too. As there, no optimization flag is set unless the caller does so.
+torch's own function, and found again too. Without a GPU, CUDA sources are emulated. As in torch's function no
+optimization flag is set unless the caller does so.
 """
 
 import functools
@@ -31,6 +32,7 @@ _OF_CUDA = ("CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "CXX")  # of the environment, w
 
 def install() -> None:
     """Replaces `load_inline` in this process; a second call changes nothing."""
+    import torch
     from torch.utils import cpp_extension
 
     original = cpp_extension.load_inline
@@ -43,6 +45,8 @@ def install() -> None:
         bound = parameters.bind(*positional, **named)
         bound.apply_defaults()
         given = bound.arguments
+        if given.get("cuda_sources") and not torch.cuda.is_available():
+            return emulated(given, BuildCache())
         if any(given.get(name) for name in ("cuda_sources", "sycl_sources", "with_cuda", "with_sycl")):
             return built_by_torch(original, given, BuildCache())
         path = build(given, BuildCache())
@@ -134,10 +138,34 @@ def built_by_torch(
     return load(library.stem, library, given["is_python_module"])
 
 
+def emulated(given: Mapping[str, Any], cache: BuildCache) -> ModuleType:
+    """What stands for the extension of CUDA sources where there is no GPU.
+
+    Raises BuildError, MissingPrerequisite, and kernelbench.emulate.translation.Unsupported.
+    """
+    from kernelbench.emulate import extension
+
+    sources = [*_sources(given["cpp_sources"] or ()), *_sources(given["cuda_sources"])]
+    bindings = _bindings(given["functions"], given.get("with_pytorch_error_handling", True))
+    built = extension.build(given["name"], sources, bindings, _base_options(), _link_words(), cache)
+
+    def loaded() -> ModuleType:
+        module = load(given["name"], built.library, True)
+        assert isinstance(module, ModuleType)
+        return module
+
+    return extension.Extension(built, loaded).module
+
+
 def make_header(extra_cflags: Sequence[str], cache: BuildCache) -> None:
     """Make the precompiled header that `build` takes for these flags. Raises BuildError."""
     import torch
 
+    if tuple(extra_cflags) == ("emulated",):
+        from kernelbench.emulate import extension
+
+        extension.header_words(_base_options(), cache)
+        return
     chosen = flags.check(extra_cflags)
     precompiled.words(compiler.command(), _base_options(), chosen, torch.__version__, cache)
 

@@ -82,11 +82,13 @@ def words(
     flags: Sequence[str],
     torch_version: str,
     cache: BuildCache,
+    wish: Sequence[str] | None = None,
 ) -> tuple[str, ...]:
     """Compiler words that put the header before a source; made now if there is none and it may be.
 
     `base` and `flags` are the options of the later compilation. Its -D, -U and -W flags are left out: GCC
     itself checks that a macro does not touch a precompiled header, and otherwise reads the plain one.
+    `wish`: what is said of the flags to who makes headers, if not `flags`.
     Raises BuildError.
     """
     kept = without_macros((*base, *flags))
@@ -108,7 +110,7 @@ def words(
         headers.get_or_build(key, make, wait_s=TIMEOUT_S + 10)
         headers.touch(entry)
     elif not entry.is_dir():
-        write_wish(cache, flags)
+        write_wish(cache, flags if wish is None else wish)
         raise BuildError("the precompiled header for these flags is not made yet")
     return ("-include", str(entry / "compact.h"), "-I", str(entry / "empty"))
 
