@@ -13,18 +13,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-
 from kernelbench.emulate.translation import blanked
 from kernelbench.errors import MissingPrerequisite
-from kernelbench.jit.arguments import Converter, converter
 from kernelbench.jit.cache import BuildCache
-from kernelbench.jit.callplan import C_TYPES
 from kernelbench.jit.errors import ArgumentError, BuildError
 from kernelbench.jit.signature import Parameter, Signature, parse
 
 if TYPE_CHECKING:
     from kernelbench.emulate.launching import Emulated
+    from kernelbench.jit.arguments import Converter
 
 _MOST_SHARED = 232448  # bytes that a block can have at most, on sm_90
 _KERNEL = re.compile(r"\b__global__\b(?P<before>[^;{}]*?)\b(?P<name>[A-Za-z_]\w*)\s*\(")
@@ -79,7 +76,9 @@ class CudaKernel:
         self._backend.launch(_Launch(signature, *sizes, args, values, shared_mem))
 
     @cached_property
-    def _converters(self) -> list[Converter]:
+    def _converters(self) -> "list[Converter]":
+        from kernelbench.jit.arguments import converter  # brings torch along
+
         device = self._backend.device
         return [converter(self.signature.name, p, device) for p in self.signature.parameters]
 
@@ -122,6 +121,8 @@ def compile_cuda(source: str, options: Sequence[str] = (), *, timeout_s: float =
             raise BuildError(
                 f"the option {option!r} is not among -D, -std, --use_fast_math, -fmad, -lineinfo"
             )
+    import torch
+
     signatures = kernels(source)
     if torch.cuda.is_available():
         return CudaModule(signatures, _Cupy(source, tuple(options)))
@@ -165,6 +166,7 @@ class _Emulator:
     def launch(self, wanted: _Launch) -> None:
         from kernelbench.emulate.launching import Memory
         from kernelbench.emulate.memory import written
+        from kernelbench.jit.callplan import C_TYPES
 
         arguments, memory = [], []
         for parameter, tensor, value in wanted.arguments:
@@ -197,6 +199,7 @@ class _Cupy:
 
     def launch(self, wanted: _Launch) -> None:
         import numpy as np
+        import torch
 
         function = self._module.get_function(wanted.signature.name)
         if wanted.shared > _STATIC_SHARED:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch.utils import cpp_extension
 
 from kernelbench import jit
@@ -94,7 +95,7 @@ def test_errors_point_to_the_callers_lines(load_inline: Callable[..., Any]):
 
 
 def test_cuda_sources_are_built_by_torch_and_only_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """A candidate process finds what its builder has built, and only reads."""
+    """A candidate process finds what its builder has built, and only reads. Without a GPU they are emulated."""
     seen: list[dict[str, Any]] = []
 
     def original(name: str, cpp_sources: Any, cuda_sources: Any = None, with_cuda: Any = None,
@@ -106,6 +107,8 @@ def test_cuda_sources_are_built_by_torch_and_only_once(monkeypatch: pytest.Monke
         return "torch's"
 
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     monkeypatch.setattr(cpp_extension, "load_inline", original)
     monkeypatch.setattr(inline, "load", lambda name, path, is_python_module: path)
     inline.install()
