@@ -3,9 +3,10 @@
 import math
 from collections.abc import Sequence
 
-from agent.builtin.cpp.emit import Emitter, Place
+from agent.builtin.cpp.emit import Emitter
 from agent.builtin.cpp.rows import LOOP_VARIABLES
 from agent.builtin.cpp.vocabulary import STORAGE, VALUE
+from agent.builtin.expressions import Place
 from agent.builtin.plan import Access
 from agent.builtin.program import Clip, Compute, Reduce, Scan
 from agent.builtin.stages import Stage, reads

@@ -5,20 +5,18 @@
 
 from __future__ import annotations
 
-import re
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agent.builtin.cpp.vocabulary import HIGHEST, LOWEST, RESERVED, STORAGE, SUFFIX, VALUE, Lines, literal
+from agent.builtin.cpp.vocabulary import CPP, STORAGE, VALUE
+from agent.builtin.expressions import Expressions, Place
 from agent.builtin.language import Kernel
 from agent.builtin.online import Online
-from agent.builtin.ops import POINTWISE, REDUCTIONS
 from agent.builtin.plan import Access, Plan
-from agent.builtin.program import Compute, Constant, Fused, Operand, Program, Reduce, Scan
-from agent.builtin.space import Level
+from agent.builtin.program import Compute, Program, Reduce, Scan
 from agent.builtin.stages import Stage, reads
-from agent.builtin.text import HALVES, times, total
+from agent.builtin.text import times, total
 
 CHUNKS = 256  # partial results of a reduction to a scalar; each is found by one thread, row by row
 
@@ -36,29 +34,13 @@ class Knobs:
     in_place: frozenset[str] = frozenset()  # outputs written over an input
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where an element is: its index in its row, and in what the row keeps."""
+class Emitter(Expressions):
+    vocabulary = CPP
 
-    index: str = ""
-    kept: str = ""
-
-
-NOWHERE = Place()
-
-
-class Emitter(ABC):
     def __init__(self, plan: Plan, program: Program, knobs: Knobs, pointers: Mapping[str, str]) -> None:
-        """`pointers` gives the parameter name of every external base and output, in order."""
-        self.plan = plan
-        self.program = program
+        super().__init__(plan, program, pointers)
         self.knobs = knobs
-        self.pointers = pointers
-        self.out = Lines()
-        self.names: dict[Access, str] = {}  # of a row's pointer, or of the value where it does not vary
-        self.taken: set[str] = {*pointers.values(), *plan.arguments}
         self.kept: set[str] = set()  # values an earlier pass has left in a buffer
-        self.statements = {s.name: self.fresh(s.name) for s in plan.region.statements}
 
     def kernel(self, name: str) -> Kernel:
         self.load_scalars()
@@ -112,10 +94,6 @@ class Emitter(ABC):
     def outputs_and_buffers(self) -> None: ...
 
     @abstractmethod
-    def value(self, name: str) -> str:
-        """How a value the kernel computed is read."""
-
-    @abstractmethod
     def row_statements(self, stage: Stage) -> None: ...
 
     @abstractmethod
@@ -135,43 +113,12 @@ class Emitter(ABC):
     def add_to_part(self, reduction: Reduce) -> None:
         """Adds a row's share of a scalar to the part of its chunk."""
 
-    # Names and types.
-
-    def fresh(self, name: str) -> str:
-        text = re.sub(r"\W", "_", name)
-        while text in RESERVED or text in self.taken:
-            text += "_"
-        self.taken.add(text)
-        return text
-
-    def name(self, statement: Fused) -> str:
-        return self.statements[statement.name]
-
-    def ctype(self, name: str) -> str:
-        return VALUE[self.program.dtypes[name]]
-
-    def kept_name(self, name: str) -> str:
-        return f"{self.statements[name]}_kept"
-
     def reduced_name(self, reduction: Reduce) -> str:
         """What a pass reduces into; a scalar's share of one row has a name of its own."""
         name = self.name(reduction)
         return f"{name}_row" if self.plan.level(reduction.name) == "scalar" else name
 
-    def part_type(self, reduction: Reduce) -> str:
-        ctype = self.ctype(reduction.name)
-        return "double" if reduction.op in ("sum", "prod") and ctype == "float" else ctype
-
     # Addresses and expressions.
-
-    def outside(self, access: Access, axes: Sequence[int], variable: str) -> list[str]:
-        """Terms of the offset along `axes`, for their joint index `variable`."""
-        terms = []
-        for digit in self.plan.digits(access.strides, axes):
-            text = variable if digit.product == 1 else f"{variable} / {digit.product}"
-            text = text if digit.first else f"{text} % {digit.size}"
-            terms.append(times(text, digit.stride))
-        return terms
 
     def row_pointer(self, access: Access) -> None:
         """A pointer to the row's elements, or the value where the whole row reads the same one."""
@@ -201,67 +148,6 @@ class Emitter(ABC):
         for access in dict.fromkeys(self.plan.accesses.values()):
             if not access.varies:
                 self.load_value(access, access.begin)
-
-    def element(self, access: Access, name: str, terms: Sequence[str]) -> str:
-        """An element of what `name` points to; in a table, where the second operand says."""
-        where = total([*terms, times("{1}", access.table)])
-        return self.loaded(access, f"{name}[{where or '0'}]")
-
-    def loaded(self, access: Access, text: str) -> str:
-        if access.dtype == "bool":
-            return f"({text} != 0)"
-        return f"{access.dtype}_load({text})" if access.dtype in HALVES else text
-
-    def stored(self, name: str, text: str) -> str:
-        dtype = self.program.dtypes[name]
-        return f"{dtype}_store({text})" if dtype in HALVES else text
-
-    def operand(self, operand: Operand, level: Level, wanted: str, addresses: dict[Access, str]) -> str:
-        """An operand as a C++ expression of type `wanted`."""
-        if isinstance(operand, Constant):
-            return literal(operand.value, wanted)
-        access = self.plan.access(operand, level)
-        if access is not None:
-            text, ctype = addresses[access], VALUE[access.dtype]
-        else:
-            text, ctype = self.value(operand.base), self.ctype(operand.base)
-        return text if ctype == wanted else f"static_cast<{wanted}>({text})"
-
-    def expression(
-        self,
-        statement: Compute,
-        level: Level,
-        addresses: dict[Access, str],
-        place: Place = NOWHERE,
-    ) -> str:
-        """The statement's right-hand side."""
-        ctype = VALUE[statement.compute_dtype]
-        text = POINTWISE[statement.op].template(statement.settings)
-        text = text.replace("{t}", SUFFIX[ctype])
-        text = re.sub(r"<([^<>=&| ]+)>", lambda m: literal(float(m[1]), ctype), text)
-        text = text.replace("{index}", f"static_cast<int32_t>({place.index})")
-        if statement.op == "carried":
-            text = text.replace("{before}", self.before(statement, level, place))
-        for position, operand in enumerate(statement.operands):
-            wanted = {("where", 0): "bool", ("take", 1): "int64_t"}.get((statement.op, position), ctype)
-            text = text.replace(f"{{{position}}}", self.operand(operand, level, wanted, addresses))
-        return text
-
-    def before(self, statement: Compute, level: Level, place: Place) -> str:
-        """What the step before has computed."""
-        assert self.plan.region.recurrence is not None
-        source = self.plan.region.recurrence.becomes[statement.name]
-        return f"{self.kept_name(source)}[{place.kept if level == 'element' else self.row_place}]"
-
-    def define(
-        self,
-        statement: Compute,
-        level: Level,
-        addresses: dict[Access, str],
-        place: Place = NOWHERE,
-    ) -> None:
-        text = self.expression(statement, level, addresses, place)
-        self.out.add(f"const {self.ctype(statement.name)} {self.name(statement)} = {text};")
 
     def pass_accesses(self, stage: Stage) -> list[Access]:
         """External values a pass reads per element, then its outputs."""
@@ -304,11 +190,6 @@ class Emitter(ABC):
     def scan(self, statement: Scan, addresses: dict[Access, str]) -> None:
         """Define a scan's value at an element, which adds to the running value."""
 
-    def scan_type(self, statement: Scan) -> str:
-        """Of the running value: as torch does, floats are added up in double."""
-        ctype = self.ctype(statement.name)
-        return "double" if ctype == "float" else ctype
-
     def running_update(self, statement: Scan, running: str, addresses: dict[Access, str]) -> None:
         ctype = self.scan_type(statement)
         value = self.operand(statement.operand, "element", ctype, addresses)
@@ -327,20 +208,6 @@ class Emitter(ABC):
 
     def reduced_value(self, reduction: Reduce) -> str:
         return self.reduced_name(reduction)
-
-    # Reductions.
-
-    def initial(self, op: str, ctype: str) -> str:
-        if op == "amax":
-            return LOWEST[ctype]
-        if op in ("amin", "first"):
-            return HIGHEST[ctype]
-        text = REDUCTIONS[op].initial
-        return text if ctype == "bool" else literal(float(text), ctype)
-
-    def update(self, op: str, ctype: str, target: str, value: str) -> str:
-        text = REDUCTIONS[op].update.replace("{t}", SUFFIX[ctype])
-        return text.replace("{a}", target).replace("{v}", value)
 
     # The loop over rows, and what follows it.
 
@@ -404,11 +271,6 @@ class Emitter(ABC):
     @abstractmethod
     def row_size(self, name: str) -> str:
         """Elements that a value has in a row, or in the lanes of a block of columns."""
-
-    @property
-    @abstractmethod
-    def row_place(self) -> str:
-        """The index of a row's value in what is carried."""
 
     @abstractmethod
     def hand_on(self) -> None:

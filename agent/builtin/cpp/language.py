@@ -13,7 +13,8 @@ from agent.builtin.cpp.emit import Emitter, Knobs
 from agent.builtin.cpp.headers import helpers, standard_headers
 from agent.builtin.cpp.rows import RowEmitter
 from agent.builtin.cpp.tiles import TileEmitter
-from agent.builtin.cpp.vocabulary import RESERVED, Lines
+from agent.builtin.cpp.vocabulary import RESERVED
+from agent.builtin.expressions import Lines
 from agent.builtin.fusion import operands
 from agent.builtin.language import Ask, Batch, Function, Kernel, Language
 from agent.builtin.launches import SMALL

@@ -3,8 +3,9 @@
 import re
 from collections.abc import Sequence
 
-from agent.builtin.cpp.emit import Emitter, Place
+from agent.builtin.cpp.emit import Emitter
 from agent.builtin.cpp.vocabulary import LOWEST, STORAGE, SUFFIX, VALUE
+from agent.builtin.expressions import Place
 from agent.builtin.online import Online
 from agent.builtin.ops import REDUCTIONS
 from agent.builtin.plan import Access, Loop

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from agent.builtin.cpp.emit import NOWHERE
 from agent.builtin.cpp.rows import RowEmitter
 from agent.builtin.cpp.vocabulary import STORAGE, SUFFIX
+from agent.builtin.expressions import NOWHERE
 from agent.builtin.language import Kernel
 from agent.builtin.plan import Access
 from agent.builtin.text import times, total

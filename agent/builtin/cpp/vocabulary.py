@@ -1,8 +1,9 @@
-"""C++ vocabulary: types, literals, reserved words, indented lines."""
+"""C++ vocabulary: types, literals, reserved words, names of functions."""
 
 import math
 
 from agent.builtin import text
+from agent.builtin.expressions import Vocabulary
 
 STORAGE = {
     "float32": "float",
@@ -47,14 +48,18 @@ def literal(value: float | int | bool, ctype: str) -> str:
     return str(text.whole(value, ctype.removesuffix("_t")))
 
 
-class Lines(text.Lines):
-    """C++ with its braces."""
+def _function(name: str, ctype: str) -> str:
+    return f"{name}_{SUFFIX[ctype]}"
 
-    def open(self, head: str) -> None:
-        self.add(f"{head} {{" if head else "{")
-        self.depth += 1
 
-    def close(self, count: int = 1) -> None:
-        for _ in range(count):
-            self.depth -= 1
-            self.add("}")
+def _loaded(found: str, dtype: str) -> str:
+    if dtype == "bool":
+        return f"({found} != 0)"
+    return f"{dtype}_load({found})" if dtype in text.HALVES else found
+
+
+def _stored(found: str, dtype: str) -> str:
+    return f"{dtype}_store({found})" if dtype in text.HALVES else found
+
+
+CPP = Vocabulary(STORAGE, VALUE, LOWEST, HIGHEST, RESERVED, literal, _function, _loaded, _stored)
