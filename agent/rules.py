@@ -70,8 +70,9 @@ RULES = (
     Rule(
         "products",
         "choose between own kernels and the library's",
-        "Leave products with few vectors to {new} kernels instead of {old} ones: our own read the matrix "
-        "once and take along what comes before and after, the library's may keep more of it in registers.",
+        "Leave products with few vectors, or of small matrices, to {new} kernels instead of {old} ones: our "
+        "own take along what comes after, and read the matrix of few vectors once; the library's may keep "
+        "more of it in registers.",
         frozenset({"memory", "compute"}),
         0.18,
     ),
@@ -169,6 +170,14 @@ RULES = (
         "and loaded once, fewer leave registers for more programs on a multiprocessor.",
         frozenset({"memory", "compute", "latency", "launch", "imbalance"}),
         0.06,
+    ),
+    Rule(
+        "tile",
+        "change the size of tiles",
+        "Give a block of {where} a tile of {new} by {new} of the product instead of {old} by {old}: large "
+        "ones read each matrix less often, small ones give more multiprocessors work.",
+        frozenset({"memory", "compute", "latency", "imbalance"}),
+        0.1,
     ),
     Rule(
         "warps",

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from agent.builtin import reference
 from agent.builtin.cpp.language import Cpp
+from agent.builtin.cuda.language import Cuda
 from agent.builtin.graph import Graph
 from agent.builtin.language import Language
 from agent.builtin.layout import preferred_layout
@@ -15,7 +16,7 @@ from agent.builtin.untraceable import Untraceable
 from agent.protocols import Attempt
 from kernelbench.records import Advice, Candidate, Task, Verdict
 
-LANGUAGES: dict[str, Language] = {language.name: language for language in (Cpp(), Triton())}
+LANGUAGES: dict[str, Language] = {language.name: language for language in (Cpp(), Triton(), Cuda())}
 
 
 class BuiltinCoder:

@@ -325,6 +325,15 @@ def fresh_results(units: Sequence[Unit]) -> set[str]:
     return {u.name for u in libraries if u.node.op.split(".")[1] in FRESH}
 
 
+def device(program: Program) -> str:
+    """Where its first input lies, or else its first weight; empty where it has neither."""
+    for item in program.graph.inputs:
+        if item.kind == "user":
+            return f"{item.target}.device"
+    held = [item for item in program.graph.inputs if item.kind in ("parameter", "buffer", "constant")]
+    return f"{attribute(held[0].target)}.device" if held else ""
+
+
 def in_place_outputs(planned: Plan, free: Collection[str], program: Program) -> dict[str, str]:
     """Outputs that may be written over one of the values in `free`, with that value.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -68,6 +68,9 @@ class Language(ABC):
     batches: ClassVar[bool] = False  # whether a launch may be several calls
     abreast: ClassVar[int] = 16  # launches of small kernels that may be one
     defaults: ClassVar[Mapping[str, str]] = {}  # of knobs of a whole graph, where they are not those of all
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "products": ("own", "library")
+    }  # where they are fewer
 
     def replanned(self, planned: Plan, program: Program, ask: Ask) -> Plan:
         """The plan with what the schedule of its kernel changes of it."""
@@ -111,6 +114,25 @@ class Language(ABC):
     def placement(self, program: Program) -> str:
         """Where new tensors are made, as torch's `device`; empty where that is the default."""
         return ""
+
+
+def called(names: Iterable[str], definition: Callable[[str], str | None]) -> list[str]:
+    """The definitions of functions among `names` and of all that they call, callees first."""
+    chosen: dict[str, str] = {}
+    order: list[str] = []
+
+    def visit(name: str) -> None:
+        text = None if name in chosen else definition(name)
+        if text is None:
+            return
+        chosen[name] = text
+        for word in dict.fromkeys(re.findall(r"\w+", text)):
+            visit(word)
+        order.append(name)
+
+    for name in names:
+        visit(name)
+    return [chosen[name] for name in order]
 
 
 @cache

@@ -1,8 +1,9 @@
-"""Lowering of products with few vectors: reductions, which fuse with their neighbours.
+"""Lowering of products with few vectors, or of small matrices: reductions, which fuse with their neighbours.
 
 A product of matrices reads each of its elements often, and the library is good at that. One with a vector, or
 a handful of them, is bound by reading the matrix once: each vector is a reduction of its own, and all of them
-share the loop over the matrix.
+share the loop over the matrix. A language that tiles products takes those of small matrices, too, for what
+follows them.
 """
 
 import math
@@ -15,30 +16,35 @@ from agent.builtin.program import Joined, View, broadcast, contiguous, near, tur
 from agent.builtin.text import HALVES, ITEMSIZE
 
 _MOST_VECTORS = 8
+TILED = {"float32", *HALVES}
+_MOST_MULTIPLICATIONS = 1 << 27  # of which the library makes better use of a GPU
+_LEAST = 256  # elements of a result that is worth tiles
 _LEAST_BYTES = 1 << 20  # of a matrix; the library's calls on smaller ones find it in the caches
 
 
 class ProductLowering(ReductionLowering):
     def on_matmul(self, node: Node) -> bool:
-        return self.by_vectors(node, "self", "other") or self.by_few(node, "self", "other")
+        names = node, "self", "other"
+        return self.by_vectors(*names) or self.by_few(*names) or self.by_tiles(*names)
 
     def on_mm(self, node: Node) -> bool:
-        return self.by_few(node, "self", "mat2")
+        return self.by_few(node, "self", "mat2") or self.by_tiles(node, "self", "mat2")
 
     def on_mv(self, node: Node) -> bool:
         return self.by_few(node, "self", "vec")
 
     def on_bmm(self, node: Node) -> bool:
-        return self.by_vectors(node, "self", "mat2")
+        return self.by_vectors(node, "self", "mat2") or self.by_tiles(node, "self", "mat2")
 
     def on_linear(self, node: Node) -> bool:
-        return self.by_few(node, "input", "weight", "bias", turn=True)
+        names = node, "input", "weight", "bias"
+        return self.by_few(*names, turn=True) or self.by_tiles(*names, turn=True)
 
     def on_addmm(self, node: Node) -> bool:
         settings = self.settings(node)
         if settings.get("alpha", 1) != 1 or settings.get("beta", 1) != 1:
             return False
-        return self.by_few(node, "mat1", "mat2", "self")
+        return self.by_few(node, "mat1", "mat2", "self") or self.by_tiles(node, "mat1", "mat2", "self")
 
     def by_vectors(self, node: Node, left: str, right: str) -> bool:
         """`[..., 1, k] @ [..., k, n]`, or `[..., m, k] @ [..., k, 1]`, of many matrices."""
@@ -101,12 +107,49 @@ class ProductLowering(ReductionLowering):
         if vectors.shape[0] > 1:
             self.program.statements.append(Joined(product, places))
         self.program.define(product, shape, dtype)
+        self.with_bias(node, product, added)
+        return True
+
+    def by_tiles(self, node: Node, left: str, right: str, bias: str = "", turn: bool = False) -> bool:
+        """`[..., m, k] @ [..., k, n]` of small matrices; with `turn`, the right one is `[n, k]`."""
+        settings, shape, dtype = self.settings(node), node.meta.shape, node.meta.dtype
+        added = settings.get(bias)
+        if dtype not in TILED or self.schedule.value("products") == "own" or len(shape) < 2:
+            return False
+        if isinstance(added, Ref) and added.ref not in self.program.views:
+            return False
+        a, b = self.operand(settings[left]), self.operand(settings[right])  # type: ignore[arg-type]
+        if not isinstance(a, View) or not isinstance(b, View) or min(len(a.shape), len(b.shape)) < 2:
+            return False
+        if a.clips or b.clips or {self.program.dtypes[a.base], self.program.dtypes[b.base]} != {dtype}:
+            return False
+        b = _turned(b) if turn else b
+        (*images, rows, columns), depth = shape, a.shape[-1]
+        if min(rows, columns, depth) == 1 or not rows * columns * depth:
+            return False
+        if math.prod(shape) * depth > _MOST_MULTIPLICATIONS or math.prod(images) * rows * columns < _LEAST:
+            return False
+        a, b = broadcast(a, (*images, rows, depth)), broadcast(b, (*images, depth, columns))
+        if near(b.strides[-1]):  # [..., m, k, n]
+            a, b, reduced = _inserted(a, -1, columns), _inserted(b, -3, rows), -2
+        elif near(b.strides[-2]) and near(a.strides[-1]):  # [..., m, n, k]
+            a, b, reduced = _inserted(a, -2, columns), _inserted(_turned(b), -3, rows), -1
+        else:
+            return False
+        if self.choice("products") == "library":
+            return False
+        product = self.fresh(f"{node.name}_product") if added is not None else node.name
+        self.dot(product, a, b, len(a.shape) + reduced, dtype)
+        self.with_bias(node, product, added)
+        return True
+
+    def with_bias(self, node: Node, product: str, added: object) -> None:
         if isinstance(added, Ref):
             addend = self.operand(added)
             assert addend is not None
-            computed = self.compute(node.name, "add", (self.view_of(product), addend), {}, shape, dtype)
+            operands = self.view_of(product), addend
+            computed = self.compute(node.name, "add", operands, {}, node.meta.shape, node.meta.dtype)
             assert computed
-        return True
 
     def rows(self, arg: object, dtype: str, last: bool = False) -> View | None:
         """The vectors of a product's operand as rows; with `last`, they are its columns."""
@@ -139,7 +182,7 @@ class ProductLowering(ReductionLowering):
         return packed
 
     def dot(self, name: str, matrix: View, vector: View, reduced: int, dtype: str) -> None:
-        """Adds a product of a matrix and a vector, which 16-bit types sum in float."""
+        """Adds the sum of products, which 16-bit types sum in float."""
         wide = "float32" if dtype in HALVES else dtype
         products = self.fresh(f"{name}_products")
         self.compute(products, "mul", (matrix, vector), {}, matrix.shape, wide)
@@ -148,6 +191,15 @@ class ProductLowering(ReductionLowering):
         self.reduce(total, "sum", self.view_of(products), (reduced,), False, wide)
         if wide != dtype:
             self.compute(name, "convert", (self.view_of(total),), {}, self.program.shapes[total], dtype)
+
+
+def _inserted(view: View, place: int, size: int) -> View:
+    """The view with a new axis at a place that counts from the end, along which it stays."""
+    at = len(view.shape) + 1 + place
+    shape, strides = view.shape, view.strides
+    return replace(
+        view, shape=(*shape[:at], size, *shape[at:]), strides=(*strides[:at], 0, *strides[at:]), clips=()
+    )
 
 
 def _turned(view: View) -> View:

@@ -35,6 +35,9 @@ def kernel_name(region: Region) -> str:
         words.append("normalize" if "rsqrt" in ops else "variance")
     if "amax" in ops and "sum" in ops and {"exp", "exp_nonpositive"} & set(ops):
         words.append("logsumexp" if "log" in ops else "softmax")
+    if any(s.name.removesuffix("_").endswith("_products") for s in region.statements):
+        words.append("product")
+        ops = [op for op in ops if op not in ("mul", "sum")] or ["product"]
     if "ranked" in ops:
         words.append("topk")
     skipped = _SILENT | (_COMPOSED if words else set())
@@ -43,7 +46,7 @@ def kernel_name(region: Region) -> str:
     text = "_".join(words[:_LONGEST])
     if region.recurrence is not None:
         return f"{text}_steps"
-    if region.space.reduced:
+    if region.space.reduced and "product" not in words:
         return f"{text}_rows"
     return f"{text}_kernel" if len(words) == 1 else text
 

@@ -272,6 +272,8 @@ class _File:
             self.taken.add(forward.function)
         self.choices |= forward.program.choices
         self.used |= forward.program.choices
+        fewer = self.language.choices
+        self.alternatives |= {knob: fewer[knob] for knob in forward.program.choices if knob in fewer}
         self.forwards.append(forward)
         forward.run()
 

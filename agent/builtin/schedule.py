@@ -15,7 +15,7 @@ GRAPH_KNOBS: dict[str, tuple[str, ...]] = {
     "layout": ("contiguous", "channels_last"),  # of images, where there are convolutions
     "attention": ("own", "fused", "apart"),  # a kernel of our own, torch's call, or spelled out where it was
     "windows": ("own", "library"),  # pooling and depthwise convolutions: kernels of our own, or torch's
-    "products": ("own", "library"),  # with few vectors
+    "products": ("own", "library", "tiled"),  # own: with few vectors; tiled: of small matrices, too
     "topk": ("own", "library"),  # of few elements
     "vector": ("512", "256"),  # bits; the compiler's preference
     "unroll": ("off", "on"),  # -funroll-loops
@@ -30,6 +30,7 @@ KERNEL_KNOBS: dict[str, tuple[str, ...]] = {
     "in_place": ("on", "off"),  # over the fresh result of a library call
     "keep": ("on", "off"),  # values a later pass needs: in a buffer or in registers, or computed again
     "rows": ("1", "2", "4", "8", "16", "32", "64", "128"),  # that a program works on at once
+    "tile": ("16", "32", "64", "128"),  # rows and columns of a product that a program has
     "warps": ("1", "2", "4", "8", "16"),  # of a program
 }
 

@@ -124,7 +124,7 @@ struct Lane {  // a thread of the block
     State state;
     Fiber* fiber;
     void* at;
-    int kind, predicate;
+    int kind, predicate;  // which barrier, and in the last two bits what it votes on
     int* result;
     unsigned mask;
     const void* mine;
@@ -413,7 +413,7 @@ struct Worker {
         for (unsigned number = 0; number < count; ++number) {
             Lane& lane = lanes[number];
             if (lane.state != AT_BLOCK) continue;
-            if (one && (one->at != lane.at || one->kind != lane.kind) && !broken) {
+            if (one && one->kind != lane.kind && !broken) {
                 Finding f = finding(DIVERGENT_BARRIER, lane.at, number);
                 f.other_pc = reinterpret_cast<uint64_t>(one->at);
                 f.other_thread = self(*lanes[one - lanes.data()].fiber)->index;
@@ -429,7 +429,7 @@ struct Worker {
         for (unsigned number = 0; number < count; ++number) {
             Lane& lane = lanes[number];
             if (lane.state != AT_BLOCK) continue;
-            if (lane.result) *lane.result = lane.kind == 1 ? voted : lane.kind == 2 ? all : voted != 0;
+            if (lane.result) *lane.result = lane.kind % 4 == 1 ? voted : lane.kind % 4 == 2 ? all : voted != 0;
             lane.state = READY;
             ready.push_back(number);
         }

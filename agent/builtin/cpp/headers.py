@@ -6,11 +6,11 @@ from functools import cache
 from pathlib import Path
 
 from agent.builtin.cpp.vocabulary import SUFFIX
+from agent.builtin.language import called
 
 TEMPLATES = Path(__file__).parent / "templates"
 
 _DEFINED = re.compile(r"static inline \w+ (\w+)\(")
-_WORD = re.compile(r"\w+")
 _TYPES = {suffix: ctype for ctype, suffix in SUFFIX.items() if ctype != "float"}
 
 
@@ -40,24 +40,7 @@ def _block(name: str, blocks: dict[str, str]) -> str | None:
 def helpers(names: Iterable[str]) -> list[str]:
     """Definitions of the helpers among `names` and of all they use, callees first."""
     blocks = _blocks()
-    order: list[str] = []
-    chosen: dict[str, str] = {}
-
-    def visit(name: str) -> None:
-        if name in chosen:
-            return
-        text = _block(name, blocks)
-        if text is None:
-            return
-        chosen[name] = text
-        for word in dict.fromkeys(_WORD.findall(text)):
-            if word != name:
-                visit(word)
-        order.append(name)
-
-    for name in names:
-        visit(name)
-    return [chosen[name] for name in order]
+    return called(names, lambda name: _block(name, blocks))
 
 
 def standard_headers(body: str) -> list[str]:

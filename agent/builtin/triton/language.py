@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
-from agent.builtin.host import attribute
-from agent.builtin.language import Ask, Batch, Kernel, Language
+from agent.builtin.host import device
+from agent.builtin.language import Ask, Batch, Kernel, Language, called
 from agent.builtin.naming import unique
 from agent.builtin.plan import Plan, plan
 from agent.builtin.program import Attention, Program
@@ -29,23 +29,16 @@ _MOST_ELEMENTS = 1 << 16  # that one may have; Triton itself takes 2^20
 _A_WARP = 512  # elements that one works on
 
 
-@dataclass(frozen=True)
-class _Function:
-    text: str  # with its decorator
-    words: tuple[str, ...]  # the names in its body
-
-
 @cache
-def _functions() -> dict[str, _Function]:
-    """The functions of `functions.py` by name."""
+def _functions() -> dict[str, str]:
+    """The functions of `functions.py` by name, with their decorators."""
     text = _FUNCTIONS.read_text()
-    found = {}
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.FunctionDef):
-            lines = text.splitlines()[node.decorator_list[0].lineno - 1 : node.end_lineno]
-            names = (n.id for part in node.body for n in ast.walk(part) if isinstance(n, ast.Name))
-            found[node.name] = _Function("\n".join(lines), tuple(dict.fromkeys(names)))
-    return found
+    lines = text.splitlines()
+    return {
+        node.name: "\n".join(lines[node.decorator_list[0].lineno - 1 : node.end_lineno])
+        for node in ast.parse(text).body
+        if isinstance(node, ast.FunctionDef)
+    }
 
 
 class Triton(Language):
@@ -122,14 +115,10 @@ class Triton(Language):
         return lines
 
     def context(self, kernels: Sequence[Kernel], schedule: Mapping[str, str]) -> dict[str, object]:
-        return {"helpers": _helpers(word for kernel in kernels for word in kernel.words)}
+        return {"helpers": called((word for kernel in kernels for word in kernel.words), _functions().get)}
 
     def placement(self, program: Program) -> str:
-        for item in program.graph.inputs:
-            if item.kind == "user":
-                return f"{item.target}.device"
-        held = [item for item in program.graph.inputs if item.kind in ("parameter", "buffer", "constant")]
-        return f"{attribute(held[0].target)}.device" if held else ""
+        return device(program)
 
 
 def _but_warps(ask: Ask, knob: str, default: str, most: int | None = None) -> str:
@@ -163,20 +152,3 @@ def _knobs(planned: Plan, emitter: type[Emitter], ask: Ask) -> Knobs:
 def _least_block(planned: Plan) -> int:
     """Elements of a row that a tile has at least; with its neighbours in memory beside it."""
     return 64 if planned.mode == "columns" else 1024
-
-
-def _helpers(words: Iterable[str]) -> list[str]:
-    """The functions among `words` and all that they call, callees first."""
-    functions = _functions()
-    chosen: dict[str, None] = {}
-
-    def visit(name: str) -> None:
-        if name not in functions or name in chosen:
-            return
-        for word in functions[name].words:
-            visit(word)
-        chosen[name] = None
-
-    for word in words:
-        visit(word)
-    return [functions[name].text for name in chosen]

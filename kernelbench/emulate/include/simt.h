@@ -124,15 +124,16 @@ __tsan_exempt static void exchange(void* at, unsigned mask, T mine, T* all, unsi
 }  // namespace kw
 
 // Barriers. They are calls that the compiler knows nothing of, so nothing is kept in registers across them.
-#define __syncthreads() kw::barrier(0, 0, nullptr)
+// Each has a number, so that it is the same one where the compiler makes two of it.
+#define __syncthreads() kw::barrier(__COUNTER__ << 2, 0, nullptr)
 static inline __attribute__((always_inline)) int kw_voted(int kind, int predicate) {
     int result = 0;
     kw::barrier(kind, predicate != 0, &result);
     return result;
 }
-#define __syncthreads_count(predicate) kw_voted(1, (predicate) != 0)
-#define __syncthreads_and(predicate) kw_voted(2, (predicate) != 0)
-#define __syncthreads_or(predicate) kw_voted(3, (predicate) != 0)
+#define __syncthreads_count(predicate) kw_voted(__COUNTER__ << 2 | 1, (predicate) != 0)
+#define __syncthreads_and(predicate) kw_voted(__COUNTER__ << 2 | 2, (predicate) != 0)
+#define __syncthreads_or(predicate) kw_voted(__COUNTER__ << 2 | 3, (predicate) != 0)
 
 __tsan_exempt static void kw_syncwarp(unsigned mask) { kw::kw_warp_exchange(KW_HERE, mask, 0, 0, 0, 0); }
 static __forceinline__ void __syncwarp(unsigned mask = 0xffffffffu) { kw_syncwarp(mask); }

@@ -1,0 +1,1 @@
+"""CUDA C++ for the cuda target."""

@@ -1,0 +1,147 @@
+// Functions that kernels call: the coder copies those that a candidate needs into its file.
+
+// The values of LANES neighbouring threads joined, for each of them.
+template <int LANES, class T, class Join>
+__device__ T across_lanes(T value, Join join) {
+    #pragma unroll
+    for (int apart = (LANES < 32 ? LANES : 32) / 2; apart > 0; apart /= 2)
+        value = join(value, __shfl_xor_sync(0xffffffffu, value, apart));
+    if (LANES > 32) {
+        __shared__ T of_warps[32];
+        __syncthreads();  // all have read what was there
+        if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = value;
+        __syncthreads();
+        const int first = threadIdx.x / LANES * (LANES / 32);
+        value = of_warps[first];
+        #pragma unroll
+        for (int warp = 1; warp < LANES / 32; ++warp) value = join(value, of_warps[first + warp]);
+    }
+    return value;
+}
+
+// The values of LANES threads joined, WIDE apart, for each of them.
+template <int WIDE, int LANES, class T, class Join>
+__device__ T down_lanes(T value, Join join) {
+    __shared__ T of_lanes[LANES][WIDE];
+    const int lane = threadIdx.x / WIDE, column = threadIdx.x % WIDE;
+    of_lanes[lane][column] = value;
+    __syncthreads();
+    #pragma unroll
+    for (int apart = LANES / 2; apart > 0; apart /= 2) {
+        if (lane < apart) of_lanes[lane][column] = join(of_lanes[lane][column], of_lanes[lane + apart][column]);
+        __syncthreads();
+    }
+    value = of_lanes[0][column];
+    __syncthreads();
+    return value;
+}
+
+// The values of a thread and of those before it among LANES, joined; `total`: those of all.
+template <int LANES, class T, class Join>
+__device__ T scan_lanes(T value, Join join, T& total) {
+    constexpr int WIDTH = LANES < 32 ? LANES : 32;
+    #pragma unroll
+    for (int apart = 1; apart < WIDTH; apart *= 2) {
+        const T before = __shfl_up_sync(0xffffffffu, value, apart, WIDTH);
+        if (threadIdx.x % WIDTH >= apart) value = join(before, value);
+    }
+    total = __shfl_sync(0xffffffffu, value, WIDTH - 1, WIDTH);
+    if (LANES > 32) {
+        __shared__ T of_warps[32];
+        __syncthreads();  // all have read what was there
+        if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = total;
+        __syncthreads();
+        const int first = threadIdx.x / LANES * (LANES / 32), own = threadIdx.x / 32;
+        T before = of_warps[first];
+        for (int warp = first + 1; warp < own; ++warp) before = join(before, of_warps[warp]);
+        if (own > first) value = join(before, value);
+        total = of_warps[first];
+        for (int warp = first + 1; warp < first + LANES / 32; ++warp) total = join(total, of_warps[warp]);
+    }
+    return value;
+}
+
+template <class A, class B>
+__device__ auto where(bool condition, A a, B b) { return condition ? a : b; }
+
+template <class T>
+__device__ T magnitude(T x) { return x < 0 ? -x : x; }
+
+template <class T>
+__device__ T sign(T x) { return x > 0 ? 1 : (x < 0 ? -1 : 0); }
+
+// x, but not below the bound; NaN stays NaN.
+template <class T, class B>
+__device__ T at_least(T x, B bound) { return x < bound ? bound : x; }
+
+// x, but not above the bound; NaN stays NaN.
+template <class T, class B>
+__device__ T at_most(T x, B bound) { return x > bound ? bound : x; }
+
+// The larger; NaN when either is.
+template <class A, class B>
+__device__ auto maximum(A a, B b) { return a > b || a != a ? a : b; }
+
+// The smaller; NaN when either is.
+template <class A, class B>
+__device__ auto minimum(A a, B b) { return a < b || a != a ? a : b; }
+
+template <class T>
+__device__ T sigmoid(T x) { return T(1) / (T(1) + exp(-x)); }
+
+template <class T>
+__device__ T gelu(T x) { return T(0.5) * x * (T(1) + erf(x * T(0.7071067811865476))); }
+
+template <class T>
+__device__ T gelu_tanh(T x) {
+    return T(0.5) * x * (T(1) + tanh(T(0.7978845608028654) * (x + T(0.044715) * x * x * x)));
+}
+
+// x tanh(log(1 + e^x)), with the two functions taken together.
+template <class T>
+__device__ T mish(T x) {
+    const T grown = exp(x), n = grown * (grown + T(2));
+    return x > T(20) ? x : x * (n / (n + T(2)));
+}
+
+template <class T>
+__device__ T softplus(T x, T beta, T threshold) {
+    return x * beta > threshold ? x : log1p(exp(x * beta)) / beta;
+}
+
+template <class T>
+__device__ T elu(T x, T alpha, T scale, T input_scale) {
+    return x > T(0) ? x * scale : alpha * scale * expm1(x * input_scale);
+}
+
+template <class T>
+__device__ T hardsigmoid(T x) { return at_most(at_least(x + T(3), T(0)), T(6)) * T(1.0 / 6.0); }
+
+__device__ bool bitwise_not(bool x) { return !x; }
+
+template <class T>
+__device__ T bitwise_not(T x) { return static_cast<T>(~x); }
+
+// The bits of a float as a whole number in the order of floats, a NaN above all.
+__device__ int ordered(float x) {
+    const int bits = __float_as_int(x);
+    return x != x ? 0x7fffffff : bits ^ (bits >> 31 & 0x7fffffff);
+}
+
+// One number for the order of values and, among equal ones, of places, the first of them highest.
+__device__ long long ranked(float x, int place) { return ordered(x) * 4294967296LL + (4294967295LL - place); }
+
+__device__ float unranked(long long rank) {
+    const int key = static_cast<int>(rank >> 32);
+    return __int_as_float(key ^ (key >> 31 & 0x7fffffff));
+}
+
+// The same where small values are high.
+__device__ long long ranked_down(float x, int place) { return ~ordered(x) * 4294967296LL + (4294967295LL - place); }
+
+__device__ float unranked_down(long long rank) {
+    const int key = ~static_cast<int>(rank >> 32);
+    return __int_as_float(key ^ (key >> 31 & 0x7fffffff));
+}
+
+__device__ long long place_of(long long rank) { return 4294967295LL - (rank & 4294967295LL); }
