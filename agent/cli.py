@@ -55,9 +55,7 @@ def run(
     judge_model: Annotated[str | None, typer.Option(help="Another one for the judge.")] = None,
     language: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Of the kernels: cpp, triton; models: on a GPU cuda, with --search evolve several."
-        ),
+        typer.Option(help="Of the kernels: cpp, triton, cuda; models: with --search evolve several."),
     ] = None,
     temperature: Annotated[float | None, typer.Option(help="Of the coder's model.")] = None,
     judge_temperature: Annotated[float | None, typer.Option(help="Of the judge's model.")] = None,
@@ -297,7 +295,7 @@ def _own_language(names: list[str] | None, device: str) -> Language:
         raise UsageError("the builtin coder writes in one language", "give one --language")
     for name in names or ():
         if name not in get_args(Language):
-            raise UsageError(f"{name} is no language of kernels", "choose cpp or triton")
+            raise UsageError(f"{name} is no language of kernels", "choose cpp, triton or cuda")
     return cast(Language, names[0]) if names else "cpp" if device == "cpu" else "triton"
 
 

@@ -135,11 +135,12 @@ class Settings(Record):
 
     def _check_language(self) -> None:
         """Raises UsageError or MissingPrerequisite."""
-        known = ("cpp", "triton") if self.target == "cpu" and not self.chips else ("triton",)
+        of_gpu = ("triton", "cuda")
+        known = ("cpp", *of_gpu) if self.target == "cpu" and not self.chips else of_gpu
         if self.language not in known:
             raise UsageError(
                 f"the builtin coder writes no {self.language} kernels for {self.target}",
-                f"choose {' or '.join(known)}",
+                f"choose {', '.join(known)}",
             )
         if self.language == "triton" and importlib.util.find_spec("triton") is None:
             raise MissingPrerequisite(

@@ -11,6 +11,7 @@ import typer
 
 from agent.bench.cost import layers, turnaround, verification
 from agent.bench.drawing import draw
+from agent.bench.emulated import emulated
 from agent.bench.feedback import feedback
 from agent.bench.fusion import fusion
 from agent.bench.goals import first, goals
@@ -45,6 +46,7 @@ for part in (
     feedback,
     knobs,
     profiles,
+    emulated,
 ):
     app.command()(part)
 app.command(hidden=True)(naive)
@@ -75,6 +77,7 @@ def everything(
     fusion()
     feedback()
     profiles()
+    emulated()
 
 
 if __name__ == "__main__":

@@ -91,8 +91,8 @@ def test_triton_kernels_are_verified_where_nothing_can_time_them(
 @pytest.mark.parametrize(
     ("settings", "mend"),
     [
-        (Settings(language="cuda"), "choose cpp or triton"),
-        (Settings(target="cuda:0", language="cpp"), "choose triton"),
+        (Settings(language="torch"), "choose cpp, triton, cuda"),
+        (Settings(target="cuda:0", language="cpp"), "choose triton, cuda"),
         (Settings(search="beam"), "choose refine or exhaustive"),
         (Settings(rank_by="surrogate"), "give --learn-from RUN"),
         (
