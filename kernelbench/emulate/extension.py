@@ -22,6 +22,7 @@ from kernelbench.emulate.building import (
     SOURCE_NAME,
     Built,
     kept,
+    make_object,
     take_notes,
     write_headers,
 )
@@ -78,9 +79,7 @@ def build(
         write_headers(workspace / "include")
         (workspace / SOURCE_NAME).write_text(text, errors="surrogateescape")
         options = (*base, *_OPTIONS, *header, "-I", "include", f"-DTORCH_EXTENSION_NAME={name}")
-        compiler.run(
-            (*words, *options, "-x", "c++", "-c", SOURCE_NAME, "-o", "kernel.o"), workspace, _TIMEOUT_S
-        )
+        make_object((*words, *options, "-x", "c++"), workspace, _TIMEOUT_S)
         compiler.run((*words, *LINK, "kernel.o", *link, "-o", LIBRARY), workspace, _TIMEOUT_S)
         (workspace / "kernel.o").unlink()
         take_notes(workspace, _TIMEOUT_S)
