@@ -36,7 +36,7 @@ from kernelbench.jit.errors import ArgumentError, BuildError
 
 WISH = ("emulated",)  # of a header, to who may make one
 _TIMEOUT_S = 300.0
-_OPTIONS = tuple(option for option in KERNEL_OPTIONS if option not in ("-x", "c++", "-std=gnu++17"))
+_OPTIONS = tuple(option for option in KERNEL_OPTIONS if option != "-std=gnu++17")
 _LAUNCHER = ctypes.CFUNCTYPE(
     ctypes.c_int,
     ctypes.c_char_p,
