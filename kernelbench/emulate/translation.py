@@ -26,7 +26,8 @@ _SMALL_POINTER = re.compile(
 _UNSUPPORTED = (
     (re.compile(r"\basm\b(?:\s+volatile)?\s*\("), "inline PTX"),
     (re.compile(r"\b(?:nvcuda\s*::\s*)?wmma\s*::|\bmma_sync\s*\(|#\s*include\s*<mma\.h>"), "wmma"),
-    (re.compile(r"\b__pipeline_\w+|\bmemcpy_async\b|#\s*include\s*<cuda/\w+>|\bcuda\s*::\s*\w+"), "asynchronous copies and libcu++"),
+    (re.compile(r"\b__pipeline_\w+|\bmemcpy_async\b|#\s*include\s*<cuda_pipeline\w*\.h>|#\s*include\s*<cuda/\w+>|\bcuda\s*::\s*\w+"), "asynchronous copies and libcu++"),
+    (re.compile(r"#\s*include\s*<(?:cuda_fp[468]|curand)\w*\.h>|\b__nv_fp[468]\w*"), "fp8 and random numbers"),
     (re.compile(r"#\s*include\s*<cub/|\bcub\s*::"), "CUB"),
     (re.compile(r"#\s*include\s*[<\"](?:thrust|cutlass|cute)/|\b(?:thrust|cutlass|cute)\s*::"), "Thrust and CUTLASS"),
     (re.compile(r"\bgrid\s*\.\s*sync\s*\(|\bthis_multi_grid\b|\bcluster_group\b|\bthis_cluster\b"), "barriers between blocks"),
