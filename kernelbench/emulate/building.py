@@ -1,6 +1,7 @@
 """Compiles translated CUDA C++, and what runs it, with g++; both are kept by content."""
 
 import json
+import os
 import re
 import shutil
 import time
@@ -22,30 +23,43 @@ LIBRARY = "kernel.so"
 OURS = "\n".join([_OWN, *_HEADERS.values()])  # what builds depend on
 _COMMON = ("-std=gnu++17", "-fPIC", "-ffixed-r15", "-g1", "-w", "-pthread")
 KERNEL_OPTIONS = (
-    *_COMMON, "-x", "c++", "-O2", "-mavx2", "-mfma", "-mf16c", "-ffp-contract=fast", "-fno-math-errno",
+    *_COMMON, "-O2", "-mavx2", "-mfma", "-mf16c", "-ffp-contract=fast", "-fno-math-errno",
     "-fno-strict-aliasing", "-fno-delete-null-pointer-checks", "-fno-gnu-unique",
     # Every access is to be seen, one at a time, in the order of the source.
     "-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0",
+    "--param", "tsan-distinguish-volatile=1", "-fno-optimize-sibling-calls", "-fno-tree-sra",
     "-fno-tree-vectorize", "-fno-tree-loop-distribute-patterns", "-fno-ipa-reference-addressable",
     "-fno-tree-tail-merge", "-fno-crossjumping", "-fno-code-hoisting",
+    "-fsplit-stack",  # which looks, at the beginning of a function, whether its stack is at an end
 )  # fmt: skip
 LINK = ("-shared", "-Wl,-Bsymbolic")
-_TLS = re.compile(
-    r"^(?P<begin>[\da-f]{16}) .{7} \.t(?:bss|data)\S*\t(?P<size>[\da-f]+) +(?:\.\w+ +)?(?P<name>.+)$", re.M
+_VARIABLE = re.compile(
+    r"^(?P<begin>[\da-f]{16}) .{6}[ O] \.(?P<section>t?bss|t?data)\S*\t(?P<size>[\da-f]+) +"
+    r"(?:\.\w+ +)?(?P<name>.+)$",
+    re.M,
 )
+# A variable, as assembly has it.
+_LABEL = re.compile(r"^(?P<size>\t\.size\t(?P<name>\S+), \d+\n)(?=(?P=name):\n)", re.M)
+# Bytes between two of them: times the largest alignment, and of passes over the banks of shared memory.
+_APART = 1024
 _CALL = re.compile(
     r"^ *[\da-f]+:\t(?:[\da-f]{2} )+ *\t(?:notrack )?call.*(?:__tsan_|kw).*\n *(?P<next>[\da-f]+):", re.M
 )
+_NO_VARIABLE = re.compile(r"kw_(?:local|launcher)|guard variable|TLS init")
 _NOTES = "notes.json"
 
 
 @dataclass(frozen=True)
 class Variable:
-    """In shared memory: where it begins among what is thread-local, and how many bytes it has."""
+    """In shared memory: where it begins among what is thread-local, and how many bytes it has.
+
+    Or a global one: where it begins in the library.
+    """
 
     name: str
     begin: int
     size: int
+    function: str  # in which it is declared, "" if in none
 
 
 @dataclass(frozen=True)
@@ -55,7 +69,8 @@ class Built:
     library: Path
     runtime: Path
     translated: Translated
-    variables: tuple[Variable, ...]
+    variables: tuple[Variable, ...]  # of shared memory
+    globals: tuple[Variable, ...]  # __device__ and __constant__ ones, in order
     lines: dict[int, int]
 
 
@@ -65,18 +80,18 @@ def build(
     """Raises Unsupported, BuildError, MissingPrerequisite. `defines`: -D options."""
     translated = translate(source, kernels)
     words = compiler.command()
-    options = (*KERNEL_OPTIONS, "-I", "include", *defines)
+    options = (*KERNEL_OPTIONS, "-x", "c++", *defines)
     key = content_key("emulated", OURS, translated.source, "\n".join(options), compiler.identity(words))
 
     def make(workspace: Path) -> None:
-        write_headers(workspace / "include")
         (workspace / SOURCE_NAME).write_text(translated.source, errors="surrogateescape")
         started = time.monotonic()
-        compiler.run((*words, *options, "-c", SOURCE_NAME, "-o", "kernel.o"), workspace, timeout_s)
+        include = _headers(workspace, cache, timeout_s)
+        make_object((*words, *options, "-I", str(include)), workspace, timeout_s)
         left = max(1.0, timeout_s - (time.monotonic() - started))
         compiler.run((*words, *LINK, "kernel.o", "-o", LIBRARY), workspace, left)
         (workspace / "kernel.o").unlink()
-        shutil.rmtree(workspace / "include")
+        shutil.rmtree(workspace / "include", ignore_errors=True)
         take_notes(workspace, timeout_s)
 
     return kept(cache.get_or_build(key, make, wait_s=timeout_s + 10), translated, cache, timeout_s)
@@ -86,8 +101,27 @@ def kept(folder: Path, translated: Translated, cache: BuildCache, timeout_s: flo
     """What was built in this folder of the cache."""
     notes = json.loads((folder / _NOTES).read_text())
     variables = tuple(Variable(*each) for each in notes["variables"])
+    globals_ = tuple(Variable(*each) for each in notes["globals"])
     lines = {int(address): line for address, line in notes["lines"]}
-    return Built(folder / LIBRARY, _runtime(cache, timeout_s), translated, variables, lines)
+    return Built(folder / LIBRARY, _runtime(cache, timeout_s), translated, variables, globals_, lines)
+
+
+def _headers(workspace: Path, cache: BuildCache, timeout_s: float) -> Path:
+    """The folder of our headers, precompiled: most of a build goes into reading them.
+
+    A builder of one candidate, which makes nothing that others are built with, reads them as they are.
+    """
+    if "KERNELWRIGHT_HEADERS" in os.environ:
+        write_headers(workspace / "include")
+        return Path("include")
+    words = (*compiler.command(), *KERNEL_OPTIONS)
+    key = content_key("emulator's headers", OURS, "\n".join(KERNEL_OPTIONS), compiler.identity(words[:1]))
+
+    def make(folder: Path) -> None:
+        write_headers(folder)
+        compiler.run((*words, "-x", "c++-header", "simt.h", "-o", "simt.h.gch"), folder, timeout_s)
+
+    return cache.get_or_build(key, make, wait_s=timeout_s + 10)
 
 
 def write_headers(folder: Path) -> None:
@@ -97,6 +131,21 @@ def write_headers(folder: Path) -> None:
         path.write_text(text)
 
 
+def make_object(words: Sequence[str], workspace: Path, timeout_s: float) -> None:
+    """kernel.o of the source. Variables lie apart: what goes beyond one is in no other.
+
+    And what a function calls where its stack is at an end is ours, not libgcc's.
+    """
+    compiler.run((*words, "-S", SOURCE_NAME, "-o", "kernel.s"), workspace, timeout_s)
+    assembly = workspace / "kernel.s"
+    text = assembly.read_text(errors="surrogateescape")
+    text = _LABEL.sub(rf"\g<size>\t.zero\t{_APART}\n", text)
+    text = text.replace("__morestack", "kw_morestack")
+    assembly.write_text(text, errors="surrogateescape")
+    compiler.run((words[0], "-c", "kernel.s", "-o", "kernel.o"), workspace, timeout_s)
+    assembly.unlink()
+
+
 def take_notes(workspace: Path, timeout_s: float) -> None:
     (workspace / _NOTES).write_text(json.dumps(_notes(workspace, timeout_s)))
 
@@ -104,11 +153,12 @@ def take_notes(workspace: Path, timeout_s: float) -> None:
 def _notes(workspace: Path, timeout_s: float) -> dict[str, object]:
     """What findings are put in words with, read now: where kernels run no other program may be started."""
     symbols = compiler.said(("objdump", "--syms", "--demangle", LIBRARY), workspace, timeout_s)
-    variables = [
-        (found["name"].rpartition("::")[2], int(found["begin"], 16), int(found["size"], 16))
-        for found in _TLS.finditer(symbols)
-        if not found["name"].startswith("kw_local") and "guard" not in found["name"]
-    ]
+    variables: dict[bool, list[tuple[str, int, int, str]]] = {False: [], True: []}
+    for found in _VARIABLE.finditer(symbols):
+        if (size := int(found["size"], 16)) and not _NO_VARIABLE.match(found["name"]):
+            function, _, name = found["name"].rpartition("::")
+            place = (name, int(found["begin"], 16), size, function.partition("(")[0])
+            variables[found["section"].startswith("t")].append(place)
     code = compiler.said(("objdump", "--disassemble", "--wide", LIBRARY), workspace, timeout_s)
     calls = [int(found["next"], 16) for found in _CALL.finditer(code)]
     (workspace / "addresses").write_text("".join(f"{address - 1:#x}\n" for address in calls))
@@ -122,7 +172,8 @@ def _notes(workspace: Path, timeout_s: float) -> dict[str, object]:
             current = int(text, 16) + 1
         elif (match := re.search(rf"{re.escape(SOURCE_NAME)}:(\d+)", text)) is not None:
             lines.setdefault(current, int(match[1]))  # the innermost that is the source's own
-    return {"variables": variables, "lines": list(lines.items())}
+    in_order = sorted(variables[False], key=lambda variable: variable[1])
+    return {"variables": variables[True], "globals": in_order, "lines": list(lines.items())}
 
 
 def _runtime(cache: BuildCache, timeout_s: float) -> Path:

@@ -22,6 +22,7 @@ from kernelbench.emulate.building import (
     SOURCE_NAME,
     Built,
     kept,
+    make_object,
     take_notes,
     write_headers,
 )
@@ -35,7 +36,7 @@ from kernelbench.jit.errors import ArgumentError, BuildError
 
 WISH = ("emulated",)  # of a header, to who may make one
 _TIMEOUT_S = 300.0
-_OPTIONS = tuple(option for option in KERNEL_OPTIONS if option not in ("-x", "c++", "-std=gnu++17"))
+_OPTIONS = tuple(option for option in KERNEL_OPTIONS if option != "-std=gnu++17")
 _LAUNCHER = ctypes.CFUNCTYPE(
     ctypes.c_int,
     ctypes.c_char_p,
@@ -78,9 +79,7 @@ def build(
         write_headers(workspace / "include")
         (workspace / SOURCE_NAME).write_text(text, errors="surrogateescape")
         options = (*base, *_OPTIONS, *header, "-I", "include", f"-DTORCH_EXTENSION_NAME={name}")
-        compiler.run(
-            (*words, *options, "-x", "c++", "-c", SOURCE_NAME, "-o", "kernel.o"), workspace, _TIMEOUT_S
-        )
+        make_object((*words, *options, "-x", "c++"), workspace, _TIMEOUT_S)
         compiler.run((*words, *LINK, "kernel.o", *link, "-o", LIBRARY), workspace, _TIMEOUT_S)
         (workspace / "kernel.o").unlink()
         take_notes(workspace, _TIMEOUT_S)

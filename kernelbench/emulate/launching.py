@@ -9,16 +9,20 @@ from typing import Literal, get_args
 
 from kernelbench.emulate.building import SOURCE_NAME, Built, Variable
 from kernelbench.emulate.findings import Dim, Finding, FindingKind, KernelFault, Traffic
+from kernelbench.emulate.translation import Unsupported
 from kernelbench.jit.errors import ArgumentError
 
 _KINDS: tuple[FindingKind, ...] = get_args(FindingKind)
+_OVERFLOW = len(_KINDS)  # of a thread's stack: no finding, for a GPU may have had room
 _MOST_FINDINGS = 64
 MOST_SHARED = 232448  # bytes that a block can have at most, on sm_90
 MOST_THREADS = 1024
+MOST_STATIC = 49152  # of these, declared with a size
 _DYNAMIC = "kw_dynamic_shared"
 _ACCESS = ("read", "write", "atomic")
-_SPACES = ("__global__", "__shared__", "")
+_SPACES = ("__global__", "__shared__", "", "__device__")
 _NAMES: tuple[Literal["global", "shared"], ...] = ("global", "shared")
+_MOST_WORKERS = 16  # each has 256 KiB of stack for every thread of a block
 _MOST_PLACES = 1024  # of a program, whose traffic is counted
 
 
@@ -49,7 +53,7 @@ class _Range(ctypes.Structure):
     _fields_ = (("begin", ctypes.c_void_p), ("end", ctypes.c_void_p), ("written", ctypes.c_void_p))
 
 
-class _Shared(ctypes.Structure):
+class _Variable(ctypes.Structure):
     _fields_ = (("begin", ctypes.c_uint64), ("size", ctypes.c_uint64))
 
 
@@ -73,8 +77,10 @@ class _Launch(ctypes.Structure):
         ("block", _Index),
         ("ranges", ctypes.POINTER(_Range)),
         ("range_count", ctypes.c_uint64),
-        ("shared", ctypes.POINTER(_Shared)),
+        ("shared", ctypes.POINTER(_Variable)),
         ("shared_count", ctypes.c_uint64),
+        ("globals", ctypes.POINTER(_Variable)),
+        ("global_count", ctypes.c_uint64),
         ("granule", ctypes.c_uint64),
         ("seed", ctypes.c_uint64),
         ("workers", ctypes.c_uint32),
@@ -131,6 +137,9 @@ class Emulated:
         self._runtime.kw_launch.argtypes = [ctypes.POINTER(_Launch)]
         self._runtime.kw_launch.restype = ctypes.c_uint64
         self.library = ctypes.CDLL(str(built.library))
+        self._globals = (_Variable * max(1, len(built.globals)))(
+            *(_Variable(v.begin, v.size) for v in built.globals)
+        )
         self.seed = 0
 
     def launch(
@@ -142,12 +151,17 @@ class Emulated:
         memory: Sequence[Memory],
         shared_bytes: int = 0,
     ) -> None:
-        """Runs all blocks. Raises KernelFault where something was found, ArgumentError."""
+        """Runs all blocks. Raises KernelFault where something was found, ArgumentError, Unsupported."""
         pointers = (ctypes.c_void_p * max(1, len(arguments)))(
             *(ctypes.cast(ctypes.pointer(each), ctypes.c_void_p) for each in arguments)
         )
         call = ctypes.cast(self.library[f"kw_call_{kernel}"], ctypes.c_void_p)
         given = ctypes.cast(pointers, ctypes.c_void_p)
+        threads = block[0] * block[1] * block[2]
+        if threads > (bound := self._bound(kernel)):
+            raise ArgumentError(
+                f"{kernel}: a block of {threads} threads, where its __launch_bounds__ say {bound} at most"
+            )
         self.run(kernel, call, given, grid, block, memory, shared_bytes)
 
     def run(
@@ -162,11 +176,11 @@ class Emulated:
     ) -> None:
         """Has each thread of all blocks call `call`, of the library, with `given`. Raises as `launch`."""
         _check(kernel, grid, block)
-        variables = self._variables(shared_bytes)
+        variables = self._variables(kernel, shared_bytes)
         ranges = (_Range * max(1, len(memory)))(
             *(_Range(m.address, m.address + m.size, m.written or None) for m in memory)
         )
-        shared = (_Shared * max(1, len(variables)))(*(_Shared(v.begin, v.size) for v in variables))
+        shared = (_Variable * max(1, len(variables)))(*(_Variable(v.begin, v.size) for v in variables))
         found = (_Finding * _MOST_FINDINGS)()
         counted = (_Traffic * _MOST_PLACES)() if _counting else None
         blocks = grid[0] * grid[1] * grid[2]
@@ -180,9 +194,11 @@ class Emulated:
             len(memory),
             shared,
             len(variables),
+            self._globals,
+            len(self._built.globals),
             self._built.translated.granule,
             self.seed,
-            max(1, min(len(os.sched_getaffinity(0)), blocks)),
+            max(1, min(len(os.sched_getaffinity(0)), blocks, _MOST_WORKERS)),
             found,
             _MOST_FINDINGS,
             counted,
@@ -205,28 +221,54 @@ class Emulated:
                 for t in counted[: wanted.traffic_count]
             )
         if count:
-            findings = tuple(self._findings(found[:count], memory, variables, kernel))
+            findings = tuple(self._findings(found[:count], memory, variables))
+            if not findings:
+                line = self._built.lines.get(found[0].pc, 0)
+                raise Unsupported("more than 192 KiB of local memory, or a recursion as deep as that,", line)
             if not _collecting:
                 raise KernelFault(kernel, findings)
             _collecting[-1].extend(findings)
 
-    def _variables(self, shared_bytes: int) -> list[Variable]:
+    def _bound(self, kernel: str) -> int:
+        try:
+            return int(ctypes.c_uint.in_dll(self.library, f"kw_bound_{kernel}").value)
+        except ValueError:  # it has none
+            return MOST_THREADS
+
+    def _variables(self, kernel: str, shared_bytes: int) -> list[Variable]:
         static = [v for v in self._built.variables if v.name != _DYNAMIC]
+        largest = max((v.size for v in static), default=0)
+        own = max(largest, sum(v.size for v in static if v.function == kernel))
+        if own > MOST_STATIC:
+            raise ArgumentError(
+                f"{kernel}: {own} bytes of static shared memory, where {MOST_STATIC} there may be; "
+                "the rest must be dynamic"
+            )
         if not 0 <= shared_bytes <= MOST_SHARED:
             raise ArgumentError(f"{shared_bytes} bytes of shared memory, 0 to {MOST_SHARED} there may be")
         dynamic = [
-            Variable("shared_mem", v.begin, shared_bytes) for v in self._built.variables if v.name == _DYNAMIC
+            Variable("shared_mem", v.begin, shared_bytes, "")
+            for v in self._built.variables
+            if v.name == _DYNAMIC
         ]
         return sorted([*static, *dynamic], key=lambda v: v.begin)
 
     def _findings(
-        self, found: Sequence[_Finding], memory: Sequence[Memory], variables: Sequence[Variable], kernel: str
+        self, found: Sequence[_Finding], memory: Sequence[Memory], variables: Sequence[Variable]
     ) -> Iterator[Finding]:
         lines = self._built.lines
         for each in found:
+            if each.kind == _OVERFLOW:
+                continue
             kind, line = _KINDS[each.kind], lines.get(each.pc, 0)
-            says = _said(kind, each, memory, variables, lines)
+            of = "" if each.what < 0 else self._of(each, memory, variables)
+            says = _said(kind, each, of, lines)
             yield Finding(kind, says, line, _dim(each.thread), _dim(each.block), each.count)
+
+    def _of(self, found: _Finding, memory: Sequence[Memory], variables: Sequence[Variable]) -> str:
+        among = {1: variables, 3: self._built.globals}.get(found.space)
+        what = among[found.what] if among else memory[found.what]
+        return f"'{what.name}', which has {what.size} bytes"
 
 
 def _check(kernel: str, grid: Dim, block: Dim) -> None:
@@ -244,8 +286,7 @@ def _dim(index: _Index) -> Dim:
 def _said(
     kind: FindingKind,
     found: _Finding,
-    memory: Sequence[Memory],
-    variables: Sequence[Variable],
+    of: str,  # what was accessed
     lines: dict[int, int],
 ) -> str:
     """In words."""
@@ -253,12 +294,6 @@ def _said(
     here = f"{SOURCE_NAME}:{line}" if line else SOURCE_NAME
     who = f"thread {_dim(found.thread)} in block {_dim(found.block)}"
     access, space = _ACCESS[found.access], _SPACES[found.space]
-    of = ""
-    if found.what >= 0:
-        if found.space == 0:
-            of = f"'{memory[found.what].name}', which has {memory[found.what].size} bytes"
-        else:
-            of = f"'{variables[found.what].name}', which has {variables[found.what].size} bytes"
     match kind:
         case "out_of_bounds":
             at = f": byte {found.offset} of {of}" if of else ""
@@ -279,9 +314,10 @@ def _said(
                 f"byte {found.offset} of {of}."
             )
         case "divergent_barrier":
+            there = f"at {SOURCE_NAME}:{other}" if other else "has returned"
             return (
                 f"Barrier error: divergent threads in block {_dim(found.block)}: thread {_dim(found.thread)} "
-                f"waits at {here}, thread {_dim(found.other_thread)} at {SOURCE_NAME}:{other}."
+                f"waits at {here}, thread {_dim(found.other_thread)} {there}."
             )
         case "stuck":
             rest = f", thread {_dim(found.other_thread)} at {SOURCE_NAME}:{other}" if other else ""

@@ -4,6 +4,7 @@
 #include <link.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -24,6 +25,8 @@ namespace {
 struct Thread { Index index, block, block_dim, grid_dim; unsigned number; };  // as in simt.h
 
 constexpr size_t STACK = 256 << 10;  // of a fiber; what is not touched takes no memory
+constexpr size_t RESERVE = 64 << 10;  // of it, for the C library and for what is in this file
+constexpr unsigned PATIENCE = 256;    // atomics and volatile reads before others have a turn
 constexpr unsigned WARP = 32, MOST_THREADS = 1024;
 constexpr size_t MOST_FINDINGS = 64, MOST_LOGGED = 4 << 20;
 constexpr uint16_t NOBODY = 0xffff, MANY = 0xfffe, A_WARP = 0x8000;  // with the warp's number
@@ -61,9 +64,9 @@ extern "C" {
 
 enum Kind {
     OUT_OF_BOUNDS, UNINITIALIZED, MISALIGNED, READ_AFTER_WRITE, WRITE_AFTER_READ, WRITE_AFTER_WRITE,
-    DIVERGENT_BARRIER, STUCK, NOT_IN_MASK, FAILED,
+    DIVERGENT_BARRIER, STUCK, NOT_IN_MASK, FAILED, OVERFLOW_OF_STACK,
 };
-enum Space { GLOBAL, SHARED, ELSEWHERE };
+enum Space { GLOBAL, SHARED, ELSEWHERE, MODULE };
 enum Access { READ, WRITE, ATOMIC };
 
 struct Finding {
@@ -83,7 +86,7 @@ struct Range {  // of global memory
     uint8_t* written;  // for each byte, whether it was; null where all of it is from the start
 };
 
-struct Shared { uint64_t begin, size; };  // a variable, in the block of thread-local memory
+struct Variable { uint64_t begin, size; };  // shared: in the block of thread-local memory; else in the module
 
 // What the warps of a few blocks did at one place of the program.
 struct Traffic {
@@ -101,8 +104,10 @@ struct Launch {
     Index grid, block;
     const Range* ranges;
     uint64_t range_count;
-    const Shared* shared;  // in order
+    const Variable* shared;  // in order, as `globals`
     uint64_t shared_count;
+    const Variable* globals;  // those of the module's memory that is not constant
+    uint64_t global_count;
     uint64_t granule;  // bytes of shared memory that one cell stands for
     uint64_t seed;
     uint32_t workers;
@@ -118,13 +123,22 @@ namespace {
 
 enum State { FRESH, READY, AT_BLOCK, AT_WARP, AT_ACTIVE, DONE };
 
+// Where a function that is compiled with -fsplit-stack looks how far down its stack may go.
+void stack_ends_at(char* end) { asm volatile("movq %0, %%fs:0x70" ::"r"(end) : "memory"); }
+
+const Variable* variable_at(const Variable* begin, uint64_t count, uint64_t offset) {
+    const Variable* next = std::upper_bound(begin, begin + count, offset,
+                                            [](uint64_t o, const Variable& v) { return o < v.begin; });
+    return next == begin ? nullptr : next - 1;
+}
+
 struct Fiber { void* sp; char* stack; };
 
 struct Lane {  // a thread of the block
     State state;
     Fiber* fiber;
     void* at;
-    int kind, predicate;  // which barrier, and in the last two bits what it votes on
+    int kind, predicate, which;
     int* result;
     unsigned mask;
     const void* mine;
@@ -176,20 +190,21 @@ struct Worker {
     std::vector<Lane> lanes;
     std::vector<Fiber> fibers;
     std::vector<Fiber*> spare;
-    std::vector<unsigned> ready;
+    std::vector<unsigned> ready, yielded;
+    unsigned spins = 0;  // of the thread that runs
     std::vector<uint32_t> syncs;  // of each warp
     std::vector<Cell> cells;
     uint32_t epoch = 1, block_number = 0;
     unsigned live = 0, waiting = 0;
     bool broken = false;  // a thread was ended: what others wait for may never come
-    uint64_t random;
+    bool deserted = false;  // it was said that threads are at an end while others wait
+    uint64_t random = 1;
     bool logging = false;
     std::vector<Logged> log;
     std::map<std::pair<const void*, unsigned>, uint32_t> times;
     struct Pending { bool set; char before[16]; Finding finding; } pending{};
 
-    explicit Worker(Common& common, uint64_t seed)
-        : common(common), launch(*common.launch), last(common.launch->ranges), random(seed * 2 + 1) {
+    explicit Worker(Common& common) : common(common), launch(*common.launch), last(common.launch->ranges) {
         count = launch.block.x * launch.block.y * launch.block.z;
         lanes.resize(count);
         fibers.resize(count);
@@ -247,6 +262,8 @@ struct Worker {
         running = &lanes[number];
         Fiber& fiber = *running->fiber;
         stack_begin = fiber.stack;
+        spins = 0;
+        stack_ends_at(fiber.stack + RESERVE);
         now = self(fiber);
         running->state = READY;
         kw_switch(&scheduler, fiber.sp);
@@ -260,6 +277,13 @@ struct Worker {
     void leave(State state) {
         running->state = state;
         kw_switch(&running->fiber->sp, scheduler);
+    }
+
+    // The thread may be waiting for what another one does.
+    void spin() {
+        if (++spins < PATIENCE) return;
+        yielded.push_back(static_cast<unsigned>(running - lanes.data()));
+        leave(READY);
     }
 
     // Ends the thread that runs: its stack is made new.
@@ -287,13 +311,15 @@ struct Worker {
         ++block_number;
         live = count;
         waiting = 0;
-        broken = false;
+        broken = deserted = false;
+        random = (launch.seed * 0x9E3779B97F4A7C15ULL + linear) * 2 + 1;  // the same whoever runs the block
+        for (int skipped = 0; skipped < 4; ++skipped) chance(2);
         logging = counted(linear, uint64_t{g.x} * g.y * g.z);
         for (Lane& lane : lanes) lane.state = FRESH;
         std::vector<unsigned>& order = first;
         order.resize(count);
         for (unsigned number = 0; number < count; ++number) order[number] = number;
-        if (block_number > 1 || launch.seed % 2) shuffle(order);
+        if (linear || launch.seed % 2) shuffle(order);
         for (unsigned number : order) {
             start(number, block);
             resume(number);
@@ -301,6 +327,7 @@ struct Worker {
         }
         while (live) {
             if (!ready.empty()) resume_one();
+            else if (!yielded.empty()) ready.swap(yielded);
             else if (!release()) break;
         }
         settle();
@@ -408,12 +435,13 @@ struct Worker {
         }
         if (any) return true;
         if (waiting < live) return false;
+        if (live < count && !broken && !deserted) desert();
         int voted = 0, all = 1;
         const Lane* one = nullptr;
         for (unsigned number = 0; number < count; ++number) {
             Lane& lane = lanes[number];
             if (lane.state != AT_BLOCK) continue;
-            if (one && one->kind != lane.kind && !broken) {
+            if (one && (one->which != lane.which || one->kind != lane.kind) && !broken) {
                 Finding f = finding(DIVERGENT_BARRIER, lane.at, number);
                 f.other_pc = reinterpret_cast<uint64_t>(one->at);
                 f.other_thread = self(*lanes[one - lanes.data()].fiber)->index;
@@ -429,7 +457,7 @@ struct Worker {
         for (unsigned number = 0; number < count; ++number) {
             Lane& lane = lanes[number];
             if (lane.state != AT_BLOCK) continue;
-            if (lane.result) *lane.result = lane.kind % 4 == 1 ? voted : lane.kind % 4 == 2 ? all : voted != 0;
+            if (lane.result) *lane.result = lane.kind == 1 ? voted : lane.kind == 2 ? all : voted != 0;
             lane.state = READY;
             ready.push_back(number);
         }
@@ -437,30 +465,44 @@ struct Worker {
         return true;
     }
 
+    // Some wait at a barrier that others, which have returned, do not come to.
+    void desert() {
+        deserted = true;
+        unsigned here = 0, gone = 0;
+        while (lanes[here].state != AT_BLOCK) ++here;
+        while (lanes[gone].state != DONE) ++gone;
+        Finding f = finding(DIVERGENT_BARRIER, lanes[here].at, here);
+        const Index& d = launch.block;
+        f.other_thread = {gone % d.x, gone / d.x % d.y, gone / d.x / d.y};
+        report(f);
+    }
+
     // Threads that wait for what cannot come any more.
     void give_up() {
-        for (unsigned number = 0; number < count; ++number) {
-            Lane& lane = lanes[number];
+        for (unsigned number = 0; number < count && !broken; ++number) {
+            const Lane& lane = lanes[number];
             if (lane.state == DONE) continue;
-            if (!broken) {
-                Finding f = finding(STUCK, lane.at, number);
-                for (unsigned other = 0; other < count; ++other)
-                    if (lanes[other].state != DONE && lanes[other].at != lane.at) {
-                        f.other_pc = reinterpret_cast<uint64_t>(lanes[other].at);
-                        f.other_thread = self(*lanes[other].fiber)->index;
-                        break;
-                    }
-                report(f);
-            }
+            Finding f = finding(STUCK, lane.at, number);
+            for (unsigned other = 0; other < count; ++other)
+                if (lanes[other].state != DONE && lanes[other].at != lane.at) {
+                    f.other_pc = reinterpret_cast<uint64_t>(lanes[other].at);
+                    f.other_thread = self(*lanes[other].fiber)->index;
+                    break;
+                }
+            report(f);
+        }
+        for (Lane& lane : lanes) {
+            if (lane.state == DONE) continue;
             munmap(lane.fiber->stack, STACK);
             lane.fiber->stack = nullptr;
             spare.push_back(lane.fiber);
         }
     }
 
-    void block_barrier(void* at, int kind, int predicate, int* result) {
+    void block_barrier(void* at, int which, int kind, int predicate, int* result) {
         Lane& lane = *running;
         lane.at = at;
+        lane.which = which;
         lane.kind = kind;
         lane.predicate = predicate;
         lane.result = result;
@@ -545,6 +587,7 @@ struct Worker {
     }
 
     void report(const Finding& found) {
+        if (broken && consequence(found)) return;
         std::lock_guard<std::mutex> hold(common.lock);
         for (Finding& known : common.findings)
             if (known.kind == found.kind && known.pc == found.pc && known.other_pc == found.other_pc) {
@@ -552,6 +595,11 @@ struct Worker {
                 return;
             }
         if (common.findings.size() < MOST_FINDINGS) common.findings.push_back(found);
+    }
+
+    // Of a thread of this block that was ended, which has not written what others read, for one.
+    static bool consequence(const Finding& f) {
+        return f.kind == FAILED || (f.space == SHARED && f.kind != OUT_OF_BOUNDS && f.kind != MISALIGNED);
     }
 
     // Accesses.
@@ -576,7 +624,10 @@ struct Worker {
                 return;
             }
         }
-        if (address >= common.module_begin && address + size <= common.module_end) return;
+        if (address >= common.module_begin && address + size <= common.module_end) {
+            touch_module(address, size, access, at);
+            return;
+        }
         outside(address, size, access, at);
     }
 
@@ -593,6 +644,20 @@ struct Worker {
                 memset(written, 1, size);  // said once
             }
         }
+    }
+
+    // __device__ and __constant__ variables; constants have no names, so nothing is known of them.
+    void touch_module(char* address, size_t size, int access, const void* at) {
+        if (!launch.global_count) return;
+        const uint64_t offset = reinterpret_cast<uint64_t>(address) - common.base;
+        const Variable* const of = variable_at(launch.globals, launch.global_count, offset);
+        const Variable& end_ = launch.globals[launch.global_count - 1];
+        if (!of || offset + size <= of->begin + of->size || offset >= end_.begin + end_.size + 64) return;
+        Finding f = finding(OUT_OF_BOUNDS, MODULE, access, address, size, at);
+        f.what = static_cast<int32_t>(of - launch.globals);
+        f.offset = static_cast<int64_t>(offset - of->begin);
+        report(f);
+        end();
     }
 
     [[noreturn]] void outside(char* address, size_t size, int access, const void* at) {
@@ -622,11 +687,8 @@ struct Worker {
 
     void touch_shared(char* address, size_t size, int access, const void* at) {
         const uint64_t offset = address - shared_begin;
-        const Shared* begin = launch.shared;
-        const Shared* end_ = begin + launch.shared_count;
-        const Shared* next = std::upper_bound(begin, end_, offset,
-                                              [](uint64_t o, const Shared& s) { return o < s.begin; });
-        const Shared* of = next == begin ? nullptr : next - 1;
+        const Variable* begin = launch.shared;
+        const Variable* of = variable_at(begin, launch.shared_count, offset);
         if (!of || offset + size > of->begin + of->size) {
             Finding f = finding(OUT_OF_BOUNDS, SHARED, access, address, size, at);
             f.what = of ? static_cast<int32_t>(of - begin) : -1;
@@ -653,7 +715,9 @@ struct Worker {
                 if (access == READ) cell.write_epoch = 0;  // said once
             }
             if (access == READ) {
-                if (cell.read_epoch != epoch || cell.reader == mine) {
+                // Of readers only the warp's own since its last __syncwarp are to be known: others are in order.
+                const bool earlier = cell.reader != MANY && !apart(cell.reader, cell.read_sync);
+                if (cell.read_epoch != epoch || earlier) {
                     cell.reader = mine;
                 } else if (cell.reader != MANY) {
                     const unsigned other = cell.reader & A_WARP ? cell.reader & ~A_WARP : cell.reader / WARP;
@@ -677,7 +741,7 @@ struct Worker {
         }
     }
 
-    void race(Kind kind, uint16_t other, const void* other_at, const Shared& of, char* address, size_t size,
+    void race(Kind kind, uint16_t other, const void* other_at, const Variable& of, char* address, size_t size,
               int access, const void* at) {
         Finding f = finding(kind, SHARED, access, address, size, at);
         f.what = static_cast<int32_t>(&of - launch.shared);
@@ -728,10 +792,10 @@ int look(dl_phdr_info* info, size_t, void* given) {
     return 1;
 }
 
-void work(Common& common, unsigned number) {
+void work(Common& common) {
     Thread* const kept = now;
     {
-        Worker mine(common, common.launch->seed * 64 + number + 1);
+        Worker mine(common);
         common.launch->local();  // so that it is there
         Module module{reinterpret_cast<const char*>(common.launch->call), nullptr, nullptr, nullptr, 0, 0};
         dl_iterate_phdr(look, &module);
@@ -749,6 +813,7 @@ void work(Common& common, unsigned number) {
         const uint64_t blocks = uint64_t{g.x} * g.y * g.z;
         for (uint64_t block; (block = common.next++) < blocks;) mine.run(block);
         worker = nullptr;
+        stack_ends_at(nullptr);
     }
     now = kept;
 }
@@ -770,7 +835,20 @@ static inline void aligned(void* address, size_t size, int access, const void* a
     w->touch(static_cast<char*>(address), size, access, at);
 }
 
+static inline void waits() {
+    if (Worker* const w = worker) w->spin();
+}
+
 extern "C" {
+
+// What functions call at their beginning that need more than their stack has.
+void kw_morestack() {
+    Worker& w = *worker;
+    stack_ends_at(nullptr);
+    w.report(w.finding(OVERFLOW_OF_STACK, HERE, now->number));
+    w.end();
+}
+void* kw_morestack_allocate_stack_space(size_t) { abort(); }
 
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
@@ -780,7 +858,7 @@ void __tsan_vptr_read(void**) {}
 #define ACCESS(size)                                                                               \
     void __tsan_read##size(void* a) { aligned(a, size, READ, HERE); }                              \
     void __tsan_write##size(void* a) { aligned(a, size, WRITE, HERE); }                            \
-    void __tsan_volatile_read##size(void* a) { aligned(a, size, READ, HERE); }                     \
+    void __tsan_volatile_read##size(void* a) { aligned(a, size, READ, HERE); waits(); }            \
     void __tsan_volatile_write##size(void* a) { aligned(a, size, WRITE, HERE); }                   \
     void __tsan_unaligned_read##size(void* a) { touched(a, size, READ, HERE); }                    \
     void __tsan_unaligned_write##size(void* a) { touched(a, size, WRITE, HERE); }
@@ -829,8 +907,8 @@ ATOMICS(16)
 ATOMICS(32)
 ATOMICS(64)
 
-void kw_block_barrier(void* at, int kind, int predicate, int* result) {
-    worker->block_barrier(at, kind, predicate, result);
+void kw_block_barrier(void* at, int which, int kind, int predicate, int* result) {
+    worker->block_barrier(at, which, kind, predicate, result);
 }
 void kw_warp_exchange(void* at, unsigned mask, const void* mine, size_t bytes, void* all, unsigned* there) {
     worker->warp_exchange(at, mask, mine, bytes, all, there);
@@ -838,8 +916,13 @@ void kw_warp_exchange(void* at, unsigned mask, const void* mine, size_t bytes, v
 unsigned kw_active_mask(void* at) { return worker->active_mask(at); }
 void kw_touch(const void* address, size_t bytes, int access, void* at) {
     aligned(const_cast<void*>(address), bytes, access, at);
+    waits();
 }
 void kw_fail(const char* what, void* at) {
+    if (!worker) {  // in a function that a host calls, too
+        fprintf(stderr, "%s\n", what);
+        abort();
+    }
     Finding f = worker->finding(FAILED, at, now->number);
     strncpy(f.text, what, sizeof f.text - 1);
     worker->report(f);
@@ -852,8 +935,8 @@ uint64_t kw_launch(Launch* launch) {
     common.launch = launch;
     std::vector<std::thread> others;
     for (unsigned number = 1; number < launch->workers; ++number)
-        others.emplace_back([&common, number] { work(common, number); });
-    std::thread first([&common] { work(common, 0); });
+        others.emplace_back([&common] { work(common); });
+    std::thread first([&common] { work(common); });
     first.join();
     for (std::thread& other : others) other.join();
     const uint64_t kept = std::min<uint64_t>(common.findings.size(), launch->finding_count);

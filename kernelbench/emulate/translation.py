@@ -6,18 +6,28 @@ are and messages name those of the source.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 _NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|(?<!\w)'(?:\\.|[^'\\\n])+'", re.DOTALL)
 _DYNAMIC = re.compile(r"\bextern\s+__shared__\s+([^;=]*?)\b(\w+)\s*\[\s*\]\s*;")
 _SHARED = re.compile(r"(?<!extern )\b__shared__\s+([^;]*);")
-_SMALL = re.compile(
-    r"\b(?:char|uchar\d?|char\d|short\d?|ushort\d?|u?int(?:8|16)_t|bool|__?half2?|half2?|\w*bfloat16\d?)\b"
+_STATIC = re.compile(r"\bstatic\s+(?=__shared__\b)")
+_BOUNDS = re.compile(r"\b__launch_bounds__\s*(?=\()")
+# Types of shared memory in whole words, and pointers to less, as which it may be seen all the same.
+_WORDS = re.compile(
+    r"(?:\b(?:const|volatile|static|unsigned|signed|int|long|float|double|u?int(?:32|64)_t|uint|size_t|"
+    r"(?:float|double|u?int|u?long|u?longlong)[1-4])\b|__align__\s*\(\w+\)|alignas\s*\(\w+\)|\s)+"
+)
+_SMALL_POINTER = re.compile(
+    r"[<(]\s*(?:const\s+|volatile\s+|unsigned\s+|signed\s+)*"
+    r"(?:u?char\d?|u?short\d?|u?int(?:8|16)_t|bool|(?:__)?half2?|\w*bfloat16\d?)\s*(?:const\s*)?\*"
 )
 _UNSUPPORTED = (
     (re.compile(r"\basm\b(?:\s+volatile)?\s*\("), "inline PTX"),
     (re.compile(r"\b(?:nvcuda\s*::\s*)?wmma\s*::|\bmma_sync\s*\(|#\s*include\s*<mma\.h>"), "wmma"),
-    (re.compile(r"\b__pipeline_\w+|\bmemcpy_async\b|#\s*include\s*<cuda/\w+>|\bcuda\s*::\s*\w+"), "asynchronous copies and libcu++"),
+    (re.compile(r"\b__pipeline_\w+|\bmemcpy_async\b|#\s*include\s*<cuda_pipeline\w*\.h>|#\s*include\s*<cuda/\w+>|\bcuda\s*::\s*\w+"), "asynchronous copies and libcu++"),
+    (re.compile(r"#\s*include\s*<(?:cuda_fp[468]|curand)\w*\.h>|\b__nv_fp[468]\w*"), "fp8 and random numbers"),
     (re.compile(r"#\s*include\s*<cub/|\bcub\s*::"), "CUB"),
     (re.compile(r"#\s*include\s*[<\"](?:thrust|cutlass|cute)/|\b(?:thrust|cutlass|cute)\s*::"), "Thrust and CUTLASS"),
     (re.compile(r"\bgrid\s*\.\s*sync\s*\(|\bthis_multi_grid\b|\bcluster_group\b|\bthis_cluster\b"), "barriers between blocks"),
@@ -62,22 +72,25 @@ def translate(source: str, kernels: tuple[str, ...], host: bool = False) -> Tran
     for pattern, construct in (*_UNSUPPORTED, *(_OF_HOST if host else _LAUNCHES)):
         if (found := pattern.search(bare)) is not None:
             raise Unsupported(construct, _line(bare, found.start()))
-    dynamic, small = False, False
+    dynamic, small = False, _SMALL_POINTER.search(bare) is not None
     edits: list[tuple[int, int, str]] = _host_edits(bare) if host else []
     for found in _DYNAMIC.finditer(bare):
-        small |= _SMALL.search(found[1]) is not None
-        declared = source[found.start() : found.end()]
+        small |= _WORDS.fullmatch(found[1]) is None
+        declared = _aligned(source[found.start() : found.end()])
         inside = re.sub(r"\bextern\s+__shared__", "extern __thread", declared)
         edits.append((found.start(), found.end(), inside[:-1] + ' __asm__("kw_dynamic_shared");'))
         dynamic = True
     for number, found in enumerate(_SHARED.finditer(bare)):
-        small |= _SMALL.search(found[1]) is not None
         names = _names(found[1])
+        small |= _WORDS.fullmatch(found[1][: found[1].index(names[0])]) is None
+        begin, declared = found.start(1), source[found.start(1) : found.end(1)]
+        edits.append((begin, found.end(1), re.sub(r"\bstatic\b", "", _aligned(declared))))
         # So that the compiler must take it for something that others see.
         shown = "".join(
             f" [[maybe_unused]] auto* volatile kw_seen_{number}_{name} = &{name};" for name in names
         )
         edits.append((found.end(), found.end(), shown))
+    edits += [(found.start(), found.end(), "") for found in _STATIC.finditer(bare)]
     text = source
     for begin, end, new in sorted(edits, reverse=True):
         text = text[:begin] + new + text[end:]
@@ -87,6 +100,10 @@ def translate(source: str, kernels: tuple[str, ...], host: bool = False) -> Tran
         text,
         "",
         *(_entry(kernel) for kernel in kernels),
+        *(
+            f'extern "C" const unsigned kw_bound_{kernel} = {bound};'
+            for kernel, bound in _bounds(bare, kernels)
+        ),
     ]
     lines.append("static thread_local char kw_local_probe;")
     lines.append('extern "C" void* kw_local() { return &kw_local_probe; }')
@@ -131,15 +148,15 @@ def _kernel_begin(bare: str, end: int) -> int:
     return found.start() if found else end
 
 
-def _block(bare: str, start: int) -> tuple[int, int]:
+def _block(bare: str, start: int, braces: str = "{}") -> tuple[int, int]:
     """From the next brace to its twin; nothing where a semicolon comes first."""
-    begin = bare.find("{", start)
+    begin = bare.find(braces[0], start)
     semicolon = bare.find(";", start)
     if begin < 0 or 0 <= semicolon < begin:
         return start, start
     depth = 0
     for at in range(begin, len(bare)):
-        depth += {"{": 1, "}": -1}.get(bare[at], 0)
+        depth += (bare[at] == braces[0]) - (bare[at] == braces[1])
         if depth == 0:
             return begin, at
     return begin, len(bare)
@@ -147,6 +164,23 @@ def _block(bare: str, start: int) -> tuple[int, int]:
 
 def _line(bare: str, at: int) -> int:
     return bare.count("\n", 0, at) + 1
+
+
+def _bounds(bare: str, kernels: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """What __launch_bounds__ says that a block has at most, as C++."""
+    for kernel in kernels:
+        for found in re.finditer(rf"\b{kernel}\s*\(", bare):
+            begin = max(bare.rfind(mark, 0, found.start()) for mark in ";{}") + 1
+            declared = bare[begin : found.start()]
+            if "__global__" in declared and (bounds := _BOUNDS.search(declared)):
+                _, end = _block(declared, bounds.end(), "()")
+                yield kernel, re.split(r",(?![^(<]*[>)])", declared[bounds.end() + 1 : end])[0]
+                break
+
+
+def _aligned(declared: str) -> str:
+    """With an attribute that may stand where alignas may not."""
+    return re.sub(r"\balignas\s*\(", "__align__(", declared)
 
 
 def _entry(kernel: str) -> str:

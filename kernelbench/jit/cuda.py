@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kernelbench.emulate.translation import blanked
 from kernelbench.errors import MissingPrerequisite
 from kernelbench.jit.cache import BuildCache
 from kernelbench.jit.errors import ArgumentError, BuildError
-from kernelbench.jit.signature import Parameter, Signature, parse
+from kernelbench.jit.signature import Parameter, Signature, expanded, parse
 
 if TYPE_CHECKING:
     from kernelbench.emulate.launching import Emulated
@@ -123,24 +122,24 @@ def compile_cuda(source: str, options: Sequence[str] = (), *, timeout_s: float =
             )
     import torch
 
-    signatures = kernels(source)
+    defines = tuple(option for option in options if _DEFINE.fullmatch(option))
+    signatures = kernels(source, defines)
     if torch.cuda.is_available():
         return CudaModule(signatures, _Cupy(source, tuple(options)))
     from kernelbench.emulate.building import build  # which needs this package
     from kernelbench.emulate.launching import Emulated
 
-    defines = tuple(option for option in options if _DEFINE.fullmatch(option))
     built = build(source, tuple(signatures), defines, BuildCache(), timeout_s)
     return CudaModule(signatures, _Emulator(Emulated(built)))
 
 
-def kernels(source: str) -> dict[str, Signature]:
-    """The signatures of extern "C" kernels. Raises BuildError where there are none."""
-    names = {
-        found["name"]
-        for found in _KERNEL.finditer(re.sub(r"__launch_bounds__\s*\([^)]*\)", " ", blanked(source)))
-    }
-    found = {name: signature for name, signature in parse(source).items() if name in names}
+def kernels(source: str, options: Sequence[str] = ()) -> dict[str, Signature]:
+    """The signatures of extern "C" kernels; `options`: -D. Raises BuildError where there are none."""
+    named = (option.partition("D")[2].strip().partition("=") for option in options)
+    defines = {name: value if equals else "1" for name, equals, value in named}
+    text = re.sub(r"__launch_bounds__\s*\([^)]*\)", " ", expanded(source, defines))
+    names = {found["name"] for found in _KERNEL.finditer(text)}
+    found = {name: signature for name, signature in parse(source, defines).items() if name in names}
     if not found:
         raise BuildError('the source has no extern "C" __global__ function to launch')
     return found

@@ -91,8 +91,7 @@ def parse(source: str, defines: Mapping[str, str] | None = None) -> dict[str, Si
 
     `defines` are macros from the command line. Two differing declarations leave one with a `problem`.
     """
-    text = _NOISE.sub(_blank, source.replace("\\\n", " "))
-    text = _expand(_DIRECTIVE.sub("", text), _macros(text, defines or {}))
+    text = expanded(source, defines)
     aliases = _aliases(text)
     found: dict[str, Signature] = {}
     for declaration in _declarations(text):
@@ -104,6 +103,12 @@ def parse(source: str, defines: Mapping[str, str] | None = None) -> dict[str, Si
             signature = Signature(signature.name, (), "void", "it is declared with two different signatures")
         found[signature.name] = signature
     return found
+
+
+def expanded(source: str, defines: Mapping[str, str] | None = None) -> str:
+    """Without comments, and with macros that name things replaced by what they stand for."""
+    text = _NOISE.sub(_blank, source.replace("\\\n", " "))
+    return _expand(_DIRECTIVE.sub("", text), _macros(text, defines or {}))
 
 
 def _blank(match: re.Match[str]) -> str:

@@ -5,7 +5,7 @@
 namespace cooperative_groups {
 
 struct thread_block {
-    static void sync() { __syncthreads(); }
+    static void sync(int line = __builtin_LINE()) { kw::barrier(-line, 0, 0, nullptr); }
     static unsigned size() { return blockDim.x * blockDim.y * blockDim.z; }
     static unsigned num_threads() { return size(); }
     static unsigned thread_rank() {
@@ -17,7 +17,7 @@ struct thread_block {
     static dim3 dim_threads() { return blockDim; }
 };
 static inline thread_block this_thread_block() { return {}; }
-static inline void sync(thread_block) { __syncthreads(); }
+static inline void sync(thread_block, int line = __builtin_LINE()) { kw::barrier(-line, 0, 0, nullptr); }
 
 struct grid_group {
     static unsigned long long size() {
@@ -30,52 +30,111 @@ struct grid_group {
 };
 static inline grid_group this_grid() { return {}; }
 
-template <unsigned N, class Parent = void>
-class thread_block_tile {
-    static_assert(N >= 1 && N <= 32 && (N & (N - 1)) == 0, "tiles are of 1, 2, 4, 8, 16 or 32 threads");
-    static unsigned lane() { return kw_now->number % 32; }
-    static unsigned mask() { return N == 32 ? 0xffffffffu : ((1u << N % 32) - 1) << lane() / N * N; }
-    static unsigned mine(unsigned ballot) { return N == 32 ? ballot : ballot >> lane() / N * N & ((1u << N % 32) - 1); }
+// Threads of one warp; `Group` says which.
+template <class Group>
+class of_warp {
+    const Group& self() const { return static_cast<const Group&>(*this); }
+    unsigned lane_of(unsigned rank) const {
+        unsigned left = self().mask();
+        for (; rank; --rank) left &= left - 1;
+        return __ffs(static_cast<int>(left)) - 1;
+    }
+    template <class T> T from(unsigned rank, T value) const {
+        return __shfl_sync(self().mask(), value, static_cast<int>(lane_of(rank)));
+    }
+
+  protected:
+    // Of a ballot of the whole warp, the bits of this group, by their ranks.
+    unsigned mine(unsigned ballot) const {
+        unsigned found = 0, rank = 0;
+        for (unsigned left = self().mask(); left; left &= left - 1, ++rank)
+            found |= (ballot >> (__ffs(static_cast<int>(left)) - 1) & 1) << rank;
+        return found;
+    }
 
   public:
+    unsigned size() const { return __popc(self().mask()); }
+    unsigned num_threads() const { return size(); }
+    unsigned thread_rank() const { return __popc(self().mask() & ((1u << kw_now->number % 32) - 1)); }
+    void sync() const { __syncwarp(self().mask()); }
+    int any(int predicate) const { return __any_sync(self().mask(), predicate); }
+    int all(int predicate) const { return __all_sync(self().mask(), predicate); }
+    unsigned ballot(int predicate) const { return mine(__ballot_sync(self().mask(), predicate)); }
+    template <class T> unsigned match_any(T value) const { return mine(__match_any_sync(self().mask(), value)); }
+    template <class T> unsigned match_all(T value, int& all) const { return mine(__match_all_sync(self().mask(), value, &all)); }
+    template <class T> T shfl(T value, unsigned rank) const { return from(rank % size(), value); }
+    template <class T> T shfl_down(T value, unsigned by) const {
+        const unsigned rank = thread_rank();
+        return from(rank + by < size() ? rank + by : rank, value);
+    }
+    template <class T> T shfl_up(T value, unsigned by) const {
+        const unsigned rank = thread_rank();
+        return from(rank >= by ? rank - by : rank, value);
+    }
+};
+
+template <unsigned N, class Parent = void>
+class thread_block_tile : public of_warp<thread_block_tile<N, Parent>> {
+    static_assert(N >= 1 && N <= 32 && (N & (N - 1)) == 0, "tiles are of 1, 2, 4, 8, 16 or 32 threads");
+    static unsigned lane() { return kw_now->number % 32; }
+
+  public:
+    thread_block_tile() = default;
+    template <class Other> thread_block_tile(thread_block_tile<N, Other>) {}
+    static unsigned mask() { return N == 32 ? 0xffffffffu : ((1u << N % 32) - 1) << lane() / N * N; }
     static constexpr unsigned size() { return N; }
     static constexpr unsigned num_threads() { return N; }
     static unsigned thread_rank() { return lane() % N; }
     static unsigned meta_group_rank() { return kw_now->number / N; }
     static unsigned meta_group_size() { return (thread_block::size() + N - 1) / N; }
-    void sync() const { __syncwarp(mask()); }
     template <class T> T shfl(T value, int from) const { return __shfl_sync(mask(), value, from, N); }
     template <class T> T shfl_down(T value, unsigned by) const { return __shfl_down_sync(mask(), value, by, N); }
     template <class T> T shfl_up(T value, unsigned by) const { return __shfl_up_sync(mask(), value, by, N); }
     template <class T> T shfl_xor(T value, unsigned by) const { return __shfl_xor_sync(mask(), value, static_cast<int>(by), N); }
-    int any(int predicate) const { return __any_sync(mask(), predicate); }
-    int all(int predicate) const { return __all_sync(mask(), predicate); }
-    unsigned ballot(int predicate) const { return mine(__ballot_sync(mask(), predicate)); }
-    template <class T> unsigned match_any(T value) const { return mine(__match_any_sync(mask(), value)); }
 };
 template <unsigned N, class Parent>
 static inline thread_block_tile<N, Parent> tiled_partition(const Parent&) { return {}; }
 
-class coalesced_group {
-    unsigned mask_;
+class coalesced_group : public of_warp<coalesced_group> {
+    unsigned mask_, rank_ = 0, count_ = 1;
 
   public:
-    explicit coalesced_group(unsigned mask) : mask_(mask) {}
-    unsigned size() const { return __popc(mask_); }
-    unsigned num_threads() const { return size(); }
-    unsigned thread_rank() const { return __popc(mask_ & ((1u << kw_now->number % 32) - 1)); }
-    void sync() const { __syncwarp(mask_); }
-    int any(int predicate) const { return __any_sync(mask_, predicate); }
-    int all(int predicate) const { return __all_sync(mask_, predicate); }
-    template <class T> T shfl(T value, unsigned rank) const {
-        unsigned left = mask_;
-        for (; rank; --rank) left &= left - 1;
-        return __shfl_sync(mask_, value, __ffs(static_cast<int>(left)) - 1);
-    }
+    explicit coalesced_group(unsigned mask, unsigned rank = 0, unsigned count = 1) : mask_(mask), rank_(rank), count_(count) {}
+    unsigned mask() const { return mask_; }
+    unsigned meta_group_rank() const { return rank_; }
+    unsigned meta_group_size() const { return count_; }
 };
 static inline __attribute__((always_inline)) coalesced_group coalesced_threads() {
     return coalesced_group(__activemask());
 }
+// Those of a group that give the same label.
+template <class Group, class Label>
+static inline coalesced_group labeled_partition(const Group& group, Label label) {
+    return coalesced_group(__match_any_sync(group.mask(), label));
+}
+template <class Group>
+static inline coalesced_group binary_partition(const Group& group, bool which) {
+    return labeled_partition(group, static_cast<int>(which));
+}
+
+// A group whose size is known when it runs only: a block, or a tile of a warp.
+class thread_group : public of_warp<thread_group> {
+    unsigned size_;  // 0 for a block
+
+  public:
+    explicit thread_group(unsigned size) : size_(size) {}
+    thread_group(thread_block) : size_(0) {}
+    unsigned mask() const { return size_ == 32 ? 0xffffffffu : ((1u << size_ % 32) - 1) << kw_now->number % 32 / size_ * size_; }
+    unsigned size() const { return size_ ? size_ : thread_block::size(); }
+    unsigned num_threads() const { return size(); }
+    unsigned thread_rank() const { return size_ ? kw_now->number % size_ : thread_block::thread_rank(); }
+    void sync(int line = __builtin_LINE()) const {
+        if (size_) __syncwarp(mask());
+        else kw::barrier(-line, 0, 0, nullptr);
+    }
+};
+static inline thread_group tiled_partition(const thread_block&, unsigned size) { return thread_group(size); }
+template <class Group> static inline void sync(const Group& group) { group.sync(); }
 
 template <class T> struct plus { T operator()(T a, T b) const { return a + b; } };
 template <class T> struct less { T operator()(T a, T b) const { return b < a ? b : a; } };
@@ -84,10 +143,49 @@ template <class T> struct bit_and { T operator()(T a, T b) const { return a & b;
 template <class T> struct bit_or { T operator()(T a, T b) const { return a | b; } };
 template <class T> struct bit_xor { T operator()(T a, T b) const { return a ^ b; } };
 
-template <unsigned N, class P, class T, class F>
-static inline T reduce(const thread_block_tile<N, P>& tile, T value, F join) {
-    for (unsigned by = N / 2; by; by /= 2) value = join(value, tile.shfl_xor(value, by));
-    return value;
+// All of a group in its order, each with what those before it come to.
+template <class Group, class T, class F>
+static inline T kw_scan(const Group& group, T value, F join, T* before) {
+    T found = value;
+    const unsigned rank = group.thread_rank();
+    for (unsigned by = 1; by < group.size(); by *= 2) {
+        const T other = group.shfl_up(found, by);
+        if (rank >= by) found = join(other, found);
+    }
+    const T last = group.shfl_up(found, 1);
+    *before = rank ? last : T();
+    return found;
+}
+template <class Group, class T, class F>
+static inline T reduce(const Group& group, T value, F join) {
+    T before;
+    return group.shfl(kw_scan(group, value, join, &before), group.size() - 1);
+}
+template <class Group, class T, class F>
+static inline T inclusive_scan(const Group& group, T value, F join) {
+    T before;
+    return kw_scan(group, value, join, &before);
+}
+template <class Group, class T, class F>
+static inline T exclusive_scan(const Group& group, T value, F join) {
+    T before;
+    kw_scan(group, value, join, &before);
+    return before;
+}
+template <class Group, class T>
+static inline T inclusive_scan(const Group& group, T value) { return inclusive_scan(group, value, plus<T>()); }
+template <class Group, class T>
+static inline T exclusive_scan(const Group& group, T value) { return exclusive_scan(group, value, plus<T>()); }
+// One thread of the group calls it, for all.
+template <class Group, class F>
+static inline auto invoke_one_broadcast(const Group& group, F call) -> decltype(call()) {
+    decltype(call()) found{};
+    if (group.thread_rank() == 0) found = call();
+    return group.shfl(found, 0);
+}
+template <class Group, class F>
+static inline void invoke_one(const Group& group, F call) {
+    if (group.thread_rank() == 0) call();
 }
 
 }  // namespace cooperative_groups

@@ -12,7 +12,7 @@ static inline uint16_t kw_to_bfloat(T x) {
     const float near = static_cast<float>(x);
     uint32_t bits = kw_bits<uint32_t>(near);
     const double exact = static_cast<double>(x), less = exact - static_cast<double>(near);
-    if (less != 0.0 && !(bits & 1) && isfinite(near)) bits += (less > 0.0) == (near > 0.0f) ? 1 : -1;
+    if (less != 0.0 && !(bits & 1) && isfinite(near)) bits += near == 0.0f || (less > 0.0) == (near > 0.0f) ? 1 : -1;
     return kw_to_bfloat(kw_bits<float>(bits));
 }
 static inline float kw_from_bfloat(uint16_t bits) { return kw_bits<float>(static_cast<uint32_t>(bits) << 16); }
@@ -27,11 +27,20 @@ KW_SMALL_FUNCTIONS(__nv_bfloat16)
 static inline __nv_bfloat16 __hfma(__nv_bfloat16 a, __nv_bfloat16 b, __nv_bfloat16 c) {
     return __nv_bfloat16(kw_odd(float(a), float(b), float(c)));
 }
+KW_PAIR_FUNCTIONS(__nv_bfloat162)
 typedef __nv_bfloat16 nv_bfloat16;
 typedef __nv_bfloat162 nv_bfloat162;
 
 static inline __nv_bfloat16 __float2bfloat16(float x) { return __nv_bfloat16(x); }
 static inline __nv_bfloat16 __float2bfloat16_rn(float x) { return __nv_bfloat16(x); }
+static inline __nv_bfloat16 __float2bfloat16_rz(float x) { return kw_towards_zero<__nv_bfloat16>(x); }
+static inline __nv_bfloat16 __float2bfloat16_rd(float x) { return kw_down<__nv_bfloat16>(x); }
+static inline __nv_bfloat16 __float2bfloat16_ru(float x) { return kw_up<__nv_bfloat16>(x); }
+static inline __nv_bfloat16 __int2bfloat16_rn(int x) { return __nv_bfloat16(x); }
+static inline int __bfloat162int_rn(__nv_bfloat16 x) { return __float2int_rn(float(x)); }
+static inline int __bfloat162int_rz(__nv_bfloat16 x) { return __float2int_rz(float(x)); }
+static inline __nv_bfloat162 make_bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) { return __nv_bfloat162(x, y); }
+static inline __nv_bfloat162 __float22bfloat162_rn(float2 x) { return __nv_bfloat162(__nv_bfloat16(x.x), __nv_bfloat16(x.y)); }
 static inline __nv_bfloat16 __double2bfloat16(double x) { return __nv_bfloat16(x); }
 static inline float __bfloat162float(__nv_bfloat16 x) { return float(x); }
 static inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) {

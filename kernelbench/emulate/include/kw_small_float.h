@@ -40,7 +40,18 @@
     static inline Pair __hfma2(Pair a, Pair b, Pair c) {                                           \
         return Pair(__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y));                                 \
     }                                                                                              \
-    static inline Pair __hneg2(Pair a) { return Pair(-a.x, -a.y); }
+    static inline Pair __hneg2(Pair a) { return Pair(-a.x, -a.y); }                                \
+    static inline Pair operator-(Pair a) { return __hneg2(a); }                                    \
+    static inline Pair& operator+=(Pair& a, Pair b) { return a = a + b; }                          \
+    static inline Pair& operator-=(Pair& a, Pair b) { return a = a - b; }                          \
+    static inline Pair& operator*=(Pair& a, Pair b) { return a = a * b; }                          \
+    static inline Pair& operator/=(Pair& a, Pair b) { return a = a / b; }                          \
+    KW_BOTH(Small, Pair, __heq2, a.x == b.x, a.y == b.y)                                           \
+    KW_BOTH(Small, Pair, __hne2, a.x != b.x, a.y != b.y)                                           \
+    KW_BOTH(Small, Pair, __hlt2, a.x < b.x, a.y < b.y)                                             \
+    KW_BOTH(Small, Pair, __hle2, a.x <= b.x, a.y <= b.y)                                           \
+    KW_BOTH(Small, Pair, __hgt2, a.x > b.x, a.y > b.y)                                             \
+    KW_BOTH(Small, Pair, __hge2, a.x >= b.x, a.y >= b.y)
 #define KW_FROM(Small, from_float, T) Small(T x) : bits(from_float(x)) {}
 #define KW_OPERATOR(Small, op)                                                                     \
     static inline Small operator op(Small a, Small b) { return Small(float(a) op float(b)); }
@@ -78,7 +89,41 @@
     static inline Small hfloor(Small a) { return Small(floorf(float(a))); }                        \
     static inline Small hceil(Small a) { return Small(ceilf(float(a))); }                          \
     static inline Small htrunc(Small a) { return Small(truncf(float(a))); }                        \
-    static inline Small hrint(Small a) { return Small(rintf(float(a))); }
+    static inline Small hrint(Small a) { return Small(rintf(float(a))); }                          \
+    static inline Small hexp10(Small a) { return Small(exp10f(float(a))); }                        \
+    static inline Small hlog10(Small a) { return Small(log10f(float(a))); }                        \
+    static inline Small __hadd_rn(Small a, Small b) { return a + b; }                              \
+    static inline Small __hsub_rn(Small a, Small b) { return a - b; }                              \
+    static inline Small __hmul_rn(Small a, Small b) { return a * b; }                              \
+    static inline Small __hadd_sat(Small a, Small b) { return Small(__saturatef(float(a + b))); }  \
+    static inline Small __hmul_sat(Small a, Small b) { return Small(__saturatef(float(a * b))); }  \
+    static inline Small __hfma_relu(Small a, Small b, Small c) { return __hmax(__hfma(a, b, c), Small(0.0f)); }
+
+// One after the other for both of a pair.
+#define KW_OF_PAIR(Pair, name, one)                                                                \
+    static inline Pair name(Pair a) { return Pair(one(a.x), one(a.y)); }
+#define KW_PAIR_FUNCTIONS(Pair)                                                                    \
+    KW_OF_PAIR(Pair, h2exp, hexp) KW_OF_PAIR(Pair, h2exp2, hexp2) KW_OF_PAIR(Pair, h2log, hlog)    \
+    KW_OF_PAIR(Pair, h2log2, hlog2) KW_OF_PAIR(Pair, h2sqrt, hsqrt) KW_OF_PAIR(Pair, h2rsqrt, hrsqrt) \
+    KW_OF_PAIR(Pair, h2rcp, hrcp) KW_OF_PAIR(Pair, h2sin, hsin) KW_OF_PAIR(Pair, h2cos, hcos)      \
+    KW_OF_PAIR(Pair, h2tanh, htanh) KW_OF_PAIR(Pair, h2floor, hfloor) KW_OF_PAIR(Pair, h2ceil, hceil) \
+    KW_OF_PAIR(Pair, h2trunc, htrunc) KW_OF_PAIR(Pair, h2rint, hrint) KW_OF_PAIR(Pair, __habs2, __habs)
+
+// The nearest of 16 bits, or its neighbour on the side that is asked for.
+template <class Small>
+static inline Small kw_towards_zero(float x) {
+    Small near(x);
+    if (fabsf(float(near)) > fabsf(x)) --near.bits;
+    return near;
+}
+template <class Small>
+static inline Small kw_down(float x) {
+    Small near(x);
+    if (float(near) > x) near.bits = near.bits == 0 ? 0x8001 : near.bits & 0x8000 ? near.bits + 1 : near.bits - 1;
+    return near;
+}
+template <class Small>
+static inline Small kw_up(float x) { return -kw_down<Small>(-x); }
 
 // a * b + c, of which the product is exact in double, rounded to odd before it is rounded to 16 bits.
 static inline double kw_odd(float a, float b, float c) {

@@ -2,14 +2,18 @@
 // fiber (simt.cpp); __shared__ is the memory of the operating-system thread that runs the block.
 #pragma once
 
-#include <assert.h>
+// Kernels have no use for Bessel functions and parallel algorithms, which take as long to read as all else.
+#include <bits/c++config.h>
+#undef _GLIBCXX_USE_STD_SPEC_FUNCS
+#include <bits/stl_algobase.h>
+
+#include "assert.h"
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -79,7 +83,7 @@ struct Thread {
 
 // What simt.cpp has; `at` says where in the source, by the address that a call returns to.
 extern "C" {
-void kw_block_barrier(void* at, int kind, int predicate, int* result);
+void kw_block_barrier(void* at, int which, int kind, int predicate, int* result);
 void kw_warp_exchange(void* at, unsigned mask, const void* mine, size_t bytes, void* all, unsigned* there);
 unsigned kw_active_mask(void* at);
 void kw_touch(const void* address, size_t bytes, int kind, void* at);  // kind: 0 read, 1 write, 2 atomic
@@ -101,8 +105,9 @@ namespace kw {
 
 #define KW_HERE __builtin_extract_return_addr(__builtin_return_address(0))
 
-__tsan_exempt static void barrier(int kind, int predicate, int* result) {
-    kw_block_barrier(KW_HERE, kind, predicate, result);
+// `which`: of the source's barriers, for the compiler may have copied the call.
+__tsan_exempt static void barrier(int which, int kind, int predicate, int* result) {
+    kw_block_barrier(KW_HERE, which, kind, predicate, result);
 }
 
 // Calls a kernel with what `given` points to.
@@ -124,16 +129,15 @@ __tsan_exempt static void exchange(void* at, unsigned mask, T mine, T* all, unsi
 }  // namespace kw
 
 // Barriers. They are calls that the compiler knows nothing of, so nothing is kept in registers across them.
-// Each has a number, so that it is the same one where the compiler makes two of it.
-#define __syncthreads() kw::barrier(__COUNTER__ << 2, 0, nullptr)
-static inline __attribute__((always_inline)) int kw_voted(int kind, int predicate) {
+#define __syncthreads() kw::barrier(__COUNTER__, 0, 0, nullptr)
+static inline __attribute__((always_inline)) int kw_voted(int which, int kind, int predicate) {
     int result = 0;
-    kw::barrier(kind, predicate != 0, &result);
+    kw::barrier(which, kind, predicate != 0, &result);
     return result;
 }
-#define __syncthreads_count(predicate) kw_voted(__COUNTER__ << 2 | 1, (predicate) != 0)
-#define __syncthreads_and(predicate) kw_voted(__COUNTER__ << 2 | 2, (predicate) != 0)
-#define __syncthreads_or(predicate) kw_voted(__COUNTER__ << 2 | 3, (predicate) != 0)
+#define __syncthreads_count(predicate) kw_voted(__COUNTER__, 1, (predicate) != 0)
+#define __syncthreads_and(predicate) kw_voted(__COUNTER__, 2, (predicate) != 0)
+#define __syncthreads_or(predicate) kw_voted(__COUNTER__, 3, (predicate) != 0)
 
 __tsan_exempt static void kw_syncwarp(unsigned mask) { kw::kw_warp_exchange(KW_HERE, mask, 0, 0, 0, 0); }
 static __forceinline__ void __syncwarp(unsigned mask = 0xffffffffu) { kw_syncwarp(mask); }

@@ -31,7 +31,7 @@ KW_F unsigned umin(unsigned a, unsigned b) { return min(a, b); }
 KW_F unsigned umax(unsigned a, unsigned b) { return max(a, b); }
 
 KW_F float rsqrtf(float x) { return static_cast<float>(1.0 / sqrt(static_cast<double>(x))); }
-KW_F double rsqrt(double x) { return 1.0 / sqrt(x); }
+KW_F double rsqrt(double x) { return static_cast<double>(1.0L / sqrtl(x)); }
 KW_F float rsqrt(float x) { return rsqrtf(x); }
 KW_F float rcbrtf(float x) { return static_cast<float>(1.0 / cbrt(static_cast<double>(x))); }
 KW_F float rhypotf(float x, float y) { return 1.0f / hypotf(x, y); }
@@ -41,6 +41,33 @@ KW_F float normcdff(float x) { return static_cast<float>(0.5 * erfc(-static_cast
 KW_F double normcdf(double x) { return 0.5 * erfc(-x * M_SQRT1_2); }
 KW_F void sincospif(float x, float* s, float* c) { *s = sinpif(x), *c = cospif(x); }
 KW_F float norm3df(float x, float y, float z) { return sqrtf(x * x + y * y + z * z); }
+KW_F double erfcx(double x) {
+    if (x < 25.0) return exp(x * x) * erfc(x);
+    const double t = 0.5 / (x * x);
+    return (1.0 - t * (1.0 - 3.0 * t * (1.0 - 5.0 * t))) / (x * 1.7724538509055160273);
+}
+KW_F float erfcxf(float x) { return static_cast<float>(erfcx(static_cast<double>(x))); }
+// From where Abramowitz and Stegun (26.2.22) are within 0.003, by Halley's steps.
+static double erfcinv(double y) {
+    if (!(y > 0.0 && y < 2.0)) return y == 0.0 ? INFINITY : y == 2.0 ? -INFINITY : NAN;
+    const double tail = y < 1.0 ? y : 2.0 - y, t = sqrt(-2.0 * log(tail / 2.0));
+    double x = -M_SQRT1_2 * ((2.30753 + t * 0.27061) / (1.0 + t * (0.99229 + t * 0.04481)) - t);
+    for (int step = 0; step < 3; ++step) {
+        const double error = erfc(x) - tail;
+        x += error / (1.12837916709551257 * exp(-x * x) - x * error);
+    }
+    return y < 1.0 ? x : -x;
+}
+static double erfinv(double y) {
+    if (fabs(y) > 0.5) return y > 0.0 ? erfcinv(1.0 - y) : -erfcinv(1.0 + y);
+    double x = y * 0.886226925452758014;
+    for (int step = 0; step < 4; ++step) x -= (erf(x) - y) / (1.12837916709551257 * exp(-x * x));
+    return x;
+}
+KW_F double normcdfinv(double p) { return -M_SQRT2 * erfcinv(2.0 * p); }
+KW_F float erfcinvf(float y) { return static_cast<float>(erfcinv(static_cast<double>(y))); }
+KW_F float erfinvf(float y) { return static_cast<float>(erfinv(static_cast<double>(y))); }
+KW_F float normcdfinvf(float p) { return static_cast<float>(normcdfinv(static_cast<double>(p))); }
 KW_F float fdividef(float x, float y) { return x / y; }
 
 KW_F float __saturatef(float x) { return x > 0.0f ? x < 1.0f ? x : 1.0f : 0.0f; }
@@ -100,10 +127,9 @@ KW_F double __longlong_as_double(long long x) { return kw_bits<double>(x); }
 template <class T>
 KW_F T kw_whole(double x) {
     if (x != x) return 0;
-    const double least = static_cast<double>(std::is_signed<T>::value ? T(1) << (8 * sizeof(T) - 1) : 0);
-    const double most = static_cast<double>(static_cast<T>(~(std::is_signed<T>::value ? T(1) << (8 * sizeof(T) - 1) : 0)));
-    if (x <= least) return static_cast<T>(std::is_signed<T>::value ? T(1) << (8 * sizeof(T) - 1) : 0);
-    if (x >= most) return static_cast<T>(~(std::is_signed<T>::value ? T(1) << (8 * sizeof(T) - 1) : 0));
+    using limits = std::numeric_limits<T>;
+    if (x <= static_cast<double>(limits::min())) return limits::min();
+    if (x >= static_cast<double>(limits::max())) return limits::max();
     return static_cast<T>(x);
 }
 #define KW_TO(name, T)                                                                             \
@@ -131,6 +157,9 @@ KW_F unsigned __brev(unsigned x) {
     x = (x >> 4 & 0x0f0f0f0fu) | (x & 0x0f0f0f0fu) << 4;
     return __builtin_bswap32(x);
 }
+KW_F unsigned long long __brevll(unsigned long long x) {
+    return static_cast<unsigned long long>(__brev(static_cast<unsigned>(x))) << 32 | __brev(static_cast<unsigned>(x >> 32));
+}
 KW_F int __mul24(int a, int b) { return static_cast<int>(static_cast<unsigned>(a << 8 >> 8) * static_cast<unsigned>(b << 8 >> 8)); }
 KW_F unsigned __umul24(unsigned a, unsigned b) { return (a & 0xffffffu) * (b & 0xffffffu); }
 KW_F int __mulhi(int a, int b) { return static_cast<int>(static_cast<long long>(a) * b >> 32); }
@@ -138,11 +167,18 @@ KW_F unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(st
 KW_F unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
     return static_cast<unsigned long long>(static_cast<unsigned __int128>(a) * b >> 64);
 }
+KW_F long long __mul64hi(long long a, long long b) { return static_cast<long long>(static_cast<__int128>(a) * b >> 64); }
 KW_F unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) {
     return static_cast<unsigned>(((static_cast<unsigned long long>(high) << 32 | low) << (by & 31)) >> 32);
 }
 KW_F unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
     return static_cast<unsigned>((static_cast<unsigned long long>(high) << 32 | low) >> (by & 31));
+}
+KW_F unsigned __funnelshift_lc(unsigned low, unsigned high, unsigned by) {
+    return static_cast<unsigned>(((static_cast<unsigned long long>(high) << 32 | low) << (by < 32 ? by : 32)) >> 32);
+}
+KW_F unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned by) {
+    return static_cast<unsigned>((static_cast<unsigned long long>(high) << 32 | low) >> (by < 32 ? by : 32));
 }
 KW_F unsigned __byte_perm(unsigned x, unsigned y, unsigned choice) {
     const unsigned long long both = static_cast<unsigned long long>(y) << 32 | x;
@@ -160,6 +196,15 @@ KW_F int __dp4a(int a, int b, int c) {
         c += static_cast<int8_t>(a >> 8 * byte) * static_cast<int8_t>(b >> 8 * byte);
     return c;
 }
+KW_F unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
+    for (int byte = 0; byte < 4; ++byte) c += (a >> 8 * byte & 0xff) * (b >> 8 * byte & 0xff);
+    return c;
+}
+KW_F int __hadd(int a, int b) { return static_cast<int>(static_cast<long long>(a) + b >> 1); }
+KW_F int __rhadd(int a, int b) { return static_cast<int>(static_cast<long long>(a) + b + 1 >> 1); }
+KW_F unsigned __uhadd(unsigned a, unsigned b) { return static_cast<unsigned>(static_cast<unsigned long long>(a) + b >> 1); }
+KW_F unsigned __urhadd(unsigned a, unsigned b) { return static_cast<unsigned>(static_cast<unsigned long long>(a) + b + 1 >> 1); }
+KW_F unsigned __usad(unsigned a, unsigned b, unsigned c) { return c + (a < b ? b - a : a - b); }
 KW_F unsigned __sad(int a, int b, unsigned c) { return c + static_cast<unsigned>(a < b ? b - a : a - b); }
 KW_F unsigned __vabsdiffu4(unsigned a, unsigned b) {
     unsigned found = 0;
@@ -170,8 +215,7 @@ KW_F unsigned __vabsdiffu4(unsigned a, unsigned b) {
     return found;
 }
 
-#undef assert
-#define assert(that) ((that) ? (void)0 : kw_assert("assert(" #that ")"))
 __tsan_exempt static void kw_assert(const char* that) { kw::kw_fail(that, KW_HERE); }
 KW_F bool __isGlobal(const void*) { return true; }
-__tsan_exempt static void __trap() { kw::kw_fail("__trap()", KW_HERE); }
+__tsan_exempt static void kw_trap() { kw::kw_fail("__trap()", KW_HERE); }
+#define __trap kw_trap
