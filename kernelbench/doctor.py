@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from kernelbench.errors import InfrastructureError
 from kernelbench.evaluator import Evaluator
 from kernelbench.evaluator.target import describe_gpu
 from kernelbench.evaluator.workers import WorkerPool
@@ -43,7 +44,11 @@ def _gpu(pool: WorkerPool) -> Layer:
     """The first one, as a target."""
     if not any(Path("/dev").glob("nvidia[0-9]*")):
         return Layer(name="target cuda:0", on=False, why="there is no NVIDIA device")
-    found = describe_gpu(pool, "cuda:0")
+    try:
+        with WorkerPool(threads=1, cache=pool.cache, limits=pool.limits, device="cuda:0") as seeing:
+            found = describe_gpu(seeing, "cuda:0")
+    except InfrastructureError as error:
+        return Layer(name="target cuda:0", on=False, why=str(error))
     if "error" in found:
         why = f"{found['error']}; does it lack pip install 'kernelwright[cuda]'?"
         return Layer(name="target cuda:0", on=False, why=why)
