@@ -314,7 +314,7 @@ def _show(evaluation: Evaluation) -> None:
         fine = evaluation.correctness is not None
     colour = "green" if fine else "red"
     out.print(f"[{colour}]{evaluation.verdict}[/]  ", end="")
-    out.print(evaluation.reason, markup=False)
+    out.print(evaluation.reason, markup=False, soft_wrap=True)
     timing, speedup = evaluation.timing, evaluation.speedup
     rows: list[tuple[str, Interval | None, str, float]] = []
     if timing is not None:
@@ -338,14 +338,26 @@ def _show(evaluation: Evaluation) -> None:
         out.print(f"  {name} not available: {why}", markup=False)
     for name, twin in timing.same_code.items() if timing is not None else ():
         out.print(f"  {name} is the same code as {twin}", markup=False)
+    if (numbers := evaluation.correctness) is not None and numbers.error is not None:
+        own = (
+            f"; the reference's own {numbers.reference_error:.2g}"
+            if numbers.reference_error is not None
+            else ""
+        )
+        where = f", family {numbers.worst_input}" if numbers.worst_input else ""
+        said = f"{numbers.inputs_tried} inputs, error at most {numbers.error:.2g} of the budget{where}{own}"
+        out.print(f"  numerics       {said}", markup=False, soft_wrap=True)
     if evaluation.own_kernel_share is not None:
         out.print(f"  own kernels    {100 * evaluation.own_kernel_share:6.0f}% of the time")
+    problems: dict[str, list[str]] = {}  # chips that have the same
     for build in evaluation.builds:
         for kernel in build.kernels:
-            out.print(f"  {build.chip:7} {_in_words(kernel)}", markup=False)
+            out.print(f"  {build.chip:7} {_in_words(kernel)}", markup=False, soft_wrap=True)
         if build.problem:
             state = "does not build" if build.ok is False else "not known"
-            out.print(f"  {build.chip:7} {state}: {build.problem}", markup=False)
+            problems.setdefault(f"{state}: {build.problem}", []).append(build.chip)
+    for problem, chips in problems.items():
+        out.print(f"  {', '.join(chips)} {problem}", markup=False, soft_wrap=True)
 
 
 def _in_words(kernel: BuiltKernel) -> str:

@@ -1,7 +1,10 @@
-"""Has torch import what it imports when a dispatch mode sees its first call: once for all workers."""
+"""What is imported once for all workers: `load_inline`'s emulation, which they may not read, and what torch
+imports when a dispatch mode sees its first call.
+"""
 
 import torch
 
+import kernelbench.emulate.extension  # noqa: F401
 from kernelbench.emulate.memory import fresh_memory
 
 with fresh_memory():

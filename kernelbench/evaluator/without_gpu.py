@@ -8,7 +8,6 @@ kernel may be made for one size. And it is built for chips that are named.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kernelbench.chips.building import builds
 from kernelbench.emulate.findings import KernelFault
 from kernelbench.errors import TaskError
 from kernelbench.records import Candidate, Correctness, Evaluation, Stages, Task, Verdict
@@ -27,6 +26,8 @@ def check(
     evaluator: "Evaluator", task: Task, candidate: Candidate, chips: Sequence[str] = CHIPS
 ) -> Evaluation:
     """The verdict as far as it goes without a GPU; `unmeasured` where nothing is wrong. Raises TaskError."""
+    from kernelbench.chips.building import builds  # which needs this package
+
     if candidate.language not in LANGUAGES:
         has = candidate.language
         reason = f"it has no GPU kernel ({has}): compile_cuda, load_inline, CuPy and Triton give one"

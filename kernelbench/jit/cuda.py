@@ -17,6 +17,7 @@ from kernelbench.emulate.translation import blanked
 from kernelbench.errors import MissingPrerequisite
 from kernelbench.jit.cache import BuildCache
 from kernelbench.jit.errors import ArgumentError, BuildError
+from kernelbench.jit.nvrtc_source import for_nvrtc
 from kernelbench.jit.signature import Parameter, Signature, parse
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ class _Cupy:
             fix = "pip install cupy-cuda12x, or cupy-cuda13x, as your driver is"
             raise MissingPrerequisite("CUDA kernels are launched through CuPy", fix) from None
         self._cupy = cupy
-        self._module = cupy.RawModule(code=source, options=options)
+        self._module = cupy.RawModule(code=for_nvrtc(source), options=options)
         try:
             self._module.compile()
         except cupy.cuda.compiler.CompileException as error:

@@ -155,7 +155,9 @@ UNKNOWN_TO_THE_EMULATOR = CANDIDATE.replace("float sum = 0;", "float sum = __no_
 ON_A_GPU_ONLY = CANDIDATE.replace("y = torch.empty", "assert x.is_cuda\n        y = torch.empty")
 WRONG = CANDIDATE.replace("i = threadIdx.x; i < n", "i = threadIdx.x; i < n - 1")
 SEES_NO_GPU = CANDIDATE.replace(
-    "module = jit", "import os\nassert os.environ['CUDA_VISIBLE_DEVICES'] == '', 'a GPU'\nmodule = jit"
+    "module = jit",
+    "import os\nassert os.environ['CUDA_VISIBLE_DEVICES'] == '', 'a GPU'\n"
+    "import kernelbench.emulate.extension  # as load_inline does\nmodule = jit",
 )
 
 
