@@ -36,8 +36,9 @@ def _languages() -> Iterator[Layer]:
     why = "interpreted on the CPU: checked, not timed" if triton else "pip install 'kernelwright[cuda]'"
     yield Layer(name="language triton", on=triton, why=why)
     nvcc = shutil.which("nvcc")
-    why = f"load_inline, by {nvcc}; a GPU runs it" if nvcc else "install the CUDA toolkit, for nvcc"
-    yield Layer(name="language cuda", on=nvcc is not None, why=why)
+    emulated = "emulated on the CPU: checked, not timed; the CUDA toolkit's nvcc would build load_inline's"
+    why = f"load_inline, by {nvcc}; a GPU runs it" if nvcc else emulated if found else fix
+    yield Layer(name="language cuda", on=bool(nvcc or found), why=why)
 
 
 def _gpu(pool: WorkerPool) -> Layer:

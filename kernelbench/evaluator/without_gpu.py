@@ -84,7 +84,7 @@ def _holds_on_gpu(evaluation: Evaluation) -> bool:
 def _at_smaller_sizes(
     evaluator: "Evaluator", task: Task, candidate: Candidate
 ) -> tuple[dict[str, Evaluation], float]:
-    """What is found at each of them, and how many seconds the task's own would take at least."""
+    """What is found at each, until it is wrong, and how many seconds the task's own would take at least."""
     found: dict[str, Evaluation] = {}
     expected_s = 0.0
     for alternatives in smaller(task):
@@ -96,14 +96,9 @@ def _at_smaller_sizes(
             found[changed(task, other)] = evaluation
             expected_s = max(expected_s, evaluation.stages.verify_s * share(task, other))
             break
-        if found and _without_end(list(found.values())[-1]):
-            break
+        if found and list(found.values())[-1].correctness is None:
+            break  # the task's own sizes decide, or none does
     return found, expected_s
-
-
-def _without_end(evaluation: Evaluation) -> bool:
-    """Whether other sizes would say no more."""
-    return evaluation.verdict in (Verdict.build_error, Verdict.timeout)
 
 
 def _verdict(

@@ -2,14 +2,16 @@
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from kernelbench.candidates import language_of
-from kernelbench.evaluator import Evaluator
+from kernelbench.evaluator import Evaluator, Protocol
 from kernelbench.records import Candidate, Task
 from kernelbench.sources.smaller import smaller
+from profiling.catalogue import metric
 from profiling.emulated import emulation
 from profiling.emulated.emulation import Emulation
 from profiling.ladder import profile
@@ -172,9 +174,14 @@ def test_what_cannot_be_read_has_a_reason(evaluator: Evaluator, case: str) -> No
     assert words in why(found) and not found.metrics
 
 
-def test_on_a_gpu_it_leaves_the_counting_to_the_gpu(evaluator: Evaluator) -> None:
+def test_on_a_gpu_it_leaves_the_counting_to_the_gpu_but_where_candidates_are_emulated_first(
+    evaluator: Evaluator,
+) -> None:
     candidate = Candidate(source=NAIVE, language="cuda", author="test")
     evaluation = evaluator.unmeasured(TASK, candidate, "")
     target = evaluation.target.model_copy(update={"device": "cuda:0"})
     on_gpu = Subject(evaluator, TASK, candidate, evaluation.model_copy(update={"target": target}))
     assert "on a GPU ncu counts it" in why(profile(on_gpu, [Emulation()]))
+    with Evaluator(cache=evaluator.pool.cache, protocol=Protocol(check_first=True)) as checking_first:
+        reading = Emulation().read(replace(on_gpu, evaluator=checking_first))
+    assert metric("emulated_store_sectors", 32, "turn") in reading.metrics
