@@ -59,9 +59,10 @@ class _Case:
         return [kernel for kernel in self.profile.kernels if kernel in others or kernel not in traced]
 
     def lines(self, kernel: str, *metrics: str) -> str:
-        """The worst of those that are remarked on because of one of these metrics, in words."""
-        worst = [r for r in self.profile.remarks if r.kernel == kernel and r.metric in metrics]
-        return "; ".join(f"line {remark.line}, {remark.text}" for remark in worst[:_MOST_LINES])
+        """The worst of those that are remarked on because of one of these metrics, for a sentence's end."""
+        remarks = [r for r in self.profile.remarks if r.kernel == kernel and r.metric in metrics]
+        worst = "; ".join(f"line {remark.line}, {remark.text}" for remark in remarks[:_MOST_LINES])
+        return f": {worst}" if worst else ""
 
     def finding(
         self,
@@ -125,11 +126,11 @@ def _requests(case: _Case) -> Iterator[Finding]:
     sectors = ("emulated_load_sectors", "emulated_store_sectors")
     for kernel in case.own_kernels:
         used, passes = case.of("emulated_sector_use", kernel), case.of("emulated_bank_passes", kernel)
-        if used < _NEAR:
+        if 0 < used < _NEAR:
             yield case.finding(
                 "memory",
                 f"Uncoalesced access: of the sectors that {kernel}'s warps take of global memory {used:.0%} "
-                f"would do: {case.lines(kernel, *sectors)}.",
+                f"would do{case.lines(kernel, *sectors)}.",
                 "Let neighbouring threads touch neighbouring addresses; what is read along one dimension and "
                 "written along another goes through a tile in shared memory.",
                 ("emulated_sector_use", *sectors),
@@ -140,7 +141,7 @@ def _requests(case: _Case) -> Iterator[Finding]:
             yield case.finding(
                 "instructions",
                 f"Bank conflicts: {kernel}'s warps take {passes:.1f} times the passes over shared memory "
-                f"that would do: {case.lines(kernel, 'emulated_bank_passes')}.",
+                f"that would do{case.lines(kernel, 'emulated_bank_passes')}.",
                 "Pad the rows of what lies in shared memory by one element ([32][33]), or swizzle columns.",
                 ("emulated_bank_passes",),
                 passes,

@@ -23,8 +23,8 @@ REFERENCE = """
 import torch
 from torch import nn
 
-rows = 128
-columns = 256
+rows = 64
+columns = 64
 
 class Model(nn.Module):
     def forward(self, x):
@@ -85,11 +85,6 @@ def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
         yield made
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emulation, "smaller", lambda task: smaller(task, 1 << 14))
-
-
 def read(evaluator: Evaluator, source: str) -> Profile:
     candidate = Candidate(source=source, language=language_of(source), author="test")
     evaluation = evaluator.unmeasured(TASK, candidate, "read alone")
@@ -100,9 +95,12 @@ def why(found: Profile) -> str:
     return next(rung.why for rung in found.rungs if rung.name == "emulation")
 
 
-def test_a_naive_transpose_stores_a_sector_for_each_thread(evaluator: Evaluator) -> None:
+def test_a_naive_transpose_stores_a_sector_for_each_thread(
+    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emulation, "smaller", lambda task: smaller(task, 1 << 11))
     found = read(evaluator, NAIVE)
-    assert why(found) == "one call in emulation at columns=128, four blocks of each launch"
+    assert why(found) == "one call in emulation at rows=32, four blocks of each launch"
     assert found.value("emulated_load_sectors", "turn") == 4
     assert found.value("emulated_store_sectors", "turn") == 32
     assert found.value("emulated_sector_use", "turn") == pytest.approx(8 / 36)
@@ -123,6 +121,7 @@ def test_a_naive_transpose_stores_a_sector_for_each_thread(evaluator: Evaluator)
 
 def test_a_tile_without_padding_has_its_columns_in_one_bank(evaluator: Evaluator) -> None:
     found = read(evaluator, TILED)
+    assert why(found) == "one call in emulation at the task's own sizes, four blocks of each launch"
     assert found.value("emulated_store_sectors", "turn") == 4
     assert found.value("emulated_sector_use", "turn") == 1
     assert found.value("emulated_bank_passes", "turn") == pytest.approx((1 + 32) / 2)
@@ -159,7 +158,9 @@ REASONS = {
         "inline PTX cannot be emulated",
     ),
     "no launch": (
-        NAIVE.replace("return y", "return y.copy_(x.T)").replace("module.turn((", "print(("),
+        HEAD
+        + "# compile_cuda\n"
+        + MODEL.replace("module.turn((", "print((").replace("return y", "return y.copy_(x.T)"),
         "launches no kernel",
     ),
     "Triton": ("import triton\n" + NAIVE, "the candidate's language is triton"),
