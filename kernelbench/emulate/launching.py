@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from kernelbench.emulate.building import SOURCE_NAME, Built, Variable
+from kernelbench.emulate.building import SOURCE_NAME, Built, Variable, runtime
 from kernelbench.emulate.findings import Dim, Finding, FindingKind, KernelFault, Traffic
 from kernelbench.emulate.translation import Translated
 from kernelbench.jit.errors import ArgumentError
@@ -128,7 +128,7 @@ class Emulated:
 
     def __init__(self, built: Built) -> None:
         self._built = built
-        self._runtime = ctypes.CDLL(str(built.runtime), mode=ctypes.RTLD_GLOBAL)
+        self._runtime = runtime()
         self._runtime.kw_launch.argtypes = [ctypes.POINTER(_Launch)]
         self._runtime.kw_launch.restype = ctypes.c_uint64
         self.library = ctypes.CDLL(str(built.library))
