@@ -20,6 +20,7 @@ from kernelbench import sources
 from kernelbench.cli import (
     AnyTarget,
     Baselines,
+    CheckFirst,
     CompileLimit,
     EffortName,
     Json,
@@ -107,6 +108,7 @@ def run(
     compile_limit: CompileLimit = COMPILE_S,
     own_kernels: OwnKernels = 0.0,
     effort: EffortName = "full",
+    check_first: CheckFirst = False,
     max_minutes: Annotated[
         float | None, typer.Option(help="Begin no further round after so many minutes.")
     ] = None,
@@ -177,7 +179,11 @@ def run(
         with RunFolder.resume(resume) as folder, RunDatabase.open(folder.database) as database:
             settings = invocation.limiting(settings_of(database)).checked()
             _, protocol = check_protocol(
-                settings.baselines, settings.own_kernels, settings.effort, device=settings.target
+                settings.baselines,
+                settings.own_kernels,
+                settings.effort,
+                device=settings.target,
+                check_first=settings.check_first,
             )
             limits = check_limits(settings.compile_limit_s)
             with Evaluator(
@@ -191,7 +197,7 @@ def run(
                 return invocation.carry_out(folder, database, evaluator, settings)
     device, chips = with_or_without_gpu(target)
     written_for = "cuda:0" if chips else device
-    against, protocol = check_protocol(baselines, own_kernels, effort, device=device)
+    against, protocol = check_protocol(baselines, own_kernels, effort, device=device, check_first=check_first)
     limits = check_limits(compile_limit)
     roles = None
     if model is not None:
@@ -221,6 +227,7 @@ def run(
             compile_limit_s=compile_limit,
             own_kernels=own_kernels,
             effort=effort,
+            check_first=check_first,
             memory=memory,
             language=_own_language(language if roles is None else None, written_for),
             roles=roles,

@@ -6,6 +6,7 @@ from kernelbench.evaluator import EvaluationPool, Evaluator
 from kernelbench.records import Candidate, Evaluation, Task
 from profiling import ladder
 from profiling.counters.time_shares import TimeShares
+from profiling.emulated.emulation import Emulation
 from profiling.records import Profile
 from profiling.rung import Subject
 
@@ -24,4 +25,6 @@ class ProfilingPool(EvaluationPool):
 def _profile(evaluator: Evaluator, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile:
     alone = len(candidate.kernels) == 1 and (evaluation.own_kernel_share or 0.0) > _ALL
     rungs = ladder.QUICK if alone else (*ladder.QUICK, TimeShares())
+    if evaluator.emulating is not None:  # which has built it already
+        rungs = (*rungs, Emulation())
     return ladder.profile(Subject(evaluator, task, candidate, evaluation), rungs)

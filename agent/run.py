@@ -63,6 +63,7 @@ class Settings(Record):
     compile_limit_s: float = COMPILE_S  # of each
     own_kernels: float = 0.0
     effort: str = "full"
+    check_first: bool = False  # CUDA C++ in emulation, before it takes time of a GPU
     memory: bool = True
     learn_from: tuple[str, ...] = ()
     language: Language = "cpp"  # of the builtin coder's kernels

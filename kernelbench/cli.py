@@ -79,6 +79,13 @@ Server = Annotated[
         help="Time calls one by one, as a server gets them, after random pauses of 1/RATE s on average.",
     ),
 ]
+CheckFirst = Annotated[
+    bool,
+    typer.Option(
+        "--check-first",
+        help="Before a GPU runs it, check CUDA C++ in emulation; what is wrong there takes no GPU's time.",
+    ),
+]
 TargetName = Annotated[str, typer.Option(help="The device: cpu, or cuda:0, where there is a GPU.")]
 AnyTarget = Annotated[
     str,
@@ -180,13 +187,14 @@ def evaluate(
             help="On a GPU, first run it under compute-sanitizer: memcheck, racecheck, initcheck, synccheck."
         ),
     ] = None,
+    check_first: CheckFirst = False,
     kernelbench_dir: KernelbenchDir = None,
     as_json: Json = False,
 ) -> int:
     """Verify and time one candidate against a task's reference."""
     device, chips = with_or_without_gpu(target)
     wanted, protocol = check_protocol(
-        baselines, own_kernels, effort, "hot" if hot else "cold", server, device
+        baselines, own_kernels, effort, "hot" if hot else "cold", server, device, check_first
     )
     if sanitize is not None:
         protocol = protocol.model_copy(update={"sanitize": check_sanitizer(sanitize, device)})
@@ -227,6 +235,7 @@ def check_protocol(
     caches: Literal["cold", "hot"] = "cold",
     arrivals_per_s: float | None = None,
     device: str = "cpu",
+    check_first: bool = False,
 ) -> tuple[tuple[str, ...], Protocol]:
     """The baselines and the protocol that the options ask for. Raises UsageError."""
     for name in baselines or []:
@@ -240,8 +249,14 @@ def check_protocol(
         raise UsageError(f"there is no effort '{effort}'", f"choose {', '.join(EFFORTS)}")
     if arrivals_per_s is not None and not 1 <= arrivals_per_s <= 1000:
         raise UsageError(f"--server {arrivals_per_s:g} is no rate", "give calls a second, 1 to 1000")
+    if check_first and device == "cpu":
+        raise UsageError(
+            "--check-first comes before a GPU, and none is asked for",
+            "leave it out; without a GPU --target cuda is that check",
+        )
     return tuple(baselines or BASELINES), Protocol(
         caches=caches,
+        check_first=check_first,
         own_kernels=own_kernels,
         effort=EFFORTS[effort],
         arrivals_per_s=arrivals_per_s,
@@ -299,7 +314,7 @@ def _show(evaluation: Evaluation) -> None:
         fine = evaluation.correctness is not None
     colour = "green" if fine else "red"
     out.print(f"[{colour}]{evaluation.verdict}[/]  ", end="")
-    out.print(evaluation.reason, markup=False)
+    out.print(evaluation.reason, markup=False, soft_wrap=True)
     timing, speedup = evaluation.timing, evaluation.speedup
     rows: list[tuple[str, Interval | None, str, float]] = []
     if timing is not None:
@@ -323,14 +338,26 @@ def _show(evaluation: Evaluation) -> None:
         out.print(f"  {name} not available: {why}", markup=False)
     for name, twin in timing.same_code.items() if timing is not None else ():
         out.print(f"  {name} is the same code as {twin}", markup=False)
+    if (numbers := evaluation.correctness) is not None and numbers.error is not None:
+        own = (
+            f"; the reference's own {numbers.reference_error:.2g}"
+            if numbers.reference_error is not None
+            else ""
+        )
+        where = f", family {numbers.worst_input}" if numbers.worst_input else ""
+        said = f"{numbers.inputs_tried} inputs, error at most {numbers.error:.2g} of the budget{where}{own}"
+        out.print(f"  numerics       {said}", markup=False, soft_wrap=True)
     if evaluation.own_kernel_share is not None:
         out.print(f"  own kernels    {100 * evaluation.own_kernel_share:6.0f}% of the time")
+    problems: dict[str, list[str]] = {}  # chips that have the same
     for build in evaluation.builds:
         for kernel in build.kernels:
-            out.print(f"  {build.chip:7} {_in_words(kernel)}", markup=False)
+            out.print(f"  {build.chip:7} {_in_words(kernel)}", markup=False, soft_wrap=True)
         if build.problem:
             state = "does not build" if build.ok is False else "not known"
-            out.print(f"  {build.chip:7} {state}: {build.problem}", markup=False)
+            problems.setdefault(f"{state}: {build.problem}", []).append(build.chip)
+    for problem, chips in problems.items():
+        out.print(f"  {', '.join(chips)} {problem}", markup=False, soft_wrap=True)
 
 
 def _in_words(kernel: BuiltKernel) -> str:

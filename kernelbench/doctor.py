@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from kernelbench.errors import InfrastructureError
 from kernelbench.evaluator import Evaluator
 from kernelbench.evaluator.target import describe_gpu
 from kernelbench.evaluator.workers import WorkerPool
@@ -35,15 +36,20 @@ def _languages() -> Iterator[Layer]:
     why = "interpreted on the CPU: checked, not timed" if triton else "pip install 'kernelwright[cuda]'"
     yield Layer(name="language triton", on=triton, why=why)
     nvcc = shutil.which("nvcc")
-    why = f"load_inline, by {nvcc}; a GPU runs it" if nvcc else "install the CUDA toolkit, for nvcc"
-    yield Layer(name="language cuda", on=nvcc is not None, why=why)
+    emulated = "emulated on the CPU: checked, not timed; the CUDA toolkit's nvcc would build load_inline's"
+    why = f"load_inline, by {nvcc}; a GPU runs it" if nvcc else emulated if found else fix
+    yield Layer(name="language cuda", on=bool(nvcc or found), why=why)
 
 
 def _gpu(pool: WorkerPool) -> Layer:
     """The first one, as a target."""
     if not any(Path("/dev").glob("nvidia[0-9]*")):
         return Layer(name="target cuda:0", on=False, why="there is no NVIDIA device")
-    found = describe_gpu(pool, "cuda:0")
+    try:
+        with WorkerPool(threads=1, cache=pool.cache, limits=pool.limits, device="cuda:0") as seeing:
+            found = describe_gpu(seeing, "cuda:0")
+    except InfrastructureError as error:
+        return Layer(name="target cuda:0", on=False, why=str(error))
     if "error" in found:
         why = f"{found['error']}; does it lack pip install 'kernelwright[cuda]'?"
         return Layer(name="target cuda:0", on=False, why=why)

@@ -124,7 +124,7 @@ def profile(
     proposed = candidate_from_file(candidate)
     with Evaluator(cache=cache_folder(), device=device) as evaluator:
         if chip:
-            why = f"read for {chip}, not timed; nor checked: `evaluate` does that, in Triton's interpreter"
+            why = f"read for {chip}, not timed; nor checked: `evaluate --target {chip}` does that"
             evaluation = evaluator.unmeasured(chosen, proposed, why)
         else:
             evaluation = evaluator.evaluate(chosen, proposed, ("eager", TRAFFIC))

@@ -27,6 +27,7 @@ _FETCHED = {  # metrics of the bytes that came from memory, and where they are f
     "simulated_fetched": "by simulated caches",
     "dram_read": "counted",
 }
+_MOST_LINES = 2  # of a source, that a finding names
 _CONFLICTS = 0.1  # of the instructions, from which bank conflicts matter
 _TAIL = 0.7  # of a round of blocks, below which the last one leaves multiprocessors idle
 _LONGEST = 4  # rounds in which a tail matters
@@ -56,6 +57,12 @@ class _Case:
         traced = {m.kernel for m in self.profile.metrics if m.provenance == "cupti"}
         others = {m.kernel for m in self.profile.metrics if m.provenance != "cupti"}
         return [kernel for kernel in self.profile.kernels if kernel in others or kernel not in traced]
+
+    def lines(self, kernel: str, *metrics: str) -> str:
+        """The worst of those that are remarked on because of one of these metrics, for a sentence's end."""
+        remarks = [r for r in self.profile.remarks if r.kernel == kernel and r.metric in metrics]
+        worst = "; ".join(f"line {remark.line}, {remark.text}" for remark in remarks[:_MOST_LINES])
+        return f": {worst}" if worst else ""
 
     def finding(
         self,
@@ -112,6 +119,33 @@ def _memory(case: _Case) -> Iterator[Finding]:
                 "Let neighbouring threads read neighbouring addresses, in vectors of 128 bits.",
                 ("load_use",),
                 kernel=kernel,
+            )
+
+
+def _requests(case: _Case) -> Iterator[Finding]:
+    sectors = ("emulated_load_sectors", "emulated_store_sectors")
+    for kernel in case.own_kernels:
+        used, passes = case.of("emulated_sector_use", kernel), case.of("emulated_bank_passes", kernel)
+        if 0 < used < _NEAR:
+            yield case.finding(
+                "memory",
+                f"Uncoalesced access: of the sectors that {kernel}'s warps take of global memory {used:.0%} "
+                f"would do{case.lines(kernel, *sectors)}.",
+                "Let neighbouring threads touch neighbouring addresses; what is read along one dimension and "
+                "written along another goes through a tile in shared memory.",
+                ("emulated_sector_use", *sectors),
+                1 / used,
+                kernel,
+            )
+        if passes > _WASTED:
+            yield case.finding(
+                "instructions",
+                f"Bank conflicts: {kernel}'s warps take {passes:.1f} times the passes over shared memory "
+                f"that would do{case.lines(kernel, 'emulated_bank_passes')}.",
+                "Pad the rows of what lies in shared memory by one element ([32][33]), or swizzle columns.",
+                ("emulated_bank_passes",),
+                passes,
+                kernel,
             )
 
 
@@ -307,6 +341,7 @@ def _instructions(case: _Case) -> Iterator[Finding]:
 
 _RULES: tuple[Callable[[_Case], Iterator[Finding]], ...] = (
     _memory,
+    _requests,
     _new_memory,
     _compute,
     _neither,

@@ -8,6 +8,7 @@ from kernelbench.records import Layer
 from profiling.counters.per_call import Counters
 from profiling.counters.time_shares import TimeShares
 from profiling.diagnosis import diagnose
+from profiling.emulated.emulation import Emulation
 from profiling.gpu.nsight import NsightCompute
 from profiling.gpu.tracing import Trace
 from profiling.records import Profile
@@ -28,6 +29,7 @@ CHEAP: tuple[Rung, ...] = (
     TimeShares(),
     Loops(),
     Vectorization(),
+    Emulation(),
 )  # seconds
 RUNGS: tuple[Rung, ...] = (*CHEAP, Simulation())
 

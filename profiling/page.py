@@ -23,19 +23,24 @@ _TITLES: dict[Provenance, str] = {
     "cupti": "on the GPU, in a call",
     "ncu": "counted on the GPU",
     "simulated": "simulated, not measured",
+    "emulated": "emulated, not measured",
 }
 _LIMITS = {
     "warps_by_registers": "registers",
     "warps_by_shared_memory": "shared memory",
     "warps_by_threads": "threads, blocks",
 }
-_OF_WORDS = ("meaning", "code", "the compiler's reason")
+_REMARKS: dict[Provenance, tuple[str, str]] = {  # what they are of, what is said
+    "static": ("not vectorized in", "the compiler's reason"),
+    "emulated": ("wasteful accesses in", "what a warp's request takes"),
+}
+_OF_WORDS = ("meaning", "code", *(words for _, words in _REMARKS.values()))
 _LONGEST_REASON = 2000
 _MOST_NUMBERS, _MOST_FINDINGS = 5, 5
 _MOST_COLUMNS = 5  # kernels side by side
 _COUNTED = (
     "instructions", "loops", "bit", "launches", "conflicts", "blocks", "threads", "registers", "calls",
-    "accesses", "misses", "faults", "switches", "loads", "branches", "cycles", "kernels", "warps",
+    "accesses", "misses", "faults", "switches", "loads", "branches", "cycles", "kernels", "warps", "sectors",
 )  # fmt: skip
 
 
@@ -60,11 +65,12 @@ def show(out: Console, evaluation: Evaluation, found: Profile) -> None:
     for provenance, title in _TITLES.items():
         of_kernels = [m for m in found.metrics if m.kernel and m.provenance == provenance]
         _show_kernels(out, title, of_kernels, shares)
-    if found.remarks:
-        table = _table("not vectorized in", "line", "code", "the compiler's reason")
-        for remark in found.remarks:
-            table.add_row(remark.kernel, str(remark.line), Text(remark.code), Text(remark.text))
-        out.print(table)
+    for provenance, (title, said) in _REMARKS.items():
+        if remarks := [remark for remark in found.remarks if remark.provenance == provenance]:
+            table = _table(title, "line", "code", said)
+            for remark in remarks:
+                table.add_row(remark.kernel, str(remark.line), Text(remark.code), Text(remark.text))
+            out.print(table)
     for rung in found.rungs:
         out.print(f"{rung.name}: {'' if rung.on else 'off, '}{rung.why}", markup=False)
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from kernelbench.records import Layer, Record
 
-Provenance = Literal["ncu", "cupti", "perf", "simulated", "static", "roofline"]
+Provenance = Literal["ncu", "cupti", "perf", "simulated", "emulated", "static", "roofline"]
 Bottleneck = Literal["memory", "compute", "overhead", "unknown"]
 FindingKind = Literal["memory", "compute", "latency", "launch", "imbalance", "instructions"]
 
@@ -18,13 +18,14 @@ class Metric(Record):
 
 
 class Remark(Record):
-    """What a profiler says of a line of a candidate's C++ source."""
+    """What a profiler says of a line of a candidate's C++ or CUDA source."""
 
     kernel: str
     line: int  # of the source that was handed to the compiler, from 1
     code: str  # that stands there
     text: str
     provenance: Provenance
+    metric: str = ""  # of the kernel, that this line has its part in
 
 
 class Finding(Record):

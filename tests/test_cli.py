@@ -33,7 +33,7 @@ SURFACE = {
     "tasks": {"--suite", "--audit", "--shortcuts", "--set", "--kernelbench-dir", "--json"},
     "evaluate": {
         "task", "candidate", "--target", "--set", "--precision", "--baseline", "--compile-limit", "--require-own-kernels",
-        "--hot", "--server", "--effort", "--sanitize", "--kernelbench-dir", "--json"
+        "--hot", "--server", "--effort", "--sanitize", "--check-first", "--kernelbench-dir", "--json"
     },
     "profile": {"task", "candidate", "--target", "--set", "--precision", "--simulate", "--roofline", "--kernelbench-dir", "--json"},
     "redteam": {"names", "--target", "--hot", "--server", "--json"},
@@ -43,7 +43,7 @@ SURFACE = {
         "--max-tokens", "--max-usd-per-task", "--max-tokens-per-task", "--prices", "--requests-a-minute",
         "--tokens-a-minute", "--rounds", "--target-speedup", "--patience", "--search", "--hold", "--rank-by", "--refine-from",
         "--beam-width", "--beam-advices", "--islands", "--memory", "--learn-from", "--target", "--set", "--precision",
-        "--baseline", "--compile-limit", "--require-own-kernels", "--effort", "--max-minutes", "--max-minutes-per-task",
+        "--baseline", "--compile-limit", "--require-own-kernels", "--effort", "--check-first", "--max-minutes", "--max-minutes-per-task",
         "--max-evaluations", "--max-evaluations-per-task", "--lanes", "--tasks-at-once", "--out", "--resume", "--replay", "--kernelbench-dir", "--json",
     },
     "report": {"run", "--format", "--output"},
@@ -179,6 +179,10 @@ USAGE = {
     "no_such_sanitizer": (
         ["evaluate", "builtin:level1/softmax", __file__, "--target", "cuda:0", "--sanitize", "soap"],
         "memcheck, racecheck",
+    ),
+    "checked_first_before_no_gpu": (
+        ["run", "builtin:level1/softmax", "--target", "cpu", "--check-first"],
+        "without a GPU --target cuda is that check",
     ),
     "sanitized_on_a_cpu": (
         ["evaluate", "builtin:level1/softmax", __file__, "--sanitize", "memcheck"],

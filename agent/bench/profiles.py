@@ -7,25 +7,39 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from agent.bench.publishing import PUBLISHED, in_words, log
 from agent.builtin.coder import BuiltinCoder
 from agent.tracing import trace
 from kernelbench import sources
 from kernelbench.evaluator import Evaluator
-from kernelbench.machine import cache_folder
+from kernelbench.machine import cache_folder, fingerprint, physical_threads
 from kernelbench.records import Fingerprint
 from results.folder import write_atomically
 
 STATIC = Path("results") / "published" / "static"
-KERNELS = {"matmul_scale_residual": "builtin:level2/matmul_scale_residual"}  # files there, and their tasks
-CHIPS = ("sm_90", "sm_80")
+# Files there, with what `profile` is given for each: a task and options, and the chips that it is built for.
+KERNELS = {
+    "matmul_scale_residual": (
+        ("builtin:level2/matmul_scale_residual", "--precision", "fp16"),
+        ("sm_90", "sm_80"),
+    ),
+    "transpose_naive": (("builtin:level1/transpose_copy",), ("sm_90",)),
+}
 OWN = {"softmax": "builtin:level1/softmax", "attention_pooling": "builtin:level2/attention_pooling"}
 
 
-def profiles() -> None:
-    """What `kernelwright profile` says of a C++ kernel on this machine, and of Triton kernels for chips."""
+def profiles(
+    names: Annotated[list[str] | None, typer.Argument(help="Some of them alone.")] = None,
+) -> None:
+    """What `kernelwright profile` says of C++ kernels on this machine, and of GPU kernels for chips."""
+    wanted = names or [*OWN, *KERNELS]
     for name, task_name in OWN.items():
+        if name not in wanted:
+            continue
         [task] = sources.resolve([task_name])
         file = PUBLISHED / f"profile-{name}.py"
         with Evaluator(cache=cache_folder()) as evaluator:
@@ -34,9 +48,12 @@ def profiles() -> None:
         write_atomically(file, written.source)
         said = _said(["profile", task_name, str(file), "--simulate"])
         _publish(PUBLISHED / f"profile-{name}.md", f"{name} by the builtin coder, profiled", said, mark)
-    for name, task_name in KERNELS.items():
-        asked = ["profile", task_name, str(STATIC / f"{name}.py"), "--precision", "fp16", "--target"]
-        lines = [line for chip in CHIPS for line in _said([*asked, chip])]
+    mark = fingerprint(physical_threads())
+    for name, ((task_name, *options), chips) in KERNELS.items():
+        if name not in wanted:
+            continue
+        asked = ["profile", task_name, str(STATIC / f"{name}.py"), *options, "--target"]
+        lines = [line for chip in chips for line in _said([*asked, chip])]
         _publish(STATIC / f"{name}.md", f"{name}, built for chips, not run", lines, mark)
 
 

@@ -1,5 +1,7 @@
 """Compiles translated CUDA C++, and what runs it, with g++; both are kept by content."""
 
+import ctypes
+import functools
 import json
 import os
 import re
@@ -47,6 +49,7 @@ _CALL = re.compile(
 )
 _NO_VARIABLE = re.compile(r"kw_(?:local|launcher)|guard variable|TLS init")
 _NOTES = "notes.json"
+_TIMEOUT_S = 120.0  # for what runs kernels to be built
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,6 @@ class Built:
     """`lines`: of the source, by the address, in the library, that a call returns to."""
 
     library: Path
-    runtime: Path
     translated: Translated
     variables: tuple[Variable, ...]  # of shared memory
     globals: tuple[Variable, ...]  # __device__ and __constant__ ones, in order
@@ -94,16 +96,16 @@ def build(
         shutil.rmtree(workspace / "include", ignore_errors=True)
         take_notes(workspace, timeout_s)
 
-    return kept(cache.get_or_build(key, make, wait_s=timeout_s + 10), translated, cache, timeout_s)
+    return kept(cache.get_or_build(key, make, wait_s=timeout_s + 10), translated)
 
 
-def kept(folder: Path, translated: Translated, cache: BuildCache, timeout_s: float) -> Built:
+def kept(folder: Path, translated: Translated) -> Built:
     """What was built in this folder of the cache."""
     notes = json.loads((folder / _NOTES).read_text())
     variables = tuple(Variable(*each) for each in notes["variables"])
     globals_ = tuple(Variable(*each) for each in notes["globals"])
     lines = {int(address): line for address, line in notes["lines"]}
-    return Built(folder / LIBRARY, _runtime(cache, timeout_s), translated, variables, globals_, lines)
+    return Built(folder / LIBRARY, translated, variables, globals_, lines)
 
 
 def _headers(workspace: Path, cache: BuildCache, timeout_s: float) -> Path:
@@ -176,13 +178,19 @@ def _notes(workspace: Path, timeout_s: float) -> dict[str, object]:
     return {"variables": variables[True], "globals": in_order, "lines": list(lines.items())}
 
 
-def _runtime(cache: BuildCache, timeout_s: float) -> Path:
+@functools.cache
+def runtime() -> ctypes.CDLL:
+    """What runs kernels, built and loaded: by the fork server, where there is one, for all that it forks.
+
+    Raises BuildError, MissingPrerequisite.
+    """
     words = compiler.command()
     options = (*_COMMON, "-O2", *LINK)
     key = content_key("emulator", _RUNTIME, "\n".join(options), compiler.identity(words))
 
     def make(workspace: Path) -> None:
         (workspace / "simt.cpp").write_text(_RUNTIME)
-        compiler.run((*words, *options, "simt.cpp", "-o", "simt.so"), workspace, timeout_s)
+        compiler.run((*words, *options, "simt.cpp", "-o", "simt.so"), workspace, _TIMEOUT_S)
 
-    return cache.get_or_build(key, make, wait_s=timeout_s + 10) / "simt.so"
+    entry = BuildCache().get_or_build(key, make, wait_s=_TIMEOUT_S + 10)
+    return ctypes.CDLL(str(entry / "simt.so"), mode=ctypes.RTLD_GLOBAL)

@@ -88,7 +88,7 @@ def build(
     if not entry.is_dir():
         header = header_words(base, cache)
         entry = cache.get_or_build(key, make, wait_s=_TIMEOUT_S + 10)
-    return kept(entry, translated, cache, _TIMEOUT_S)
+    return kept(entry, translated)
 
 
 class Extension:

@@ -50,6 +50,7 @@ class Traffic:
     requests: int
     pieces: int
     least: int
+    code: str  # that stands in the line
 
 
 class KernelFault(Exception):  # noqa: N818 - a property of the kernel

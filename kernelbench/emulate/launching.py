@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from kernelbench.emulate.building import SOURCE_NAME, Built, Variable
+from kernelbench.emulate.building import SOURCE_NAME, Built, Variable, runtime
 from kernelbench.emulate.findings import Dim, Finding, FindingKind, KernelFault, Traffic
-from kernelbench.emulate.translation import Unsupported
+from kernelbench.emulate.translation import Translated, Unsupported
 from kernelbench.jit.errors import ArgumentError
 
 _KINDS: tuple[FindingKind, ...] = get_args(FindingKind)
@@ -133,7 +133,7 @@ class Emulated:
 
     def __init__(self, built: Built) -> None:
         self._built = built
-        self._runtime = ctypes.CDLL(str(built.runtime), mode=ctypes.RTLD_GLOBAL)
+        self._runtime = runtime()
         self._runtime.kw_launch.argtypes = [ctypes.POINTER(_Launch)]
         self._runtime.kw_launch.restype = ctypes.c_uint64
         self.library = ctypes.CDLL(str(built.library))
@@ -207,19 +207,7 @@ class Emulated:
         self.seed += 1  # another order the next time
         count = min(int(self._runtime.kw_launch(ctypes.byref(wanted))), _MOST_FINDINGS)
         if counted is not None:
-            lines = self._built.lines
-            _counting[-1].extend(
-                Traffic(
-                    kernel,
-                    lines.get(t.pc, 0),
-                    _NAMES[t.space],
-                    _ACCESS[t.access],
-                    t.requests,
-                    t.pieces,
-                    t.least,
-                )
-                for t in counted[: wanted.traffic_count]
-            )
+            _counting[-1].extend(self._traffic(each, kernel) for each in counted[: wanted.traffic_count])
         if count:
             findings = tuple(self._findings(found[:count], memory, variables))
             if not findings:
@@ -228,6 +216,12 @@ class Emulated:
             if not _collecting:
                 raise KernelFault(kernel, findings)
             _collecting[-1].extend(findings)
+
+    def _traffic(self, found: _Traffic, kernel: str) -> Traffic:
+        line = self._built.lines.get(found.pc, 0)
+        space, access = _NAMES[found.space], _ACCESS[found.access]
+        code = self._built.translated.code(line)
+        return Traffic(kernel, line, space, access, found.requests, found.pieces, found.least, code)
 
     def _bound(self, kernel: str) -> int:
         try:
@@ -262,7 +256,7 @@ class Emulated:
                 continue
             kind, line = _KINDS[each.kind], lines.get(each.pc, 0)
             of = "" if each.what < 0 else self._of(each, memory, variables)
-            says = _said(kind, each, of, lines)
+            says = _said(kind, each, of, lines, self._built.translated)
             yield Finding(kind, says, line, _dim(each.thread), _dim(each.block), each.count)
 
     def _of(self, found: _Finding, memory: Sequence[Memory], variables: Sequence[Variable]) -> str:
@@ -283,15 +277,24 @@ def _dim(index: _Index) -> Dim:
     return index.x, index.y, index.z
 
 
+def _place(line: int, translated: Translated) -> str:
+    """Of the source: "kernel.cu:12 `y[i] = x[i];`"."""
+    if not line:
+        return SOURCE_NAME
+    code = translated.code(line)
+    return f"{SOURCE_NAME}:{line} `{code}`" if code else f"{SOURCE_NAME}:{line}"
+
+
 def _said(
     kind: FindingKind,
     found: _Finding,
     of: str,  # what was accessed
     lines: dict[int, int],
+    translated: Translated,
 ) -> str:
     """In words."""
     line, other = lines.get(found.pc, 0), lines.get(found.other_pc, 0)
-    here = f"{SOURCE_NAME}:{line}" if line else SOURCE_NAME
+    here, there = _place(line, translated), _place(other, translated)
     who = f"thread {_dim(found.thread)} in block {_dim(found.block)}"
     access, space = _ACCESS[found.access], _SPACES[found.space]
     match kind:
@@ -310,17 +313,17 @@ def _said(
             first, second = kind.split("_after_")[1], kind.split("_after_")[0]
             return (
                 f"Race in {space} memory: {second} access at {here} by {who} and {first} access at "
-                f"{SOURCE_NAME}:{other} by thread {_dim(found.other_thread)}, with no barrier between them: "
+                f"{there} by thread {_dim(found.other_thread)}, with no barrier between them: "
                 f"byte {found.offset} of {of}."
             )
         case "divergent_barrier":
-            there = f"at {SOURCE_NAME}:{other}" if other else "has returned"
+            rest = f"at {there}" if other else "has returned"
             return (
                 f"Barrier error: divergent threads in block {_dim(found.block)}: thread {_dim(found.thread)} "
-                f"waits at {here}, thread {_dim(found.other_thread)} {there}."
+                f"waits at {here}, thread {_dim(found.other_thread)} {rest}."
             )
         case "stuck":
-            rest = f", thread {_dim(found.other_thread)} at {SOURCE_NAME}:{other}" if other else ""
+            rest = f", thread {_dim(found.other_thread)} at {there}" if other else ""
             return f"Barrier error: {who} waits at {here}{rest}, for threads that do not come."
         case "not_in_mask":
             return f"Barrier error at {here}: the mask that {who} gives leaves itself out."

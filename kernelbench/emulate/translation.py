@@ -43,6 +43,7 @@ _OF_HOST = (
 )
 _OF_DEVICE = re.compile(r"\b__(?:global|device)__\b")
 _LAUNCH = re.compile(r"<<<")
+_LONGEST_CODE = 100
 _ON_CPU = (
     (re.compile(r"(?:\.device\(\)|\.type\(\)|\.options\(\)\.device\(\))?\.is_cuda\(\)"), ".defined()"),
     (re.compile(r"\bkCUDA\b"), "kCPU"),
@@ -62,6 +63,12 @@ class Translated:
     source: str
     kernels: tuple[str, ...]  # extern "C" ones
     granule: int  # bytes of shared memory that two threads never share one of
+    original: str  # what lines are counted in
+
+    def code(self, line: int) -> str:
+        """What stands in a line, from 1, cut short; empty where there is no such line."""
+        lines = self.original.splitlines()
+        return " ".join(lines[line - 1].split())[:_LONGEST_CODE] if 1 <= line <= len(lines) else ""
 
 
 def translate(source: str, kernels: tuple[str, ...], host: bool = False) -> Translated:
@@ -109,7 +116,8 @@ def translate(source: str, kernels: tuple[str, ...], host: bool = False) -> Tran
     lines.append('extern "C" void* kw_local() { return &kw_local_probe; }')
     if dynamic:
         lines.append('extern "C" { __thread __attribute__((aligned(1024))) char kw_dynamic_shared[233472]; }')
-    return Translated("\n".join(lines) + "\n", kernels, 1 if small else 4)
+    original = source.rpartition("#line 1\n")[2]
+    return Translated("\n".join(lines) + "\n", kernels, 1 if small else 4, original)
 
 
 def _host_edits(bare: str) -> list[tuple[int, int, str]]:

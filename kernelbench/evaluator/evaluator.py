@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from kernelbench.evaluator import without_gpu
+from kernelbench.evaluator.gate import Gate
 from kernelbench.evaluator.parked import ParkedSessions
 from kernelbench.evaluator.protocol import Effort, Limits, Protocol
 from kernelbench.evaluator.session import TaskSession
@@ -46,11 +47,14 @@ class Evaluator:
         parked: ParkedSessions | None = None,
         device: str = "cpu",
         chips: Sequence[str] = (),
+        emulating: "Evaluator | None" = None,
+        gate: Gate | None = None,
     ) -> None:
         """`without`: layers of the fence to leave off; see `WorkerPool`. `device`: "cpu" or "cuda:0".
 
         `chips`: on the CPU, have candidates be GPU kernels that are checked (`without_gpu`), built for these,
-        "sm_90", and not timed. `pool`, `parked`: another evaluator's.
+        "sm_90", and not timed. `pool`, `parked`, `gate`: another evaluator's. `emulating`: one for the CPU,
+        for `protocol.check_first`; made by default.
         """
         self.protocol = protocol or Protocol()
         self.chips = tuple(chips)
@@ -61,8 +65,19 @@ class Evaluator:
             limits=self.limits,
             without=without,
             device=device,
+            gate=gate,
         )
         self._owns_pool = pool is None
+        if emulating is None and self.protocol.check_first:
+            emulating = Evaluator(
+                cache=cache,
+                protocol=Protocol(families=without_gpu.FEW),
+                limits=self.limits,
+                threads=self.pool.threads,
+                without=without,
+                gate=self.pool.gate,
+            )
+        self.emulating = emulating
         self._parked = parked or ParkedSessions()
         self.layers = self.pool.layers()
         self._session: TaskSession | None = None
@@ -133,6 +148,7 @@ class Evaluator:
             pool=self.pool,
             parked=parked,
             chips=self.chips,
+            emulating=self.emulating.sibling() if self.emulating is not None else None,
         )
 
     def evaluate(
@@ -151,6 +167,12 @@ class Evaluator:
         """
         if self.chips:
             return without_gpu.check(self, task, candidate, self.chips)
+        if self.emulating is not None and candidate.language == "cuda":
+            with self.computing():
+                objection = without_gpu.objection(self.emulating, task, candidate)
+            if objection is not None:
+                here = {"target": self.target, "environment": self.environment}
+                return objection.model_copy(update=here)
         return self.tried(task, candidate, baselines, effort, to_beat)
 
     def tried(
@@ -208,7 +230,15 @@ class Evaluator:
             self._parked.put(self._session)
             self._session = None
 
+    def abort(self) -> None:
+        """End all workers at once, from any thread; who waits for one is told that it died."""
+        self.pool.abort()
+        if self.emulating is not None:
+            self.emulating.abort()
+
     def close(self) -> None:
+        if self.emulating is not None:
+            self.emulating.close()
         with self.computing():
             if self._session is not None:
                 self._session.close()

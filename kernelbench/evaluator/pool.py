@@ -204,7 +204,7 @@ class EvaluationPool:
     def abort(self) -> None:
         """End all that is under way: who waits for it is told so. The pool is of no use afterwards."""
         self._queue.close(discard=True)
-        self._evaluator.pool.abort()
+        self._evaluator.abort()
 
     def _submit(self, job: _Job, client: str) -> Future[Any]:
         answer: Future[Any] = Future()

@@ -44,6 +44,7 @@ class Protocol(Record):
     caches: Literal["cold", "hot"] = "cold"
     arrivals_per_s: PositiveFloat | None = None  # one by one, after pauses of its inverse on average
     sanitize: str | None = None  # a tool of compute-sanitizer's that a candidate must withstand before timing
+    check_first: bool = False  # CUDA C++ in emulation, at smaller sizes, before it takes time of a GPU
     own_kernels: float = 0.0  # the share of a call that must be spent in the candidate's own kernels
     verified_blocks: int = 2  # timed blocks, about, chosen in secret, whose outputs are checked too
     families: tuple[str, ...] = (

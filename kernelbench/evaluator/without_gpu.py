@@ -1,4 +1,4 @@
-"""GPU kernels judged where there is no GPU: all but their speed.
+"""GPU kernels judged where there is no GPU, or before they take its time: all but their speed.
 
 CUDA C++ runs in emulation (`kernelbench.emulate`), Triton in its interpreter: at smaller sizes first, then
 at the task's own where that is a matter of a minute, or where the smaller ones say that it is wrong, for a
@@ -8,7 +8,7 @@ kernel may be made for one size. And it is built for chips that are named.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kernelbench.chips.building import builds
+from kernelbench.emulate.findings import KernelFault
 from kernelbench.errors import TaskError
 from kernelbench.records import Candidate, Correctness, Evaluation, Stages, Task, Verdict
 from kernelbench.sources.smaller import changed, share, smaller
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 CHIPS = ("sm_80", "sm_90", "sm_100")
 LANGUAGES = ("triton", "cuda")
+FEW = ("task", "edge")  # families of inputs, that are tried before a GPU takes over
 _PATIENCE_S = 60.0  # for the task's own sizes
 
 
@@ -25,23 +26,13 @@ def check(
     evaluator: "Evaluator", task: Task, candidate: Candidate, chips: Sequence[str] = CHIPS
 ) -> Evaluation:
     """The verdict as far as it goes without a GPU; `unmeasured` where nothing is wrong. Raises TaskError."""
+    from kernelbench.chips.building import builds  # which needs this package
+
     if candidate.language not in LANGUAGES:
         has = candidate.language
         reason = f"it has no GPU kernel ({has}): compile_cuda, load_inline, CuPy and Triton give one"
         return evaluator.turned_away(task, candidate, reason)
-    found: dict[str, Evaluation] = {}
-    expected_s = 0.0
-    for alternatives in smaller(task):
-        for other in alternatives:
-            try:
-                evaluation = evaluator.tried(other, candidate)
-            except TaskError:  # the reference is not defined at such sizes
-                continue
-            found[changed(task, other)] = evaluation
-            expected_s = max(expected_s, evaluation.stages.verify_s * share(task, other))
-            break
-        if found and _without_end(list(found.values())[-1]):
-            break
+    found, expected_s = _at_smaller_sizes(evaluator, task, candidate)
     wrong = {sizes: each for sizes, each in found.items() if each.verdict is not Verdict.unmeasured}
     own = None
     if wrong or not found or expected_s < _PATIENCE_S:
@@ -62,9 +53,52 @@ def check(
     )
 
 
-def _without_end(evaluation: Evaluation) -> bool:
-    """Whether other sizes would say no more."""
-    return evaluation.verdict in (Verdict.build_error, Verdict.timeout)
+def objection(emulating: "Evaluator", task: Task, candidate: Candidate) -> Evaluation | None:
+    """What emulation has against a candidate that is to run on a GPU; None where it may.
+
+    What is wrong at smaller sizes has to be wrong at the task's own, too, so that a kernel that is made for
+    those may run; where emulating them would take long, it may. `emulating`: an evaluator for the CPU.
+    Raises TaskError.
+    """
+    found, expected_s = _at_smaller_sizes(emulating, task, candidate)
+    where = next((sizes for sizes, each in found.items() if _holds_on_gpu(each)), "")
+    if (found and not where) or expected_s > _PATIENCE_S:
+        return None
+    own = emulating.tried(task, candidate)
+    if not _holds_on_gpu(own):
+        return None
+    also = f" (at {where}, too)" if where else ""
+    return own.model_copy(update={"reason": f"not run on the GPU: in emulation{also}, {own.reason}"})
+
+
+def _holds_on_gpu(evaluation: Evaluation) -> bool:
+    """Whether it is something that a GPU would do as well.
+
+    What does not build here, takes too long, is not emulated or asks for a GPU says nothing of one.
+    """
+    fault = evaluation.reason.startswith(f"{KernelFault.__name__}: ")
+    wrong = evaluation.verdict in (Verdict.wrong_output, Verdict.nondeterministic)
+    return wrong or (evaluation.verdict is Verdict.runtime_error and fault)
+
+
+def _at_smaller_sizes(
+    evaluator: "Evaluator", task: Task, candidate: Candidate
+) -> tuple[dict[str, Evaluation], float]:
+    """What is found at each, until it is wrong, and how many seconds the task's own would take at least."""
+    found: dict[str, Evaluation] = {}
+    expected_s = 0.0
+    for alternatives in smaller(task):
+        for other in alternatives:
+            try:
+                evaluation = evaluator.tried(other, candidate)
+            except TaskError:  # the reference is not defined at such sizes
+                continue
+            found[changed(task, other)] = evaluation
+            expected_s = max(expected_s, evaluation.stages.verify_s * share(task, other))
+            break
+        if found and list(found.values())[-1].correctness is None:
+            break  # the task's own sizes decide, or none does
+    return found, expected_s
 
 
 def _verdict(

@@ -241,5 +241,5 @@ def _describe(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     here = str(Path.cwd())
     line = next((f.lineno for f in reversed(frames) if f.filename.startswith(here)), None)
-    where = f" (line {line})" if line else ""
+    where = f" (line {line} of the candidate's file)" if line else ""
     return f"{type(error).__name__}: {str(error)[:6000]}{where}"

@@ -38,15 +38,23 @@ class WorkerPool:
     """The zygote and the workers forked from it."""
 
     def __init__(
-        self, *, threads: int, cache: Path, limits: Limits, without: Collection[str] = (), device: str = "cpu"
+        self,
+        *,
+        threads: int,
+        cache: Path,
+        limits: Limits,
+        without: Collection[str] = (),
+        device: str = "cpu",
+        gate: Gate | None = None,
     ) -> None:
         """`without`: layers of the fence to leave off, to learn what they cost or how it goes without.
 
-        `device`: the target that workers run on.
+        `device`: the target that workers run on. `gate`: another pool's, whose timings these workers must
+        not disturb.
         """
         self.device = device
         self.limits = limits
-        self.gate = Gate()
+        self.gate = gate or Gate()
         self._lock = threading.RLock()  # evaluations in several threads share a pool
         self.cache = cache
         self.threads = threads
@@ -74,8 +82,8 @@ class WorkerPool:
             # torch must not initialize CUDA to learn whether there is a GPU: that does not survive a fork.
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
         }
-        if device == "cpu":
-            environment["TRITON_INTERPRET"] = "1"
+        if device == "cpu":  # GPU kernels are interpreted and emulated there, though a GPU may be here
+            environment |= {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
         self.no_uid = sandbox.why_no_distinct_uid(
             {"the build cache": cache, "the temporary folder": self._base}
         )

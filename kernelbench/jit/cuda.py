@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kernelbench.errors import MissingPrerequisite
 from kernelbench.jit.cache import BuildCache
 from kernelbench.jit.errors import ArgumentError, BuildError
+from kernelbench.jit.nvrtc_source import for_nvrtc
 from kernelbench.jit.signature import Parameter, Signature, expanded, parse
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ class _Cupy:
             fix = "pip install cupy-cuda12x, or cupy-cuda13x, as your driver is"
             raise MissingPrerequisite("CUDA kernels are launched through CuPy", fix) from None
         self._cupy = cupy
-        self._module = cupy.RawModule(code=source, options=options)
+        self._module = cupy.RawModule(code=for_nvrtc(source), options=options)
         try:
             self._module.compile()
         except cupy.cuda.compiler.CompileException as error:

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kernelbench.errors import MissingPrerequisite
 from kernelbench.jit import compiler, flags, openmp, precompiled
 from kernelbench.jit.cache import BuildCache, content_key
 from kernelbench.jit.errors import BuildError
@@ -112,7 +113,7 @@ def built_by_torch(
 ) -> ModuleType | str:
     """What `original`, torch's load_inline, makes of these arguments (all), from the cache if it is there.
 
-    Raises BuildError.
+    Raises BuildError, MissingPrerequisite without nvcc.
     """
     import torch
 
@@ -129,6 +130,9 @@ def built_by_torch(
         try:
             made.append(original(**{**given, "build_directory": str(workspace)}))
         except (RuntimeError, OSError) as error:
+            if "CUDA_HOME" in str(error):  # which says nothing of the source
+                lacking = "load_inline builds CUDA sources with nvcc, which is not here"
+                raise MissingPrerequisite(lacking, "install the CUDA toolkit, or set CUDA_HOME") from None
             raise BuildError(f"load_inline: {error}") from error
 
     entry = cache.get_or_build(key, make, wait_s=TIMEOUT_S + 10)

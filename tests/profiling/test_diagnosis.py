@@ -37,6 +37,18 @@ CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], str]] = {
         "1.5 times the bytes that there are to move, counted",
     ),
     "bytes that are not used": ("memory", (("load_use", 0.25, "k"),), {}, "k's global loads fetch 25%"),
+    "uncoalesced": (
+        "memory",
+        (("emulated_sector_use", 0.125, "k"), ("emulated_load_sectors", 32, "k")),
+        {},
+        "sectors that k's warps take of global memory 12% would do.",
+    ),
+    "conflicts in emulation": (
+        "instructions",
+        (("emulated_bank_passes", 8, "k"),),
+        {},
+        "k's warps take 8.0 times the passes over shared memory that would do.",
+    ),
     "arithmetic": ("compute", (("compute_share", 0.7), ("flops", 1e9)), {}, "70%"),
     "neither": (
         "instructions",

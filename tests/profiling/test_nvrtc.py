@@ -5,6 +5,7 @@ import pytest
 from kernelbench.chips import nvrtc, sass
 from kernelbench.errors import Unavailable
 from kernelbench.jit import BuildError
+from kernelbench.jit.nvrtc_source import for_nvrtc
 
 SOURCE = """
 extern "C" __global__ void scale(const float4* x, float4* y, float factor) {
@@ -59,3 +60,30 @@ def test_without_nvrtc_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(nvrtc.importlib, "import_module", none)
     with pytest.raises(Unavailable, match=r"no NVRTC \(ImportError\); pip install"):
         nvrtc.version()
+
+
+AS_FOR_NVCC = """
+#include <cfloat>
+#include <cuda_runtime.h>
+#include <cuda_fp16.h>
+ # include <stdint.h>  // and not one line more
+extern "C" __global__ void worst(const float* x, float* y, const int64_t n, uint32_t by) {
+    float largest = -INFINITY, least = FLT_MAX;
+    for (int64_t i = threadIdx.x; i < n; i += by) {
+        largest = fmaxf(largest, x[i]);
+        least = fminf(least, x[i]);
+    }
+    y[threadIdx.x] = __half2float(__float2half(largest - least)) * (float)M_PI;
+}
+"""
+
+
+@pytest.mark.usefixtures("_nvrtc")
+def test_what_nvcc_includes_is_there_and_lines_stay() -> None:
+    with pytest.raises(BuildError, match="cannot open source file"):
+        nvrtc.cubin(AS_FOR_NVCC, "sm_90")
+    assert [kernel.name for kernel in sass.kernels(nvrtc.cubin(for_nvrtc(AS_FOR_NVCC), "sm_90"))] == ["worst"]
+    own = "#define INFINITY 3.0f\ntypedef long long int64;\ntypedef unsigned int uint;\n"
+    nvrtc.cubin(for_nvrtc(own + AS_FOR_NVCC), "sm_90")
+    with pytest.raises(BuildError, match=r'\(12\): error: identifier "M_PIE" is undefined'):
+        nvrtc.cubin(for_nvrtc(AS_FOR_NVCC.replace("M_PI", "M_PIE")), "sm_90")

@@ -35,7 +35,8 @@ from kernelbench.records import (
     Work,
 )
 from profiling.catalogue import metric
-from profiling.records import Metric, Profile
+from profiling.diagnosis import diagnose
+from profiling.records import Metric, Profile, Remark
 from profiling.selection import Sample, select
 
 CHIP = {"chip": "Testium 9000", "threads": 8, "last_level_cache_bytes": 32 << 20}
@@ -148,6 +149,27 @@ def test_the_judge_sees_the_metrics_that_are_kept_each_with_its_kernel() -> None
     _, user = judge_messages(SITUATION, Subject(correct, 2), kept, ())
     assert "- bandwidth_share = 0.4321 1 (roofline)" in user.content
     assert "- l2_throughput of twice = 0.5 1 (ncu)" in user.content
+
+
+def test_the_judge_is_told_what_was_counted_in_emulation_and_where() -> None:
+    correct = attempt("good", Verdict.correct, 100.0)
+    counted = (metric("emulated_store_sectors", 32, "turn"), metric("emulated_sector_use", 0.25, "turn"))
+    remark = Remark(
+        kernel="turn",
+        line=4,
+        code="y[c] = x[r];",
+        text="a store takes 32 sectors, 4 would do",
+        provenance="emulated",
+        metric="emulated_store_sectors",
+    )
+    profile = Profile(metrics=counted, bottleneck="memory", speed_of_light=0.4, remarks=(remark,))
+    profile = profile.model_copy(update={"findings": diagnose(profile, correct.evaluation)})
+    correct = replace(correct, profile=profile)
+    _, user = judge_messages(SITUATION, Subject(correct, 2), metrics_of(correct, None), ())
+    assert "- Uncoalesced access: of the sectors that turn's warps take of global memory 25%" in user.content
+    assert "line 4, a store takes 32 sectors, 4 would do" in user.content
+    assert "- emulated_store_sectors of turn = 32 sectors (emulated)" in user.content
+    assert profile.findings[0].most_gain == 2.5  # no more than the roofline leaves
 
 
 def test_a_long_failure_is_cut_to_its_errors() -> None:

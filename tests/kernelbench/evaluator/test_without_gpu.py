@@ -1,17 +1,16 @@
 """CUDA C++ candidates where there is no GPU: what is said of them, and at which sizes they are tried."""
 
+from collections.abc import Iterator
+
 import pytest
-import torch
 from trial import candidate_of, task_of
 
 from kernelbench.candidates import language_of
 from kernelbench.chips import nvrtc
 from kernelbench.errors import Unavailable
-from kernelbench.evaluator import Evaluator, without_gpu
-from kernelbench.records import Evaluation, Verdict
+from kernelbench.evaluator import Evaluator, Protocol, without_gpu
+from kernelbench.records import Candidate, Evaluation, Task, Verdict
 from kernelbench.sources.smaller import changed, share, smaller
-
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
 
 REFERENCE = """
 import torch
@@ -145,3 +144,101 @@ def test_smaller_sizes_are_even_odd_and_long() -> None:
     [[even], *_] = smaller(task, 1 << 14)
     assert share(task, even) == 2
     assert list(smaller(even, 1 << 14)) == []
+
+
+# Before a GPU runs it.
+
+RACE = CANDIDATE.replace(LOOP_END, "    }\n")
+FOR_ONE_SIZE = CANDIDATE.replace("(x, y, x.shape[1])", "(x, y, 2048)")
+PTX = CANDIDATE.replace("float sum = 0;", 'float sum = 0; asm volatile("");')
+UNKNOWN_TO_THE_EMULATOR = CANDIDATE.replace("float sum = 0;", "float sum = __no_such_intrinsic();")
+ON_A_GPU_ONLY = CANDIDATE.replace("y = torch.empty", "assert x.is_cuda\n        y = torch.empty")
+WRONG = CANDIDATE.replace("i = threadIdx.x; i < n", "i = threadIdx.x; i < n - 1")
+SEES_NO_GPU = CANDIDATE.replace(
+    "module = jit",
+    "import os\nassert os.environ['CUDA_VISIBLE_DEVICES'] == '', 'a GPU'\n"
+    "import kernelbench.emulate.extension  # as load_inline does\nmodule = jit",
+)
+
+
+@pytest.fixture
+def on_gpu(monkeypatch: pytest.MonkeyPatch) -> list[Candidate]:
+    """The candidates that evaluators which check first let run: those stand for a GPU's, others are real."""
+    run: list[Candidate] = []
+    really = Evaluator.tried
+
+    def tried(self: Evaluator, task: Task, candidate: Candidate, *rest: object) -> Evaluation:
+        if self.emulating is None:
+            return really(self, task, candidate)
+        run.append(candidate)
+        return self.unmeasured(task, candidate, "it has run")
+
+    monkeypatch.setattr(Evaluator, "tried", tried)
+    monkeypatch.setattr(without_gpu, "smaller", lambda task: list(smaller(task, 1 << 14))[:1])
+    return run
+
+
+@pytest.fixture(scope="module")
+def checking_first(evaluator: Evaluator) -> Iterator[Evaluator]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", "0")
+        made = Evaluator(cache=evaluator.pool.cache, protocol=Protocol(check_first=True))
+    with made:
+        yield made
+
+
+@pytest.mark.parametrize("source", [RACE, WRONG], ids=["a race", "a wrong answer"])
+def test_what_emulation_finds_wrong_takes_no_time_of_a_gpu(
+    source: str, checking_first: Evaluator, on_gpu: list[Candidate]
+) -> None:
+    found = checking_first.evaluate(task_of(REFERENCE), candidate_of(source))
+    assert not on_gpu
+    assert found.reason.startswith("not run on the GPU: in emulation (at columns=1024, too), ")
+    wrong = Verdict.runtime_error if source == RACE else Verdict.wrong_output
+    assert (found.verdict, found.timing, found.target) == (wrong, None, checking_first.target)
+
+
+ALLOWED = {
+    "right": CANDIDATE,
+    "made for the task's own sizes": FOR_ONE_SIZE,
+    "not emulated": PTX,
+    "not known here": UNKNOWN_TO_THE_EMULATOR,
+    "asks for a GPU": ON_A_GPU_ONLY,
+    "no CUDA C++": RACE.replace("from kernelbench import jit", "from kernelbench import jit\nimport triton"),
+}
+
+
+@pytest.mark.parametrize("case", ALLOWED)
+def test_what_it_finds_nothing_wrong_with_runs(
+    case: str, checking_first: Evaluator, on_gpu: list[Candidate]
+) -> None:
+    candidate = candidate_of(ALLOWED[case])
+    assert checking_first.evaluate(task_of(REFERENCE), candidate).reason == "it has run"
+    assert on_gpu == [candidate]
+
+
+def test_what_would_take_long_to_emulate_runs(
+    checking_first: Evaluator, on_gpu: list[Candidate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(without_gpu, "_PATIENCE_S", 0.0)
+    assert checking_first.evaluate(task_of(REFERENCE), candidate_of(RACE)).reason == "it has run"
+
+
+def test_where_kernels_are_emulated_no_gpu_is_seen(checking_first: Evaluator) -> None:
+    assert checking_first.emulating is not None
+    assert checking_first.emulating.pool.gate is checking_first.pool.gate  # nor is another's timing disturbed
+    found = checking_first.emulating.tried(task_of(REFERENCE), candidate_of(SEES_NO_GPU))
+    assert found.verdict is Verdict.unmeasured and found.correctness is not None, found.reason
+    sibling = checking_first.sibling()
+    assert sibling.emulating is not None and sibling.emulating.pool is checking_first.emulating.pool
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_what_is_right_is_timed_and_a_race_is_not_run(evaluator: Evaluator) -> None:
+    cache, protocol = evaluator.pool.cache, evaluator.protocol.model_copy(update={"check_first": True})
+    with Evaluator(cache=cache, protocol=protocol, device="cuda:0") as made:
+        right = made.evaluate(task_of(REFERENCE), candidate_of(CANDIDATE), ("eager",))
+        wrong = made.evaluate(task_of(REFERENCE), candidate_of(RACE), ("eager",))
+    assert right.verdict is Verdict.correct and right.timing is not None, right.reason
+    assert wrong.verdict is Verdict.runtime_error and wrong.reason.startswith("not run on the GPU: ")
+    assert wrong.target.device == "cuda:0"

@@ -1,0 +1,1 @@
+"""What CUDA C++ kernels ask of memory, seen in emulation."""

@@ -1,0 +1,204 @@
+"""What warps of CUDA C++ kernels ask of memory, counted while a call is emulated: no GPU needed.
+
+Sectors of 32 bytes of global memory, and passes over the 32 banks of shared memory, of four blocks of each
+launch, as Nsight Compute counts them on a GPU.
+https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#memory-tables
+"""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from kernelbench.errors import TaskError, Unavailable
+from kernelbench.evaluator import Evaluator
+from kernelbench.evaluator.answers import Count, failed_load, kernel_name, plain, refuse_problem, validated
+from kernelbench.evaluator.channel import Channel
+from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
+from kernelbench.evaluator.session import TaskSession
+from kernelbench.evaluator.toolchain import make_wanted_header
+from kernelbench.machine import compiler
+from kernelbench.records import Candidate, Task
+from kernelbench.sources.smaller import changed, smaller
+from profiling.catalogue import metric
+from profiling.records import Metric, Remark
+from profiling.rung import Reading, Subject
+
+_MOST_PLACES, _MOST_KERNELS, _MOST_LINES = 1024, 64, 5  # in all; of a call; of a kernel, that are shown
+_LONGEST_CODE = 100
+_WASTED = 1.3  # times what would do, from which a line is named
+_COUNTS = ("requests", "pieces", "least")
+_Positive = Annotated[int, Field(ge=1, lt=1 << 48)]
+_PASSES = "emulated_bank_passes"
+_WORDS = {"read": "load", "write": "store", "atomic": "atomic"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """What warps do at one place of a kernel, over all launches of a call; as `findings.Traffic`."""
+
+    kernel: str
+    line: Count
+    space: Literal["global", "shared"]
+    access: Literal["read", "write", "atomic"]
+    requests: _Positive
+    pieces: _Positive
+    least: _Positive
+    code: str
+
+
+_PLACES = TypeAdapter(list[Place], config=ConfigDict(allow_inf_nan=False))
+
+
+class Emulation:
+    """Uncoalesced accesses and bank conflicts of CUDA C++ kernels, and their lines."""
+
+    name = "emulation"
+
+    def available(self) -> str:
+        found = compiler()
+        if found is None or shutil.which("objdump") is None:
+            raise Unavailable("install g++ and binutils (Debian, Ubuntu: apt-get install g++ binutils)")
+        return f"sectors and bank conflicts of CUDA C++ kernels, which {found} builds for the CPU"
+
+    def read(self, subject: Subject) -> Reading:
+        language, evaluator = subject.candidate.language, subject.evaluator
+        if language != "cuda":
+            raise Unavailable(f"it emulates CUDA C++; the candidate's language is {language}")
+        if subject.device != "cpu":
+            if evaluator.emulating is None:
+                raise Unavailable("on a GPU ncu counts it; --target sm_90 emulates it all the same")
+            evaluator = evaluator.emulating
+        self.available()
+        with evaluator.computing():
+            session, sizes = _session(evaluator, subject.task)
+            found = _ask(session, subject.candidate)
+        how = f"one call in emulation at {sizes}, four blocks of each launch"
+        return Reading(tuple(_metrics(found)), how, tuple(_remarks(found)))
+
+
+def _session(evaluator: Evaluator, task: Task) -> tuple[TaskSession, str]:
+    """At the first of the task's smaller sizes that its reference takes, which are said. Raises TaskError."""
+    for alternatives in smaller(task):
+        for other in alternatives:
+            try:
+                return evaluator.session(other), changed(task, other)
+            except TaskError:  # the reference is not defined at such sizes
+                continue
+    return evaluator.session(task), "the task's own sizes"
+
+
+def _ask(session: TaskSession, candidate: Candidate) -> list[Place]:
+    """What a builder finds that has loaded the candidate; once more, where it lacked a header."""
+    # Behind the fence they could not be read.
+    session.pool.import_first([__name__, "kernelbench.emulate.warm"])
+    try:
+        answer = _answer(session, candidate)
+        if make_wanted_header(session.pool, session.pool.builds_of(candidate.sha256)):
+            answer = _answer(session, candidate)
+    except (WorkerDied, WorkerTimeout) as error:
+        raise Unavailable(f"emulating the kernels failed: {error}") from None
+    refuse_problem(answer)
+    return validated(_PLACES, answer.get("places"), "its kernels")
+
+
+def _answer(session: TaskSession, candidate: Candidate) -> dict[str, Any]:
+    """Raises WorkerDied or WorkerTimeout."""
+    limit_s = session.limits.build_s
+    worker, loaded = session.load(
+        "builder",
+        candidate.source,
+        "candidate",
+        "ModelNew",
+        limit_s,
+        candidate.sha256,
+        entry=f"{__name__}:serve",
+    )
+    with worker:
+        if not loaded.get("ok"):
+            return {"problem": failed_load(loaded)}
+        session.give_input(worker)
+        worker.thaw()
+        return worker.ask({"do": "count"}, limit_s)
+
+
+def _metrics(found: Sequence[Place]) -> Iterator[Metric]:
+    for kernel in _kernels(found):
+        own = [place for place in found if place.kernel == kernel]
+        for name in dict.fromkeys(map(_metric_of, own)):
+            places = [place for place in own if _metric_of(place) == name]
+            over = "least" if name == _PASSES else "requests"
+            yield metric(name, _sum(places, "pieces") / _sum(places, over), kernel)
+        if places := [place for place in own if place.space == "global"]:
+            yield metric("emulated_sector_use", _sum(places, "least") / _sum(places, "pieces"), kernel)
+
+
+def _sum(places: Sequence[Place], name: str) -> int:
+    return sum(getattr(place, name) for place in places)
+
+
+def _remarks(found: Sequence[Place]) -> Iterator[Remark]:
+    """The lines that waste most first."""
+    for kernel in _kernels(found):
+        wasteful = [p for p in found if p.kernel == kernel and p.line and p.pieces > _WASTED * p.least]
+        for place in sorted(wasteful, key=lambda p: p.least - p.pieces)[:_MOST_LINES]:
+            what = "sectors" if place.space == "global" else "passes over the banks"
+            takes, least = place.pieces / place.requests, place.least / place.requests
+            yield Remark(
+                kernel=kernel_name(kernel),
+                line=place.line,
+                code=plain(place.code, _LONGEST_CODE),
+                text=f"a {_WORDS[place.access]} takes {takes:.3g} {what}, {least:.3g} would do",
+                provenance="emulated",
+                metric=_metric_of(place),
+            )
+
+
+def _metric_of(place: Place) -> str:
+    if place.space == "shared":
+        return _PASSES
+    return "emulated_load_sectors" if place.access == "read" else "emulated_store_sectors"
+
+
+def _kernels(found: Sequence[Place]) -> list[str]:
+    return list(dict.fromkeys(place.kernel for place in found))[:_MOST_KERNELS]
+
+
+def serve(channel: Channel) -> None:
+    """The worker's side: "load" as any builder does, then "count"."""
+    import torch
+
+    from kernelbench.evaluator.worker import Runner
+
+    torch.set_grad_enabled(False)
+    runner = Runner()
+    while True:
+        message, fds = channel.receive_json()
+        if message["do"] == "load":
+            channel.send_json(runner.load(message, fds))
+        else:
+            channel.send_json(_counted(runner))
+
+
+def _counted(runner: Any) -> dict[str, Any]:
+    from kernelbench.emulate.findings import KernelFault
+    from kernelbench.emulate.launching import traffic
+
+    try:
+        with traffic() as told:
+            runner.model(*runner.slots[0])
+    except KernelFault as fault:
+        return {"problem": f"`evaluate` says what its kernels do wrong: {fault.findings[0].says}"}
+    except Exception as error:  # noqa: BLE001 - whatever the candidate raises
+        return {"problem": f"{type(error).__name__}: {error}"}
+    if not told:
+        return {"problem": "it launches no kernel of compile_cuda's or load_inline's that touches memory"}
+    places: dict[tuple[object, ...], dict[str, Any]] = {}  # of all launches of a kernel
+    for each in map(asdict, told):
+        known = places.setdefault(
+            (each["kernel"], each["line"], each["space"], each["access"]), each | dict.fromkeys(_COUNTS, 0)
+        )
+        known.update({name: known[name] + each[name] for name in _COUNTS})
+    return {"places": list(places.values())[:_MOST_PLACES]}

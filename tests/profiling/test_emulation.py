@@ -1,0 +1,188 @@
+"""Uncoalesced accesses and bank conflicts of CUDA C++ kernels: transposes, in emulation."""
+
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from kernelbench.candidates import language_of
+from kernelbench.evaluator import Evaluator, Protocol
+from kernelbench.records import Candidate, Task
+from kernelbench.sources.smaller import smaller
+from profiling.catalogue import metric
+from profiling.emulated import emulation
+from profiling.emulated.emulation import Emulation
+from profiling.ladder import profile
+from profiling.page import show
+from profiling.records import Profile
+from profiling.rung import Subject
+
+REFERENCE = """
+import torch
+from torch import nn
+
+rows = 64
+columns = 64
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x.T.contiguous()
+
+def get_inputs():
+    return [torch.randn(rows, columns)]
+
+def get_init_inputs():
+    return []
+"""
+TASK = Task(id="file:transpose", level=1, source=REFERENCE)
+HEAD = """
+import torch
+from torch import nn
+from kernelbench import jit
+"""
+MODEL = """
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = torch.empty(x.shape[1], x.shape[0], device=x.device)
+        module.turn((x.shape[1] // 32, x.shape[0] // 32), (32, 32), (x, y, x.shape[0], x.shape[1]))
+        return y
+"""
+NAIVE = (
+    HEAD
+    + """
+module = jit.compile_cuda(r'''
+extern "C" __global__ void turn(const float* x, float* y, int rows, int columns) {
+    const int c = blockIdx.x * 32 + threadIdx.x, r = blockIdx.y * 32 + threadIdx.y;
+    y[c * rows + r] = x[r * columns + c];
+}
+''')
+"""
+    + MODEL
+)
+TILED = (
+    HEAD
+    + """
+module = jit.compile_cuda(r'''
+extern "C" __global__ void turn(const float* x, float* y, int rows, int columns) {
+    __shared__ float tile[32][32];
+    const int c = blockIdx.x * 32, r = blockIdx.y * 32;
+    tile[threadIdx.y][threadIdx.x] = x[(r + threadIdx.y) * columns + c + threadIdx.x];
+    __syncthreads();
+    y[(c + threadIdx.y) * rows + r + threadIdx.x] = tile[threadIdx.x][threadIdx.y];
+}
+''')
+"""
+    + MODEL
+)
+PADDED = TILED.replace("tile[32][32]", "tile[32][33]")
+
+
+@pytest.fixture(scope="module")
+def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
+    with Evaluator(cache=tmp_path_factory.mktemp("home")) as made:
+        yield made
+
+
+def read(evaluator: Evaluator, source: str) -> Profile:
+    candidate = Candidate(source=source, language=language_of(source), author="test")
+    evaluation = evaluator.unmeasured(TASK, candidate, "read alone")
+    return profile(Subject(evaluator, TASK, candidate, evaluation, "sm_90"), [Emulation()])
+
+
+def why(found: Profile) -> str:
+    return next(rung.why for rung in found.rungs if rung.name == "emulation")
+
+
+def test_a_naive_transpose_stores_a_sector_for_each_thread(
+    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emulation, "smaller", lambda task: smaller(task, 1 << 11))
+    found = read(evaluator, NAIVE)
+    assert why(found) == "one call in emulation at rows=32, four blocks of each launch"
+    assert found.value("emulated_load_sectors", "turn") == 4
+    assert found.value("emulated_store_sectors", "turn") == 32
+    assert found.value("emulated_sector_use", "turn") == pytest.approx(8 / 36)
+    assert found.value("emulated_bank_passes", "turn") is None
+    [remark] = found.remarks
+    assert (remark.line, remark.code) == (4, "y[c * rows + r] = x[r * columns + c];")
+    assert remark.text == "a store takes 32 sectors, 4 would do"
+    [finding] = found.findings
+    assert (finding.kind, finding.most_gain) == ("memory", pytest.approx(36 / 8))
+    assert finding.says == (
+        "Uncoalesced access: of the sectors that turn's warps take of global memory 22% would do: "
+        "line 4, a store takes 32 sectors, 4 would do."
+    )
+    assert set(finding.cites) == {"emulated_sector_use", "emulated_load_sectors", "emulated_store_sectors"}
+    assert {m.provenance for m in found.metrics} == {"emulated"}
+    assert Profile.model_validate_json(found.model_dump_json()) == found
+
+
+def test_a_tile_without_padding_has_its_columns_in_one_bank(evaluator: Evaluator) -> None:
+    found = read(evaluator, TILED)
+    assert why(found) == "one call in emulation at the task's own sizes, four blocks of each launch"
+    assert found.value("emulated_store_sectors", "turn") == 4
+    assert found.value("emulated_sector_use", "turn") == 1
+    assert found.value("emulated_bank_passes", "turn") == pytest.approx((1 + 32) / 2)
+    [remark] = found.remarks
+    assert (remark.line, remark.text) == (7, "a load takes 32 passes over the banks, 1 would do")
+    [finding] = found.findings
+    assert finding.says.startswith(
+        "Bank conflicts: turn's warps take 16.5 times the passes over shared memory"
+    )
+    assert "line 7" in finding.says and "[32][33]" in finding.mend
+    out = io.StringIO()
+    show(Console(file=out, width=140), read_evaluation(evaluator), found)
+    shown = out.getvalue()
+    assert "1. Bank conflicts" in shown and "(at most 16.50 times as fast)" in shown
+    assert "emulated, not measured" in shown and "wasteful accesses in" in shown
+    assert "y[(c + threadIdx.y) * rows" in shown
+
+
+def read_evaluation(evaluator: Evaluator):  # type: ignore[no-untyped-def]
+    candidate = Candidate(source=TILED, language="cuda", author="test")
+    return evaluator.unmeasured(TASK, candidate, "read alone")
+
+
+def test_of_a_padded_tile_nothing_is_said(evaluator: Evaluator) -> None:
+    found = read(evaluator, PADDED)
+    assert found.value("emulated_bank_passes", "turn") == 1
+    assert (found.findings, found.remarks) == ((), ())
+
+
+REASONS = {
+    "a race": (TILED.replace("__syncthreads();", ""), "`evaluate` says what its kernels do wrong: "),
+    "inline PTX": (
+        NAIVE.replace("const int c", 'asm volatile(""); const int c'),
+        "inline PTX cannot be emulated",
+    ),
+    "no launch": (
+        HEAD
+        + "# compile_cuda\n"
+        + MODEL.replace("module.turn((", "print((").replace("return y", "return y.copy_(x.T)"),
+        "launches no kernel",
+    ),
+    "Triton": ("import triton\n" + NAIVE, "the candidate's language is triton"),
+    "C++": (NAIVE.replace("compile_cuda", "compile_cpp"), "the candidate's language is cpp"),
+}
+
+
+@pytest.mark.parametrize("case", REASONS)
+def test_what_cannot_be_read_has_a_reason(evaluator: Evaluator, case: str) -> None:
+    source, words = REASONS[case]
+    found = read(evaluator, source)
+    assert words in why(found) and not found.metrics
+
+
+def test_on_a_gpu_it_leaves_the_counting_to_the_gpu_but_where_candidates_are_emulated_first(
+    evaluator: Evaluator,
+) -> None:
+    candidate = Candidate(source=NAIVE, language="cuda", author="test")
+    evaluation = evaluator.unmeasured(TASK, candidate, "")
+    target = evaluation.target.model_copy(update={"device": "cuda:0"})
+    on_gpu = Subject(evaluator, TASK, candidate, evaluation.model_copy(update={"target": target}))
+    assert "on a GPU ncu counts it" in why(profile(on_gpu, [Emulation()]))
+    with Evaluator(cache=evaluator.pool.cache, protocol=Protocol(check_first=True)) as checking_first:
+        reading = Emulation().read(replace(on_gpu, evaluator=checking_first))
+    assert metric("emulated_store_sectors", 32, "turn") in reading.metrics
