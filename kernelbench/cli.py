@@ -208,7 +208,7 @@ def evaluate(
     if as_json:
         print(evaluation.model_dump_json())
     else:
-        _show(evaluation)
+        show(evaluation)
     right = Verdict.unmeasured if chips else Verdict.correct
     return 0 if evaluation.verdict is right and (evaluation.correctness or not chips) else 1
 
@@ -307,7 +307,8 @@ def with_or_without_gpu(name: str) -> tuple[str, tuple[str, ...]]:
     return check_target(name), ()
 
 
-def _show(evaluation: Evaluation) -> None:
+def show(evaluation: Evaluation) -> None:
+    """What `evaluate` prints of an evaluation."""
     out = Console(highlight=False)
     fine = evaluation.verdict is Verdict.correct
     if evaluation.verdict is Verdict.unmeasured:

@@ -7,9 +7,10 @@ from trial import candidate_of, task_of
 
 from kernelbench.candidates import language_of
 from kernelbench.chips import nvrtc
+from kernelbench.cli import show
 from kernelbench.errors import Unavailable
 from kernelbench.evaluator import Evaluator, Protocol, without_gpu
-from kernelbench.records import Candidate, Evaluation, Task, Verdict
+from kernelbench.records import Build, Candidate, Evaluation, Task, Verdict
 from kernelbench.sources.smaller import changed, share, smaller
 
 REFERENCE = """
@@ -69,7 +70,7 @@ def check(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> object:
     return call
 
 
-def test_a_candidate_is_tried_at_several_sizes_and_its_own(check) -> None:  # type: ignore[no-untyped-def]
+def test_a_candidate_is_tried_at_several_sizes_and_its_own(check, capsys) -> None:  # type: ignore[no-untyped-def]
     found = check(CANDIDATE)
     assert found.verdict is Verdict.unmeasured, found.reason
     assert found.reason.startswith(
@@ -77,6 +78,13 @@ def test_a_candidate_is_tried_at_several_sizes_and_its_own(check) -> None:  # ty
     )
     assert found.reason.endswith("the task's own sizes")
     assert found.correctness is not None and found.correctness.inputs_tried > 20 and found.speedup is None
+    problem = {"ok": None, "problem": "there is no NVRTC"}
+    show(
+        found.model_copy(update={"builds": tuple(Build(chip=chip, **problem) for chip in ("sm_80", "sm_90"))})
+    )
+    shown = capsys.readouterr().out
+    assert f"numerics       {found.correctness.inputs_tried} inputs, error at most 0." in shown
+    assert "  sm_80, sm_90 not known: there is no NVRTC\n" in shown  # said once
 
 
 def test_it_is_built_for_chips_that_are_not_here(check) -> None:  # type: ignore[no-untyped-def]
@@ -100,7 +108,8 @@ def test_it_is_built_for_chips_that_are_not_here(check) -> None:  # type: ignore
 def test_a_missing_barrier_is_said_with_its_line(check) -> None:  # type: ignore[no-untyped-def]
     found = check(CANDIDATE.replace(LOOP_END, "    }\n"))
     assert found.verdict is Verdict.runtime_error
-    assert "Race in __shared__ memory" in found.reason and "kernel.cu:9" in found.reason
+    assert "Race in __shared__ memory" in found.reason
+    assert "kernel.cu:9 `if (threadIdx.x < by) part[threadIdx.x] += part[threadIdx.x + by];`" in found.reason
 
 
 def test_what_is_made_for_one_size_is_right_there_and_not_elsewhere(check) -> None:  # type: ignore[no-untyped-def]
