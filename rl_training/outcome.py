@@ -1,0 +1,59 @@
+"""What became of a reply, as rewards see it: whose doing it was, and how fast it is."""
+
+from typing import Literal
+
+from kernelbench.records import Evaluation, Record, Speedup, Verdict
+
+# Why there is no verdict: none of these says anything about the candidate.
+Failure = Literal[
+    "evaluator",  # its own machinery failed
+    "patience",  # no verdict came in the time that there was
+    "task",  # the task itself does not work
+]
+Kind = Literal["correct", "failed", "cheated", "unmeasured", "infrastructure"]
+Baseline = Literal["eager", "compile", "fastest"]
+
+HACKS = frozenset((Verdict.cheating, Verdict.implausible, Verdict.nondeterministic))
+
+
+class Outcome(Record):
+    """Of one candidate, or of a reply that holds none (a build error, as in a run)."""
+
+    verdict: Verdict | None  # None: there is none, because of `failure`
+    reason: str = ""
+    failure: Failure | None = None
+    speedup: Speedup | None = None
+    own_kernel_share: float | None = None
+    error: float | None = None  # in units of the error budget
+
+    @property
+    def kind(self) -> Kind:
+        """Only `correct`, `failed` and `cheated` say something about the candidate."""
+        if self.verdict is None:
+            return "infrastructure"
+        if self.verdict is Verdict.correct:
+            return "correct" if self.low("eager") is not None else "unmeasured"
+        if self.verdict is Verdict.unmeasured:
+            # What was turned away for the small share of its own kernels has that share, the rest has none.
+            return "unmeasured" if self.own_kernel_share is None else "failed"
+        return "cheated" if self.verdict in HACKS else "failed"
+
+    def low(self, baseline: Baseline) -> float | None:
+        """The lower bound of the speedup's interval; None where it was not measured."""
+        interval = getattr(self.speedup, baseline) if self.speedup is not None else None
+        return interval.low if interval is not None else None
+
+
+def outcome_of(evaluation: Evaluation) -> Outcome:
+    return Outcome(
+        verdict=evaluation.verdict,
+        reason=evaluation.reason,
+        speedup=evaluation.speedup,
+        own_kernel_share=evaluation.own_kernel_share,
+        error=evaluation.correctness.error if evaluation.correctness is not None else None,
+    )
+
+
+def failed(failure: Failure, reason: str) -> Outcome:
+    """Where there is no verdict."""
+    return Outcome(verdict=None, failure=failure, reason=reason)
