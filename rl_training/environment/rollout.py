@@ -64,7 +64,8 @@ class Rollout:
     def begin(self, reply: str) -> Pending:
         assert not self.ended
         earlier = [turn.outcome for turn in self._turns]
-        return self.world.begin(self.data, self._asked, reply, self._history, earlier)
+        more = len(self._turns) + 1 < self._most
+        return self.world.begin(self.data, self._asked, reply, self._history, earlier, profiled=more)
 
     def finish(self, pending: Pending, reply: str, reasoning: str = "") -> Turn:
         judged = pending.result()

@@ -67,7 +67,6 @@ class World:
     effort: Effort = QUICK
     again: Effort = EFFORTS["full"]  # of what is too good to be believed at once
     patience_s: float = 1800.0
-    profiles: bool = True  # shown in later turns
     doubt: Doubt = field(default_factory=Doubt)
     best: BestSoFar = field(default_factory=BestSoFar)
     hacks: HackMemory | None = None
@@ -83,8 +82,9 @@ class World:
         reply: str,
         history: Sequence[Attempt] = (),
         earlier: Sequence[Outcome] = (),
+        profiled: bool = False,
     ) -> "Pending":
-        """Hand a reply in. `earlier`: the outcomes of the turns before it."""
+        """Hand a reply in. `earlier`: the outcomes of the turns before it; `profiled`: for one after it."""
         try:
             source = candidate_source(reply, asked.parent_source)
             usable, fault = True, objection(source, data.language, history)
@@ -98,7 +98,7 @@ class World:
             found.set_result(self.pool.turned_away(data.task, candidate, fault))
         else:
             found = self._submit(data, candidate, self.effort)
-        return Pending(self, data, candidate, usable, found, tuple(earlier))
+        return Pending(self, data, candidate, usable, found, tuple(earlier), profiled)
 
     def evaluation(
         self, data: TaskData, candidate: Candidate, first: Future[Evaluation]
@@ -133,6 +133,7 @@ class Pending:
     usable: bool
     found: Future[Evaluation]
     earlier: tuple[Outcome, ...]
+    profiled: bool
 
     def result(self) -> Judged:
         """Waits for the verdict. What the evaluator does wrong is an outcome, not an exception."""
@@ -150,7 +151,7 @@ class Pending:
         return Judged(self.candidate, self.usable, outcome, world.scheme(seen), attempt, repeats)
 
     def _profile(self, evaluation: Evaluation) -> Profile | None:
-        if not self.world.profiles:
+        if not self.profiled:
             return None
         try:
             return self.world.pool.profile(self.data.task, self.candidate, evaluation)
