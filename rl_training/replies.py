@@ -64,23 +64,36 @@ def recorded(task: str, attempts: Sequence[Attempt], calls: Sequence[LlmCall]) -
 
 
 def trajectories(run: RunDatabase, scheme: Scheme) -> Iterator[Trajectory]:
-    """What models did in a run, a trajectory for each task and author, for offline learning.
+    """What models did in a run, for offline learning.
 
-    Raises StorageError. Attempts whose prompt is not known are left out.
+    A file that was made from another is the next turn of that one's trajectory; what was asked for without any
+    begins one of its own. Raises StorageError. Attempts whose prompt is not known are left out.
     """
     calls = run.llm_calls()
     for data in tasks_of(run):
         attempts = run.attempts(data.task.id)
         written = recorded(data.task.id, attempts, calls)
-        for author in dict.fromkeys(a.candidate.author for a in attempts if a.id in written):
-            own = [a for a in attempts if a.id in written and a.candidate.author == author]
+        for chain in _chains([attempt for attempt in attempts if attempt.id in written]):
             yield Trajectory(
                 task=data.task.id,
                 task_sha256=data.task.sha256,
-                origin=f"run {run.run_id}, {author}",
-                turns=tuple(_turns(own, written, scheme)),
+                origin=f"run {run.run_id}, {chain[0].candidate.author}",
+                turns=tuple(_turns(chain, written, scheme)),
                 ended="as recorded",
             )
+
+
+def _chains(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
+    chains: list[list[Attempt]] = []
+    for attempt in attempts:
+        parents = attempt.candidate.parents
+        own = (chain for chain in chains if any(a.candidate.sha256 in parents for a in chain))
+        chain = next(own, None)
+        if chain is None:
+            chains.append([attempt])
+        else:
+            chain.append(attempt)
+    return chains
 
 
 def _turns(attempts: Sequence[Attempt], written: dict[int, Written], scheme: Scheme) -> Iterator[Turn]:

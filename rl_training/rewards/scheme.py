@@ -14,7 +14,7 @@
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from pydantic import Field, NonNegativeFloat, ValidationError, field_validator
 
 from kernelbench.errors import UsageError
 from kernelbench.records import Record
+from rl_training.rewards.returns import discounted
 from rl_training.rewards.seen import Seen
 from rl_training.rewards.terms import Correct, Coverage, Milestones, SpeedupTerm, Term
 from rl_training.trajectory import RewardTerm
@@ -76,6 +77,10 @@ class Scheme(Record):
         if seen.repeats:
             terms["repeated_hack"] = RewardTerm(value=-self.repeat_penalty)
         return Reward(value=sum(term.value for term in terms.values()), terms=terms)
+
+    def returns(self, rewards: Sequence[float | None]) -> list[float | None]:
+        """What the turns of a trajectory are credited with."""
+        return discounted(rewards, self.gamma)
 
 
 SCHEMES: Mapping[str, Scheme] = {

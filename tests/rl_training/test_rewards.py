@@ -217,5 +217,6 @@ def test_a_return_that_lacks_a_later_reward_is_not_known() -> None:
     assert discounted([1.0, None, 4.0], 0.0) == [1.0, None, 4.0]
 
 
-def test_kevin_s_gamma_is_a_scheme_s() -> None:
-    assert Scheme(terms=(Correct(),)).gamma == 0.4
+def test_a_scheme_s_returns_are_discounted_by_its_gamma() -> None:
+    assert Scheme(terms=(Correct(),)).returns([0.0, 1.0]) == [0.4, 1.0]  # Kevin's
+    assert Scheme(terms=(Correct(),), gamma=1.0).returns([0.5, 1.0]) == [1.5, 1.0]
