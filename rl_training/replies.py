@@ -66,7 +66,7 @@ def recorded(task: str, attempts: Sequence[Attempt], calls: Sequence[LlmCall]) -
 def trajectories(run: RunDatabase, scheme: Scheme) -> Iterator[Trajectory]:
     """What models did in a run, for offline learning.
 
-    A file that was made from another is the next turn of that one's trajectory; what was asked for without any
+    A file that was made from another is the next turn of that one's trajectory; what was made from none
     begins one of its own. Raises StorageError. Attempts whose prompt is not known are left out.
     """
     calls = run.llm_calls()
