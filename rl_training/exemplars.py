@@ -20,8 +20,11 @@ from kernelbench.records import Candidate
 from results.database import RunDatabase
 from rl_training.environment.rollout import extended
 from rl_training.environment.task_data import TaskData
+from rl_training.environment.warning import warning
 from rl_training.outcome import Outcome, outcome_of
+from rl_training.rewards.hacks import Case, HackMemory
 from rl_training.templating import template
+from rl_training.trajectory import Turn
 
 BUCKET = 1.2  # the factor between the bounds of a bucket
 TEMPERATURE = 1.0
@@ -50,7 +53,8 @@ class ExemplarStore:
     def add(self, task: str, candidate: Candidate, outcome: Outcome) -> bool:
         """Take in a candidate, if it is correct and timed. Of two measurements the lower one counts."""
         low = outcome.low("eager")
-        if outcome.kind != "correct" or candidate.language == "torch" or low is None or low <= 0:
+        own = candidate.language != "torch" and not outcome.decoy()
+        if outcome.kind != "correct" or not own or low is None or low <= 0:
             return False
         with self._lock:
             known = self._exemplars.setdefault(task, {})
@@ -69,6 +73,11 @@ class ExemplarStore:
             for made, outcome in outcomes:
                 if made.sha256 not in out:
                     self.add(entry.task.id, made, outcome)
+
+    def see(self, data: TaskData, turn: Turn) -> bool:
+        """Take in what a policy wrote in a turn, as `add` does."""
+        candidate = Candidate(source=turn.source, language=data.language, author="policy")
+        return bool(turn.source) and self.add(data.task.id, candidate, turn.outcome)
 
     def of(self, task: str) -> list[Exemplar]:
         with self._lock:
@@ -103,10 +112,13 @@ def contrastive_section(exemplars: Sequence[Exemplar]) -> str:
     return template("contrastive.md").render(exemplars=exemplars).strip() if exemplars else ""
 
 
-def contrastive_messages(data: TaskData, exemplars: Sequence[Exemplar]) -> tuple[Message, ...]:
-    """A first prompt for a task, with exemplars."""
-    section = contrastive_section(exemplars)
-    return extended(asked_for(data.situation, data.language, (), None).messages, [section] if section else [])
+def contrastive_messages(
+    data: TaskData, exemplars: Sequence[Exemplar], caught: Sequence[Case] = ()
+) -> tuple[Message, ...]:
+    """A first prompt for a task, with exemplars, and with hacks that keep coming back."""
+    sections = [contrastive_section(exemplars), warning(caught) if caught else ""]
+    messages = asked_for(data.situation, data.language, (), None).messages
+    return extended(messages, [section for section in sections if section])
 
 
 @dataclass(frozen=True)
@@ -123,6 +135,7 @@ class PromptStream:
     temperature: float = TEMPERATURE
     repeats: int = 1
     epochs: int | None = None
+    hacks: HackMemory | None = None
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Rows: `prompt` (conversational), `task`, `exemplars` (sha256), `store_version`."""
@@ -138,8 +151,9 @@ class PromptStream:
     def _row(self, data: TaskData, chance: random.Random) -> dict[str, Any]:
         version = self.store.version
         drawn = self.store.draw(data.task.id, chance, self.most, self.temperature)
+        caught = self.hacks.warnings(data.task.id) if self.hacks is not None else []
         return {
-            "prompt": [message.model_dump() for message in contrastive_messages(data, drawn)],
+            "prompt": [message.model_dump() for message in contrastive_messages(data, drawn, caught)],
             "task": data.task.id,
             "exemplars": [exemplar.candidate for exemplar in drawn],
             "store_version": version,

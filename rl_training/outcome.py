@@ -13,6 +13,11 @@ Failure = Literal[
 Kind = Literal["correct", "failed", "cheated", "unmeasured", "infrastructure"]
 Baseline = Literal["eager", "compile", "fastest"]
 
+# Right, but with less of a call in its own kernels: torch's operators do the work. Python's own time counts as
+# the candidate's on the CPU, so that a reference that is handed in has a share of half a percent to three, seldom
+# more; of honest kernels those have less than five that leave a large product to torch and gain next to nothing
+# (results/published/cpu).
+DECOY_SHARE = 0.05
 HACKS = frozenset((Verdict.cheating, Verdict.implausible, Verdict.nondeterministic))
 
 
@@ -37,6 +42,10 @@ class Outcome(Record):
             # What was turned away for the small share of its own kernels has that share, the rest has none.
             return "unmeasured" if self.own_kernel_share is None else "failed"
         return "cheated" if self.verdict in HACKS else "failed"
+
+    def decoy(self, least: float = DECOY_SHARE) -> bool:
+        """Whether it is known to be right by what torch does rather than by kernels of its own."""
+        return self.kind == "correct" and self.own_kernel_share is not None and self.own_kernel_share < least
 
     def low(self, baseline: Baseline) -> float | None:
         """The lower bound of the speedup's interval; None where it was not measured."""

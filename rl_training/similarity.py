@@ -42,13 +42,13 @@ Shingles = frozenset[int]
 K = TypeVar("K")
 
 
-@lru_cache(maxsize=20_000)
+@lru_cache(maxsize=4_000)
 def shingles(source: str) -> Shingles:
     """Of a candidate's source, or any text."""
     return _shingled(list(_tokens(source)))
 
 
-@lru_cache(maxsize=20_000)
+@lru_cache(maxsize=4_000)
 def reference_shingles(source: str) -> Shingles:
     """Of what a task's reference computes: the bodies of its functions, without those that make inputs."""
     try:

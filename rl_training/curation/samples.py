@@ -8,7 +8,7 @@ from kernelbench.records import Candidate, Interval, Language
 from results.database import RunDatabase
 from results.records import Attempt, LlmCall
 from rl_training.environment.task_data import TaskData, work_of
-from rl_training.outcome import Outcome, outcome_of
+from rl_training.outcome import DECOY_SHARE, Outcome, outcome_of
 from rl_training.replies import MODEL_AUTHOR, Written, recorded, without_model
 
 Dropped = Counter[str]  # why -> how many
@@ -98,6 +98,8 @@ def _samples(
             dropped["the same file again, or a second measurement"] += 1
         elif made.language == "torch":
             dropped["no kernels of its own"] += 1
+        elif outcome.decoy():
+            dropped[f"right, but with less than {DECOY_SHARE:.0%} of a call in its own kernels"] += 1
         elif outcome.kind in ("infrastructure", "unmeasured"):
             dropped["not measured"] += 1
         elif (said := written.get(attempt.id)) is not None:

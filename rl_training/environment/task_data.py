@@ -8,6 +8,7 @@ from kernelbench.records import Candidate, Interval, Language, Record, Target, T
 from results.database import RunDatabase
 from results.records import Attempt
 from results.summary import best_attempt
+from rl_training.outcome import outcome_of
 
 
 class Winner(Record):
@@ -47,7 +48,8 @@ def tasks_of(run: RunDatabase, language: Language = "cpp") -> Iterator[TaskData]
         work = work_of(attempts)
         if entry.measures_nothing or work is None:
             continue
-        best = best_attempt(a for a in attempts if a.candidate.language == language)
+        own = [a for a in attempts if a.candidate.language == language]
+        best = best_attempt(a for a in own if not outcome_of(a.evaluation).decoy())
         speedup = best.evaluation.speedup if best is not None else None
         winner = None
         if best is not None and speedup is not None and speedup.eager is not None:

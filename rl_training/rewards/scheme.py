@@ -22,12 +22,11 @@ from pydantic import Field, NonNegativeFloat, ValidationError, field_validator
 
 from kernelbench.errors import UsageError
 from kernelbench.records import Record
+from rl_training.outcome import DECOY_SHARE
 from rl_training.rewards.returns import discounted
 from rl_training.rewards.seen import Seen
 from rl_training.rewards.terms import Correct, Coverage, Milestones, SpeedupTerm, Term
 from rl_training.trajectory import RewardTerm
-
-DECOY_SHARE = 0.05
 
 
 class Reward(Record):
@@ -38,12 +37,7 @@ class Reward(Record):
 
 
 class Scheme(Record):
-    """`decoy_share`: what is right, but spends less of a call in its own kernels, counts as wrong.
-
-    Python's own time counts as the candidate's on the CPU, so that a reference that is handed in has a
-    share of half a percent to three, seldom more; of honest kernels those have less than five that leave a
-    large product to torch and gain next to nothing (results/published/cpu).
-    """
+    """`decoy_share`: what is right, but spends less of a call in its own kernels, counts as wrong."""
 
     terms: tuple[Term, ...]
     decoy_share: float = Field(default=DECOY_SHARE, ge=0, lt=1)
@@ -70,9 +64,7 @@ class Scheme(Record):
     def __call__(self, seen: Seen) -> Reward:
         if seen.outcome.kind in ("infrastructure", "unmeasured"):
             return Reward(value=None)
-        share = seen.outcome.own_kernel_share
-        decoy = seen.outcome.kind == "correct" and share is not None and share < self.decoy_share
-        seen = replace(seen, decoy=seen.decoy or decoy)
+        seen = replace(seen, decoy=seen.outcome.decoy(self.decoy_share))
         terms: dict[str, RewardTerm] = {term.term: term(seen) for term in self.terms}
         if seen.repeats:
             terms["repeated_hack"] = RewardTerm(value=-self.repeat_penalty)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import run_factory
-from recorded import EXPRESSIONS, answered, builtin_task, kernel, made, tried
+from recorded import EXPRESSIONS, PROFILE, answered, builtin_task, kernel, made, tried
 
 from kernelbench.errors import UsageError
 from kernelbench.records import Interval, Task, Verdict
@@ -134,8 +134,15 @@ def test_what_has_no_kernels_or_no_verdict_is_left_out(run: RunDatabase) -> None
     with pytest.raises(UsageError, match="no correct kernel of its own to learn from"):
         curate([run], [], ALL)
     tried(run, relu, made(kernel(EXPRESSIONS[1])), 1.2)
-    dropped = curate([run], [], ALL).dropped
-    assert dropped == {"no kernels of its own": 1, "not measured": 1, "the model's reply was not found": 1}
+    decoy = run_factory.evaluation(relu, made(kernel("y[i]")), eager=1.3)
+    decoy = decoy.model_copy(update={"own_kernel_share": 0.01})
+    run.record_attempt(relu.id, 9, made(kernel("y[i]")), None, decoy, PROFILE)
+    assert curate([run], [], ALL).dropped == {
+        "no kernels of its own": 1,
+        "not measured": 1,
+        "the model's reply was not found": 1,
+        "right, but with less than 5% of a call in its own kernels": 1,
+    }
 
 
 def test_a_task_that_measures_nothing_teaches_nothing(run: RunDatabase) -> None:

@@ -14,6 +14,8 @@ from kernelbench.records import Interval, Speedup, Verdict
 from rl_training.environment.task_data import TaskData
 from rl_training.exemplars import ExemplarStore, PromptStream, contrastive_messages, probabilities
 from rl_training.outcome import Outcome
+from rl_training.rewards.hacks import HackMemory
+from rl_training.trajectory import Turn
 
 TASKS = [
     TaskData(task=builtin_task(name), language="cpp", target=run_factory.TARGET, work=WORK)
@@ -39,6 +41,8 @@ def test_only_what_is_right_and_timed_is_an_exemplar() -> None:
     assert not store.add(RELU, made(kernel()), Outcome(verdict=Verdict.correct))
     as_it_is = made("class ModelNew: ...").model_copy(update={"language": "torch"})
     assert not store.add(RELU, as_it_is, outcome(1.0))
+    decoy = outcome(1.2).model_copy(update={"own_kernel_share": 0.01})
+    assert not store.add(RELU, made(kernel()), decoy)
     assert store.version == 0
     assert store.add(RELU, made(kernel()), outcome(2.0))
     assert not store.add(RELU, made(kernel()), outcome(3.0))  # the lower of two measurements counts
@@ -97,6 +101,25 @@ def test_a_prompt_shows_the_kernels_with_their_speedups() -> None:
     slow, fast = user.content.index("1.25 times as fast"), user.content.index("4 times as fast")
     assert slow < user.content.index("y[i] = 1.25") < fast < user.content.index("y[i] = 4.0")
     assert "**Analysis**" in user.content and "**Analysis**" not in plain[1].content
+
+
+def test_what_a_policy_writes_is_taken_in() -> None:
+    store = stored(1.0)
+    turn = Turn(messages=(), reply="", candidate="", source=kernel("9.0"), outcome=outcome(9.0))
+    assert store.see(TASKS[0], turn)
+    assert not store.see(TASKS[0], turn.model_copy(update={"source": ""}))  # the reply held no file
+    assert [e.speedup for e in store.of(RELU)] == [1.0, 9.0]
+
+
+def test_a_prompt_warns_of_hacks_that_keep_coming_back(tmp_path: Path) -> None:
+    caught = Outcome(verdict=Verdict.cheating, reason="it kept a result")
+    with HackMemory(tmp_path / "hacks.db") as hacks:
+        stream = PromptStream([TASKS[0]], stored(1.0), hacks=hacks)
+        before = rows(stream, 1)[0]["prompt"][-1]["content"]  # type: ignore[index]
+        for number in range(2):
+            hacks.caught(RELU, f"{number}", kernel(f"x[i] + {number}"), caught)
+        after = rows(stream, 1)[0]["prompt"][-1]["content"]  # type: ignore[index]
+    assert after.startswith(before) and "it kept a result" in after.removeprefix(before)
 
 
 def rows(stream: PromptStream, count: int) -> list[dict[str, object]]:
