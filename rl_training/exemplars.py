@@ -18,10 +18,11 @@ from agent.llm.model import Message
 from kernelbench.errors import MissingPrerequisite
 from kernelbench.records import Candidate
 from results.database import RunDatabase
+from results.records import Attempt
 from rl_training.environment.rollout import extended
 from rl_training.environment.task_data import TaskData
 from rl_training.environment.warning import warning
-from rl_training.outcome import Outcome, outcome_of
+from rl_training.outcome import Outcome, counting
 from rl_training.rewards.hacks import Case, HackMemory
 from rl_training.templating import template
 from rl_training.trajectory import Turn
@@ -66,13 +67,13 @@ class ExemplarStore:
             return True
 
     def learn(self, run: RunDatabase) -> None:
-        """Take in the candidates of a run but those that failed once. Raises StorageError."""
+        """Take in the candidates of a run, but those that failed once. Raises StorageError."""
         for entry in run.tasks():
-            outcomes = [(a.candidate, outcome_of(a.evaluation)) for a in run.attempts(entry.task.id)]
-            out = {made.sha256 for made, outcome in outcomes if outcome.kind != "correct"}
-            for made, outcome in outcomes:
-                if made.sha256 not in out:
-                    self.add(entry.task.id, made, outcome)
+            found: dict[str, list[Attempt]] = {}
+            for attempt in run.attempts(entry.task.id):
+                found.setdefault(attempt.candidate.sha256, []).append(attempt)
+            for attempts in found.values():
+                self.add(entry.task.id, attempts[0].candidate, counting(attempts))
 
     def see(self, data: TaskData, turn: Turn) -> bool:
         """Take in what a policy wrote in a turn, as `add` does."""

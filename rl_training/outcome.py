@@ -1,8 +1,10 @@
 """What became of a reply, as rewards see it: whose doing it was, and how fast it is."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from kernelbench.records import Evaluation, Record, Speedup, Verdict
+from results.records import Attempt
 
 # Why there is no verdict: none of these says anything about the candidate.
 Failure = Literal[
@@ -13,10 +15,10 @@ Failure = Literal[
 Kind = Literal["correct", "failed", "cheated", "unmeasured", "infrastructure"]
 Baseline = Literal["eager", "compile", "fastest"]
 
-# Right, but with less of a call in its own kernels: torch's operators do the work. Python's own time counts as
-# the candidate's on the CPU, so that a reference that is handed in has a share of half a percent to three, seldom
-# more; of honest kernels those have less than five that leave a large product to torch and gain next to nothing
-# (results/published/cpu).
+# Right, but with less of a call in its own kernels: torch's operators do the work. Python's own time counts
+# as the candidate's on the CPU, so that a reference that is handed in has a share of half a percent to three,
+# seldom more; of honest kernels those have less than five that leave a large product to torch and gain next
+# to nothing (results/published/cpu).
 DECOY_SHARE = 0.05
 HACKS = frozenset((Verdict.cheating, Verdict.implausible, Verdict.nondeterministic))
 
@@ -61,6 +63,17 @@ def outcome_of(evaluation: Evaluation) -> Outcome:
         own_kernel_share=evaluation.own_kernel_share,
         error=evaluation.correctness.error if evaluation.correctness is not None else None,
     )
+
+
+def counting(attempts: Sequence[Attempt]) -> Outcome:
+    """Of all attempts with one candidate: what it failed at, else what was confirmed, else the first.
+
+    One that was turned away untried, as a file that is handed in again is, counts where there is no other.
+    """
+    tried = [a for a in attempts if a.evaluation.stages.total_s > 0] or list(attempts)
+    failures = [a for a in tried if outcome_of(a.evaluation).kind in ("failed", "cheated")]
+    confirmed = [a for a in tried if a.confirms]
+    return outcome_of((failures or confirmed or tried)[0].evaluation)
 
 
 def failed(failure: Failure, reason: str) -> Outcome:

@@ -8,7 +8,7 @@ from kernelbench.records import Candidate, Interval, Language
 from results.database import RunDatabase
 from results.records import Attempt, LlmCall
 from rl_training.environment.task_data import TaskData, work_of
-from rl_training.outcome import DECOY_SHARE, Outcome, outcome_of
+from rl_training.outcome import DECOY_SHARE, Outcome, counting
 from rl_training.replies import MODEL_AUTHOR, Written, recorded, without_model
 
 Dropped = Counter[str]  # why -> how many
@@ -93,7 +93,7 @@ def _samples(
     samples: dict[str, Sample] = {}
     for attempt in attempts:
         made = attempt.candidate
-        outcome = _counts([a for a in attempts if a.candidate.sha256 == made.sha256])
+        outcome = counting([a for a in attempts if a.candidate.sha256 == made.sha256])
         if attempt.confirms or made.sha256 in samples:
             dropped["the same file again, or a second measurement"] += 1
         elif made.language == "torch":
@@ -109,13 +109,6 @@ def _samples(
         else:
             samples[made.sha256] = Sample(run, made, outcome, without_model(data, made))
     return list(samples.values())
-
-
-def _counts(attempts: Sequence[Attempt]) -> Outcome:
-    """Of several evaluations of a candidate: what it failed at, else what was confirmed, else the first."""
-    failed = [a for a in attempts if outcome_of(a.evaluation).kind in ("failed", "cheated")]
-    confirmed = [a for a in attempts if a.confirms]
-    return outcome_of((failed or confirmed or list(attempts))[0].evaluation)
 
 
 def _joined(before: TaskSamples, more: Sequence[Sample], dropped: Dropped) -> TaskSamples:

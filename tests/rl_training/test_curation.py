@@ -11,10 +11,11 @@ import run_factory
 from recorded import EXPRESSIONS, PROFILE, answered, builtin_task, kernel, made, tried
 
 from kernelbench.errors import UsageError
-from kernelbench.records import Interval, Task, Verdict
+from kernelbench.records import Interval, Stages, Task, Verdict
 from results.database import RunDatabase
 from rl_training.curation.curate import Curated, Settings, curate, write
 from rl_training.environment.task_data import TaskData, family_of
+from rl_training.exemplars import ExemplarStore
 
 NAMES = (
     "level1/relu",
@@ -88,6 +89,19 @@ def test_a_confirming_measurement_is_what_counts(run: RunDatabase) -> None:
     assert kept(curated) == [steady.source, hoped.source]
     assert curated.dropped["not correct"] == 1
     assert accounted(curated)
+
+
+def test_a_file_that_was_handed_in_again_has_not_failed(run: RunDatabase) -> None:
+    """A run records that as a build error, without trying it."""
+    relu = task(run)
+    good = tried(run, relu, made(kernel()), 2.0)
+    again = run_factory.evaluation(relu, good, Verdict.build_error, reason="the very file of round 0 again")
+    again = again.model_copy(update={"stages": Stages()})
+    run.record_attempt(relu.id, 1, good, None, again, None)
+    assert kept(curate([run], [], ALL)) == [good.source]
+    store = ExemplarStore()
+    store.learn(run)
+    assert [exemplar.candidate for exemplar in store.of(relu.id)] == [good.sha256]
 
 
 def test_the_shortest_reasoning_is_kept_where_it_is_the_fastest_too(run: RunDatabase) -> None:
