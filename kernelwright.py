@@ -9,6 +9,7 @@ import kernelbench.cli
 import kernelbench.redteam.cli
 import profiling.cli
 import results.cli
+import rl_training.cli
 from kernelbench.errors import KernelwrightError, MissingPrerequisite
 
 # Typer may carry its own copy of click, so the base class is taken from an exception that it exports.
@@ -30,6 +31,7 @@ app.command("redteam")(kernelbench.redteam.cli.redteam)
 app.command("run")(agent.cli.run)
 app.command("report")(results.cli.report)
 app.command("metrics")(results.cli.metrics)
+app.add_typer(rl_training.cli.app, name="train")
 
 
 def main() -> None:

@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -48,19 +50,28 @@ SURFACE = {
     },
     "report": {"run", "--format", "--output"},
     "metrics": {"runs", "--keep", "--output", "--json"},
+    "train curate": {"runs", "--out", "--k", "--evaluation-list", "--held-out-share", "--seed", "--kernelbench-dir", "--json"},
 }  # fmt: skip
 
 
 def test_the_option_surface_is_frozen() -> None:
-    group = typer.main.get_command(kernelwright.app)
     found = {}
-    for name, command in group.commands.items():  # type: ignore[attr-defined]
+    for name, command in commands(typer.main.get_command(kernelwright.app)):
         found[name] = {
             next((o for o in p.opts if o.startswith("--")), p.name)
             for p in command.params
             if p.name != "help"
         }
     assert found == SURFACE
+
+
+def commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """All commands, those of groups with the group's name before them."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
 
 
 @pytest.fixture
@@ -183,6 +194,20 @@ USAGE = {
     "checked_first_before_no_gpu": (
         ["run", "builtin:level1/softmax", "--target", "cpu", "--check-first"],
         "without a GPU --target cuda is that check",
+    ),
+    "a_run_that_is_not_there": (
+        ["train", "curate", "/nonexistent", "--out", "/proc/nowhere"],
+        "holds no run",
+    ),
+    "no_command_of_a_group": (["train"], "Missing command"),
+    "no_winners": (["train", "curate", "/nonexistent", "--out", "/proc/nowhere", "--k", "0"], "at least 1"),
+    "all_held_out": (
+        ["train", "curate", "/nonexistent", "--out", "/proc/nowhere", "--held-out-share", "1"],
+        "a number below 1",
+    ),
+    "no_evaluation_list": (
+        ["train", "curate", "/nonexistent", "--out", "/proc/nowhere", "--evaluation-list", "tasks.txt"],
+        "no list of tasks tasks.txt",
     ),
     "sanitized_on_a_cpu": (
         ["evaluate", "builtin:level1/softmax", __file__, "--sanitize", "memcheck"],

@@ -41,17 +41,14 @@ class LlmCoder:
     async def _propose(
         self, situation: Situation, history: Sequence[Attempt], advice: Advice | None, sample: int
     ) -> Candidate:
-        shown = start_of(history, advice)
-        failed = _failed_since(history, shown)
-        is_best = shown is not None and shown.attempt is best_of(history)
+        asked = asked_for(situation, self.language, history, advice)
         call = Call(
             role="coder",
             task=situation.task.id,
-            messages=coder_messages(situation, self.language, shown, failed, advice, is_best),
+            messages=asked.messages,
             sampling=self.sampling,
             sample=sample,
         )
-        parent = shown.attempt.candidate if shown is not None else None
         source, fault = "", ""
         for _ in range(_TURNS):
             try:
@@ -61,12 +58,12 @@ class LlmCoder:
                 break
             reply, cut = completion.text, completion.finish == "length"
             try:
-                source = candidate_source(reply, parent.source if parent is not None else None)
-                fault = _objection(source, self.language, history)
+                source = candidate_source(reply, asked.parent_source)
+                fault = objection(source, self.language, history)
             except ReplyUnusable as error:
                 source, fault = reply, str(error)
             if not fault:
-                return self._candidate(source, parent, advice)
+                return asked.candidate(source, self.author)
             if cut:
                 fault += f"; it was cut off after {completion.usage.completion_tokens} tokens: be brief"
             turns = (
@@ -74,16 +71,42 @@ class LlmCoder:
                 Message(role="user", content=f"That cannot be used: {fault}. Give the whole file again."),
             )
             call = call.model_copy(update={"messages": (*call.messages, *turns)})
-        raise NoCandidate(self._candidate(source[:_SHOWN], parent, advice), fault)
+        raise NoCandidate(asked.candidate(source[:_SHOWN], self.author), fault)
 
-    def _candidate(self, source: str, parent: Candidate | None, advice: Advice | None) -> Candidate:
+
+@dataclass(frozen=True)
+class Asked:
+    """What a model is asked for: a file, by a prompt, perhaps made from another file."""
+
+    messages: tuple[Message, ...]
+    language: Language
+    parent: Candidate | None
+    advice: Advice | None
+
+    @property
+    def parent_source(self) -> str | None:
+        return self.parent.source if self.parent is not None else None
+
+    def candidate(self, source: str, author: str) -> Candidate:
+        """What was made of it."""
         return Candidate(
             source=source,
             language=self.language,
-            author=self.author,
-            parents=(parent.sha256,) if parent is not None else (),
-            advice="" if advice is None else f"{advice.method}: {advice.plan}",
+            author=author,
+            parents=(self.parent.sha256,) if self.parent is not None else (),
+            advice="" if self.advice is None else f"{self.advice.method}: {self.advice.plan}",
         )
+
+
+def asked_for(
+    situation: Situation, language: Language, history: Sequence[Attempt], advice: Advice | None
+) -> Asked:
+    """The next file, after this history."""
+    shown = start_of(history, advice)
+    failed = _failed_since(history, shown)
+    is_best = shown is not None and shown.attempt is best_of(history)
+    messages = coder_messages(situation, language, shown, failed, advice, is_best)
+    return Asked(messages, language, shown.attempt.candidate if shown is not None else None, advice)
 
 
 def start_of(history: Sequence[Attempt], advice: Advice | None) -> Subject | None:
@@ -107,7 +130,7 @@ def _failed_since(history: Sequence[Attempt], shown: Subject | None) -> Subject 
     return last if made_from_it and not last.correct else None
 
 
-def _objection(source: str, language: Language, history: Sequence[Attempt]) -> str:
+def objection(source: str, language: Language, history: Sequence[Attempt]) -> str:
     """Why a file is not worth an evaluation; "" where it is."""
     found = language_of(source)
     if found != language:

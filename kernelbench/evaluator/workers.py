@@ -170,15 +170,21 @@ class WorkerPool:
             theirs.close()
             os.close(stderr_w)
             os.close(status_w)
-        worker = Worker(
-            Channel(ours, takes_fds=role == "oracle"),
-            stderr_r,
-            status_r,
-            scratch,
-            self.limits,
-            self.gate,
-            group,
-        )
+        try:
+            worker = Worker(
+                Channel(ours, takes_fds=role == "oracle"),
+                stderr_r,
+                status_r,
+                scratch,
+                self.limits,
+                self.gate,
+                group,
+            )
+        except InfrastructureError:  # it was never begun
+            os.close(status_r)
+            remove(scratch)
+            self._groups += [group] if group is not None else []
+            raise
         self._workers.append(worker)
         return worker
 

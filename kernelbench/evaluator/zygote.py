@@ -110,16 +110,22 @@ def _start(request: dict[str, Any], fds: list[int]) -> None:
     fence = sandbox.Fence(**request["fence"])
     sandbox.join_groups(fence.entrances)
     sandbox.unshare_namespaces(fence.layers)
+    fenced_r, fenced_w = os.pipe()
     init = os.fork()
     if init != 0:
         os.close(sock_fd)
-        os.write(status_fd, f"{init}\n".encode())
+        os.close(fenced_w)
+        if os.read(fenced_r, 1):  # else there is no worker, which is not the candidate's doing
+            os.write(status_fd, f"{init}\n".encode())
         os.waitpid(init, 0)
         os._exit(0)
+    os.close(fenced_r)
     sandbox.die_with_parent()
     sandbox.become_subreaper()
     if "mount_namespace" in fence.layers:
         sandbox.mount(fence)
+    os.write(fenced_w, b".")
+    os.close(fenced_w)
     worker = os.fork()
     if worker != 0:
         os.close(sock_fd)

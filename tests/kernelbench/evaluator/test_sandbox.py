@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
+from kernelbench.errors import InfrastructureError
 from kernelbench.evaluator import Effort, Evaluator, Protocol, sandbox
 from kernelbench.records import Verdict
 
@@ -123,6 +124,20 @@ def written(path):
     # The builder, which may write to the cache, calls it too; there an assertion that fails changes nothing.
     evaluation = evaluate(LOOK + write + variant(RETURN, body))
     assert evaluation.verdict is Verdict.correct, evaluation.reason
+
+
+def test_a_fence_that_cannot_be_made_is_not_the_candidate_s_doing(
+    evaluator: Evaluator, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody clears the cache between the making of a folder for builds and the start of the builder."""
+    if not on(evaluator, "mount_namespace"):
+        pytest.skip("nothing is mounted here")
+    candidate = variant("self.norm(x)", "self.norm(x) + 0")
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluator.pool, "builds_of", lambda sha256: Path("/nonexistent") / sha256)
+        with pytest.raises(InfrastructureError, match="a worker could not be started"):
+            evaluate(candidate)
+    assert evaluate(candidate).verdict is Verdict.correct  # the next time, the evaluator goes on
 
 
 def test_a_candidate_cannot_look_into_another_process(evaluator: Evaluator, evaluate: Evaluate) -> None:

@@ -1,0 +1,193 @@
+"""The whole of curation: from opened runs to a folder with a data set."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import Field
+
+from kernelbench.errors import StorageError, UsageError
+from kernelbench.records import Record, Task
+from results.database import RunDatabase
+from results.folder import write_atomically
+from rl_training.curation import parquet
+from rl_training.curation.rows import Row, preference_rows, ranked_row, sft_row, task_row
+from rl_training.curation.samples import Dropped, Reading, TaskSamples, read
+from rl_training.curation.selection import Chosen, balanced, choose
+from rl_training.curation.split import closest, contaminated, held_out
+from rl_training.similarity import ALIKE, reference_shingles, shingles
+from rl_training.templating import template
+
+TEMPLATES = Path(__file__).parent / "templates"
+SPLITS = ("train", "test")
+CONFIGS = ("sft", "preferences", "ranked", "tasks")
+
+
+class Settings(Record):
+    k: int = Field(default=2, ge=1)  # winners a task at most
+    held_out_share: float = Field(default=0.2, ge=0, lt=1)
+    seed: int = 0
+    alike: float = Field(default=ALIKE, gt=0, le=1)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The training part, or what is held out."""
+
+    tasks: list[TaskSamples]
+    chosen: list[Chosen]
+
+    def rows(self) -> dict[str, list[Row]]:
+        """By the names of CONFIGS."""
+        ranked = [row for task in self.tasks if (row := ranked_row(task)) is not None]
+        return {
+            "sft": [sft_row(one) for one in self.chosen],
+            "preferences": [row for task in self.tasks if task.samples for row in preference_rows(task)],
+            "ranked": ranked,
+            "tasks": [task_row(task) for task in self.tasks],
+        }
+
+    @property
+    def families(self) -> Counter[str]:
+        return Counter(one.family for one in self.chosen)
+
+
+@dataclass(frozen=True)
+class Curated:
+    settings: Settings
+    attempts: int
+    train: Part
+    test: Part
+    dropped: Dropped
+    contaminated: dict[str, str]  # task id -> evaluation task
+    evaluation_tasks: int
+    runs: list[Row] = field(default_factory=list)
+
+    @property
+    def closest_references(self) -> tuple[str, str, float] | None:
+        def of(part: Part) -> dict[str, frozenset[int]]:
+            return {one.data.task.id: reference_shingles(one.data.task.source) for one in part.tasks}
+
+        return closest(of(self.train), of(self.test))
+
+    @property
+    def closest_kernels(self) -> tuple[str, str, float] | None:
+        def of(part: Part) -> dict[str, frozenset[int]]:
+            return {
+                f"{one.task.data.task.id} {one.sample.candidate.sha256[:8]}": shingles(
+                    one.sample.candidate.source
+                )
+                for one in part.chosen
+            }
+
+        return closest(of(self.train), of(self.test))
+
+
+def curate(runs: Sequence[RunDatabase], evaluation: Sequence[Task], settings: Settings) -> Curated:
+    """Raises UsageError where there is nothing to learn from, or nothing can be held out; StorageError."""
+    reading = read(runs)
+    dropped = reading.dropped
+    _require_correct(reading.tasks, reading, runs)
+    out = contaminated(reading.tasks, evaluation, settings.alike)
+    tasks = []
+    for task in reading.tasks:
+        if task.data.task.id in out:
+            dropped["its task is on the evaluation list, or like one there"] += len(task.samples)
+        elif task.correct:
+            tasks.append(task)
+        else:
+            dropped["its task has no correct kernel"] += len(task.samples)
+    if not tasks:
+        raise UsageError(
+            f"all {len(out)} tasks with correct kernels are on the evaluation list, or like one there",
+            "give runs of other tasks, or another --evaluation-list",
+        )
+    held = held_out(tasks, settings.held_out_share, settings.seed, settings.alike)
+    rest = [task for task in tasks if task not in held]
+    train = balanced(choose(rest, settings.k, settings.alike, dropped), dropped)
+    test = choose(held, settings.k, settings.alike, dropped)
+    return Curated(
+        settings=settings,
+        attempts=reading.attempts,
+        train=Part(rest, train),
+        test=Part(held, test),
+        dropped=+dropped,
+        contaminated=out,
+        evaluation_tasks=len(evaluation),
+        runs=[_of_run(run) for run in runs],
+    )
+
+
+def write(curated: Curated, folder: Path, command: str) -> dict[str, object]:
+    """The files of a data set in a new folder; returns what they hold, for `--json`.
+
+    Raises StorageError, UsageError, MissingPrerequisite.
+    """
+    parquet.require()
+    _new(folder)
+    counts: dict[str, dict[str, int]] = {config: {} for config in CONFIGS}
+    for split, part in zip(SPLITS, (curated.train, curated.test), strict=True):
+        for config, rows in part.rows().items():
+            counts[config][split] = len(rows)
+            if rows:
+                parquet.write(folder / config / f"{split}.parquet", rows)
+    hashes = {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.glob("*/*.parquet"))
+    }
+    values = {"curated": curated, "counts": counts, "hashes": hashes, "command": command, "configs": CONFIGS}
+    for name in ("README.md", "DATASHEET.md"):
+        _write(folder / name, template(name, TEMPLATES).render(**values))
+    return {
+        "schema": 1,
+        "folder": str(folder),
+        "attempts": curated.attempts,
+        "rows": counts,
+        "families": {"train": dict(curated.train.families), "test": dict(curated.test.families)},
+        "dropped": dict(curated.dropped.most_common()),
+        "contaminated": curated.contaminated,
+        "files": hashes,
+    }
+
+
+def _require_correct(tasks: Sequence[TaskSamples], reading: Reading, runs: Sequence[RunDatabase]) -> None:
+    if not any(task.correct for task in tasks):
+        what = "this run has" if len(runs) == 1 else f"these {len(runs)} runs have"
+        why = "; ".join(f"{count} {reason}" for reason, count in reading.dropped.most_common(2))
+        raise UsageError(
+            f"{what} no correct kernel of its own to learn from" + (f" ({why})" if why else ""),
+            "give a run with correct candidates; `kernelwright report RUN` shows what it has",
+        )
+
+
+def _of_run(run: RunDatabase) -> Row:
+    found = run.run
+    mark = found.target.fingerprint
+    return {
+        "id": found.id,
+        "started": found.started,
+        "command": found.command,
+        "kernelwright": found.kernelwright,
+        "chip": mark.chip,
+        "threads": mark.threads,
+        "torch": mark.torch,
+        "compiler": mark.compiler,
+    }
+
+
+def _new(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise UsageError(f"{folder} is not empty", "use another --out")
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be written: {error.strerror}", "use another --out") from error
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror}", "use another --out") from error

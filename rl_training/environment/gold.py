@@ -1,0 +1,85 @@
+"""Does an environment pay for what it should? The stored winner must score full marks, the reference nothing.
+
+The reference is handed in three ways: as it stands; renamed to ModelNew; and renamed, with a kernel in a
+string for readers who look for one.
+"""
+
+from agent.builtin.reference import renamed
+from agent.llm.coder import asked_for
+from kernelbench.records import Language, Record
+from rl_training.environment.task_data import TaskData
+from rl_training.environment.world import Judged, World
+from rl_training.outcome import Outcome
+from rl_training.rewards.seen import Seen
+
+# What makes a file look as if it had kernels of its own.
+_DISGUISE: dict[Language, str] = {
+    "cpp": 'KERNEL = """jit.compile_cpp(\'extern "C" void f(const float* x, float* y);\')"""\n',
+    "cuda": 'KERNEL = """jit.compile_cuda(\'extern "C" __global__ void f(float* x) {}\')"""\n',
+    "triton": "import triton\n",
+    "torch": "",
+}
+
+
+class GoldCheck(Record):
+    """`problems`: what is wrong, in words; none where all is as it should be."""
+
+    task: str
+    winner: Outcome | None  # None: the task has none
+    winner_reward: float | None
+    reference_rewards: dict[str, float | None]
+    nothing: float | None  # what a file that does not build earns
+    problems: tuple[str, ...]
+
+
+def gold_check(world: World, data: TaskData) -> GoldCheck:
+    """Evaluates two or three files."""
+    nothing = world.scheme(Seen(_wrong(world, data).outcome, "")).value
+    problems = []
+    winner = _judged(world, data, data.winner.candidate.source) if data.winner is not None else None
+    if winner is not None and data.winner is not None:
+        problems += _of_winner(winner, data.winner.speedup.low, nothing)
+    source = renamed(data.task.source)
+    tried = {
+        "as it stands": _judged(world, data, data.task.source),
+        "renamed": _judged(world, data, source),
+        "disguised": _judged(world, data, _DISGUISE[data.language] + source),
+    }
+    for how, judged in tried.items():
+        reward = judged.reward.value
+        if judged.outcome.kind == "infrastructure":
+            problems.append(f"the reference, {how}, has no verdict: {judged.outcome.reason}")
+        elif reward is not None and nothing is not None and reward > nothing:
+            problems.append(f"the reference, {how}, earns {reward:.3g}, a wrong file {nothing:.3g}")
+    return GoldCheck(
+        task=data.task.id,
+        winner=winner.outcome if winner is not None else None,
+        winner_reward=winner.reward.value if winner is not None else None,
+        reference_rewards={how: judged.reward.value for how, judged in tried.items()},
+        nothing=nothing,
+        problems=tuple(problems),
+    )
+
+
+def _of_winner(winner: Judged, stored_low: float, nothing: float | None) -> list[str]:
+    speedup = winner.outcome.speedup.eager if winner.outcome.speedup is not None else None
+    if winner.outcome.kind != "correct" or speedup is None:
+        return [f"the winner is {winner.outcome.verdict or winner.outcome.kind}: {winner.outcome.reason}"]
+    problems = []
+    if speedup.high < stored_low:
+        problems.append(
+            f"the winner is {speedup.high:.3g} times as fast at most, was {stored_low:.3g} at least"
+        )
+    value = winner.reward.value
+    if value is None or (nothing is not None and value <= nothing):
+        problems.append("the winner earns no more than a wrong file")
+    return problems
+
+
+def _wrong(world: World, data: TaskData) -> Judged:
+    return _judged(world, data, "")
+
+
+def _judged(world: World, data: TaskData, source: str) -> Judged:
+    asked = asked_for(data.situation, data.language, (), None)
+    return world.begin(data, asked, f"```python\n{source}\n```\n").result()

@@ -1,0 +1,111 @@
+"""One walk through a task: a prompt, a reply, what came of it, the next prompt."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from agent.llm.coder import Asked, asked_for
+from agent.llm.model import Message
+from agent.protocols import Attempt
+from rl_training.environment.task_data import TaskData
+from rl_training.environment.warning import warning
+from rl_training.environment.world import Judged, Pending, World
+from rl_training.rewards.hacks import Case
+from rl_training.trajectory import Trajectory, Turn
+
+
+class Rollout:
+    """At most so many `turns`; ends early where there was no verdict, for then nothing can be shown.
+
+        rollout = Rollout(data, world, turns=4)
+        while not rollout.ended:
+            rollout.take(policy(rollout.messages))
+        trajectory = rollout.trajectory()
+
+    To have the replies of several rollouts evaluated at a time, `begin` them all before the first `finish`.
+    `section` is added to the first prompt: exemplars, for one.
+    """
+
+    def __init__(
+        self, data: TaskData, world: World, turns: int = 1, section: str = "", origin: str = "policy"
+    ) -> None:
+        assert turns >= 1
+        self.data, self.world, self.origin = data, world, origin
+        self.ended = ""  # why there are no more turns
+        self._most = turns
+        self._section = section
+        self._turns: list[Turn] = []
+        self._history: list[Attempt] = []
+        self._caught: list[Case] = []
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The prompt that is to be answered now."""
+        assert not self.ended
+        return self._prompt
+
+    @cached_property
+    def _asked(self) -> Asked:
+        return asked_for(self.data.situation, self.data.language, self._history, None)
+
+    @cached_property
+    def _prompt(self) -> tuple[Message, ...]:
+        """Fixed until it is answered, though others may be caught meanwhile."""
+        cases = list(self._caught)
+        if self.world.hacks is not None:
+            known = {case.candidate for case in cases}
+            cases += [c for c in self.world.hacks.warnings(self.data.task.id) if c.candidate not in known]
+        sections = ([self._section] if not self._turns else []) + ([warning(cases)] if cases else [])
+        return extended(self._asked.messages, [text for text in sections if text])
+
+    def take(self, reply: str, reasoning: str = "") -> Turn:
+        """Evaluate a reply to `messages`."""
+        return self.finish(self.begin(reply), reply, reasoning)
+
+    def begin(self, reply: str) -> Pending:
+        assert not self.ended
+        earlier = [turn.outcome for turn in self._turns]
+        more = len(self._turns) + 1 < self._most
+        return self.world.begin(self.data, self._asked, reply, self._history, earlier, profiled=more)
+
+    def finish(self, pending: Pending, reply: str, reasoning: str = "") -> Turn:
+        judged = pending.result()
+        turn = _turn(self._prompt, reply, reasoning, judged)
+        self._turns.append(turn)
+        if judged.attempt is None:
+            self.ended = f"no verdict: {judged.outcome.reason}"
+        else:
+            self._history.append(judged.attempt)
+            self._caught = [judged.repeats] if judged.repeats is not None else []
+            if len(self._turns) == self._most:
+                self.ended = f"{self._most} turns"
+        del self.__dict__["_asked"], self.__dict__["_prompt"]
+        return turn
+
+    def trajectory(self) -> Trajectory:
+        return Trajectory(
+            task=self.data.task.id,
+            task_sha256=self.data.task.sha256,
+            origin=self.origin,
+            turns=tuple(self._turns),
+            ended=self.ended,
+        )
+
+
+def extended(messages: Sequence[Message], sections: Sequence[str]) -> tuple[Message, ...]:
+    """With sections after the last message."""
+    *before, last = messages
+    content = "\n\n".join([last.content.rstrip("\n"), *sections]) if sections else last.content
+    return (*before, last.model_copy(update={"content": content}))
+
+
+def _turn(messages: tuple[Message, ...], reply: str, reasoning: str, judged: Judged) -> Turn:
+    return Turn(
+        messages=messages,
+        reply=reply,
+        reasoning=reasoning,
+        candidate=judged.candidate.sha256,
+        source=judged.candidate.source if judged.usable else "",
+        outcome=judged.outcome,
+        terms=judged.reward.terms,
+        reward=judged.reward.value,
+    )

@@ -1,0 +1,68 @@
+"""All that an environment knows of a task: frozen, JSON in and out."""
+
+from collections.abc import Iterator, Sequence
+
+from agent.llm.prompting import Situation
+from kernelbench.operator_families import operator_families
+from kernelbench.records import Candidate, Interval, Language, Record, Target, Task, Work
+from results.database import RunDatabase
+from results.records import Attempt
+from results.summary import best_attempt
+from rl_training.outcome import outcome_of
+
+
+class Winner(Record):
+    """The best kernel of a run, and its speedup over eager."""
+
+    candidate: Candidate
+    speedup: Interval
+
+
+class TaskData(Record):
+    task: Task
+    language: Language  # that kernels are to be written in
+    target: Target
+    work: Work
+    lessons: tuple[str, ...] = ()
+    winner: Winner | None = None
+
+    @property
+    def situation(self) -> Situation:
+        return Situation(self.task, self.target, self.work, self.lessons)
+
+    @property
+    def family(self) -> str:
+        return family_of(self.task)
+
+
+def family_of(task: Task) -> str:
+    """Its operators: "normalization", "pooling+product"."""
+    return "+".join(sorted(operator_families(task)))
+
+
+def tasks_of(run: RunDatabase, language: Language = "cpp") -> Iterator[TaskData]:
+    """The tasks of a run that measure something and of which a profile says what work they are."""
+    target = run.run.target
+    for entry in run.tasks():
+        attempts = run.attempts(entry.task.id)
+        work = work_of(attempts)
+        if entry.measures_nothing or work is None:
+            continue
+        own = [a for a in attempts if a.candidate.language == language]
+        best = best_attempt(a for a in own if not outcome_of(a.evaluation).decoy())
+        speedup = best.evaluation.speedup if best is not None else None
+        winner = None
+        if best is not None and speedup is not None and speedup.eager is not None:
+            winner = Winner(candidate=best.candidate, speedup=speedup.eager)
+        yield TaskData(task=entry.task, language=language, target=target, work=work, winner=winner)
+
+
+def work_of(attempts: Sequence[Attempt]) -> Work | None:
+    """As a profile has it: all that is moved counts as input here, for prompts give the sum."""
+    for attempt in attempts:
+        profile = attempt.profile
+        moved = profile.value("minimal_bytes") if profile is not None else None
+        flops = profile.value("flops") if profile is not None else None
+        if moved is not None and flops is not None:
+            return Work(input_bytes=int(moved), weight_bytes=0, output_bytes=0, flops=int(flops))
+    return None

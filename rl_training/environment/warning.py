@@ -1,0 +1,13 @@
+"""What a policy is told of files that were caught."""
+
+from collections.abc import Sequence
+
+from rl_training.rewards.hacks import Case
+from rl_training.templating import template
+
+_MOST_CHARACTERS = 2000  # of a case's code, and of its reason
+
+
+def warning(cases: Sequence[Case]) -> str:
+    """A section of a prompt."""
+    return template("hacks.md").render(cases=cases, most=_MOST_CHARACTERS).strip()

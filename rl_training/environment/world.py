@@ -1,0 +1,173 @@
+"""The world that a policy acts in: the pool of evaluations, with what makes an evaluation a reward."""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from agent.llm.coder import Asked, objection
+from agent.llm.model import ReplyUnusable
+from agent.llm.replies import candidate_source
+from agent.protocols import Attempt
+from kernelbench.errors import InfrastructureError, TaskError
+from kernelbench.evaluator import BASELINES, EFFORTS, QUICK, Effort
+from kernelbench.records import Candidate, Evaluation, Task, Verdict
+from profiling.records import Profile
+from rl_training.environment.task_data import TaskData
+from rl_training.outcome import Outcome, failed, outcome_of
+from rl_training.rewards.hacks import Case, HackMemory
+from rl_training.rewards.scheme import Reward, Scheme
+from rl_training.rewards.seen import Seen
+from rl_training.rewards.surprise import BestSoFar, Doubt, lower
+
+_SHOWN = 20_000  # characters of a reply that holds no file, kept as its source
+
+
+class Pool(Protocol):
+    """`agent.profiled.ProfilingPool`, as far as it is needed here."""
+
+    def submit(
+        self,
+        task: Task,
+        candidate: Candidate,
+        baselines: Sequence[str] = BASELINES,
+        effort: Effort | None = None,
+        to_beat: float | None = None,
+        client: str = "",
+    ) -> Future[Evaluation]: ...
+
+    def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation: ...
+
+    def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile | None: ...
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What became of a reply. `attempt`: as a run would have it; None where there is no verdict."""
+
+    candidate: Candidate
+    usable: bool  # whether the reply held a file at all
+    outcome: Outcome
+    reward: Reward
+    attempt: Attempt | None
+    repeats: Case | None = None
+
+
+@dataclass
+class World:
+    """May be used from many threads. `patience_s`: how long a verdict is waited for, its turn included.
+
+    Replies of one turn should all be begun before the first result is asked for: the pool builds and verifies
+    several at a time, and times them one by one.
+    """
+
+    pool: Pool
+    scheme: Scheme
+    effort: Effort = QUICK
+    again: Effort = EFFORTS["full"]  # of what is too good to be believed at once
+    patience_s: float = 1800.0
+    doubt: Doubt = field(default_factory=Doubt)
+    best: BestSoFar = field(default_factory=BestSoFar)
+    hacks: HackMemory | None = None
+    author: str = "policy"
+
+    def __post_init__(self) -> None:
+        assert self.again != self.effort, "the pool would give the first measurement again"
+
+    def begin(
+        self,
+        data: TaskData,
+        asked: Asked,
+        reply: str,
+        history: Sequence[Attempt] = (),
+        earlier: Sequence[Outcome] = (),
+        profiled: bool = False,
+    ) -> "Pending":
+        """Hand a reply in. `earlier`: the outcomes of the turns before it; `profiled`: for one after it."""
+        try:
+            source = candidate_source(reply, asked.parent_source)
+            usable, fault = True, objection(source, data.language, history)
+        except ReplyUnusable as error:
+            source, usable, fault = reply[:_SHOWN], False, str(error)
+        candidate = asked.candidate(source, self.author)
+        if data.winner is not None:
+            self.best.raise_to(data.task.id, data.winner.speedup.low)
+        if fault:
+            found: Future[Evaluation] = Future()
+            found.set_result(self.pool.turned_away(data.task, candidate, fault))
+        else:
+            found = self._submit(data, candidate, self.effort)
+        return Pending(self, data, candidate, usable, found, tuple(earlier), profiled)
+
+    def evaluation(
+        self, data: TaskData, candidate: Candidate, first: Future[Evaluation]
+    ) -> Evaluation | Outcome:
+        """What counts of a candidate: of what is surprising, the lower of two measurements.
+
+        An Outcome where there is no verdict.
+        """
+        until = time.monotonic() + self.patience_s
+        found = _waited_for(first, until)
+        if isinstance(found, Outcome) or found.verdict is not Verdict.correct:
+            return found
+        if self.doubt.about(outcome_of(found).low("eager"), self.best.of(data.task.id)):
+            second = _waited_for(self._submit(data, candidate, self.again), until)
+            if isinstance(second, Outcome):
+                return second  # what is doubted does not count unless it is confirmed
+            found = lower(found, second)
+        self.best.learn(data.task.id, found)
+        return found
+
+    def _submit(self, data: TaskData, candidate: Candidate, effort: Effort) -> Future[Evaluation]:
+        return self.pool.submit(data.task, candidate, self.scheme.baselines, effort, client=data.task.id)
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A reply that is being evaluated."""
+
+    world: World
+    data: TaskData
+    candidate: Candidate
+    usable: bool
+    found: Future[Evaluation]
+    earlier: tuple[Outcome, ...]
+    profiled: bool
+
+    def result(self) -> Judged:
+        """Waits for the verdict. What the evaluator does wrong is an outcome, not an exception."""
+        world, task = self.world, self.data.task
+        found = world.evaluation(self.data, self.candidate, self.found)
+        outcome = found if isinstance(found, Outcome) else outcome_of(found)
+        repeats = None
+        if world.hacks is not None and self.usable:
+            repeats = world.hacks.caught(task.id, self.candidate.sha256, self.candidate.source, outcome)
+        source = self.candidate.source if self.usable else ""
+        seen = Seen(outcome, source, self.earlier, repeats.candidate if repeats is not None else "")
+        attempt = None
+        if not isinstance(found, Outcome):
+            attempt = Attempt(self.candidate, found, self._profile(found))
+        return Judged(self.candidate, self.usable, outcome, world.scheme(seen), attempt, repeats)
+
+    def _profile(self, evaluation: Evaluation) -> Profile | None:
+        if not self.profiled:
+            return None
+        try:
+            return self.world.pool.profile(self.data.task, self.candidate, evaluation)
+        except InfrastructureError:
+            return None  # the verdict stands
+
+
+def _waited_for(future: Future[Evaluation], until: float) -> Evaluation | Outcome:
+    try:
+        return future.result(max(0.0, until - time.monotonic()))
+    except TimeoutError:
+        future.cancel()
+        return failed("patience", "no verdict came in time")
+    except TaskError as error:
+        return failed("task", error.message)
+    except InfrastructureError as error:
+        return failed("evaluator", error.message)
+    except CancelledError:
+        return failed("evaluator", "the pool of evaluations was closed")

@@ -1,0 +1,133 @@
+"""What a model was asked and answered for the attempts of a run, and the trajectories that makes.
+
+A run keeps calls and attempts apart. They are brought together by what they say: the reply whose file is
+the candidate's.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from agent.llm.coder import asked_for
+from agent.llm.model import Call, Completion, Message, ReplyUnusable
+from agent.llm.replies import candidate_source
+from kernelbench.records import Candidate
+from results.database import RunDatabase
+from results.records import Attempt, LlmCall
+from rl_training.environment.task_data import TaskData, tasks_of
+from rl_training.outcome import Outcome, outcome_of
+from rl_training.rewards.scheme import Scheme
+from rl_training.rewards.seen import Seen
+from rl_training.trajectory import Trajectory, Turn
+
+MODEL_AUTHOR = "llm:"
+
+
+@dataclass(frozen=True)
+class Written:
+    """A reply with its prompt."""
+
+    messages: tuple[Message, ...]
+    reply: str
+    reasoning: str = ""
+    usable: bool = True
+
+
+def without_model(data: TaskData, candidate: Candidate) -> Written:
+    """For what no model wrote: the first prompt of its task, and the file alone as the reply."""
+    asked = asked_for(data.situation, candidate.language, (), None)
+    return Written(asked.messages, fenced(candidate.source))
+
+
+def fenced(source: str) -> str:
+    return f"```python\n{source.strip(chr(10))}\n```\n"
+
+
+def recorded(task: str, attempts: Sequence[Attempt], calls: Sequence[LlmCall]) -> dict[int, Written]:
+    """By the ids of a task's attempts; without those that no model wrote, or whose call is not there."""
+    sources = {attempt.candidate.sha256: attempt.candidate.source for attempt in attempts}
+    left = [found for call in calls if call.task == task and (found := _read(call)) is not None]
+    matched: dict[int, Written] = {}
+    for attempt in attempts:
+        made = attempt.candidate
+        if attempt.confirms or not made.author.startswith(MODEL_AUTHOR):
+            continue
+        parent = next((sources[sha] for sha in made.parents if sha in sources), None)
+        for place, (call, answer) in enumerate(left):
+            usable = _gives(answer.text, made.source, parent)
+            if usable is not None:
+                matched[attempt.id] = Written(call.messages, answer.text, answer.reasoning, usable)
+                del left[place]
+                break
+    return matched
+
+
+def trajectories(run: RunDatabase, scheme: Scheme) -> Iterator[Trajectory]:
+    """What models did in a run, for offline learning.
+
+    A file that was made from another is the next turn of that one's trajectory; what was made from none
+    begins one of its own. Raises StorageError. Attempts whose prompt is not known are left out.
+    """
+    calls = run.llm_calls()
+    for data in tasks_of(run):
+        attempts = run.attempts(data.task.id)
+        written = recorded(data.task.id, attempts, calls)
+        for chain in _chains([attempt for attempt in attempts if attempt.id in written]):
+            yield Trajectory(
+                task=data.task.id,
+                task_sha256=data.task.sha256,
+                origin=f"run {run.run_id}, {chain[0].candidate.author}",
+                turns=tuple(_turns(chain, written, scheme)),
+                ended="as recorded",
+            )
+
+
+def _chains(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
+    chains: list[list[Attempt]] = []
+    for attempt in attempts:
+        parents = attempt.candidate.parents
+        own = (chain for chain in chains if any(a.candidate.sha256 in parents for a in chain))
+        chain = next(own, None)
+        if chain is None:
+            chains.append([attempt])
+        else:
+            chain.append(attempt)
+    return chains
+
+
+def _turns(attempts: Sequence[Attempt], written: dict[int, Written], scheme: Scheme) -> Iterator[Turn]:
+    earlier: list[Outcome] = []
+    for attempt in attempts:
+        outcome, said = outcome_of(attempt.evaluation), written[attempt.id]
+        source = attempt.candidate.source if said.usable else ""
+        reward = scheme(Seen(outcome, source, tuple(earlier)))
+        earlier.append(outcome)
+        yield Turn(
+            messages=said.messages,
+            reply=said.reply,
+            reasoning=said.reasoning,
+            candidate=attempt.candidate.sha256,
+            source=source,
+            outcome=outcome,
+            terms=reward.terms,
+            reward=reward.value,
+        )
+
+
+def _read(call: LlmCall) -> tuple[Call, Completion] | None:
+    """None for the judge's, and for calls that failed."""
+    if call.role != "coder" or (isinstance(call.response, dict) and "error" in call.response):
+        return None
+    try:
+        return Call.model_validate(call.request), Completion.model_validate(call.response)
+    except ValidationError:
+        return None
+
+
+def _gives(reply: str, source: str, parent: str | None) -> bool | None:
+    """True: a usable reply, with this file; False: one that holds none, with this text; None: another."""
+    try:
+        return True if candidate_source(reply, parent) == source else None
+    except ReplyUnusable:
+        return False if source and reply.startswith(source) else None

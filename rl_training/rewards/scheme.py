@@ -1,0 +1,116 @@
+"""A scheme: which terms make up a reward, read from a TOML or JSON file.
+
+    decoy_share = 0.05
+    [[terms]]
+    term = "correct"
+    weight = 0.3
+    [[terms]]
+    term = "speedup"
+    form = "clipped"
+    most = 3.0
+
+`SCHEMES` has the published ones by name.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import Field, NonNegativeFloat, ValidationError, field_validator
+
+from kernelbench.errors import UsageError
+from kernelbench.records import Record
+from rl_training.outcome import DECOY_SHARE
+from rl_training.rewards.returns import discounted
+from rl_training.rewards.seen import Seen
+from rl_training.rewards.terms import Correct, Coverage, Milestones, SpeedupTerm, Term
+from rl_training.trajectory import RewardTerm
+
+
+class Reward(Record):
+    """What a turn earns. None: nothing is known of the candidate, so nothing is to be learned."""
+
+    value: float | None
+    terms: dict[str, RewardTerm] = Field(default_factory=dict)
+
+
+class Scheme(Record):
+    """`decoy_share`: what is right, but spends less of a call in its own kernels, counts as wrong."""
+
+    terms: tuple[Term, ...]
+    decoy_share: float = Field(default=DECOY_SHARE, ge=0, lt=1)
+    repeat_penalty: NonNegativeFloat = 0.5  # for being caught with what is known to be a hack
+    gamma: float = Field(default=0.4, ge=0, le=1)  # of discounted returns; Kevin's
+
+    @field_validator("terms")
+    @classmethod
+    def _each_once(cls, terms: tuple[Term, ...]) -> tuple[Term, ...]:
+        names = [term.term for term in terms]
+        if not names or len(set(names)) < len(names):
+            raise ValueError("a scheme has at least one term, and each at most once")
+        return terms
+
+    @property
+    def baselines(self) -> tuple[str, ...]:
+        """What a candidate must be timed beside for these terms."""
+        compiled = any(
+            isinstance(term, Milestones) or getattr(term, "baseline", "eager") != "eager"
+            for term in self.terms
+        )
+        return ("eager", "compile") if compiled else ("eager",)
+
+    def __call__(self, seen: Seen) -> Reward:
+        if seen.outcome.kind in ("infrastructure", "unmeasured"):
+            return Reward(value=None)
+        seen = replace(seen, decoy=seen.outcome.decoy(self.decoy_share))
+        terms: dict[str, RewardTerm] = {term.term: term(seen) for term in self.terms}
+        if seen.repeats:
+            terms["repeated_hack"] = RewardTerm(value=-self.repeat_penalty)
+        return Reward(value=sum(term.value for term in terms.values()), terms=terms)
+
+    def returns(self, rewards: Sequence[float | None]) -> list[float | None]:
+        """What the turns of a trajectory are credited with."""
+        return discounted(rewards, self.gamma)
+
+
+SCHEMES: Mapping[str, Scheme] = {
+    "log-speedup": Scheme(terms=(Correct(weight=0.3), SpeedupTerm(form="log"))),
+    "kevin": Scheme(terms=(Correct(weight=0.3), SpeedupTerm(form="plain"))),
+    "dr-kernel": Scheme(
+        terms=(
+            Correct(weight=0.5),
+            SpeedupTerm(weight=0.5, form="clipped", most=3.0),
+            Coverage(weight=0.5),
+        )
+    ),
+    "cuda-agent": Scheme(terms=(Milestones(),)),
+    "cuda-l1": Scheme(terms=(SpeedupTerm(form="plain"),)),
+}
+
+
+def scheme_of(name: str) -> Scheme:
+    """One of SCHEMES, or what a .toml or .json file has. Raises UsageError."""
+    if name in SCHEMES:
+        return SCHEMES[name]
+    path = Path(name)
+    if path.suffix not in (".toml", ".json"):
+        raise UsageError(
+            f"there is no reward scheme '{name}'",
+            f"choose {', '.join(SCHEMES)}, or give a .toml or .json file",
+        )
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        return Scheme.model_validate(content)
+    except OSError as error:
+        raise UsageError(
+            f"{path}: {error.strerror}", f"give a file, or one of {', '.join(SCHEMES)}"
+        ) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise UsageError(f"{path}: {where}: {first['msg']}", "see docs/training.md for the terms") from None
+    except ValueError as error:  # no TOML, no JSON, no UTF-8
+        raise UsageError(f"{path} cannot be read: {error}", "see docs/training.md for an example") from None

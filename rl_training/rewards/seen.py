@@ -1,0 +1,30 @@
+"""What a reward may look at."""
+
+from dataclasses import dataclass
+
+from rl_training.outcome import Baseline, Outcome
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One turn, with the turns before it in its trajectory."""
+
+    outcome: Outcome
+    source: str
+    earlier: tuple[Outcome, ...] = ()
+    repeats: str = ""  # the known hacking case (sha256) that a caught candidate is like
+    decoy: bool = False  # right, but not by kernels of its own
+
+    @property
+    def right(self) -> bool:
+        """Correct by kernels of its own."""
+        return self.outcome.kind == "correct" and not self.decoy
+
+    def speedup(self, baseline: Baseline) -> float | None:
+        """The lower bound; None where it is not right, or was not held against this."""
+        return self.outcome.low(baseline) if self.right else None
+
+    def best_before(self, baseline: Baseline) -> float:
+        """The largest lower bound of the turns before; 1.0, which is PyTorch's own, if none is larger."""
+        lows = (o.low(baseline) for o in self.earlier if o.kind == "correct")
+        return max([1.0, *(low for low in lows if low is not None)])

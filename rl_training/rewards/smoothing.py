@@ -1,0 +1,62 @@
+"""Rewards held against all that came before: clip((r - mu) / sigma, ±1.5), after CUDA-L1 (arXiv:2507.14111).
+
+So that one task with a speedup of 40 does not drown what is learned from the others. What it has seen is
+kept in a file with the checkpoint, for a run that goes on must go on with the same scale.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Self
+
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
+
+from kernelbench.records import Record
+from rl_training.rewards import kept
+
+CLIP = 1.5
+
+
+class Running(Record):
+    """Count, mean and summed squares of deviations, by Welford's rule."""
+
+    count: NonNegativeInt = 0
+    mean: float = 0.0
+    squares: NonNegativeFloat = 0.0
+    clip: PositiveFloat = CLIP
+
+    @property
+    def deviation(self) -> float:
+        """Of the sample; 0 where there are fewer than two."""
+        return math.sqrt(self.squares / (self.count - 1)) if self.count > 1 else 0.0
+
+    def having_seen(self, rewards: Iterable[float | None]) -> Self:
+        """What is not known is not counted."""
+        count, mean, squares = self.count, self.mean, self.squares
+        for reward in rewards:
+            if reward is None:
+                continue
+            count += 1
+            before = reward - mean
+            mean += before / count
+            squares += before * (reward - mean)
+        return self.model_copy(update={"count": count, "mean": mean, "squares": squares})
+
+    def smoothed(self, rewards: Sequence[float | None]) -> list[float | None]:
+        """None stays None; all others are 0 while nothing is known of their spread."""
+        sigma = self.deviation
+        return [None if r is None else self._one(r, sigma) for r in rewards]
+
+    def _one(self, reward: float, sigma: float) -> float:
+        if sigma == 0:
+            return 0.0
+        return max(-self.clip, min(self.clip, (reward - self.mean) / sigma))
+
+    def save(self, path: Path) -> None:
+        """Raises StorageError."""
+        kept.write(path, self)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """The one of a run that has begun, else a new one. Raises StorageError."""
+        return kept.read(path, cls) or cls()

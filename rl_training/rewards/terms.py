@@ -1,0 +1,117 @@
+"""The terms of a reward: each a small function of what was seen, with its weight and its numbers.
+
+| term | value, before its weight | after |
+|---|---|---|
+| correct | 1 where right | Kevin, arXiv:2507.11948 (0.3 · correct + speedup) |
+| speedup | s, log s or min(s, most) where right | Kevin; CUDA-L1, 2507.14111; Dr.Kernel, 2602.05885 |
+| milestones | -1 wrong, 1 right, 2 faster than eager, 3 than torch.compile too | CUDA Agent, 2602.24286 |
+| coverage | share of the time in its own kernels where right | Dr.Kernel |
+| deviation | -error, in units of the error budget, where right | CUDA-L2, arXiv:2512.02551 |
+| length | -thousands of characters where right | CUDA-L2 |
+| progress | log of the gain over the best turn before | MRT, arXiv:2503.07572, with measured progress |
+"""
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat
+
+from kernelbench.records import Record
+from rl_training.outcome import Baseline
+from rl_training.rewards.seen import Seen
+from rl_training.trajectory import RewardTerm
+
+
+class _Term(Record):
+    weight: float = 1.0
+
+    def _is(self, value: float, **metrics: float) -> RewardTerm:
+        return RewardTerm(value=self.weight * value, metrics=metrics)
+
+
+class Correct(_Term):
+    term: Literal["correct"] = "correct"
+
+    def __call__(self, seen: Seen) -> RewardTerm:
+        return self._is(
+            float(seen.right), correct=float(seen.outcome.kind == "correct"), decoy=float(seen.decoy)
+        )
+
+
+class SpeedupTerm(_Term):
+    """`most` bounds s itself. log s is not let below 0, for a slow kernel that is right beats a wrong one."""
+
+    term: Literal["speedup"] = "speedup"
+    form: Literal["plain", "log", "clipped"] = "log"
+    most: PositiveFloat | None = None
+    baseline: Baseline = "eager"
+
+    def __call__(self, seen: Seen) -> RewardTerm:
+        low = seen.speedup(self.baseline)
+        if low is None:
+            return self._is(0.0)
+        most = 3.0 if self.most is None and self.form == "clipped" else self.most
+        bounded = low if most is None else min(low, most)
+        return self._is(max(0.0, math.log(bounded)) if self.form == "log" else bounded, speedup=low)
+
+
+class Milestones(_Term):
+    """Faster by at least the share `margin` of the baseline's time, for certain."""
+
+    term: Literal["milestones"] = "milestones"
+    margin: float = Field(default=0.05, ge=0, lt=1)
+
+    def __call__(self, seen: Seen) -> RewardTerm:
+        if not seen.right:
+            return self._is(-1.0)
+        needed = 1 / (1 - self.margin)
+        eager, compiled = seen.speedup("eager"), seen.speedup("compile")
+        beats_eager = eager is not None and eager > needed
+        beats_both = beats_eager and compiled is not None and compiled > needed
+        known = {"compile_known": float(compiled is not None)}
+        return self._is(3.0 if beats_both else 2.0 if beats_eager else 1.0, **known)
+
+
+class Coverage(_Term):
+    term: Literal["coverage"] = "coverage"
+
+    def __call__(self, seen: Seen) -> RewardTerm:
+        share = seen.outcome.own_kernel_share
+        known = {"share_known": float(share is not None)}
+        return self._is(share if seen.right and share is not None else 0.0, **known)
+
+
+class Deviation(_Term):
+    term: Literal["deviation"] = "deviation"
+
+    def __call__(self, seen: Seen) -> RewardTerm:
+        error = seen.outcome.error
+        return self._is(-error if seen.right and error is not None else 0.0)
+
+
+class Length(_Term):
+    """Of what is right alone, else the shortest of the wrong files would be the best of them."""
+
+    term: Literal["length"] = "length"
+    weight: float = 0.01
+
+    def __call__(self, seen: Seen) -> RewardTerm:
+        return self._is(-len(seen.source) / 1000 if seen.right else 0.0, characters=float(len(seen.source)))
+
+
+class Progress(_Term):
+    """MRT's bonus is the gain in the estimated chance of success; here what counts has been measured."""
+
+    term: Literal["progress"] = "progress"
+    baseline: Baseline = "eager"
+
+    def __call__(self, seen: Seen) -> RewardTerm:
+        low = seen.speedup(self.baseline)
+        gain = 1.0 if low is None else low / seen.best_before(self.baseline)
+        return self._is(max(0.0, math.log(gain)) if gain > 0 else 0.0, gain=gain)
+
+
+Term = Annotated[
+    Correct | SpeedupTerm | Milestones | Coverage | Deviation | Length | Progress,
+    Field(discriminator="term"),
+]

@@ -1,0 +1,84 @@
+"""What a policy did at one task: turns with prompts, replies, outcomes and rewards; JSON, a line each."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from agent.llm.model import Message
+from kernelbench.errors import StorageError
+from kernelbench.records import Record
+from results.encoding import record_text
+from results.folder import write_atomically
+from rl_training.outcome import Outcome
+
+SCHEMA = 1
+
+
+class RewardTerm(Record):
+    """One term of a reward. `value` is what it adds, weight included; metrics are for curves."""
+
+    value: float
+    metrics: dict[str, float] = Field(default_factory=dict)
+
+
+class Turn(Record):
+    """One reply to one whole prompt."""
+
+    messages: tuple[Message, ...]  # the prompt
+    reply: str
+    reasoning: str = ""  # that the model said to itself
+    candidate: str  # sha256 of `source`
+    source: str  # "" where the reply holds no candidate
+    outcome: Outcome
+    terms: dict[str, RewardTerm] = Field(default_factory=dict)
+    reward: float | None = None  # None: nothing is to be learned from this turn
+
+
+class Trajectory(Record):
+    schema_version: int = Field(default=SCHEMA, alias="schema")
+    task: str
+    task_sha256: str
+    origin: str  # "run <id>", or whose policy
+    turns: tuple[Turn, ...]
+    ended: str  # why there are no more turns
+
+    model_config = Record.model_config | {"populate_by_name": True, "serialize_by_alias": True}
+
+    @property
+    def rewards(self) -> tuple[float | None, ...]:
+        return tuple(turn.reward for turn in self.turns)
+
+
+def write(path: Path, trajectories: Iterable[Trajectory]) -> None:
+    """A line each, all or nothing. Raises StorageError."""
+    text = "".join(f"{record_text(trajectory)}\n" for trajectory in trajectories)
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror}", "choose another file") from error
+
+
+def read(path: Path) -> Iterator[Trajectory]:
+    """Raises StorageError on a file or line that cannot be read."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                yield _parsed(line, f"{path} line {number}")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"{path} cannot be read: {error}", "give a file of trajectories") from error
+
+
+def _parsed(line: str, where: str) -> Trajectory:
+    try:
+        found = Trajectory.model_validate_json(line)
+    except ValidationError as error:
+        raise StorageError(
+            f"{where} is no trajectory: {error.errors()[0]['msg']}", "read it with the version that wrote it"
+        ) from error
+    if found.schema_version != SCHEMA:
+        raise StorageError(
+            f"{where} has schema {found.schema_version}, this version reads {SCHEMA}",
+            "read it with the version that wrote it",
+        )
+    return found

@@ -1,0 +1,169 @@
+"""Contrastive prompts: how exemplars are drawn, and that they advance while training goes on."""
+
+import itertools
+import math
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import run_factory
+from recorded import WORK, builtin_task, kernel, made, tried
+
+from kernelbench.records import Interval, Speedup, Verdict
+from rl_training.environment.task_data import TaskData
+from rl_training.exemplars import ExemplarStore, PromptStream, contrastive_messages, probabilities
+from rl_training.outcome import Outcome
+from rl_training.rewards.hacks import HackMemory
+from rl_training.trajectory import Turn
+
+TASKS = [
+    TaskData(task=builtin_task(name), language="cpp", target=run_factory.TARGET, work=WORK)
+    for name in ("level1/relu", "level1/softmax")
+]
+RELU = TASKS[0].task.id
+
+
+def outcome(low: float, verdict: Verdict = Verdict.correct) -> Outcome:
+    return Outcome(verdict=verdict, speedup=Speedup(eager=Interval(median=2 * low, low=low, high=3 * low)))
+
+
+def stored(*lows: float) -> ExemplarStore:
+    store = ExemplarStore()
+    for low in lows:
+        assert store.add(RELU, made(kernel(f"{low}")), outcome(low))
+    return store
+
+
+def test_only_what_is_right_and_timed_is_an_exemplar() -> None:
+    store = ExemplarStore()
+    assert not store.add(RELU, made(kernel()), outcome(9.0, Verdict.cheating))
+    assert not store.add(RELU, made(kernel()), Outcome(verdict=Verdict.correct))
+    as_it_is = made("class ModelNew: ...").model_copy(update={"language": "torch"})
+    assert not store.add(RELU, as_it_is, outcome(1.0))
+    decoy = outcome(1.2).model_copy(update={"own_kernel_share": 0.01})
+    assert not store.add(RELU, made(kernel()), decoy)
+    assert store.version == 0
+    assert store.add(RELU, made(kernel()), outcome(2.0))
+    assert not store.add(RELU, made(kernel()), outcome(3.0))  # the lower of two measurements counts
+    assert store.add(RELU, made(kernel()), outcome(1.5))
+    assert [e.speedup for e in store.of(RELU)] == [1.5]
+
+
+def test_buckets_are_drawn_by_their_mean_with_a_temperature() -> None:
+    means = [1.0, 2.0, 4.0]
+    mu = sum(means) / 3
+    total = sum(math.exp((mean - mu) / 0.5) for mean in means)
+    expected = [math.exp((mean - mu) / 0.5) / total for mean in means]
+    assert probabilities(means, 0.5) == pytest.approx(expected)
+    assert probabilities([1.0, 5000.0], 0.5) == [0.0, 1.0]  # without overflow
+
+
+def test_each_exemplar_is_of_another_bucket_and_the_faster_come_more_often() -> None:
+    store = stored(1.0, 1.01, 1.5, 3.0, 3.1)  # buckets: two, one, two
+    chance = random.Random(0)
+    drawn = [store.draw(RELU, chance, most=2, temperature=1.0) for _ in range(4000)]
+    assert all(len(pair) == 2 and pair[0].bucket < pair[1].bucket for pair in drawn)
+    first, second, third = probabilities([1.005, 1.5, 3.05], 1.0)
+    # Of two without replacement, that the fastest bucket is among them:
+    expected = third + first * third / (second + third) + second * third / (first + third)
+    pairs = Counter(tuple(exemplar.speedup for exemplar in pair) for pair in drawn)
+    among = sum(count for pair, count in pairs.items() if pair[1] > 2) / len(drawn)
+    assert among == pytest.approx(expected, abs=0.03)
+    within = sum(count for pair, count in pairs.items() if 3.0 in pair)
+    assert within / len(drawn) == pytest.approx(expected / 2, abs=0.03)  # uniform within a bucket
+
+
+def test_there_may_be_fewer() -> None:
+    chance = random.Random(0)
+    assert stored().draw(RELU, chance) == []
+    assert [e.speedup for e in stored(2.0).draw(RELU, chance)] == [2.0]
+    assert len(stored(2.0, 2.01).draw(RELU, chance)) == 1  # of one bucket
+
+
+def test_a_run_gives_what_never_failed(tmp_path: Path) -> None:
+    with run_factory.new_run(tmp_path) as run:
+        task = TASKS[0].task
+        run.add_task(task)
+        good = tried(run, task, made(kernel("x[i]")), 2.0)
+        flaky = tried(run, task, made(kernel("-x[i]")), 9.0)
+        tried(run, task, flaky, None, Verdict.nondeterministic, confirms=True)
+        store = ExemplarStore()
+        store.learn(run)
+    assert [e.candidate for e in store.of(RELU)] == [good.sha256]
+
+
+def test_a_prompt_shows_the_kernels_with_their_speedups() -> None:
+    store = stored(1.25, 4.0)
+    system, user = contrastive_messages(TASKS[0], store.draw(RELU, random.Random(0)))
+    plain = contrastive_messages(TASKS[0], [])
+    assert system == plain[0] and user.content.startswith(plain[1].content.rstrip())
+    slow, fast = user.content.index("1.25 times as fast"), user.content.index("4 times as fast")
+    assert slow < user.content.index("y[i] = 1.25") < fast < user.content.index("y[i] = 4.0")
+    assert "**Analysis**" in user.content and "**Analysis**" not in plain[1].content
+
+
+def test_what_a_policy_writes_is_taken_in() -> None:
+    store = stored(1.0)
+    turn = Turn(messages=(), reply="", candidate="", source=kernel("9.0"), outcome=outcome(9.0))
+    assert store.see(TASKS[0], turn)
+    assert not store.see(TASKS[0], turn.model_copy(update={"source": ""}))  # the reply held no file
+    assert [e.speedup for e in store.of(RELU)] == [1.0, 9.0]
+
+
+def test_a_prompt_warns_of_hacks_that_keep_coming_back(tmp_path: Path) -> None:
+    caught = Outcome(verdict=Verdict.cheating, reason="it kept a result")
+    with HackMemory(tmp_path / "hacks.db") as hacks:
+        stream = PromptStream([TASKS[0]], stored(1.0), hacks=hacks)
+        before = rows(stream, 1)[0]["prompt"][-1]["content"]  # type: ignore[index]
+        for number in range(2):
+            hacks.caught(RELU, f"{number}", kernel(f"x[i] + {number}"), caught)
+        after = rows(stream, 1)[0]["prompt"][-1]["content"]  # type: ignore[index]
+    assert after.startswith(before) and "it kept a result" in after.removeprefix(before)
+
+
+def rows(stream: PromptStream, count: int) -> list[dict[str, object]]:
+    return list(itertools.islice(stream, count))
+
+
+def test_groups_share_a_prompt() -> None:
+    stream = PromptStream(TASKS, stored(1.0, 2.0, 4.0), seed=3, repeats=4, epochs=1)
+    found = list(stream)
+    assert len(found) == 8
+    for group in (found[:4], found[4:]):
+        assert all(row == group[0] for row in group)
+    assert {row["task"] for row in found} == {data.task.id for data in TASKS}
+
+
+def test_the_same_seed_gives_the_same_prompts() -> None:
+    store = stored(1.0, 2.0, 4.0)
+    assert rows(PromptStream(TASKS, store, seed=1), 20) == rows(PromptStream(TASKS, store, seed=1), 20)
+    assert rows(PromptStream(TASKS, store, seed=1), 20) != rows(PromptStream(TASKS, store, seed=2), 20)
+
+
+def test_exemplars_advance_while_a_trainer_reads() -> None:
+    from torch.utils.data import DataLoader
+
+    store = stored(1.0)
+    dataset = PromptStream([TASKS[0]], store).dataset()
+    loader = iter(DataLoader(dataset, batch_size=2, collate_fn=list, num_workers=0))
+    seen = []
+    for step in range(4):  # a trainer reads a batch, and its policy's kernels are taken in
+        batch = next(loader)
+        assert [row["store_version"] for row in batch] == [store.version] * 2
+        shown = batch[0]["prompt"][-1]["content"]
+        assert f"y[i] = {float(4**step)}" in shown  # the newest, which is the fastest by far
+        seen.append(shown)
+        low = float(4 ** (step + 1))
+        store.add(RELU, made(kernel(f"{low}")), outcome(low))
+    assert len(set(seen)) == 4
+
+
+def test_written_out_they_would_stay_what_they_were() -> None:
+    """What the stream is for: a data set of the usual kind holds the exemplars of its beginning."""
+    import datasets
+
+    store = stored(1.0)
+    frozen = datasets.Dataset.from_list(rows(PromptStream([TASKS[0]], store), 2))
+    store.add(RELU, made(kernel("4.0")), outcome(4.0))
+    assert "y[i] = 4.0" not in frozen[1]["prompt"][-1]["content"]
