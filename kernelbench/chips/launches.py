@@ -14,6 +14,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from kernelbench.chips.cupy_launches import note_cupy
+from kernelbench.chips.inline_launches import note_inline
 from kernelbench.chips.notes import Notebook, last_line
 from kernelbench.chips.triton_launches import note_triton
 from kernelbench.errors import Unavailable
@@ -86,6 +87,7 @@ def _open(notebook: Notebook, capability: int) -> None:
     if importlib.util.find_spec("triton") is not None:
         note_triton(notebook, capability)
     note_cupy(notebook, f"sm_{capability}")
+    note_inline(notebook, f"sm_{capability}")
 
 
 def _read(runner: Runner, notebook: Notebook) -> dict[str, Any]:

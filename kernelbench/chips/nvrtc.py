@@ -28,16 +28,32 @@ def cubin(source: str, chip: str, options: Sequence[str] = ()) -> bytes:
     `options`: of NVRTC, "--use_fast_math". Raises BuildError with what NVRTC says of the source, Unavailable
     where it is not installed.
     """
+    return _built(source, chip, options, ())[0]
+
+
+def instance(source: str, chip: str, kernel: str) -> tuple[bytes, str]:
+    """The same with an instance of a template, "scale<float, 256>", and its name there. Raises as `cubin`."""
+    code, [name] = _built(source, chip, (), (kernel,))
+    return code, name
+
+
+def _built(
+    source: str, chip: str, options: Sequence[str], expressions: Sequence[str]
+) -> tuple[bytes, list[str]]:
     nvrtc = _nvrtc()
     program = _checked(*nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], []))
     try:
+        for expression in expressions:
+            _checked(*nvrtc.nvrtcAddNameExpression(program, expression.encode()))
         given = (f"--gpu-architecture={chip}", *(f"--include-path={path}" for path in headers()), *options)
         words = [word.encode() for word in given]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(words), words)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             said = _content(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
             raise BuildError(said.rstrip(b"\0").decode(errors="replace").strip() or str(status))
-        return _content(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
+        code = _content(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
+        named = [_checked(*nvrtc.nvrtcGetLoweredName(program, each.encode())) for each in expressions]
+        return code, [name.decode() for name in named]
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 

@@ -26,7 +26,7 @@ from kernelbench.emulate.building import (
     take_notes,
     write_headers,
 )
-from kernelbench.emulate.findings import KernelFault
+from kernelbench.emulate.findings import Dim, KernelFault
 from kernelbench.emulate.launching import Emulated, Memory
 from kernelbench.emulate.memory import fresh_memory, made, sizes, unwritten
 from kernelbench.emulate.translation import translate
@@ -37,6 +37,8 @@ from kernelbench.jit.errors import ArgumentError, BuildError
 WISH = ("emulated",)  # of a header, to who may make one
 _TIMEOUT_S = 300.0
 _OPTIONS = tuple(option for option in KERNEL_OPTIONS if option != "-std=gnu++17")
+# A kernel, as the launch names it, its grid, its block, and bytes of dynamic shared memory.
+Launched = Callable[[str, Dim, Dim, int], None]
 _LAUNCHER = ctypes.CFUNCTYPE(
     ctypes.c_int,
     ctypes.c_char_p,
@@ -92,9 +94,12 @@ def build(
 
 
 class Extension:
-    """Its `module` has the functions, whose kernels run emulated."""
+    """Its `module` has the functions, whose kernels run emulated, or where `launched` is told, do not run."""
 
-    def __init__(self, built: Built, load: Callable[[], ModuleType]) -> None:
+    def __init__(
+        self, built: Built, load: Callable[[], ModuleType], launched: Launched | None = None
+    ) -> None:
+        self._launched = launched
         self._emulated = Emulated(built)
         self._given: dict[int, int] = {}
         self._failed: Exception | None = None
@@ -126,7 +131,12 @@ class Extension:
         self, name: bytes, call: int, given: Any, pointers: Any, count: int, sizes_: Any, shared: int
     ) -> int:
         """What the library calls for each launch; 0 where all went well."""
-        kernel = name.decode(errors="replace")
+        expression = name.decode(errors="replace")
+        grid, block = tuple(sizes_[0:3]), tuple(sizes_[3:6])
+        if self._launched is not None:
+            self._launched(expression, grid, block, shared)
+            return 0
+        kernel = expression.partition("<")[0].rpartition("::")[2]
         ranges = {**made(), **self._given}
         names: dict[int, str] = {}
         for number in range(1, count):
@@ -139,7 +149,6 @@ class Extension:
             Memory(names.get(begin, "a tensor"), begin, size, unwritten(begin))
             for begin, size in ranges.items()
         ]
-        grid, block = tuple(sizes_[0:3]), tuple(sizes_[3:6])
         try:
             arguments = ctypes.cast(given, ctypes.c_void_p)
             self._emulated.run(kernel, ctypes.c_void_p(call), arguments, grid, block, memory, shared)

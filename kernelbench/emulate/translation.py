@@ -133,7 +133,7 @@ def _host_edits(bare: str) -> list[tuple[int, int, str]]:
         name = bare[begin:at].strip()
         if not name or end < 0:
             raise Unsupported("a launch of this form", _line(bare, at))
-        label = name.partition("<")[0].rpartition("::")[2]
+        label = " ".join(name.split())
         edits.append((begin, begin, f'kw::launch("{label}", '))
         edits += [(at, found.end(), ", "), (end, end + 3, ")")]
     for pattern, instead in _ON_CPU:

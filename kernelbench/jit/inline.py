@@ -18,12 +18,15 @@ import sysconfig
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernelbench.errors import MissingPrerequisite
 from kernelbench.jit import compiler, flags, openmp, precompiled
 from kernelbench.jit.cache import BuildCache, content_key
 from kernelbench.jit.errors import BuildError
+
+if TYPE_CHECKING:
+    from kernelbench.emulate.extension import Launched
 
 TIMEOUT_S = 300.0
 _LIBRARY = "module.so"
@@ -68,7 +71,7 @@ def build(given: Mapping[str, Any], cache: BuildCache) -> Path:
     name = given["name"]
     if not (isinstance(name, str) and name.isidentifier()):
         raise BuildError(f"load_inline: name must be a Python identifier, got {name!r}")
-    sources = _sources(given["cpp_sources"])
+    texts = sources(given["cpp_sources"])
     chosen = flags.check(given["extra_cflags"] or ())
     flags.check_link(given["extra_ldflags"] or ())
     includes = tuple(str(Path(folder).absolute()) for folder in given["extra_include_paths"] or ())
@@ -78,13 +81,13 @@ def build(given: Mapping[str, Any], cache: BuildCache) -> Path:
     key = content_key(
         "load_inline",
         name,
-        json.dumps([sources, bindings, chosen, bare, [_folder_state(folder) for folder in includes]]),
+        json.dumps([texts, bindings, chosen, bare, [_folder_state(folder) for folder in includes]]),
         f"torch {torch.__version__} python {sys.version} {sysconfig.get_config_var('SOABI')}",
         compiler.identity(words),
     )
 
     def make(workspace: Path) -> None:
-        _write_sources(workspace, sources, bindings)
+        _write_sources(workspace, texts, bindings)
         include = tuple(part for folder in includes for part in ("-I", folder))
         output = (*include, f"-DTORCH_EXTENSION_NAME={name}", "-c", "main.cpp", "-o", "main.o")
         whole = () if bare else ("-include", "torch/extension.h")
@@ -102,7 +105,7 @@ def build(given: Mapping[str, Any], cache: BuildCache) -> Path:
         base = _base_options()
         options = (*base, *chosen)
         header: tuple[str, ...] = ()
-        if not bare and precompiled.suffices("\n".join(sources)):
+        if not bare and precompiled.suffices("\n".join(texts)):
             header = precompiled.words(words, base, chosen, torch.__version__, cache)
         entry = cache.get_or_build(key, make, wait_s=TIMEOUT_S + 10)
     return entry / _LIBRARY
@@ -142,23 +145,24 @@ def built_by_torch(
     return load(library.stem, library, given["is_python_module"])
 
 
-def emulated(given: Mapping[str, Any], cache: BuildCache) -> ModuleType:
+def emulated(given: Mapping[str, Any], cache: BuildCache, launched: "Launched | None" = None) -> ModuleType:
     """What stands for the extension of CUDA sources where there is no GPU.
 
-    Raises BuildError, MissingPrerequisite, and kernelbench.emulate.translation.Unsupported.
+    `launched` is told of launches, which then do not happen. Raises BuildError, MissingPrerequisite, and
+    kernelbench.emulate.translation.Unsupported.
     """
     from kernelbench.emulate import extension
 
-    sources = [*_sources(given["cpp_sources"] or ()), *_sources(given["cuda_sources"])]
+    texts = [*sources(given["cpp_sources"] or ()), *sources(given["cuda_sources"])]
     bindings = _bindings(given["functions"], given.get("with_pytorch_error_handling", True))
-    built = extension.build(given["name"], sources, bindings, _base_options(), _link_words(), cache)
+    built = extension.build(given["name"], texts, bindings, _base_options(), _link_words(), cache)
 
     def loaded() -> ModuleType:
         module = load(given["name"], built.library, True)
         assert isinstance(module, ModuleType)
         return module
 
-    return extension.Extension(built, loaded).module
+    return extension.Extension(built, loaded, launched).module
 
 
 def make_header(extra_cflags: Sequence[str], cache: BuildCache) -> None:
@@ -199,11 +203,12 @@ def _link_words() -> tuple[str, ...]:
     return (f"-L{folder}", *libraries, *openmp.link_words())
 
 
-def _sources(given: Any) -> list[str]:
-    sources = [given] if isinstance(given, str) else list(given)
-    if not all(isinstance(source, str) for source in sources):
+def sources(given: Any) -> list[str]:
+    """What `load_inline` takes for sources, as a list. Raises BuildError."""
+    texts = [given] if isinstance(given, str) else list(given)
+    if not all(isinstance(text, str) for text in texts):
         raise BuildError("load_inline: cpp_sources must be a string or a list of strings")
-    return sources
+    return texts
 
 
 def _bindings(functions: Any, torch_errors: bool) -> str:

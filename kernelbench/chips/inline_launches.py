@@ -1,0 +1,44 @@
+"""Launches of `load_inline`'s CUDA sources, noted in place of happening.
+
+The host code runs, as it does for the emulator, and says which kernels it launches; these are built by NVRTC
+from what of the source is a GPU's. Template arguments are as the launch names them, `scalar_t` as float.
+"""
+
+import re
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from kernelbench.chips import nvrtc
+from kernelbench.chips.device_code import device_code
+from kernelbench.chips.notes import Launch, Notebook
+from kernelbench.emulate.findings import Dim
+from kernelbench.errors import Unavailable
+from kernelbench.jit import BuildError, inline
+from kernelbench.jit.cache import BuildCache
+from kernelbench.jit.nvrtc_source import for_nvrtc
+
+
+def note_inline(notebook: Notebook, chip: str) -> None:
+    """From now on extensions with CUDA sources are built so, for the chip."""
+
+    def noted(original: Any, given: Mapping[str, Any], cache: BuildCache) -> ModuleType | str:
+        source = for_nvrtc(device_code("\n".join(inline.sources(given["cuda_sources"]))))
+        found: dict[str, tuple[bytes, str]] = {}
+
+        def launched(kernel: str, grid: Dim, block: Dim, shared: int) -> None:
+            expression = re.sub(r"\bscalar_t\b", "float", kernel)
+            try:
+                if expression not in found:
+                    found[expression] = nvrtc.instance(source, chip, expression)
+            except (BuildError, Unavailable) as error:
+                # What is left of the source may lack something that the host code around it had.
+                notebook.problem(f"{kernel} is not built for {chip}: {error}")
+                return
+            cubin, name = found[expression]
+            threads = block[0] * block[1] * block[2]
+            notebook.note(Launch("NVRTC", name, grid, threads, shared), cubin)
+
+        return inline.emulated(given, cache, launched)
+
+    inline.built_by_torch = noted
