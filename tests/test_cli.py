@@ -9,6 +9,7 @@ import pytest
 import typer.main
 
 import kernelwright
+from profiling.ladder import RUNGS
 
 REFERENCE = """
 import torch
@@ -61,6 +62,12 @@ def test_the_option_surface_is_frozen() -> None:
             if p.name != "help"
         }
     assert found == SURFACE
+
+
+def test_it_starts_without_torch() -> None:
+    """Whose import takes longer than all else, and which the process that judges does without."""
+    script = "import sys, kernelwright; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
 
 
 @pytest.fixture
@@ -212,9 +219,12 @@ def test_doctor_says_what_is_on_and_how_to_get_the_rest(home: Path) -> None:
     done = kernelwright_command(home, "doctor", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    names = {item["name"] for item in found["items"]}
-    assert {"language cpp", "pid_namespace", "distinct_uid", "rlimits", "copy bandwidth"} <= names
+    names = [item["name"] for item in found["items"]]
+    assert {"language cpp", "pid_namespace", "distinct_uid", "rlimits", "copy bandwidth"} <= set(names)
     assert all(item["why"] for item in found["items"])
+    assert [name for name in names if name.startswith("profiler ")] == [
+        f"profiler {name}" for name in ("roofline", *(rung.name for rung in RUNGS))
+    ]  # on or off, each with its reason
     assert found["target"]["ceilings"]["copy_bytes_s"] > 1e9
     assert found["survey"] is None
     assert next(item for item in found["items"] if item["name"] == "ceilings")["why"].startswith(
