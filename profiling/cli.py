@@ -123,6 +123,11 @@ def profile(
     chosen = one_task(task, overrides, precision, kernelbench_dir)
     proposed = candidate_from_file(candidate)
     with Evaluator(cache=cache_folder(), device=device) as evaluator:
+        if roofline is not None and not evaluator.work(chosen).flops:
+            raise UsageError(
+                f"{chosen.id} has no place in a roofline: it has no products, whose FLOPs are counted",
+                "leave out --roofline",
+            )
         if chip:
             why = f"read for {chip}, not timed; nor checked: `evaluate --target {chip}` does that"
             evaluation = evaluator.unmeasured(chosen, proposed, why)
@@ -146,11 +151,10 @@ def profile(
 
 
 def _point(label: str, evaluation: Evaluation, found: Profile) -> Point:
-    """Where a candidate is in a roofline. Raises UsageError where it has no place there."""
+    """Where a candidate is in a roofline. Raises UsageError where it was not timed."""
     moved, flops, timing = found.value("minimal_bytes"), found.value("flops"), evaluation.timing
     if timing is None or not moved or not flops:
-        why = "it was not timed" if timing is None else "the task has no products, whose FLOPs are counted"
-        raise UsageError(f"{label} has no place in a roofline: {why}", "leave out --roofline")
+        raise UsageError(f"{label} has no place in a roofline: it was not timed", "leave out --roofline")
     return Point(flops / moved, 1e6 * flops / timing.candidate_us.median, label)
 
 

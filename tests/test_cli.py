@@ -11,6 +11,7 @@ import pytest
 import typer.main
 
 import kernelwright
+from profiling.ladder import RUNGS
 
 REFERENCE = """
 import torch
@@ -72,6 +73,12 @@ def commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
             yield from commands(command, f"{before}{name} ")
         else:
             yield f"{before}{name}", command
+
+
+def test_it_starts_without_torch() -> None:
+    """Whose import takes longer than all else, and which the process that judges does without."""
+    script = "import sys, kernelwright; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
 
 
 @pytest.fixture
@@ -241,9 +248,12 @@ def test_doctor_says_what_is_on_and_how_to_get_the_rest(home: Path) -> None:
     done = kernelwright_command(home, "doctor", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    names = {item["name"] for item in found["items"]}
-    assert {"language cpp", "pid_namespace", "distinct_uid", "rlimits", "copy bandwidth"} <= names
+    names = [item["name"] for item in found["items"]]
+    assert {"language cpp", "pid_namespace", "distinct_uid", "rlimits", "copy bandwidth"} <= set(names)
     assert all(item["why"] for item in found["items"])
+    assert [name for name in names if name.startswith("profiler ")] == [
+        f"profiler {name}" for name in ("roofline", *(rung.name for rung in RUNGS))
+    ]  # on or off, each with its reason
     assert found["target"]["ceilings"]["copy_bytes_s"] > 1e9
     assert found["survey"] is None
     assert next(item for item in found["items"] if item["name"] == "ceilings")["why"].startswith(

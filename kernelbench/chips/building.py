@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, TypeAdapter
 
-from kernelbench.chips import launches
 from kernelbench.chips.notes import Launched
 from kernelbench.chips.occupancy import limits_of, occupancy
 from kernelbench.errors import Unavailable
@@ -17,6 +16,7 @@ from kernelbench.records import Build, BuiltKernel, Candidate, Task
 if TYPE_CHECKING:
     from kernelbench.evaluator.evaluator import Evaluator
 
+_LAUNCHES = "kernelbench.chips.launches"  # which imports torch: the process of the judge does not
 _KERNELS = TypeAdapter(list[Launched], config=ConfigDict(allow_inf_nan=False))
 _LONGEST_PROBLEM, _MOST_KERNELS = 300, 64
 
@@ -60,11 +60,11 @@ def built(
     """
     with evaluator.computing():
         session = evaluator.session(task)
-        evaluator.pool.import_first([launches.__name__])  # behind the fence it could not be read
+        evaluator.pool.import_first([_LAUNCHES])  # behind the fence it could not be read
         limit_s = evaluator.limits.build_s
         sha256, source = candidate.sha256, candidate.source
         try:
-            with evaluator.pool.start("builder", f"{launches.__name__}:serve", sha256) as worker:
+            with evaluator.pool.start("builder", f"{_LAUNCHES}:serve", sha256) as worker:
                 worker.ask({"do": "open", "capability": capability(chip)}, limit_s)
                 loaded = session.load_into(worker, source, "candidate", "ModelNew", limit_s)
                 session.give_input(worker)

@@ -2,16 +2,17 @@
 
 The budget of an output element is
 
-    tolerance = max(16 * rms(r, s), 4 * max(r, s)) + (ulps(K) * eps + 16 * rho) * |expected|
+    tolerance = max(16 * rms(r, s), 4 * max(r, s)) + (max(8 * eps, ulps(K) * eps') + 16 * rho) * |expected|
 
-with eps of the declared precision; r the reference's own error and s 0.6 times the reference's error on
-inputs and weights moved by an ulp or so (rounding once moves them by half of one: the conditioning that
-no algorithm escapes), both over the element's row (the last dimension).
+with eps of the declared precision and eps' of the one that sums are held in, which is fp32 where the
+declared one is lower; r the reference's own error and s 0.6 times the reference's error on inputs and weights
+moved by an ulp or so (rounding once moves them by half of one: the conditioning that no algorithm escapes),
+both over the element's row (the last dimension).
 
-ulps(K) = max(8, min(K^(3/4), 512)), where K is how many input elements an output element depends on: honest
+ulps(K) = min(K^(3/4), 512), where K is how many input elements an output element depends on: honest
 sums are taken in another order. A plain loop over K numbers is off by about K^(1/2) ulps, and by up to K/2
-where many are equal and round the same way each time. 512 ulps are 6e-5 in fp32; what is computed in a lower
-precision is off by several times that.
+where many are equal and round the same way each time. 512 ulps are 6e-5 in fp32; what is summed in a lower
+precision is off by several times that. In bf16 512 ulps would be four times the result.
 
 A row with few elements that are not zero, such as a relu leaves, has too few errors to judge by: its r and s
 count for no less than the median of the rows beside it (those along the last dimension but one).
@@ -66,12 +67,12 @@ def expect(
         return Expected(exact, reference, torch.zeros(()), torch.zeros(()))
     limits = torch.finfo(reference.dtype)
     rows = _fused_rows(exact, reference, disturbed) or _rows(exact, reference, disturbed)
-    ulps = max(8.0, min(fan_in**0.75, 512.0))
+    summed = min(limits.eps, torch.finfo(torch.float32).eps)
     return Expected(
         exact,
         reference,
         rows.shared_spread() + limits.smallest_normal * limits.eps,
-        ulps * limits.eps + RMS_FACTOR * rows.pooled_ratio(),
+        max(8 * limits.eps, min(fan_in**0.75, 512.0) * summed) + RMS_FACTOR * rows.pooled_ratio(),
     )
 
 

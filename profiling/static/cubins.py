@@ -32,7 +32,8 @@ class Cubins:
         found, problems, _ = built(subject.evaluator, subject.task, subject.candidate, subject.chip)
         if not found:
             raise Unavailable(
-                "; ".join(problems) or "it launches no kernel that can be noted: Triton's, CuPy's"
+                "; ".join(problems)
+                or "it launches no kernel that can be noted: Triton's, CuPy's, compile_cuda's"
             )
         versions = _builders()
         used = dict.fromkeys(versions[kernel.builder] for kernel in found)

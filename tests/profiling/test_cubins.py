@@ -239,6 +239,40 @@ def test_kernels_that_cupy_launches(evaluator: Evaluator) -> None:
     assert "built for sm_80 by NVRTC" in why(found) and 'identifier "x" is undefined' in why(found)
 
 
+CUDA = """
+import torch
+from torch import nn
+from kernelbench import jit
+
+lib = jit.compile_cuda(r'''
+extern "C" __global__ void rows(const float* x, float* out, int columns) {
+    __shared__ float kept[64];
+    float sum = 0;
+    for (int i = threadIdx.x; i < columns; i += 64) sum += x[blockIdx.x * columns + i];
+    kept[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) for (int i = 1; i < 64; ++i) sum += kept[i];
+    if (threadIdx.x == 0) out[blockIdx.x] = sum;
+}
+''')
+"""
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_100"])
+def test_cuda_kernels_of_compile_cuda(chip: str, evaluator: Evaluator) -> None:
+    try:
+        nvrtc.version()
+    except Unavailable as error:
+        pytest.skip(str(error))
+    body = "lib.get_function('rows')((512,), (64,), (x, out, 256))"
+    found = read(evaluator, candidate(body, head=CUDA), chip)
+    assert found.kernels == ("rows",) and f"built for {chip} by NVRTC" in why(found)
+    assert (found.value("blocks", "rows"), found.value("threads", "rows")) == (512, 64)
+    assert found.value("shared_bytes", "rows") == 64 * 4 and found.value("inner_loops", "rows") == 2
+    assert found.value("warps_by_threads", "rows") == 64  # 32 blocks of two
+    assert 0 < (found.value("built_registers", "rows") or 0) < 64 and found.value("stall_cycles", "rows")
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [

@@ -1,6 +1,6 @@
-"""Nsight Compute: what it prints is constructed, and the tool is played by a script; no GPU is needed.
+"""Nsight Compute: the tool is played by a script, and the samples of what it prints are written by hand.
 
-The table has the columns that `ncu --csv --page raw` gives, and its habits: units in the second row, commas
+They follow the documented format; none of them comes from a GPU. The table has the columns that `ncu --csv --page raw` gives, and its habits: units in the second row, commas
 between thousands, "n/a" for what a chip cannot count.
 """
 
@@ -44,7 +44,7 @@ def row(number: int, kernel: str, *values: str) -> str:
     return ",".join(f'"{value}"' for value in (*before, "9.0", *values))
 
 
-TABLE = "\n".join(
+WRITTEN_BY_HAND = "\n".join(
     (
         "==PROF== Connected to process 99 (/usr/bin/python3.11)",
         '==PROF== Profiling "softmax_kernel" - 0: 0%....50%....100% - 9 passes',
@@ -71,7 +71,7 @@ TABLE = "\n".join(
 
 
 def test_the_table_is_read_in_the_catalogue_s_units() -> None:
-    first, second, third = launches(TABLE, ASKED)
+    first, second, third = launches(WRITTEN_BY_HAND, ASKED)
     assert first.values == pytest.approx(
         {"dram_read": 1048576, "duration": 3.0, "registers_per_thread": 40, "l2_hit_rate": 0.5}
     )
@@ -81,7 +81,7 @@ def test_the_table_is_read_in_the_catalogue_s_units() -> None:
 
 def test_launches_of_a_kernel_are_added_or_averaged_by_their_duration() -> None:
     found = Profile(
-        metrics=tuple(metrics_of(launches(TABLE, ASKED))), bottleneck="unknown", speed_of_light=None
+        metrics=tuple(metrics_of(launches(WRITTEN_BY_HAND, ASKED))), bottleneck="unknown", speed_of_light=None
     )
     assert found.kernels == ("softmax_kernel", "vectorized_elementwise_kernel")
     value = {m.name: m.value for m in found.metrics if m.kernel == "softmax_kernel"}
@@ -123,7 +123,7 @@ def test_rows_that_are_cut_off_or_infinite_are_not_taken() -> None:
     assert set(launch.values) == {"duration", "registers_per_thread", "l2_hit_rate"}
 
 
-QUERY = """
+QUERY_WRITTEN_BY_HAND = """
 Chip gh100
 
 dram__bytes_read                                  # of bytes read from DRAM
@@ -135,7 +135,7 @@ Note that these names take a suffix; see --query-metrics-mode
 
 
 def test_what_a_chip_has_is_asked_for_and_nothing_else() -> None:
-    known = listed(QUERY)
+    known = listed(QUERY_WRITTEN_BY_HAND)
     assert known == {"dram__bytes_read", "gpu__time_duration", "lts__t_sector_hit_rate"}
     ours = ["duration", "dram_read", "dram_written", "registers_per_thread", "stall_gmma"]
     asked = wanted(ours, known)
@@ -284,8 +284,8 @@ def evaluator(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     folder.mkdir()
     (folder / "ncu").write_text(TOOL)
     (folder / "ncu").chmod(0o755)
-    (folder / "ncu.query").write_text(QUERY)
-    (folder / "ncu.table").write_text(TABLE)
+    (folder / "ncu.query").write_text(QUERY_WRITTEN_BY_HAND)
+    (folder / "ncu.table").write_text(WRITTEN_BY_HAND)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(folder), prepend=":")
         patch.setenv("CUDA_HOME", str(folder.parent))  # which candidates may read

@@ -49,6 +49,16 @@ def test_every_ceiling_is_drawn_with_its_name() -> None:
     assert any("Abacus 9000" in (each.text or "") for each in of_class(svg, "text", "title"))
 
 
+def test_its_colours_need_no_browser() -> None:
+    """Viewers that know no variables of CSS take what they do not understand for black."""
+    (style,) = drawn().iter(SVG + "style")
+    light, _, dark = (style.text or "").partition("@media")
+    assert "var(" not in light + dark
+    assert {".page { fill: #ffffff; }", ".page { fill: #15171a; }"} == set(
+        re.findall(r"\.page {.*?}", light + dark)
+    )
+
+
 def test_a_kernel_at_the_roof_lies_on_its_line() -> None:
     """One bound by memory, one by the vector units, and one at the ridge of memory and the highest peak."""
     memory, units, top = 31.5e9, 200e9, 800e9

@@ -12,11 +12,11 @@ import torch
 from surveys import CACHES, FINGERPRINT, GIGABYTES_S, SURVEY, TARGET
 
 from kernelbench import jit, kept
-from kernelbench.errors import MissingPrerequisite, StorageError
+from kernelbench.errors import MissingPrerequisite, StorageError, UsageError
 from kernelbench.evaluator import Evaluator
 from kernelbench.machine import fingerprint, physical_threads
 from kernelbench.records import Ceilings
-from profiling.cli import doctor
+from profiling.cli import doctor, profile
 from profiling.survey import cpu, gpu, measuring
 from profiling.survey.measuring import Found, Step
 from profiling.survey.records import Cache, Survey
@@ -289,6 +289,14 @@ def test_doctor_goes_on_without_a_survey_that_is_damaged(
     assert not item["on"] and "damaged" in item["why"] and "--measure" in item["why"]
 
 
+def test_a_task_without_products_has_no_place_in_a_roofline(home: Path, tmp_path: Path) -> None:
+    """Which is said before anything is evaluated."""
+    with pytest.raises(UsageError, match="no products"):
+        profile(
+            "builtin:level1/softmax", Path(__file__), overrides=["batch_size=8"], roofline=tmp_path / "r.svg"
+        )
+
+
 def test_damaged_ceilings_are_one_line_with_their_mend(home: Path) -> None:
     """Verdicts rest on them: nothing is done without."""
     kept.kept_file(home, "ceilings", fingerprint(physical_threads())).write_text("{}")
@@ -314,6 +322,7 @@ def test_a_machine_is_measured(survey: Survey) -> None:
     assert [level.name for level in levels] == [*(cache.name for cache in survey.caches), "memory"]
     nearest, memory = levels[0], levels[-1]
     assert all(nearest.bandwidths[kind] > 0.8 * memory.bandwidths[kind] for kind in nearest.bandwidths)
+    assert nearest.bandwidths["read"] > 0.9 * nearest.bandwidths["copy"] / 2  # what a copy reads
     peaks = {(peak.precision, peak.means): peak.flops_s for peak in survey.peaks}
     assert peaks["fp32", "vector units"] > 0.5 * peaks["fp32", "matmul"]
     costs = {each.name: each.seconds for each in survey.overheads}

@@ -1,4 +1,4 @@
-"""Random references against float64: `KERNELWRIGHT_GRAPHS=2000 pytest tests/agent/builtin/test_random_graphs.py`.
+"""Random references against float64: `KERNELWRIGHT_GRAPHS=3000 pytest tests/agent/builtin/test_random_graphs.py`.
 
 A bug that is found this way is kept in FOUND, as small as hypothesis could make it.
 """
@@ -172,14 +172,14 @@ def graphs(count: int) -> settings:
 
 
 @pytest.mark.timeout(0)
-@graphs(60)
+@graphs(24)
 @given(references(), SCHEDULES)
 def test_random_references(folder: Path, text: str, schedule: dict[str, str]) -> None:
     hold(text, folder, schedule)
 
 
 @pytest.mark.timeout(0)
-@graphs(20)
+@graphs(8)
 @given(st.sampled_from(["bfloat16", "float16"]).flatmap(references), SCHEDULES)
 def test_random_references_in_16_bits(folder: Path, text: str, schedule: dict[str, str]) -> None:
     hold(text, folder, schedule)

@@ -33,6 +33,19 @@ def test_lower_precision_inside_does_not_fit(dtype: torch.dtype) -> None:
     assert compare(budget, (a.to(dtype) @ b.to(dtype)).float()).error > 10
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sums_of_a_low_precision_are_held_to_what_they_are_summed_in(dtype: torch.dtype) -> None:
+    """Results of long sums are not nearly anything, though a plain loop over them in bf16 would be."""
+    x = torch.randn(64, 4096).to(dtype)
+    moved = (x.float() * (1 + torch.finfo(dtype).eps * torch.randint(-1, 2, x.shape))).to(dtype)
+    exact = x.double().square().mean(1)
+    budget = expect(exact, x.square().mean(1), [moved.square().mean(1)], 4096)
+    assert compare(budget, x.float().square().view(64, 16, 256).mean(1).mean(1).to(dtype)).error <= 1.0
+    assert compare(budget, x.square().view(64, 16, 256).mean(1).mean(1)).error <= 1.0  # parts rounded, too
+    assert compare(budget, (1.25 * exact).to(dtype)).error > 1.0
+    assert compare(budget, torch.zeros(64, dtype=dtype)).error > 3.0
+
+
 def test_nan_and_infinity_must_be_where_the_reference_has_them() -> None:
     x = torch.tensor([[1.0, math.inf, -math.inf, math.nan, 0.0]])
     budget = budget_of(torch.exp, x)
