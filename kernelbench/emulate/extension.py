@@ -62,8 +62,9 @@ def build(
     base: Sequence[str],
     link: Sequence[str],
     cache: BuildCache,
+    defines: Sequence[str] = (),
 ) -> Built:
-    """Raises Unsupported, BuildError, MissingPrerequisite."""
+    """`defines`: -D options. Raises Unsupported, BuildError, MissingPrerequisite."""
     if not (isinstance(name, str) and name.isidentifier()):
         raise BuildError(f"load_inline: name must be a Python identifier, got {name!r}")
     *declared, last = sources
@@ -72,13 +73,19 @@ def build(
     text = f"{translated.source}\n{bindings}"
     words = compiler.command()
     key = content_key(
-        "emulated load_inline", OURS, name, text, torch.__version__, "\n".join(base), compiler.identity(words)
+        "emulated load_inline",
+        OURS,
+        name,
+        text,
+        torch.__version__,
+        "\n".join((*base, *defines)),
+        compiler.identity(words),
     )
 
     def make(workspace: Path) -> None:
         write_headers(workspace / "include")
         (workspace / SOURCE_NAME).write_text(text, errors="surrogateescape")
-        options = (*base, *_OPTIONS, *header, "-I", "include", f"-DTORCH_EXTENSION_NAME={name}")
+        options = (*base, *_OPTIONS, *header, *defines, "-I", "include", f"-DTORCH_EXTENSION_NAME={name}")
         make_object((*words, *options, "-x", "c++"), workspace, _TIMEOUT_S)
         compiler.run((*words, *LINK, "kernel.o", *link, "-o", LIBRARY), workspace, _TIMEOUT_S)
         (workspace / "kernel.o").unlink()
