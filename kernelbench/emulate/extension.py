@@ -26,13 +26,12 @@ from kernelbench.emulate.building import (
     take_notes,
     write_headers,
 )
-from kernelbench.emulate.findings import KernelFault
 from kernelbench.emulate.launching import Emulated, Memory
 from kernelbench.emulate.memory import fresh_memory, made, sizes, unwritten
 from kernelbench.emulate.translation import translate
 from kernelbench.jit import compiler, precompiled
 from kernelbench.jit.cache import BuildCache, content_key
-from kernelbench.jit.errors import ArgumentError, BuildError
+from kernelbench.jit.errors import BuildError
 
 WISH = ("emulated",)  # of a header, to who may make one
 _TIMEOUT_S = 300.0
@@ -104,7 +103,7 @@ class Extension:
     def __init__(self, built: Built, load: Callable[[], ModuleType]) -> None:
         self._emulated = Emulated(built)
         self._given: dict[int, int] = {}
-        self._failed: Exception | None = None
+        self._failed: BaseException | None = None
         self._launcher = _LAUNCHER(self._launch)  # kept, for the library keeps its address
         address = ctypes.cast(self._launcher, ctypes.c_void_p)
         original = load()
@@ -150,7 +149,7 @@ class Extension:
         try:
             arguments = ctypes.cast(given, ctypes.c_void_p)
             self._emulated.run(kernel, ctypes.c_void_p(call), arguments, grid, block, memory, shared)
-        except (KernelFault, ArgumentError) as error:
+        except BaseException as error:  # noqa: BLE001 - none can go through C++; _watched raises it
             self._failed = error
             return 1
         return 0

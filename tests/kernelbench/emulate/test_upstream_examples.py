@@ -39,8 +39,10 @@ def emulated() -> Iterator[None]:
 
 
 def ran(path: Path) -> dict[str, Any]:
+    """What the file defines; on the CPU, and with matrices of 70 by 70 in place of 1024."""
     names: dict[str, Any] = {"__name__": path.stem}
-    exec(compile(path.read_text().replace(".cuda()", ""), path, "exec"), names)
+    source = path.read_text().replace(".cuda()", "").replace("1024, 1024", "70, 70")
+    exec(compile(source, path, "exec"), names)
     return names
 
 
