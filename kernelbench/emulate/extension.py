@@ -26,13 +26,13 @@ from kernelbench.emulate.building import (
     take_notes,
     write_headers,
 )
-from kernelbench.emulate.findings import Dim, KernelFault
+from kernelbench.emulate.findings import Dim
 from kernelbench.emulate.launching import Emulated, Memory
 from kernelbench.emulate.memory import fresh_memory, made, sizes, unwritten
 from kernelbench.emulate.translation import translate
 from kernelbench.jit import compiler, precompiled
 from kernelbench.jit.cache import BuildCache, content_key
-from kernelbench.jit.errors import ArgumentError, BuildError
+from kernelbench.jit.errors import BuildError
 
 WISH = ("emulated",)  # of a header, to who may make one
 _TIMEOUT_S = 300.0
@@ -64,8 +64,9 @@ def build(
     base: Sequence[str],
     link: Sequence[str],
     cache: BuildCache,
+    defines: Sequence[str] = (),
 ) -> Built:
-    """Raises Unsupported, BuildError, MissingPrerequisite."""
+    """`defines`: -D options. Raises Unsupported, BuildError, MissingPrerequisite."""
     if not (isinstance(name, str) and name.isidentifier()):
         raise BuildError(f"load_inline: name must be a Python identifier, got {name!r}")
     *declared, last = sources
@@ -74,13 +75,19 @@ def build(
     text = f"{translated.source}\n{bindings}"
     words = compiler.command()
     key = content_key(
-        "emulated load_inline", OURS, name, text, torch.__version__, "\n".join(base), compiler.identity(words)
+        "emulated load_inline",
+        OURS,
+        name,
+        text,
+        torch.__version__,
+        "\n".join((*base, *defines)),
+        compiler.identity(words),
     )
 
     def make(workspace: Path) -> None:
         write_headers(workspace / "include")
         (workspace / SOURCE_NAME).write_text(text, errors="surrogateescape")
-        options = (*base, *_OPTIONS, *header, "-I", "include", f"-DTORCH_EXTENSION_NAME={name}")
+        options = (*base, *_OPTIONS, *header, *defines, "-I", "include", f"-DTORCH_EXTENSION_NAME={name}")
         make_object((*words, *options, "-x", "c++"), workspace, _TIMEOUT_S)
         compiler.run((*words, *LINK, "kernel.o", *link, "-o", LIBRARY), workspace, _TIMEOUT_S)
         (workspace / "kernel.o").unlink()
@@ -102,7 +109,7 @@ class Extension:
         self._launched = launched
         self._emulated = Emulated(built)
         self._given: dict[int, int] = {}
-        self._failed: Exception | None = None
+        self._failed: BaseException | None = None
         self._launcher = _LAUNCHER(self._launch)  # kept, for the library keeps its address
         address = ctypes.cast(self._launcher, ctypes.c_void_p)
         original = load()
@@ -152,7 +159,7 @@ class Extension:
         try:
             arguments = ctypes.cast(given, ctypes.c_void_p)
             self._emulated.run(kernel, ctypes.c_void_p(call), arguments, grid, block, memory, shared)
-        except (KernelFault, ArgumentError) as error:
+        except BaseException as error:  # noqa: BLE001 - none can go through C++; _watched raises it
             self._failed = error
             return 1
         return 0

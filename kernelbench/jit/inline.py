@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import json
 import os
+import re
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 TIMEOUT_S = 300.0
 _LIBRARY = "module.so"
 _HEADERS_LIMIT = 1000
+_DEFINE = re.compile(r"-D[A-Za-z_]\w*(?:=[\w.+\-]*)?")  # of nvcc's flags, what emulation heeds
 _OF_CUDA = ("CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "CXX")  # of the environment, what a CUDA build depends on
 
 
@@ -155,7 +157,9 @@ def emulated(given: Mapping[str, Any], cache: BuildCache, launched: "Launched | 
 
     texts = [*sources(given["cpp_sources"] or ()), *sources(given["cuda_sources"])]
     bindings = _bindings(given["functions"], given.get("with_pytorch_error_handling", True))
-    built = extension.build(given["name"], texts, bindings, _base_options(), _link_words(), cache)
+    defines = [flag for flag in given["extra_cuda_cflags"] or () if _DEFINE.fullmatch(flag)]
+    name, base, link = given["name"], _base_options(), _link_words()
+    built = extension.build(name, texts, bindings, base, link, cache, defines)
 
     def loaded() -> ModuleType:
         module = load(given["name"], built.library, True)

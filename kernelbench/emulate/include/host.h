@@ -1,11 +1,13 @@
 // Host code of a CUDA source that launches its kernels itself, for tensors that are in the CPU's memory.
 #pragma once
+#include <map>
 #include <stdexcept>
+#include <string>
 
 #include "simt.h"
 
 typedef int cudaError_t;
-typedef void* cudaStream_t;
+typedef void *cudaStream_t, *cudaEvent_t;
 enum { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
 enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize, cudaFuncAttributePreferredSharedMemoryCarveout };
@@ -24,13 +26,78 @@ static inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSucce
 static inline cudaError_t cudaGetDevice(int* device) { *device = 0; return cudaSuccess; }
 static inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 static inline const char* cudaGetErrorString(cudaError_t) { return "no error"; }
+namespace kw {
+// Bytes of dynamic shared memory that kernels were allowed beyond what needs no asking.
+inline std::map<const void*, size_t>& allowed() {
+    static std::map<const void*, size_t> kernels;
+    return kernels;
+}
+constexpr size_t UNASKED = 49152, MOST_SHARED = 232448;
+}  // namespace kw
 template <class K>
-static inline cudaError_t cudaFuncSetAttribute(K*, cudaFuncAttribute, int) { return cudaSuccess; }
+static inline cudaError_t cudaFuncSetAttribute(K* kernel, cudaFuncAttribute which, int value) {
+    if (which != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+    if (value < 0 || static_cast<size_t>(value) > kw::MOST_SHARED) return cudaErrorInvalidValue;
+    kw::allowed()[reinterpret_cast<const void*>(kernel)] = static_cast<size_t>(value);
+    return cudaSuccess;
+}
+template <class K>
+static inline cudaError_t cudaFuncSetCacheConfig(K*, int) { return cudaSuccess; }
+enum { cudaFuncCachePreferNone, cudaFuncCachePreferShared, cudaFuncCachePreferL1, cudaFuncCachePreferEqual };
+
+struct cudaDeviceProp {
+    char name[256];
+    size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor;
+    int major, minor, multiProcessorCount, maxThreadsPerBlock, maxThreadsPerMultiProcessor, warpSize, regsPerBlock;
+};
+static inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* of, int) {
+    *of = {"emulated sm_90", size_t{80} << 30, 49152, kw::MOST_SHARED, 233472, 9, 0, 132, 1024, 2048, 32, 65536};
+    return cudaSuccess;
+}
+static inline cudaError_t cudaGetDeviceCount(int* count) { *count = 1; return cudaSuccess; }
+
+// All is done when a call returns, so streams and events have nothing to do.
+static inline cudaError_t cudaStreamCreate(cudaStream_t* stream) { *stream = nullptr; return cudaSuccess; }
+static inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return cudaStreamCreate(stream); }
+static inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+static inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) { return cudaSuccess; }
+static inline cudaError_t cudaEventCreate(cudaEvent_t* event) { *event = nullptr; return cudaSuccess; }
+static inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return cudaEventCreate(event); }
+static inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t = nullptr) { return cudaSuccess; }
+static inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+static inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventDisableTiming = 2 };
 static inline cudaError_t cudaMemset(void* to, int value, size_t bytes) { memset(to, value, bytes); return cudaSuccess; }
 static inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t = nullptr) { return cudaMemset(to, value, bytes); }
 static inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) { memmove(to, from, bytes); return cudaSuccess; }
 static inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t = nullptr) {
     return cudaMemcpy(to, from, bytes, kind);
+}
+
+// Variables of the module are where they are.
+template <class T>
+static inline cudaError_t cudaMemcpyToSymbol(T& symbol, const void* from, size_t bytes, size_t offset = 0, cudaMemcpyKind = cudaMemcpyHostToDevice) {
+    if (offset + bytes > sizeof symbol) return cudaErrorInvalidValue;
+    return cudaMemcpy(const_cast<char*>(reinterpret_cast<const volatile char*>(&symbol)) + offset, from, bytes, cudaMemcpyDefault);
+}
+template <class T>
+static inline cudaError_t cudaMemcpyToSymbolAsync(T& symbol, const void* from, size_t bytes, size_t offset = 0, cudaMemcpyKind kind = cudaMemcpyHostToDevice, cudaStream_t = nullptr) {
+    return cudaMemcpyToSymbol(symbol, from, bytes, offset, kind);
+}
+template <class T>
+static inline cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, size_t bytes, size_t offset = 0, cudaMemcpyKind = cudaMemcpyDeviceToHost) {
+    if (offset + bytes > sizeof symbol) return cudaErrorInvalidValue;
+    return cudaMemcpy(to, reinterpret_cast<const char*>(&symbol) + offset, bytes, cudaMemcpyDefault);
+}
+template <class T>
+static inline cudaError_t cudaGetSymbolAddress(void** address, const T& symbol) {
+    *address = const_cast<T*>(&symbol);
+    return cudaSuccess;
+}
+template <class K>
+static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, K, int threads, size_t) {
+    *blocks = threads > 0 ? 2048 / threads : 0;
+    return cudaSuccess;
 }
 
 namespace at::cuda {
@@ -74,6 +141,10 @@ struct Launch {
     dim3 grid, block;
     size_t shared;
     void operator()(std::type_identity_t<P>... given) {
+        const void* const which = reinterpret_cast<const void*>(kernel);
+        if (shared > UNASKED && (!allowed().count(which) || allowed()[which] < shared))
+            throw std::runtime_error(std::string(name) + ": " + std::to_string(shared) +
+                                     " bytes of dynamic shared memory; more than 49152 must be asked for by cudaFuncSetAttribute");
         void* arguments[] = {&kernel, const_cast<std::remove_const_t<P>*>(&given)...};
         const unsigned char pointers[] = {0, std::is_pointer_v<P>...};
         const unsigned sizes[] = {grid.x, grid.y, grid.z, block.x, block.y, block.z};

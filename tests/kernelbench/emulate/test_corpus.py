@@ -3,6 +3,10 @@
 import pytest
 import torch
 
+from kernelbench.chips import nvrtc
+from kernelbench.errors import Unavailable
+from kernelbench.jit.errors import BuildError
+
 from .specimen import Specimen, corpus
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
@@ -22,3 +26,18 @@ def test_the_corpus_is_broad() -> None:
         "write_after_write", "divergent_barrier", "stuck", "not_in_mask", "failed", "unsupported", "refused",
         "wrong_output",
     }  # fmt: skip
+
+
+def test_what_is_right_here_is_cuda_for_nvrtc() -> None:
+    refused = {}
+    for specimen in corpus():
+        source = specimen.path.read_text()
+        if specimen.expected or "cooperative_groups" in source:  # of which only the toolkit has all headers
+            continue
+        try:
+            nvrtc.cubin(source, "sm_90")
+        except Unavailable as error:
+            pytest.skip(str(error))
+        except BuildError as error:
+            refused[specimen.name] = str(error)
+    assert not refused

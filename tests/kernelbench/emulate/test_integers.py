@@ -85,9 +85,7 @@ def test_intrinsics(module: CudaModule) -> None:
         y = torch.empty(len(INTRINSICS), dtype=torch.uint32)
         module.intrinsics((1,), (1,), (*case, y))
         found, expected = y.tolist(), told(*case)
-        assert {call: value for call, value in zip(INTRINSICS, found, strict=True)} == dict(
-            zip(INTRINSICS, expected, strict=True)
-        ), case
+        assert dict(zip(INTRINSICS, found, strict=True)) == dict(zip(INTRINSICS, expected, strict=True)), case
 
 
 def test_conversions_saturate(module: CudaModule) -> None:

@@ -10,6 +10,11 @@
 
 #define KERNEL extern "C" __global__
 #define BLOCK 64
+#ifdef __CUDACC_RTC__
+#define ON_DEVICE  // no annotation of lambdas there
+#else
+#define ON_DEVICE __device__
+#endif
 /* first<<<1, 64>>>(x, y, 64); asm("nothing"); __syncthreads(); */
 static const char* const message = "second<<<1, 64>>>(y) and tex2D<float>(t)";  // wmma::load
 
@@ -21,7 +26,7 @@ static __device__ __host__ inline T times(T v) {
 template __device__ float times<float, 2>(float);
 
 KERNEL void __launch_bounds__(BLOCK, 2) first(float const* const __restrict__ x, float* __restrict__ y, const int n) {
-    auto twice = [] __device__(float v) { return times<float, 2>(v); };
+    auto twice = [] ON_DEVICE(float v) { return times<float, 2>(v); };
     const unsigned i = threadIdx.x;
     if (i < n && message != nullptr) y[i] = twice(x[i]);
 }

@@ -3,12 +3,13 @@
 //: x, y = -1 - rand(4, 50), empty(4)
 //: most<<<4, 32>>>(x, y, 50)
 //: y == x.max(1).values
+#include <math_constants.h>
 
 extern "C" __global__ void most(const float* x, float* y, int n) {
 #ifdef ZERO
     float v = 0.0f;  //! ZERO wrong_output
 #else
-    float v = -INFINITY;
+    float v = -CUDART_INF_F;
 #endif
     for (int i = threadIdx.x; i < n; i += 32) v = fmaxf(v, x[blockIdx.x * n + i]);
     for (int offset = 16; offset; offset /= 2) v = fmaxf(v, __shfl_xor_sync(0xffffffff, v, offset));

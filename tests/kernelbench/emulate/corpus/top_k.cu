@@ -4,13 +4,14 @@
 //: top3<<<4, 32>>>(x, values, indices, 50)
 //: values == x.topk(3).values
 //: indices == x.topk(3).indices
+#include <math_constants.h>
 
 extern "C" __global__ void top3(const float* x, float* values, int* indices, int n) {
     __shared__ unsigned char taken[50];
     for (int i = threadIdx.x; i < n; i += 32) taken[i] = 0;
     __syncthreads();
     for (int round = 0; round < 3; ++round) {
-        float most = -INFINITY;
+        float most = -CUDART_INF_F;
         int at = -1;
         for (int i = threadIdx.x; i < n; i += 32)
             if (!taken[i] && x[blockIdx.x * n + i] > most) most = x[blockIdx.x * n + i], at = i;  //! NO_BARRIER read_after_write

@@ -5,6 +5,7 @@
 //: y == stack([x.max(), (x > 0).sum().float()])
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
+#include <math_constants.h>
 using namespace cooperative_groups;
 
 extern "C" __global__ void most(const float* x, float* y, int n) {
@@ -12,7 +13,7 @@ extern "C" __global__ void most(const float* x, float* y, int n) {
     auto block = this_thread_block();
     auto warp = tiled_partition<32>(block);
     const int i = static_cast<int>(block.thread_rank());
-    const float v = i < n ? x[i] : -INFINITY;
+    const float v = i < n ? x[i] : -CUDART_INF_F;
     const float high = reduce(warp, v, greater<float>());
     if (warp.thread_rank() == 0) of_warp[warp.meta_group_rank()] = high;
     const unsigned positive = warp.ballot(v > 0.0f);
