@@ -19,6 +19,7 @@ FindingKind = Literal[
     "failed",
 ]
 Dim = tuple[int, int, int]
+RETURNED = "has returned"  # of a thread that others wait for at a barrier
 _MOST_SAID = 4  # in words
 
 

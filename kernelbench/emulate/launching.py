@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from kernelbench.emulate.building import SOURCE_NAME, Built, Variable, runtime
-from kernelbench.emulate.findings import Dim, Finding, FindingKind, KernelFault, Traffic
+from kernelbench.emulate.findings import RETURNED, Dim, Finding, FindingKind, KernelFault, Traffic
 from kernelbench.emulate.translation import Translated, Unsupported
 from kernelbench.jit.errors import ArgumentError
 
@@ -317,7 +317,7 @@ def _said(
                 f"byte {found.offset} of {of}."
             )
         case "divergent_barrier":
-            rest = f"at {there}" if other else "has returned"
+            rest = f"at {there}" if other else RETURNED
             return (
                 f"Barrier error: divergent threads in block {_dim(found.block)}: thread {_dim(found.thread)} "
                 f"waits at {here}, thread {_dim(found.other_thread)} {rest}."

@@ -8,7 +8,7 @@ kernel may be made for one size. And it is built for chips that are named.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kernelbench.emulate.findings import KernelFault
+from kernelbench.emulate.findings import RETURNED, KernelFault
 from kernelbench.errors import TaskError
 from kernelbench.records import Candidate, Correctness, Evaluation, Stages, Task, Verdict
 from kernelbench.sources.smaller import changed, share, smaller
@@ -74,9 +74,10 @@ def objection(emulating: "Evaluator", task: Task, candidate: Candidate) -> Evalu
 def _holds_on_gpu(evaluation: Evaluation) -> bool:
     """Whether it is something that a GPU would do as well.
 
-    What does not build here, takes too long, is not emulated or asks for a GPU says nothing of one.
+    What does not build here, takes too long, is not emulated or asks for a GPU says nothing of one. Chips
+    since Volta do not wait at a barrier for threads that have returned, whatever CUDA promises.
     """
-    fault = evaluation.reason.startswith(f"{KernelFault.__name__}: ")
+    fault = evaluation.reason.startswith(f"{KernelFault.__name__}: ") and RETURNED not in evaluation.reason
     wrong = evaluation.verdict in (Verdict.wrong_output, Verdict.nondeterministic)
     return wrong or (evaluation.verdict is Verdict.runtime_error and fault)
 

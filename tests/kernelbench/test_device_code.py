@@ -1,6 +1,12 @@
 """What of a `load_inline` source is left for NVRTC."""
 
+import pytest
+
+from kernelbench.chips import nvrtc, sass
 from kernelbench.chips.device_code import device_code
+from kernelbench.errors import Unavailable
+from kernelbench.jit import BuildError
+from kernelbench.jit.nvrtc_source import for_nvrtc
 
 SOURCE = r"""
 #include <torch/extension.h>
@@ -44,3 +50,16 @@ def test_kernels_stay_where_they_are_and_host_code_goes() -> None:
             assert lines[number] == line or "<<<" in line
     assert "struct Pair { float a, b; };" in kept and "#include <cuda_fp16.h>" in kept
     assert "namespace helpers {" in kept
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_100"])
+def test_instances_of_templates_are_built_for_chips(chip: str) -> None:
+    try:
+        nvrtc.version()
+    except Unavailable as error:
+        pytest.skip(str(error))
+    cubin, name = nvrtc.instance(for_nvrtc(device_code(SOURCE)), chip, "scale<float, BLOCK>")
+    [kernel] = sass.kernels(cubin)
+    assert kernel.name == name and "scale" in name and kernel.registers > 0
+    with pytest.raises(BuildError, match="undefined"):
+        nvrtc.instance(for_nvrtc(device_code(SOURCE)), chip, "scale<scalar_t, BLOCK>")

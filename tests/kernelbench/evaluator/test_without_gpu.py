@@ -57,6 +57,35 @@ class ModelNew(nn.Module):
         module.sum_rows((x.shape[0],), (128,), (x, y, x.shape[1]))
         return y
 """
+INLINE = """
+import torch
+from torch import nn
+from torch.utils.cpp_extension import load_inline
+
+extension = load_inline("sums", "torch::Tensor sums(torch::Tensor x);", r'''
+#include <torch/extension.h>
+#include <cuda_runtime.h>
+constexpr int LANES = 32;
+template <typename T, int N>
+__global__ void sum_rows(const T* x, T* y, int n) {
+    T sum = 0;
+    for (int i = threadIdx.x; i < n; i += N) sum += x[blockIdx.x * (long long)n + i];
+    for (int by = N / 2; by; by /= 2) sum += __shfl_xor_sync(0xffffffff, sum, by);
+    if (threadIdx.x == 0) y[blockIdx.x] = sum;
+}
+torch::Tensor sums(torch::Tensor x) {
+    auto y = torch::empty({x.size(0)}, x.options());
+    AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "sums", [&] {
+        sum_rows<scalar_t, LANES><<<x.size(0), LANES>>>(x.data_ptr<scalar_t>(), y.data_ptr<scalar_t>(), x.size(1));
+    });
+    return y;
+}
+''', functions=["sums"])
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return extension.sums(x.contiguous())
+"""
 LOOP_END = "        __syncthreads();\n    }\n"
 
 
@@ -213,6 +242,9 @@ ALLOWED = {
     "not emulated": PTX,
     "not known here": UNKNOWN_TO_THE_EMULATOR,
     "asks for a GPU": ON_A_GPU_ONLY,
+    "waits for threads that have returned": CANDIDATE.replace(
+        "float sum = 0;", "float sum = 0;\n    if (threadIdx.x == 5) return;"
+    ),
     "no CUDA C++": RACE.replace("from kernelbench import jit", "from kernelbench import jit\nimport triton"),
 }
 
@@ -251,3 +283,12 @@ def test_on_a_gpu_what_is_right_is_timed_and_a_race_is_not_run(evaluator: Evalua
     assert right.verdict is Verdict.correct and right.timing is not None, right.reason
     assert wrong.verdict is Verdict.runtime_error and wrong.reason.startswith("not run on the GPU: ")
     assert wrong.target.device == "cuda:0"
+
+
+def test_kernels_of_load_inline_are_emulated_and_built_without_nvcc(evaluator: Evaluator) -> None:
+    reference = REFERENCE.replace("columns = 2048", "columns = 300")
+    found = without_gpu.check(evaluator, task_of(reference), candidate_of(INLINE))
+    assert found.verdict is Verdict.unmeasured, found.reason
+    built = [(build.chip, kernel.threads) for build in found.builds for kernel in build.kernels]
+    problems = [build.problem for build in found.builds if build.problem]
+    assert built == [(chip, 32) for chip in without_gpu.CHIPS] or "there is no NVRTC" in problems[0]
