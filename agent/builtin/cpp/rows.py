@@ -162,6 +162,7 @@ class RowEmitter(Emitter):
 
     def passes(self) -> None:
         self.running: set[str] = set()  # running values of scans that are declared
+        self.once: dict[Reduce, str] = {}  # elements that are compared, by their names
         found = self.knobs.online
         for number, stage in enumerate(self.plan.stages):
             self.row_statements(stage)
@@ -359,6 +360,13 @@ class RowEmitter(Emitter):
             super().accumulate(reduction, value)
             return
         name, sign = self.reduced_name(reduction), ">" if reduction.op == "amax" else "<"
+        if not value.isidentifier():
+            # Once: a load behind the condition g++ 12 may mask, of 16 bits as if it were of 32.
+            if reduction not in self.once:
+                self.once[reduction] = self.fresh(f"{self.name(reduction)}_value")
+            once = self.once[reduction]
+            self.out.add(f"const {self.ctype(reduction.name)} {once} = {value};")
+            value = once
         self.out.add(f"{name} = {value} {sign} {name} ? {value} : {name};")
         self.out.add(f"{name}_nan |= {value} != {value};")
 

@@ -43,10 +43,8 @@ class FlatEmitter(Emitter):
         plan, out, each = self.plan, self.out, self.knobs.each
         first = "first" if each > 1 else "i"
         number = f"static_cast<{self.whole}>({block})" if self.far and block == "blockIdx.x" else block
-        size = "THREADS * EACH" if each > 1 else "THREADS"
-        out.add(
-            f"const {self.whole} {first} = {number} * {'(' + size + ')' if each > 1 else size} + threadIdx.x;"
-        )
+        size = "(THREADS * EACH)" if each > 1 else "THREADS"
+        out.add(f"const {self.whole} {first} = {number} * {size} + threadIdx.x;")
         steps = plan.region.recurrence
         if steps is not None:
             self.declare_kept(list(plan.carried))
@@ -62,18 +60,16 @@ class FlatEmitter(Emitter):
 
     def open_elements(self, stage: Stage) -> int:
         out, each = self.out, self.knobs.each
+        braces = 0
         if each > 1:
             out.add("#pragma unroll")
             out.open("for (int k = 0; k < EACH; ++k)")
             out.add(f"const {self.whole} i = first + k * THREADS;")
-        if self.plan.region.space.numel % (self.knobs.threads * each) == 0:
-            return 1 if each > 1 else self.bare()
-        out.open("if (i < NUMEL)")
-        return 2 if each > 1 else 1
-
-    def bare(self) -> int:
-        self.out.open("")
-        return 1
+            braces += 1
+        if self.plan.region.space.numel % (self.knobs.threads * each):
+            out.open("if (i < NUMEL)")
+            braces += 1
+        return braces
 
     def element_terms(self, access: Access) -> list[str]:
         return [
