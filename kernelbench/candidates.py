@@ -11,7 +11,9 @@ def language_of(source: str) -> Language:
     """The language of the kernels in a candidate file, by the calls that build them."""
     if re.search(r"^\s*(import triton|from triton)", source, re.MULTILINE):
         return "triton"
-    if re.search(r"\bcompile_cuda\b|\bcuda_sources\b|\bRawModule\b|\bRawKernel\b|\b__global__\b", source):
+    if re.search(r"\bcompile_cuda\b|\bcuda_sources\b|\bRawModule\b|\bRawKernel\b", source):
+        return "cuda"
+    if re.search(r"\bload_inline\b", source) and re.search(r"\b__global__\b", source):
         return "cuda"
     if re.search(r"\bcompile_cpp\b|\bload_inline\b|\bcpp_sources\b", source):
         return "cpp"

@@ -22,6 +22,8 @@ from kernelbench.records import Task
 from results.database import RunDatabase
 from results.records import TaskRun
 
+pytestmark = pytest.mark.timeout(900)  # whole runs, beside other tests
+
 TASK = """
 import torch
 from torch import nn
@@ -58,7 +60,7 @@ def command(home: Path, *arguments: object) -> tuple[list[str], dict[str, str]]:
 
 def run(home: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     words, environment = command(home, *arguments)
-    return subprocess.run(words, capture_output=True, text=True, env=environment, timeout=280)
+    return subprocess.run(words, capture_output=True, text=True, env=environment, timeout=580)
 
 
 @pytest.fixture

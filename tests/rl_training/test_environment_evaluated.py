@@ -78,6 +78,7 @@ def test_a_rollout_of_three_turns(pool: ProfilingPool, data: TaskData) -> None:
     assert rollout.trajectory().rewards == (0.0, 0.0, pytest.approx(0.3 + max(0.0, math.log(low))))
 
 
+@pytest.mark.timed
 def test_the_winner_scores_full_marks_and_the_reference_nothing(pool: ProfilingPool, data: TaskData) -> None:
     made = world(pool)
     kept = Rollout(data, made).take(reply(RIGHT)).outcome.speedup

@@ -124,7 +124,7 @@ def test_small_products_take_along_what_follows(name: str, tmp_path: Path) -> No
     candidate = prove(PRODUCTS[name], tmp_path, "cuda")
     assert candidate.schedule["products"] == "tiled"
     assert "__shared__ float above[STEP][TILE + 2]" in candidate.source
-    assert "Nothing is left to torch." in candidate.source
+    assert not re.search(r"F\.linear\(|torch\.\w*mm\(|matmul\(", candidate.source)
     build(candidate)
 
 

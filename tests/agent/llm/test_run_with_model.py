@@ -16,6 +16,8 @@ from agent.bench.server import Fails, Says, Server
 from results.database import RunDatabase
 from results.records import Attempt
 
+pytestmark = pytest.mark.timeout(900)  # whole runs, beside other tests
+
 TASK = """
 import torch
 from torch import nn
@@ -116,7 +118,7 @@ def command(home: Path, endpoint: Server, *words: object) -> tuple[list[str], di
 
 def run(home: Path, endpoint: Server, *words: object) -> subprocess.CompletedProcess[str]:
     arguments, environment = command(home, endpoint, *words)
-    return subprocess.run(arguments, capture_output=True, text=True, env=environment, timeout=280)
+    return subprocess.run(arguments, capture_output=True, text=True, env=environment, timeout=580)
 
 
 MODEL = ("--coder", "llm", "--model", "gpt-4.1", "--effort", "quick", "--baseline", "eager")
