@@ -27,7 +27,16 @@ PUBLISHED = Path("results") / "published" / "static"
 LANGUAGE = "cuda"
 _PRODUCT = 1 << 15  # of a task's constants
 _ROWS = Path("runs") / "bench-emulated.jsonl"  # a line a task, as they come; what is there is not asked again
-_HEADER = ("task", "verdict", "error / eager's, of the budget", "kernels", "registers", "spills", "builds", "left to torch")
+_HEADER = (
+    "task",
+    "verdict",
+    "error / eager's, of the budget",
+    "kernels",
+    "registers",
+    "spills",
+    "builds",
+    "left to torch",
+)
 
 
 def emulated(
