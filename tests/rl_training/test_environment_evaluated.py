@@ -30,7 +30,7 @@ class Model(nn.Module):
         return torch.sigmoid(x) * x + torch.tanh(x) * torch.exp(-x * x)
 
 def get_inputs():
-    return [torch.randn(512, 1024)]
+    return [torch.randn(4096, 1024)]
 
 def get_init_inputs():
     return []
