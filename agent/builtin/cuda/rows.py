@@ -214,9 +214,10 @@ class RowEmitter(Emitter):
     def row_pointer(self, access: Access) -> None:
         """A pointer to the row's elements, or the value where the whole row reads the same one."""
         pointer = self.pointers[access.base]
+        whole = f"row * {self.plan.row_length}"
         terms = self.outside(access, self.outer_axes, "row")
+        terms = ["row * COLUMNS" if term == whole else term for term in terms]
         offset = total([*terms, times("step", access.move), access.begin])
-        offset = offset.replace(f"row * {self.plan.row_length}", "row * COLUMNS")
         if self.at_hand(access):
             self.load_value(access, offset, self.absent)
         elif not offset:

@@ -177,6 +177,12 @@ def test_offsets_that_32_bits_do_not_hold() -> None:
     assert "long long" not in small
 
 
+def test_a_stride_that_begins_with_the_digits_of_a_rows_length() -> None:
+    part = source("return x[:, :4].softmax(-1) * 2", "torch.randn(30, 40)")
+    text = propose(part, "cuda").source
+    assert "x + row * 40;" in text and "mul_1_out + row * COLUMNS;" in text
+
+
 def test_attention_is_left_to_torchs_call() -> None:
     attention = source("return F.scaled_dot_product_attention(x, x, x) * 2", "torch.randn(2, 3, 40, 16)")
     candidate = propose(attention, "cuda")
