@@ -94,12 +94,14 @@ extern "C" void softmax_rows(const float* x, float* mul_out) {
             int32_t amax_nan = 0;
             #pragma omp simd reduction(max : amax) reduction(| : amax_nan)
             for (int64_t i = 0; i < COLUMNS; ++i) {
-                amax = x_row[i] > amax ? x_row[i] : amax;
-                amax_nan |= x_row[i] != x_row[i];
+                const float amax_value = x_row[i];
+                amax = amax_value > amax ? amax_value : amax;
+                amax_nan |= amax_value != amax_value;
             }
             if (amax_nan) amax = NAN;
             double sum_1_total = 0.0;
             for (int64_t start = 0; start < COLUMNS; start += 256) {
+                #pragma GCC unroll 1
                 for (int64_t p = start; p < start + 256; p += 16) {
                     __builtin_prefetch(x_row + COLUMNS + p);
                 }
