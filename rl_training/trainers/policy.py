@@ -1,0 +1,176 @@
+"""The model that is trained, with its tokenizer: a folder or a name on the Hugging Face Hub.
+
+What would fail late, or never be noticed, is found when it is loaded: a folder that lacks something, a
+tokenizer that cannot render a conversation, or not so that a reply continues its prompt.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from pydantic import Field
+
+from kernelbench.errors import MissingPrerequisite, UsageError
+from kernelbench.records import Record
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+ADAPTER = "adapter_config.json"
+_PARTS = {
+    "no config.json": ("config.json", ADAPTER),
+    "no weights": ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin"),
+    "no tokenizer": ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"),
+}
+_PROMPT = [{"role": "system", "content": "You write kernels."}, {"role": "user", "content": "Write one."}]
+_REPLY = {"role": "assistant", "content": "Here it is."}
+
+Loaded = TypeVar("Loaded")
+
+
+class LoraSettings(Record):
+    """Low-rank adapters (arXiv:2106.09685) at all linear layers but the last."""
+
+    rank: int = Field(gt=0)
+    alpha: float | None = Field(default=None, gt=0)  # None: twice the rank
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+
+
+@dataclass(frozen=True)
+class Policy:
+    model: "PreTrainedModel"  # a PeftModel with LoRA
+    tokenizer: "PreTrainedTokenizerBase"
+
+
+def load_policy(name: str, lora: LoraSettings | None = None, dtype: str = "float32") -> Policy:
+    """`name`: a folder as `save_pretrained` writes it, or a name on the Hub. `dtype` as torch names it.
+
+    A folder of adapters is loaded with its base, merged into it. New adapters begin with random numbers of
+    torch's generator: seed it before. Raises UsageError, MissingPrerequisite.
+    """
+    require(lora is not None)
+    folder = Path(name)
+    if folder.is_dir():
+        _complete(folder)
+    elif folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or folder.exists():
+        raise UsageError(f"there is no folder {name}", "give a model's folder, or a name on the Hub")
+    from transformers import AutoTokenizer
+
+    # The tokenizer first: what is wrong with it shows before weights are read.
+    tokenizer = _read(name, lambda: AutoTokenizer.from_pretrained(name))
+    check_tokenizer(tokenizer, name)
+    model = _read(name, lambda: _model(folder, name, dtype))
+    rows = model.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) > rows:
+        raise UsageError(
+            f"{name}: its tokenizer has {len(tokenizer)} tokens, the model {rows}",
+            "give the tokenizer that belongs to the model",
+        )
+    model.config.pad_token_id = tokenizer.pad_token_id
+    if model.generation_config is not None:
+        model.generation_config.pad_token_id = tokenizer.pad_token_id
+    return Policy(_adapted(model, lora) if lora is not None else model, tokenizer)
+
+
+def require(adapters: bool = False) -> None:
+    """Raises MissingPrerequisite where a package that trainers need is not installed."""
+    for package in ("transformers", "trl", *(("peft",) if adapters else ())):
+        try:
+            __import__(package)
+        except ImportError:
+            raise MissingPrerequisite(
+                f"training needs the package {package}", "pip install 'kernelwright[rl]'"
+            ) from None
+
+
+def check_tokenizer(tokenizer: "PreTrainedTokenizerBase", name: str) -> None:
+    """Raises UsageError where it cannot render what is trained on. Pads with its end token where it has
+    none to pad with, as TRL does."""
+    from jinja2 import TemplateError
+
+    another = "give a model tuned for chat (often named -Instruct), or add a chat template to its tokenizer"
+    if not tokenizer.chat_template:
+        raise UsageError(f"{name}: its tokenizer has no chat template", another)
+    try:
+        without, prompt, whole = (
+            str(tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=asked))
+            for said, asked in ((_PROMPT, False), (_PROMPT, True), ([*_PROMPT, _REPLY], False))
+        )
+    except (TemplateError, TypeError, ValueError) as error:
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageError(f"{name}: its chat template cannot render a prompt ({why})", another) from None
+    if prompt == without:
+        raise UsageError(
+            f"{name}: its chat template has no generation prompt, so that replies would not begin as an "
+            "assistant's",
+            "add one to its chat template: {% if add_generation_prompt %}…{% endif %}",
+        )
+    if not whole.startswith(prompt):
+        raise UsageError(
+            f"{name}: its chat template renders a reply otherwise than after its generation prompt, so that "
+            "training would see other tokens than generation",
+            "mend its chat template: a conversation with the reply must begin with the prompt as rendered",
+        )
+    if tokenizer.eos_token is None:
+        raise UsageError(
+            f"{name}: its tokenizer has no end token, so that no reply would end",
+            "set eos_token in its tokenizer_config.json",
+        )
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+
+
+def _complete(folder: Path) -> None:
+    for lacking, patterns in _PARTS.items():
+        if not any(found for pattern in patterns for found in folder.glob(pattern)):
+            raise UsageError(
+                f"{folder} holds no model: {lacking}", "give a folder as save_pretrained(...) writes it"
+            )
+
+
+def _read(name: str, load: Callable[[], Loaded]) -> Loaded:
+    """What `load` gives; what it says in many lines, in one."""
+    from safetensors import SafetensorError
+
+    try:
+        return load()
+    except (OSError, ValueError, RuntimeError, KeyError, EOFError, SafetensorError) as error:
+        why = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        if Path(name).is_dir():
+            raise UsageError(
+                f"{name} cannot be loaded ({why})", "give a folder as save_pretrained(...) writes it"
+            ) from error
+        raise UsageError(
+            f"{name} is no folder, and the Hugging Face Hub does not give it ({why})",
+            "give a model's folder, or check the name and the connection",
+        ) from error
+
+
+def _model(folder: Path, name: str, dtype: str) -> "PreTrainedModel":
+    if (folder / ADAPTER).exists():
+        require(adapters=True)
+        from peft import AutoPeftModelForCausalLM
+
+        return AutoPeftModelForCausalLM.from_pretrained(name, dtype=dtype).merge_and_unload()
+    from transformers import AutoModelForCausalLM
+
+    model, loading = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, output_loading_info=True)
+    if missing := sorted(loading["missing_keys"]):
+        # transformers would have them begin with random numbers.
+        raise ValueError(f"{len(missing)} weights are not there, {missing[0]} among them")
+    return model
+
+
+def _adapted(model: "PreTrainedModel", lora: LoraSettings) -> "PreTrainedModel":
+    from peft import LoraConfig, get_peft_model
+
+    alpha = lora.alpha if lora.alpha is not None else 2 * lora.rank
+    config = LoraConfig(
+        r=lora.rank,
+        lora_alpha=alpha,
+        lora_dropout=lora.dropout,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )
+    return get_peft_model(model, config)
