@@ -1,6 +1,24 @@
-"""Runs are made by the factory of tests/results."""
+"""Runs are made by the factory of tests/results; models are so small that one thread is the fastest."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 sys.path.append(str(Path(__file__).parents[1] / "results"))
+
+
+@pytest.fixture(scope="module")
+def trains() -> Iterator[None]:
+    """For tests that train a tiny policy: `pytestmark = pytest.mark.usefixtures("trains")`."""
+    pytest.importorskip("trl")
+    import torch
+    import transformers
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()
+    yield
+    transformers.utils.logging.enable_progress_bar()
+    torch.set_num_threads(threads)

@@ -12,6 +12,8 @@ from tiny_policy import CHAT, save
 from kernelbench.errors import MissingPrerequisite, UsageError
 from rl_training.trainers.policy import LoraSettings, load_policy
 
+pytestmark = pytest.mark.usefixtures("trains")
+
 ASKED = [{"role": "user", "content": "Write a kernel."}]
 
 

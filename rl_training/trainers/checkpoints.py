@@ -1,0 +1,121 @@
+"""Checkpoints that are whole or not there: a full disk, or a kill, in the middle of one leaves the last.
+
+transformers writes a checkpoint file by file into the folder that a resume would take. Here it is written
+beside, brought to the disk, and then renamed.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from transformers import Trainer
+from transformers.trainer_utils import rotate_checkpoints
+
+from kernelbench.errors import StorageError
+
+POLICY = "policy"  # the trained model, in the run's folder
+_STAGING = ".saving"
+_NAME = re.compile(r"checkpoint-(\d+)")
+
+
+def last_good(folder: Path) -> Path | None:
+    """The latest checkpoint in a run's folder that is whole; None where there is none."""
+    found = [(step, path) for path in folder.glob("checkpoint-*") if (step := step_of(path)) is not None]
+    return max(found, default=(0, None))[1]
+
+
+def step_of(checkpoint: Path) -> int | None:
+    """The step it was taken at; None where it is not whole. The trainer's state is written last."""
+    name = _NAME.fullmatch(checkpoint.name)
+    try:
+        step = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))["global_step"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return step if name is not None and step == int(name[1]) else None
+
+
+class WholeCheckpoints(Trainer):
+    """To be inherited from before a trainer: `class Online(WholeCheckpoints, GRPOTrainer)`."""
+
+    def _get_output_dir(self, trial: Any) -> str:
+        folder = Path(super()._get_output_dir(trial))
+        return str(folder / _STAGING if getattr(self, "_saving", False) else folder)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        if self.args.world_size > 1:  # each process writes its part; left as transformers does it
+            super()._save_checkpoint(model, trial)
+            return
+        folder = Path(self._get_output_dir(trial))
+        with written_whole(folder / f"checkpoint-{self.state.global_step}"):
+            self._saving = True
+            try:
+                super()._save_checkpoint(model, trial)
+            finally:
+                self._saving = False
+        rotate_checkpoints(str(folder), self.args.save_total_limit)
+
+    def save_policy(self) -> Path:
+        """Writes the trained model and its tokenizer into the run's folder. Raises StorageError."""
+        final = Path(self.args.output_dir) / POLICY
+        with written_whole(final) as staged:
+            self.save_model(str(staged))
+        return final
+
+
+@contextmanager
+def written_whole(final: Path) -> Iterator[Path]:
+    """A folder to write to, which takes the place of `final` once all of it is on the disk.
+
+    Raises StorageError where it cannot be written; what was there before stays.
+    """
+    staged = final.parent / _STAGING / final.name
+    try:
+        shutil.rmtree(staged.parent, ignore_errors=True)
+        staged.mkdir(parents=True)
+        yield staged
+        for path in sorted(staged.rglob("*")):
+            _to_disk(path)
+        _replace(staged, final)
+    except (OSError, SafetensorError, RuntimeError) as error:
+        why = _why(error)
+        if why is None:
+            raise
+        last = last_good(final.parent)
+        kept = f"; {last.name} is whole" if last is not None else ""
+        raise StorageError(
+            f"{final} cannot be written ({why}){kept}",
+            "free some space, and give the same command again to go on",
+        ) from error
+    finally:
+        shutil.rmtree(staged.parent, ignore_errors=True)
+
+
+def _replace(staged: Path, final: Path) -> None:
+    if final.exists():
+        final.rename(staged.with_name(f"{final.name}.before"))  # goes with the folder it is in now
+    staged.rename(final)
+    _to_disk(final.parent)
+
+
+def _to_disk(path: Path) -> None:
+    found = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(found)
+    finally:
+        os.close(found)
+
+
+def _why(error: Exception) -> str | None:
+    """What was in the way of writing; None for an error that is not of that kind."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, SafetensorError):
+        return str(error).rpartition("I/O error: ")[2]
+    # torch.save says what it was at, not what was in its way.
+    return "torch could not write all of it" if "inline_container" in str(error) else None
