@@ -11,7 +11,7 @@ from results.database import NoRunError, RunDatabase
 
 
 class RunFolder:
-    """Paths and atomic writes. Only `create` and `resume` take the lock; readers need none.
+    """Paths and atomic writes. `create`, `hold` and `resume` take the lock; readers need none.
 
     The lock is an exclusive flock on DIR/.lock. It goes with the process that holds it (and with any
     child it forked without exec), however that ends.
@@ -27,15 +27,24 @@ class RunFolder:
 
         Raises UsageError where it holds a run, StorageError where it cannot be written or is in use.
         """
+        folder = cls.hold(path)
+        if folder.holds_run:
+            folder.close()
+            raise UsageError(f"{path} already holds a run", f"use --resume {path} or another --out")
+        return folder
+
+    @classmethod
+    def hold(cls, path: Path) -> Self:
+        """A folder, new or not, whatever is in it.
+
+        Raises StorageError where it cannot be written or is in use.
+        """
         folder = cls(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise folder._unwritable(error) from error
         folder._acquire()
-        if folder.holds_run:
-            folder.close()
-            raise UsageError(f"{path} already holds a run", f"use --resume {path} or another --out")
         return folder
 
     @classmethod

@@ -13,56 +13,19 @@ pytest.importorskip("trl")
 
 import torch
 from tiny_policy import save
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from tiny_training import Interrupt, Learning, learning, weights
+from transformers import TrainerCallback
 
 from kernelbench.errors import StorageError
-from rl_training.trainers.checkpoints import WholeCheckpoints, last_good
+from rl_training.trainers.checkpoints import last_good
 from rl_training.trainers.guards import Diverged, StopAtNaN
-from rl_training.trainers.policy import load_policy
 
 pytestmark = pytest.mark.usefixtures("trains")
-
-
-class Learning(WholeCheckpoints, Trainer):
-    """Of sequences of random tokens."""
-
-
-class Interrupt(TrainerCallback):
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if state.global_step == self.step:
-            raise KeyboardInterrupt
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(tmp_path_factory.mktemp("policy"))
-
-
-def learning(model: Path, out: Path, *callbacks: TrainerCallback, steps: int = 6) -> Learning:
-    policy = load_policy(str(model))
-    tokens = torch.randint(0, 256, (7, 12), generator=torch.Generator().manual_seed(1))
-    arguments = TrainingArguments(
-        output_dir=str(out),
-        max_steps=steps,
-        save_steps=2,
-        save_total_limit=2,
-        per_device_train_batch_size=2,
-        learning_rate=1e-2,
-        use_cpu=True,
-        report_to="none",
-        disable_tqdm=True,
-    )
-    rows = [{"input_ids": row, "labels": row} for row in tokens]
-    return Learning(
-        policy.model,
-        arguments,
-        train_dataset=rows,
-        processing_class=policy.tokenizer,
-        callbacks=list(callbacks),
-    )
 
 
 @contextmanager
@@ -78,11 +41,6 @@ def files_at_most(size: int) -> Iterator[None]:
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def weights(model: Any) -> torch.Tensor:
-    found = load_policy(str(model)).model if isinstance(model, Path) else model
-    return torch.cat([w.detach().flatten() for w in found.parameters()])
 
 
 def test_a_resume_goes_on_bit_for_bit(model: Path, tmp_path: Path) -> None:

@@ -1,0 +1,53 @@
+"""What a training ran on and from: versions of packages, the commit, hashes of files."""
+
+import hashlib
+import subprocess
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from kernelbench.errors import StorageError
+
+PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers")
+_CHECKOUT = Path(__file__).parents[2]
+
+
+def packages() -> dict[str, str]:
+    """The versions of those that are installed."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def commit(folder: Path = _CHECKOUT) -> str | None:
+    """Of a checkout, with "+" where files have changed since; None where it is none, or git is not there."""
+    if not (folder / ".git").exists():
+        return None
+    try:
+        head = _git(folder, "rev-parse", "HEAD")
+        return head + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def hashes(paths: Iterable[Path]) -> dict[str, str]:
+    """sha256 of files, by their paths as given. Raises StorageError."""
+    found = {}
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                found[str(path)] = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise StorageError(
+                f"{path} cannot be read: {error.strerror or error}", "give files that can be read"
+            ) from error
+    return found
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True)
+    return done.stdout.strip()

@@ -1,0 +1,26 @@
+"""The numbers that a trainer logs, as they come, in metrics.jsonl."""
+
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from results.encoding import record_text
+from results.training import METRICS, Point
+from rl_training.tracking.lines import append
+from rl_training.tracking.run import now
+
+
+class MetricsFile(TrainerCallback):
+    """A line for each log, never rewritten: readers take the last for a step (`counted_once`)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / METRICS
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any
+    ) -> None:
+        if not state.is_world_process_zero:
+            return
+        values = {name: float(v) for name, v in (logs or {}).items() if isinstance(v, int | float)}
+        append(self.path, record_text(Point(step=state.global_step, time=now(), values=values)))

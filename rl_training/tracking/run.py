@@ -1,0 +1,126 @@
+"""The folder of a training while it is written: held by one process, begun once, gone on with unchanged."""
+
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from kernelbench.errors import UsageError
+from kernelbench.machine import fingerprint, physical_threads
+from kernelbench.records import Record
+from results.encoding import kernelwright_version, record_text
+from results.folder import RunFolder
+from results.training import MANIFEST, STARTS, Manifest, Start, holds_training, read_manifest
+from rl_training.tracking.environment import commit, packages
+from rl_training.tracking.lines import append
+
+_DIFFERENCES = 3  # named in an error at most
+
+
+@dataclass(frozen=True)
+class TrainingFolder:
+    path: Path
+    manifest: Manifest
+    checkpoint: Path | None  # the last whole one, to go on from
+
+
+@contextmanager
+def tracked(
+    path: Path,
+    method: str,
+    config: Record,
+    seeds: Mapping[str, int],
+    data: Mapping[str, str],
+    command: str | None = None,
+) -> Iterator[TrainingFolder]:
+    """Begins a training in a new folder, or goes on with the one that is there.
+
+    `data`: sha256 by name (environment.hashes). What says how to show a training (a tracker) does not belong
+    into `config`. Raises UsageError where the folder holds something else, or a training with another method,
+    config, seeds or data; StorageError where it cannot be written or is in use.
+    """
+    from rl_training.trainers.checkpoints import last_good, step_of
+
+    now = _manifest(method, config, seeds, data, command)
+    with RunFolder.hold(path) as folder:
+        if holds_training(path):
+            began = read_manifest(path)
+            _require_same(path, began, now)
+        elif any(not found.name.startswith(".") for found in path.iterdir()):
+            raise UsageError(f"{path} is not empty, and holds no training", "use another --out")
+        else:
+            began = now
+            folder.write(path / MANIFEST, began.model_dump_json(indent=2) + "\n")
+        checkpoint = last_good(path)
+        start = Start(
+            started=now.started,
+            step=(step_of(checkpoint) or 0) if checkpoint is not None else 0,
+            command=now.command,
+            kernelwright=now.kernelwright,
+            commit=now.commit,
+            machine=now.machine,
+        )
+        append(path / STARTS, record_text(start))
+        yield TrainingFolder(path, began, checkpoint)
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _manifest(
+    method: str,
+    config: Record,
+    seeds: Mapping[str, int],
+    data: Mapping[str, str],
+    command: str | None,
+) -> Manifest:
+    return Manifest(
+        method=method,
+        config=config.model_dump(mode="json"),
+        seeds=dict(seeds),
+        data=dict(data),
+        command=command or shlex.join(["kernelwright", *sys.argv[1:]]),
+        started=now(),
+        kernelwright=kernelwright_version(),
+        commit=commit(),
+        packages=packages(),
+        machine=fingerprint(physical_threads()),
+    )
+
+
+def _require_same(path: Path, began: Manifest, now: Manifest) -> None:
+    if began.method != now.method:
+        raise UsageError(
+            f"{path} is a training by {began.method}, not by {now.method}", "give the same, or another --out"
+        )
+    for what, before, after in (
+        ("settings", began.config, now.config),
+        ("seeds", began.seeds, now.seeds),
+    ):
+        if differing := _differences(before, after):
+            raise UsageError(
+                f"{path} was begun with other {what}: {'; '.join(differing)}",
+                "give the same to go on with it, or another --out",
+            )
+    if began.data != now.data:
+        names = sorted(began.data.keys() | now.data.keys())
+        changed = [name for name in names if began.data.get(name) != now.data.get(name)]
+        raise UsageError(
+            f"{path} was begun with other data: {', '.join(map(repr, changed[:_DIFFERENCES]))} differ",
+            "give the same data to go on with it, or another --out",
+        )
+
+
+def _differences(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> list[str]:
+    names = [*before, *(name for name in after if name not in before)]
+    return [
+        f"{name} was {before.get(name)}, now is {after.get(name)}"
+        for name in names
+        if before.get(name) != after.get(name)
+    ][:_DIFFERENCES]

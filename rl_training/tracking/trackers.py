@@ -1,0 +1,54 @@
+"""TensorBoard and trackio, through transformers' `report_to`. Their files are in the training's folder."""
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+
+from kernelbench.errors import MissingPrerequisite, UsageError
+
+PROJECT = "kernelwright"
+
+
+class Tracking(StrEnum):
+    none = "none"
+    tensorboard = "tensorboard"
+    trackio = "trackio"
+
+
+def reporting(tracking: Tracking, folder: Path) -> dict[str, str]:
+    """Arguments for TrainingArguments; to be asked for before a trainer is made.
+
+    trackio needs no network: it keeps a database in $TRACKIO_DIR, which is set to FOLDER/trackio where it is
+    not set already. `TRACKIO_DIR=FOLDER/trackio trackio show` shows it. Raises MissingPrerequisite,
+    UsageError.
+    """
+    if tracking is Tracking.none:
+        return {"report_to": "none"}
+    _require(tracking)
+    if tracking is Tracking.tensorboard:
+        os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
+        return {"report_to": "tensorboard"}
+    _trackio_in(folder / "trackio")
+    return {"report_to": "trackio", "project": PROJECT, "run_name": folder.resolve().name}
+
+
+def _require(tracking: Tracking) -> None:
+    # Not imported: trackio fixes where it writes when it is.
+    from importlib.util import find_spec
+
+    if find_spec(tracking.value) is None:
+        raise MissingPrerequisite(
+            f"--tracking {tracking.value} needs the package {tracking.value}",
+            "pip install 'kernelwright[rl]', or --tracking none",
+        )
+
+
+def _trackio_in(folder: Path) -> None:
+    wanted = os.environ.setdefault("TRACKIO_DIR", str(folder.resolve()))
+    loaded = sys.modules.get("trackio.utils")
+    if loaded is not None and Path(wanted) != loaded.TRACKIO_DIR:
+        raise UsageError(
+            f"trackio writes to {loaded.TRACKIO_DIR} in this process",
+            "start another process for this training",
+        )
