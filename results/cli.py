@@ -14,32 +14,43 @@ from kernelbench.errors import StorageError
 from kernelbench.machine import cache_folder
 from profiling.selection import MOST_KEPT, place
 from results import metrics as looked_at
+from results import training_report
 from results.database import RunDatabase
 from results.folder import write_atomically
 from results.formats import TABLE_WIDTH, Format, render, table
 from results.report import Report
+from results.training import Training, holds_training
 
 
 def report(
-    run: Annotated[str, typer.Argument(help="A run folder or a database URL.", metavar="RUN")],
+    run: Annotated[str, typer.Argument(help="A run folder, a training's, or a database URL.", metavar="RUN")],
     format: Annotated[Format, typer.Option(help="How to show it.")] = Format.table,
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of the screen.")] = None,
 ) -> None:
-    """Shows what a run achieved."""
-    with RunDatabase.open(run, read_only=True) as database:
-        content = Report.read(database)
+    """Shows what a run achieved, or how a training went."""
+    content: Report | Training
+    if holds_training(run):
+        content = Training.read(Path(run))
+    else:
+        with RunDatabase.open(run, read_only=True) as database:
+            content = Report.read(database)
     if output is not None:
         try:
-            write_atomically(output, render(content, format))
+            write_atomically(output, _text(content, format))
         except OSError as error:
             raise StorageError(
                 f"{output} cannot be written ({error.strerror or error})", "choose another --output"
             ) from error
     elif format == Format.table:
         console = Console()
-        Console(width=None if console.is_terminal else TABLE_WIDTH).print(table(content))
+        shown = table(content) if isinstance(content, Report) else training_report.table(content)
+        Console(width=None if console.is_terminal else TABLE_WIDTH).print(shown)
     else:
-        sys.stdout.write(render(content, format))
+        sys.stdout.write(_text(content, format))
+
+
+def _text(content: Report | Training, format: Format) -> str:
+    return render(content, format) if isinstance(content, Report) else training_report.render(content, format)
 
 
 def metrics(

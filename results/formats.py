@@ -74,7 +74,7 @@ def table(report: Report) -> Group:
         parts.append(_task_table("tasks that measure nothing (counted apart)", summary.measures_nothing))
         parts += [Text(f"{task.task}: {task.measures_nothing_why}") for task in summary.measures_nothing]
     for each in report.tables():
-        parts += [_plain_table(each), Text(each.note, style="dim"), Text()]
+        parts += [plain_table(each), Text(each.note, style="dim"), Text()]
     conditions = Table(box=None, show_header=False, title="environment", title_justify="left")
     for name, value in [*report.conditions(), ("cost", cost(summary)), ("reproduce", report.reproduction())]:
         conditions.add_row(Text(name, style="dim"), Text(value))
@@ -95,7 +95,8 @@ def _task_table(title: str, tasks: tuple[TaskSummary, ...]) -> Table:
     return drawn
 
 
-def _plain_table(each: ReportTable) -> Table:
+def plain_table(each: ReportTable) -> Table:
+    """For a terminal."""
     drawn = Table(box=box.SIMPLE_HEAD, title=each.title.lower(), title_justify="left")
     for column in each.header:
         drawn.add_column(column, overflow="fold")
@@ -115,25 +116,25 @@ def _aggregate_table(summary: Summary) -> Table:
 
 def _markdown(report: Report) -> str:
     summary = report.summary
-    lines = ["# kernelwright run", "", *_markdown_table(COLUMNS, map(cells, summary.tasks))]
+    lines = ["# kernelwright run", "", *markdown_table(COLUMNS, map(cells, summary.tasks))]
     lines += ["", "## Aggregates", ""]
-    lines += _markdown_table(AGGREGATE_COLUMNS, (aggregate_cells(*row) for row in aggregates(summary)))
+    lines += markdown_table(AGGREGATE_COLUMNS, (aggregate_cells(*row) for row in aggregates(summary)))
     lines += ["", AGGREGATE_NOTE]
     if summary.measures_nothing:
         lines += ["", "## Tasks that measure nothing (counted apart)", ""]
-        lines += _markdown_table(
+        lines += markdown_table(
             (*COLUMNS, "why it measures nothing"),
             ((*cells(task), task.measures_nothing_why) for task in summary.measures_nothing),
         )
     for each in report.tables():
-        lines += ["", f"## {each.title}", "", each.note, "", *_markdown_table(each.header, each.rows)]
+        lines += ["", f"## {each.title}", "", each.note, "", *markdown_table(each.header, each.rows)]
     lines += ["", "## Environment", ""]
-    lines += _markdown_table(("", ""), [*report.conditions(), ("cost", cost(summary))])
+    lines += markdown_table(("", ""), [*report.conditions(), ("cost", cost(summary))])
     lines += ["", "Reproduce with:", "", *(f"    {line}" for line in report.reproduction().splitlines())]
     return "\n".join(lines) + "\n"
 
 
-def _markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     def line(row: Sequence[str]) -> str:
         return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in row) + " |"
 
