@@ -11,18 +11,20 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 from agent.llm.coder import asked_for
 from agent.llm.model import Message
 from kernelbench.errors import MissingPrerequisite
-from kernelbench.records import Candidate
+from kernelbench.records import Candidate, Record
 from results.database import RunDatabase
 from results.records import Attempt
 from rl_training.environment.rollout import extended
 from rl_training.environment.task_data import TaskData
 from rl_training.environment.warning import warning
 from rl_training.outcome import Outcome, counting
+from rl_training.rewards import kept
 from rl_training.rewards.hacks import Case, HackMemory
 from rl_training.templating import template
 from rl_training.trajectory import Turn
@@ -32,8 +34,7 @@ TEMPERATURE = 1.0
 SHOWN = 2
 
 
-@dataclass(frozen=True)
-class Exemplar:
+class Exemplar(Record):
     candidate: str  # sha256
     source: str
     speedup: float  # over eager, the lower bound
@@ -41,6 +42,11 @@ class Exemplar:
     @property
     def bucket(self) -> int:
         return math.floor(math.log(self.speedup) / math.log(BUCKET))
+
+
+class _Kept(Record):
+    version: int
+    exemplars: dict[str, tuple[Exemplar, ...]]  # by task
 
 
 @dataclass
@@ -62,7 +68,9 @@ class ExemplarStore:
             before = known.get(candidate.sha256)
             if before is not None and before.speedup <= low:
                 return False
-            known[candidate.sha256] = Exemplar(candidate.sha256, candidate.source, low)
+            known[candidate.sha256] = Exemplar(
+                candidate=candidate.sha256, source=candidate.source, speedup=low
+            )
             self.version += 1
             return True
 
@@ -79,6 +87,21 @@ class ExemplarStore:
         """Take in what a policy wrote in a turn, as `add` does."""
         candidate = Candidate(source=turn.source, language=data.language, author="policy")
         return bool(turn.source) and self.add(data.task.id, candidate, turn.outcome)
+
+    def save(self, path: Path) -> None:
+        """Raises StorageError."""
+        with self._lock:
+            exemplars = {task: tuple(known.values()) for task, known in self._exemplars.items()}
+            kept.write(path, _Kept(version=self.version, exemplars=exemplars))
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """An empty one where there is no such file. Raises StorageError."""
+        found = kept.read(path, _Kept)
+        if found is None:
+            return cls()
+        by_task = {task: {e.candidate: e for e in known} for task, known in found.exemplars.items()}
+        return cls(found.version, by_task)
 
     def of(self, task: str) -> list[Exemplar]:
         with self._lock:

@@ -48,17 +48,24 @@ class WholeCheckpoints(Trainer):
         return str(folder / _STAGING if getattr(self, "_saving", False) else folder)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        folder = Path(self._get_output_dir(trial))
+        name = f"checkpoint-{self.state.global_step}"
         if self.args.world_size > 1:  # each process writes its part; left as transformers does it
             super()._save_checkpoint(model, trial)
+            if self.args.should_save:
+                self.save_with(folder / name)
             return
-        folder = Path(self._get_output_dir(trial))
-        with written_whole(folder / f"checkpoint-{self.state.global_step}"):
+        with written_whole(folder / name) as staged:
             self._saving = True
             try:
                 super()._save_checkpoint(model, trial)
+                self.save_with(staged)
             finally:
                 self._saving = False
         rotate_checkpoints(str(folder), self.args.save_total_limit)
+
+    def save_with(self, checkpoint: Path) -> None:
+        """What a trainer of ours knows besides, into the checkpoint. Nothing, unless it says so."""
 
     def save_policy(self) -> Path:
         """Writes the trained model and its tokenizer into the run's folder. Raises StorageError."""

@@ -41,11 +41,19 @@ _PARTS_BYTES = 1 << 20  # of the stack, for the parts of all reductions of a blo
 
 
 class Cpp(Language):
+    """`every_choice`: threads are asked for in every kernel, not only where one may be as good as many.
+
+    For data that is to hold slow kernels, too, and for policies that are to learn which are.
+    """
+
     name = "cpp"
     folder = Path(__file__).parent / "templates"
     graph_knobs = frozenset({"fuse", "vector", "unroll"})
     reserved = RESERVED
     batches = True
+
+    def __init__(self, every_choice: bool = False) -> None:
+        self._every_choice = every_choice
 
     def replanned(self, planned: Plan, program: Program, ask: Ask) -> Plan:
         recurrence = planned.region.recurrence is not None  # which keeps what it overwrites
@@ -66,9 +74,9 @@ class Cpp(Language):
     ) -> Kernel:
         emitters: dict[str, type[Emitter]] = {"columns": ColumnEmitter, "tiles": TileEmitter}
         emitter = emitters.get(planned.mode, RowEmitter)
+        knobs = _knobs(planned, program, in_place, ask, batch.count, self._every_choice)
         if batch.count == 1:
-            return emitter(planned, program, _knobs(planned, program, in_place, ask), pointers).kernel(name)
-        knobs = _knobs(planned, program, in_place, ask, batch.count)
+            return emitter(planned, program, knobs, pointers).kernel(name)
         alone = replace(knobs, parallel=False)
         kernel = emitter(planned, program, alone, pointers).kernel(name)
         return replace(kernel, launcher=_launcher(kernel, pointers, batch, knobs.parallel))
@@ -138,7 +146,14 @@ def _launcher(kernel: Kernel, pointers: Mapping[str, str], batch: Batch, paralle
     return Function(f"{kernel.name}_each", tuple(declared), tuple(out.lines))
 
 
-def _knobs(planned: Plan, program: Program, in_place: frozenset[str], ask: Ask, calls: int = 1) -> Knobs:
+def _knobs(
+    planned: Plan,
+    program: Program,
+    in_place: frozenset[str],
+    ask: Ask,
+    calls: int = 1,
+    every_choice: bool = False,
+) -> Knobs:
     """The knobs of a kernel, or of several calls of it. One that cannot change it is not asked for."""
     work = planned.region.space.numel * calls * max(1, planned.cost // _MODEST)
     elements = [o for o in planned.outputs if planned.level(o) == "element"]
@@ -146,7 +161,7 @@ def _knobs(planned: Plan, program: Program, in_place: frozenset[str], ask: Ask, 
     if planned.mode == "tiles":
         whole_lines = planned.sizes[-1] * itemsize % _LINE_BYTES == 0 and not in_place
         streaming = whole_lines and ask("streaming", _streaming(planned, program, elements)) == "on"
-        return Knobs(_TILE, streaming, _shared(work, ask), False, in_place=in_place)
+        return Knobs(_TILE, streaming, _shared(work, ask, every_choice), False, in_place=in_place)
     length = planned.vector_length
     block, parts = length, False
     if work >= SMALL and calls == 1 and not planned.kept and _divisible(planned):
@@ -175,17 +190,17 @@ def _knobs(planned: Plan, program: Program, in_place: frozenset[str], ask: Ask, 
         default = "off" if planned.mode == "flat" and planned.cost >= _DEAR else "on"
         prefetch = ask("prefetch", default) == "on"
     if not parts and (planned.mode == "flat" or planned.rows > 1 or calls > 1):
-        parallel = _shared(work, ask)
+        parallel = _shared(work, ask, every_choice)
     together = online(planned) if planned.row_length >= _LEAST_ONLINE else None
     if together and ask("online", "on" if planned.row_length >= _ONLINE else "off") == "off":
         together = None
     return Knobs(block, streaming, parallel, prefetch, parts, together, in_place)
 
 
-def _shared(work: int, ask: Ask) -> bool:
+def _shared(work: int, ask: Ask, every_choice: bool) -> bool:
     """Whether threads share so much work, in elements; asked for only where one may be as good as many."""
     default = "all" if work >= SMALL else "1"
-    unclear = SMALL < _CLEARLY * work < _CLEARLY * _CLEARLY * SMALL
+    unclear = every_choice or SMALL < _CLEARLY * work < _CLEARLY * _CLEARLY * SMALL
     return (ask("threads", default) if unclear else default) == "all"
 
 

@@ -1,0 +1,72 @@
+"""What the builtin coder writes for drawn tasks, under every schedule of a small space: the data of the policy's SFT.
+
+Slow schedules are wanted as well as fast ones: which are fast is what RL is to find out.
+"""
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from agent.builtin.cpp.language import Cpp
+from agent.builtin.graph import Graph
+from agent.builtin.lower import lower
+from agent.builtin.render import Rendered, render
+from agent.builtin.schedule import Schedule, legal
+from kernelbench.records import Candidate
+
+_LANGUAGE = Cpp(every_choice=True)
+# What is chosen for all kernels of a task together; other knobs have the coder's own values.
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "fuse": ("all", "apart"),
+    "threads": ("all", "1"),
+    "block": ("256", "64", "1024"),
+    "streaming": ("off", "on"),
+}
+
+
+@dataclass(frozen=True)
+class Schedules:
+    """The kernels that the builtin coder writes for a task."""
+
+    graph: Graph
+    source: str  # of the task
+
+    def all(self) -> Iterator[Candidate]:
+        """Every distinct file, in the order of nested loops over the choices."""
+        seen: set[str] = set()
+        for values in product(*CHOICES.values()):
+            made = self.candidate(dict(zip(CHOICES, values, strict=True)))
+            if made.sha256 not in seen:
+                seen.add(made.sha256)
+                yield made
+
+    def some(self, chance: random.Random, count: int) -> list[Candidate]:
+        """Distinct ones by chance, or all there are."""
+        known = list(self.all())
+        return chance.sample(known, min(count, len(known)))
+
+    def candidate(self, chosen: Mapping[str, str]) -> Candidate:
+        graph_knobs = {"fuse": chosen["fuse"]}
+        first = self._rendered(graph_knobs)
+        rendered = self._rendered(graph_knobs | dict(_for_each_kernel(first, chosen)))
+        return Candidate(
+            source=rendered.source,
+            language="cpp",
+            author="builtin",
+            schedule=rendered.schedule.to_dict(),
+            kernels=rendered.kernels,
+        )
+
+    def _rendered(self, values: Mapping[str, str]) -> Rendered:
+        schedule = Schedule.from_dict({**_LANGUAGE.defaults, **values})
+        program = lower(self.graph, schedule)
+        return render({"": program}, self.graph, self.source, schedule, _LANGUAGE)
+
+
+def _for_each_kernel(rendered: Rendered, chosen: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for knob in rendered.schedule.values:
+        kernel, _, name = knob.rpartition(".")
+        among = rendered.alternatives.get(knob, legal(knob))
+        if kernel and chosen.get(name) in among:
+            yield knob, chosen[name]

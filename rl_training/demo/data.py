@@ -1,0 +1,102 @@
+"""The demo's tasks and samples, drawn, traced and written once, and kept in its folder."""
+
+import random
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from agent.builtin.graph import Graph
+from kernelbench.machine import physical_threads
+from kernelbench.records import Record, Target
+from rl_training.demo.corpus import Schedules
+from rl_training.demo.grammar import STRUCTURES, DrawnTask, drawn
+from rl_training.demo.settings import DemoSettings
+from rl_training.environment.task_data import TaskData
+from rl_training.replies import without_model
+from rl_training.rewards import kept
+
+
+class DemoTask(Record):
+    """`held`: its structure is in no data, and no task of that structure is rewarded."""
+
+    drawn: DrawnTask
+    graph: str  # JSON
+    held: bool
+
+    @property
+    def schedules(self) -> Schedules:
+        return Schedules(Graph.from_json(self.graph), self.drawn.source)
+
+    def data(self, target: Target) -> TaskData:
+        return TaskData(task=self.drawn.task, language="cpp", target=target, work=self.drawn.work)
+
+
+class _Kept(Record):
+    tasks: tuple[DemoTask, ...]
+
+
+@dataclass(frozen=True)
+class DemoTasks:
+    written: tuple[DemoTask, ...]  # what SFT has files of
+    rewarded: tuple[DemoTask, ...]  # other tasks of the same structures, those of RL first
+    held: tuple[DemoTask, ...]
+
+
+def tasks_of(settings: DemoSettings, folder: Path) -> DemoTasks:
+    """Those that are kept in the folder, else drawn and traced now. Raises StorageError."""
+    kept_in = folder / "tasks.json"
+    found = kept.read(kept_in, _Kept)
+    if found is None:
+        found = _Kept(tasks=tuple(_made(settings)))
+        kept.write(kept_in, found)
+    seen = [task for task in found.tasks if not task.held]
+    written = settings.written_tasks
+    held = tuple(task for task in found.tasks if task.held)
+    return DemoTasks(tuple(seen[:written]), tuple(seen[written:]), held)
+
+
+def _made(settings: DemoSettings) -> Iterator[DemoTask]:
+    chance = random.Random(settings.data_seed)
+    held = chance.sample(STRUCTURES, settings.held_structures)
+    known = [structure for structure in STRUCTURES if structure not in held]
+    count = settings.written_tasks + max(settings.rewarded_tasks, settings.tried_tasks)
+    drawn_tasks = [*islice(drawn(chance, known), count), *islice(drawn(chance, held), settings.tried_tasks)]
+    # Imported anew in each process, for torch's threads do not outlive a fork.
+    with ProcessPoolExecutor(physical_threads(), mp_context=get_context("spawn")) as pool:
+        graphs = pool.map(_traced, [task.source for task in drawn_tasks], chunksize=4)
+        for place, (task, graph) in enumerate(zip(drawn_tasks, graphs, strict=True)):
+            yield DemoTask(drawn=task, graph=graph, held=place >= count)
+
+
+def _traced(source: str) -> str:
+    """Drawn tasks are our own code, so that they need no fence."""
+    import warnings
+
+    import torch
+
+    from agent.builtin.trace import trace_json
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    return trace_json(source)
+
+
+def samples(tasks: Sequence[DemoTask], target: Target, settings: DemoSettings) -> list[dict[str, Any]]:
+    """Rows for SFT: the prompt of each task, with files under schedules by chance."""
+    chance = random.Random(settings.data_seed)
+    rows = []
+    for task in tasks:
+        data = task.data(target)
+        for made in task.schedules.some(chance, settings.files_a_task):
+            said = without_model(data, made)
+            rows.append(
+                {
+                    "prompt": [message.model_dump() for message in said.messages],
+                    "completion": [{"role": "assistant", "content": said.reply}],
+                }
+            )
+    return rows

@@ -1,0 +1,181 @@
+"""The demo: tasks and samples, SFT, RL, and a trial of each, for several seeds; killed at any time, it goes on.
+
+What the folder holds: `tasks.json`, `evaluations.jsonl` (each kernel that was measured), `seed-N/sft` and `seed-N/rl`
+(trainings, for `kernelwright report`), `seed-N/tried.json`, and at the end `table.md` and `curves.svg`.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.llm.coder import asked_for
+from agent.llm.model import Message
+from agent.profiled import ProfilingPool
+from kernelbench.evaluator import Evaluator
+from kernelbench.machine import cache_folder
+from kernelbench.records import Record, Target
+from rl_training.demo.data import DemoTask, DemoTasks, samples, tasks_of
+from rl_training.demo.measured import MeasuredPool
+from rl_training.demo.policy import begin, replies
+from rl_training.demo.settings import AFRESH, ONCE, DemoSettings
+from rl_training.demo.trial import Trial, Tried, by_chance, enumerated, files_of
+from rl_training.environment.world import World
+from rl_training.rewards import kept
+from rl_training.rewards.scheme import SCHEMES
+from rl_training.rewards.surprise import Doubt
+from rl_training.tracking.metrics import MetricsFile
+from rl_training.tracking.run import tracked
+from rl_training.trainers import online_run, supervised
+from rl_training.trainers.checkpoints import POLICY
+from rl_training.trainers.online import Environment
+from rl_training.trainers.policy import load_policy
+from rl_training.trainers.settings import OnlineSettings, SftSettings
+from rl_training.trajectory import read
+
+_REWARD = "log-speedup"
+Say = Callable[[str], None]
+
+
+class Seconds(Record):
+    """Wall time of the parts, of all starts together; evaluations that were measured before cost nothing."""
+
+    data: float = 0.0
+    sft: float = 0.0
+    rl: float = 0.0
+    trial: float = 0.0
+
+
+class Seed(Record):
+    """What came of one seed. `evaluations`: distinct kernels that its RL handed in."""
+
+    seed: int
+    tried: tuple[Tried, ...]
+    evaluations: int
+    seconds: Seconds
+
+
+@dataclass(frozen=True)
+class Demo:
+    """`say` is told what is being done."""
+
+    settings: DemoSettings
+    out: Path
+    say: Say
+
+    def run(self) -> list[Seed]:
+        self.out.mkdir(parents=True, exist_ok=True)
+        began = time.monotonic()
+        tasks = tasks_of(self.settings, self.out)
+        drawing = time.monotonic() - began
+        self.say(f"{len(tasks.written)} tasks to learn from, {len(tasks.rewarded)} to be rewarded on or tried, {len(tasks.held)} held out")
+        with Evaluator(cache=cache_folder()) as evaluator, ProfilingPool(evaluator) as pool:
+            measured = MeasuredPool(pool, self.out / "evaluations.jsonl")
+            first = self.settings.first_seed
+            return [
+                self._seed(seed, tasks, evaluator.target, measured, drawing)
+                for seed in range(first, first + self.settings.seeds)
+            ]
+
+    def _seed(self, seed: int, tasks: DemoTasks, target: Target, pool: MeasuredPool, drawing: float) -> Seed:
+        folder = self.out / f"seed-{seed}"
+        done = kept.read(folder / "tried.json", Seed)
+        if done is not None:
+            return done
+        began = time.monotonic()
+        supervised_policy = self._sft(seed, tasks.written, target, folder)
+        taught = time.monotonic()
+        trained_policy = self._rl(seed, tasks.rewarded[: self.settings.rewarded_tasks], target, pool, folder)
+        rewarded = time.monotonic()
+        tried = self._tried(seed, tasks, target, pool, {
+            "before SFT": folder / "begun", "after SFT": supervised_policy, "after RL": trained_policy,
+        })
+        found = Seed(
+            seed=seed,
+            tried=tuple(tried),
+            evaluations=_handed_in(folder / "rl"),
+            seconds=Seconds(data=drawing, sft=taught - began, rl=rewarded - taught, trial=time.monotonic() - rewarded),
+        )
+        kept.write(folder / "tried.json", found)
+        return found
+
+    def _sft(self, seed: int, written: Sequence[DemoTask], target: Target, folder: Path) -> Path:
+        done = folder / "sft" / POLICY
+        if done.exists():
+            return done
+        self.say(f"seed {seed}: SFT")
+        rows = samples(written, target, self.settings)
+        begun = folder / "begun"
+        begin(rows, self.settings, seed, begun)
+        chosen = SftSettings(
+            model=str(begun),
+            steps=self.settings.sft_steps,
+            learning_rate=self.settings.sft_rate,
+            batch=16,
+            micro_batch=16,
+            seed=seed,
+            cpu=True,
+            save_every=100,
+            max_length=self.settings.longest,
+        )
+        with tracked(folder / "sft", "sft", chosen, {"seed": seed}, {}) as training:
+            return supervised.train(load_policy(chosen.model), rows, chosen, training.path, [MetricsFile(training.path)])
+
+    def _rl(self, seed: int, rewarded: Sequence[DemoTask], target: Target, pool: MeasuredPool, folder: Path) -> Path:
+        done = folder / "rl" / POLICY
+        if done.exists():
+            return done
+        self.say(f"seed {seed}: RL with measured speedups")
+        data = [task.data(target) for task in rewarded]
+        world = World(pool, SCHEMES[_REWARD], effort=ONCE, again=AFRESH, doubt=Doubt(over_eager=20.0))
+        chosen = OnlineSettings(
+            model=str(folder / "sft" / POLICY),
+            steps=self.settings.rl_steps,
+            learning_rate=self.settings.rl_rate,
+            batch=self.settings.batch,
+            micro_batch=self.settings.batch,
+            group=self.settings.group,
+            seed=seed,
+            cpu=True,
+            save_every=10,
+            reward=_REWARD,
+            max_completion=self.settings.longest,
+        )
+        with tracked(folder / "rl", "online", chosen, {"seed": seed}, {}) as training:
+            return online_run.train(
+                lambda: load_policy(chosen.model),
+                lambda: Environment({each.task.id: each for each in data}, world),
+                data,
+                chosen,
+                training.path,
+                [MetricsFile(training.path)],
+            )
+
+    def _tried(
+        self, seed: int, tasks: DemoTasks, target: Target, pool: MeasuredPool, policies: dict[str, Path]
+    ) -> list[Tried]:
+        self.say(f"seed {seed}: what policies, chance and enumeration come to")
+        trial, most = Trial(pool, self.settings.tries), max(self.settings.tries)
+        chosen = [*tasks.rewarded[: self.settings.tried_tasks], *tasks.held]
+        prompts = [[m.model_dump() for m in _first_prompt(task, target)] for task in chosen]
+        found: list[Tried] = []
+        for name, policy in policies.items():
+            said = replies(policy, prompts, most, self.settings.longest, seed)
+            for task, texts in zip(chosen, said, strict=True):
+                found += trial.of(name, seed, task, files_of(texts))
+        for task in chosen:
+            found += trial.of("schedules by chance", seed, task, by_chance(task, seed, most))
+            found += trial.of("enumeration", seed, task, enumerated(task, most))
+            every = enumerated(task)
+            found += Trial(pool, (len(every),)).of("all schedules", seed, task, every)
+        return found
+
+
+def _first_prompt(task: DemoTask, target: Target) -> tuple[Message, ...]:
+    return asked_for(task.data(target).situation, "cpp", (), None).messages
+
+
+def _handed_in(training: Path) -> int:
+    """Distinct files among the replies of a training."""
+    steps = sorted((training / "trajectories").glob("*.jsonl"))
+    return len({(made.task, turn.candidate) for path in steps for made in read(path) for turn in made.turns if turn.source})

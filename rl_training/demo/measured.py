@@ -1,0 +1,103 @@
+"""A pool of evaluations that keeps what was measured in a file: each kernel is measured once, whoever wrote it.
+
+So policies, schedules by chance and enumeration are held against each other on the same measurements, and a demo that
+was killed goes on without measuring anew.
+"""
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from kernelbench.errors import StorageError
+from kernelbench.evaluator import BASELINES, Effort
+from kernelbench.records import Candidate, Evaluation, Record, Task
+from profiling.records import Profile
+from results.encoding import record_text
+from rl_training.environment.world import Pool
+from rl_training.tracking.lines import append
+
+
+class _Line(Record):
+    task: str
+    effort: str
+    evaluation: Evaluation
+
+
+class MeasuredPool:
+    """Threads may share one. Raises StorageError where its file cannot be read or written."""
+
+    def __init__(self, pool: Pool, path: Path) -> None:
+        self._pool = pool
+        self._path = path
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, str, str], Evaluation] = {}
+        if path.exists():
+            self._read()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def submit(
+        self,
+        task: Task,
+        candidate: Candidate,
+        baselines: Sequence[str] = BASELINES,
+        effort: Effort | None = None,
+        to_beat: float | None = None,
+        client: str = "",
+    ) -> Future[Evaluation]:
+        key = task.id, candidate.sha256, _name(effort)
+        found: Future[Evaluation] = Future()
+        with self._lock:
+            known = self._known.get(key)
+        if known is not None:
+            found.set_result(known)
+            return found
+        asked = self._pool.submit(task, candidate, baselines, effort, to_beat, client)
+        asked.add_done_callback(lambda done: self._pass_on(key, done, found))
+        return found
+
+    def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
+        return self._pool.turned_away(task, candidate, reason)
+
+    def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile | None:
+        return self._pool.profile(task, candidate, evaluation)
+
+    def _pass_on(
+        self, key: tuple[str, str, str], done: Future[Evaluation], found: Future[Evaluation]
+    ) -> None:
+        if found.cancelled():
+            return
+        error = done.exception()
+        if error is not None:
+            found.set_exception(error)
+            return
+        evaluation = done.result()
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = evaluation
+                append(self._path, record_text(_Line(task=key[0], effort=key[2], evaluation=evaluation)))
+        found.set_result(evaluation)
+
+    def _read(self) -> None:
+        try:
+            lines = self._path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise StorageError(f"{self._path} cannot be read: {error}", "delete it to measure anew") from error
+        for number, text in enumerate(lines, 1):
+            try:
+                line = _Line.model_validate_json(text)
+            except ValidationError as error:
+                if number == len(lines):
+                    break  # cut off by a kill
+                raise StorageError(
+                    f"{self._path} line {number} is damaged", "delete it to measure anew"
+                ) from error
+            self._known[line.task, line.evaluation.candidate, line.effort] = line.evaluation
+
+
+def _name(effort: Effort | None) -> str:
+    return effort.model_dump_json() if effort is not None else ""

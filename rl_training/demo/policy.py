@@ -1,0 +1,52 @@
+"""The embedded policy: a Llama of a few hundred thousand parameters, begun from random numbers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rl_training.demo.settings import DemoSettings
+from rl_training.demo.tokenizer import trained
+
+
+def begin(rows: Sequence[dict[str, Any]], settings: DemoSettings, seed: int, folder: Path) -> None:
+    """Writes a new policy, with a tokenizer trained on these samples, as `save_pretrained` does."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    tokenizer = trained(
+        ["\n".join(message["content"] for message in [*row["prompt"], *row["completion"]]) for row in rows]
+    )
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=settings.width,
+        intermediate_size=5 * settings.width // 2,
+        num_hidden_layers=settings.layers,
+        num_attention_heads=settings.width // 32,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    torch.manual_seed(seed)
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def replies(folder: Path, prompts: Sequence[Sequence[dict[str, str]]], count: int, longest: int, seed: int) -> list[list[str]]:
+    """`count` replies to each prompt, at temperature 1."""
+    import torch
+
+    from rl_training.trainers.policy import load_policy
+
+    policy = load_policy(str(folder))
+    torch.manual_seed(seed)
+    found = []
+    for prompt in prompts:
+        asked = policy.tokenizer.apply_chat_template(
+            [list(prompt)] * count, add_generation_prompt=True, return_dict=True, return_tensors="pt"
+        )
+        with torch.no_grad():
+            made = policy.model.generate(**asked, max_new_tokens=longest, do_sample=True, top_k=0)
+        found.append(policy.tokenizer.batch_decode(made[:, asked["input_ids"].shape[1] :], skip_special_tokens=True))
+    return found

@@ -1,0 +1,144 @@
+"""The demo's table and its picture."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelbench.records import Fingerprint
+from results.curves import number, ticks
+from rl_training.demo.demo import Seed
+from rl_training.demo.settings import DemoSettings
+from rl_training.demo.trial import Tried, geomean
+from rl_training.templating import template
+
+POLICIES = ("before SFT", "after SFT", "after RL")
+SEARCHES = ("schedules by chance", "enumeration")
+KINDS = (("rewarded", False), ("held out", True))
+
+
+@dataclass(frozen=True)
+class Row:
+    method: str
+    kind: str
+    valid: float | None  # share of all its files; None for searches, whose files are all right
+    best_of: Mapping[int, tuple[float, ...]]  # n -> the geometric mean over tasks, for each seed
+
+    def spread(self, n: int) -> str:
+        """The mean over seeds, and from which to which they go."""
+        values = self.best_of.get(n, ())
+        if not values:
+            return "—"
+        middle = geomean(values)
+        return f"{middle:.2f}" + (f" ({min(values):.2f}–{max(values):.2f})" if len(values) > 1 else "")
+
+
+def rows(seeds: Sequence[Seed]) -> list[Row]:
+    """For each kind of task, policies, then searches, then the best of all schedules."""
+    found = []
+    for kind, held in KINDS:
+        for method in (*POLICIES, *SEARCHES, "all schedules"):
+            tried = [t for seed in seeds for t in seed.tried if t.method == method and t.held == held]
+            if tried:
+                found.append(Row(method, kind, _valid(tried) if method in POLICIES else None, _best(tried)))
+    return found
+
+
+def _valid(tried: Sequence[Tried]) -> float:
+    most = max(t.n for t in tried)
+    whole = [t for t in tried if t.n == most]
+    return sum(t.valid for t in whole) / sum(t.n for t in whole)
+
+
+def _best(tried: Sequence[Tried]) -> dict[int, tuple[float, ...]]:
+    """For "all schedules", whose n differ from task to task, n is 0."""
+    every = tried[0].method == "all schedules"
+    found: dict[int, tuple[float, ...]] = {}
+    for n in sorted({0 if every else t.n for t in tried}):
+        by_seed: dict[int, list[float]] = {}
+        for t in tried:
+            if every or t.n == n:
+                by_seed.setdefault(t.seed, []).append(t.speedup)
+        found[n] = tuple(geomean(values) for values in by_seed.values())
+    return found
+
+
+def table(seeds: Sequence[Seed], settings: DemoSettings) -> list[str]:
+    """Markdown."""
+    lines = [
+        "| tasks | method | valid | " + " | ".join(f"best of {n}" for n in settings.tries) + " |",
+        "| --- | --- | --- | " + " | ".join("---" for _ in settings.tries) + " |",
+    ]
+    for row in rows(seeds):
+        valid = "" if row.valid is None else f"{row.valid:.0%}"
+        if row.method == "all schedules":
+            cells = [f"**{row.spread(0)}**", *["" for _ in settings.tries[1:]]]
+        else:
+            cells = [row.spread(n) for n in settings.tries]
+        lines.append(f"| {row.kind} | {row.method} | {valid} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def page(seeds: Sequence[Seed], settings: DemoSettings, mark: Fingerprint, command: str, minutes: float) -> str:
+    spent = [seed.seconds for seed in seeds]
+    return template("demo.md").render(
+        table=table(seeds, settings),
+        settings=settings,
+        seeds=[seed.seed for seed in seeds],
+        evaluations=[seed.evaluations for seed in seeds],
+        data_s=spent[0].data,
+        sft_s=[each.sft for each in spent],
+        rl_s=[each.rl for each in spent],
+        trial_s=[each.trial for each in spent],
+        chip=mark.chip,
+        threads=mark.threads,
+        torch=mark.torch,
+        compiler=mark.compiler,
+        command=command,
+        minutes=minutes,
+    )
+
+
+_COLOURS = {"after SFT": "#8a8a8a", "after RL": "#c0392b", "schedules by chance": "#2e86c1", "enumeration": "#27ae60"}
+_WIDTH, _HEIGHT = 420, 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 408, 40, 262
+
+
+def picture(seeds: Sequence[Seed], settings: DemoSettings) -> str:
+    """SVG: the best of n over n, a panel for each kind of task, a line for each method and seed."""
+    found = [row for row in rows(seeds) if row.method in _COLOURS]
+    values = [v for row in found for spread in row.best_of.values() for v in spread]
+    top = max([row.best_of[0][0] for row in rows(seeds) if row.method == "all schedules"] + values) * 1.05
+    low = min(1.0, *values) * 0.95 if values else 0.0
+    places = {n: _LEFT + (_RIGHT - _LEFT) * i / max(1, len(settings.tries) - 1) for i, n in enumerate(settings.tries)}
+
+    def height(value: float) -> float:
+        return round(_BOTTOM - (_BOTTOM - _TOP) * (value - low) / (top - low), 1)
+
+    panels = []
+    for number_, (kind, _) in enumerate(KINDS):
+        lines = []
+        for row in found:
+            if row.kind != kind:
+                continue
+            for place in range(len(seeds)):
+                points = [(places[n], height(spread[place])) for n, spread in row.best_of.items() if place < len(spread)]
+                lines.append({"colour": _COLOURS[row.method], "points": " ".join(f"{x:.1f},{y}" for x, y in points)})
+        every = [row.best_of[0][0] for row in rows(seeds) if row.kind == kind and row.method == "all schedules"]
+        panels.append({"title": f"{kind} tasks", "shift": number_ * _WIDTH, "lines": lines, "all": height(every[0]) if every else None})
+    return template("demo.svg").render(
+        panels=panels,
+        width=_WIDTH * len(KINDS),
+        height=_HEIGHT + 24 * 2,
+        left=_LEFT,
+        right=_RIGHT,
+        top=_TOP,
+        bottom=_BOTTOM,
+        x_ticks=[(places[n], n) for n in settings.tries],
+        y_ticks=[(height(tick), number(tick)) for tick in ticks(low, top, 5)],
+        legend=[(name, colour, 60 + 190 * i) for i, (name, colour) in enumerate(_COLOURS.items())],
+    )
+
+
+def write(seeds: Sequence[Seed], settings: DemoSettings, mark: Fingerprint, out: Path, command: str, minutes: float) -> None:
+    (out / "table.md").write_text(page(seeds, settings, mark, command, minutes), encoding="utf-8")
+    (out / "curves.svg").write_text(picture(seeds, settings), encoding="utf-8")

@@ -1,0 +1,63 @@
+"""Advantages of turns, from what they are credited with: the estimators that online training chooses among.
+
+Turns of one prompt are a group. `grpo` and `dr_grpo` take the group's mean (arXiv:2402.03300, arXiv:2503.20783) over
+all its turns, as Kevin does (arXiv:2507.11948); `rloo` the mean of the others with the same place in their
+trajectories (arXiv:2402.14740; turn by turn as in Dr.Kernel, arXiv:2602.05885); `remax` what the greedy reply
+earned there (arXiv:2310.10505). What has no reward, because of what the evaluator did, has an advantage of 0 and is
+part of no mean.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Estimator = Literal["grpo", "dr_grpo", "rloo", "remax"]
+
+_EPSILON = 1e-4  # TRL's
+
+
+@dataclass(frozen=True)
+class Credited:
+    """One turn. `value`: its discounted return; None where nothing is known of it."""
+
+    value: float | None
+    group: int
+    turn: int = 0
+    greedy: bool = False  # a baseline of `remax`, which is not learned from
+
+
+def advantages(turns: Sequence[Credited], estimator: Estimator) -> list[float]:
+    """One for each turn, in their order."""
+    groups: dict[tuple[int, ...], list[Credited]] = {}
+    by_turn = estimator in ("rloo", "remax")
+    for turn in turns:
+        groups.setdefault(_key(turn, by_turn), []).append(turn)
+    return [_advantage(turn, groups[_key(turn, by_turn)], estimator) for turn in turns]
+
+
+def _key(turn: Credited, by_turn: bool) -> tuple[int, ...]:
+    return (turn.group, turn.turn) if by_turn else (turn.group,)
+
+
+def _advantage(turn: Credited, group: Sequence[Credited], estimator: Estimator) -> float:
+    if turn.value is None or turn.greedy:
+        return 0.0
+    if estimator == "remax":
+        greedy = _known(other for other in group if other.greedy)
+        return turn.value - greedy[0] if greedy else 0.0
+    if estimator == "rloo":
+        others = _known(other for other in group if other is not turn)
+        return turn.value - math.fsum(others) / len(others) if others else 0.0
+    known = _known(group)
+    mean = math.fsum(known) / len(known)
+    if estimator == "dr_grpo":
+        return turn.value - mean
+    if len(known) < 2:
+        return 0.0
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in known) / (len(known) - 1))
+    return (turn.value - mean) / (deviation + _EPSILON)
+
+
+def _known(turns: Iterable[Credited]) -> list[float]:
+    return [turn.value for turn in turns if turn.value is not None]

@@ -1,0 +1,239 @@
+"""Online RL: the policy writes kernels, the evaluator measures them, and what was measured moves the policy.
+
+TRL's GRPOTrainer with three things of our own: replies are taken through the `World`, in one turn or several, each
+turn a sample with a whole prompt and its own credit; advantages are those of `rl_training.trainers.advantages`; and
+what rewards and prompts know (the best so far, the exemplars, the running scale) goes with the checkpoints.
+
+All replies of a turn are handed in before the first verdict is asked for: the pool builds and verifies several at a
+time and times one after the other.
+"""
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from trl import GRPOConfig, GRPOTrainer
+
+from agent.llm.model import Message
+from rl_training import trajectory
+from rl_training.environment.rollout import Rollout
+from rl_training.environment.task_data import TaskData
+from rl_training.environment.world import World
+from rl_training.exemplars import ExemplarStore, contrastive_section
+from rl_training.rewards.smoothing import Running
+from rl_training.rewards.surprise import BestSoFar
+from rl_training.trainers.advantages import Credited, advantages
+from rl_training.trainers.checkpoints import WholeCheckpoints
+from rl_training.trainers.settings import OnlineSettings
+from rl_training.trajectory import Trajectory, Turn
+
+@dataclass
+class Environment:
+    """What the policy acts in. `seed` is of the exemplars that prompts show."""
+
+    tasks: Mapping[str, TaskData]
+    world: World
+    turns: int = 1
+    exemplars: ExemplarStore = field(default_factory=ExemplarStore)
+    shown: int = 0
+    seed: int = 0
+
+    def rollout(self, task: str, draw: int) -> Rollout:
+        """`draw`: the number of the prompt in the run. Rollouts of one draw share a prompt, whenever it is made."""
+        section = ""
+        if self.shown:
+            chance = random.Random(f"{self.seed} {draw}")
+            section = contrastive_section(self.exemplars.draw(task, chance, self.shown))
+        return Rollout(self.tasks[task], self.world, self.turns, section)
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    """One turn as the trainer has it: token ids, and what it is credited with."""
+
+    prompt: list[int]
+    completion: list[int]
+    credited: Credited
+
+
+class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
+    """`rows`: a `datasets.Dataset` with `prompt`, `task` and `draw`, in the order of training."""
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        rows: Any,
+        environment: Environment,
+        settings: OnlineSettings,
+        args: GRPOConfig,
+        callbacks: Sequence[Any] = (),
+    ) -> None:
+        self.environment = environment
+        self.settings = settings
+        self.running = Running()
+        self._rows: list[dict[str, Any]] = []
+        self._sampled: list[_Sampled] = []
+        super().__init__(
+            model=model,
+            reward_funcs=[_credited],
+            args=args,
+            train_dataset=rows,
+            processing_class=tokenizer,
+            callbacks=list(callbacks),
+            rollout_func=self._rolled_out,
+        )
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        self._rows = inputs
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        output["advantages"] = self._advantages(output["advantages"].device)
+        return output
+
+    def _advantages(self, device: torch.device) -> torch.Tensor:
+        """Of this process's samples, in float32; groups may have samples in several processes."""
+        table = torch.tensor(
+            [
+                [math.nan if s.credited.value is None else s.credited.value, s.credited.turn, s.credited.greedy]
+                for s in self._sampled
+            ],
+            device=device,
+        )
+        everywhere = self.accelerator.gather(table).tolist()
+        turns = [
+            Credited(None if math.isnan(value) else value, row // self.num_generations, int(turn), bool(greedy))
+            for row, (value, turn, greedy) in enumerate(everywhere)
+        ]
+        first = self.accelerator.process_index * len(self._sampled)
+        own = advantages(turns, self.settings.estimator)[first : first + len(self._sampled)]
+        return torch.tensor(own, device=device)
+
+    def _rolled_out(self, prompts: Sequence[Any], _: Any) -> dict[str, Any]:
+        """TRL's rollout function: a row for each prompt, which is a turn of a trajectory."""
+        turns = self.environment.turns
+        starts = range(0, len(prompts), turns)
+        rollouts = [self.environment.rollout(self._rows[i]["task"], self._rows[i]["draw"]) for i in starts]
+        first_of_group = self.accelerator.process_index * len(prompts)
+        greedy = [
+            self.settings.estimator == "remax" and (first_of_group + i) % self.num_generations == 0 for i in starts
+        ]
+        tokens: list[list[tuple[list[int], list[int]]]] = [[] for _ in rollouts]
+        for _ in range(turns):
+            going = [i for i, rollout in enumerate(rollouts) if not rollout.ended]
+            if going:
+                self._take_turn([rollouts[i] for i in going], [greedy[i] for i in going], [tokens[i] for i in going])
+        trajectories = [rollout.trajectory() for rollout in rollouts]
+        self._sampled = [
+            sample
+            for made, ids, is_greedy in zip(trajectories, tokens, greedy, strict=True)
+            for sample in self._samples(made, ids, is_greedy)
+        ]
+        self._keep(trajectories)
+        return {
+            "prompt_ids": [sample.prompt for sample in self._sampled],
+            "completion_ids": [sample.completion for sample in self._sampled],
+            "logprobs": None,
+            "credited": [sample.credited.value for sample in self._sampled],
+        }
+
+    def _take_turn(
+        self,
+        rollouts: Sequence[Rollout],
+        greedy: Sequence[bool],
+        tokens: Sequence[list[tuple[list[int], list[int]]]],
+    ) -> None:
+        asked = [[_plain(message) for message in rollout.messages] for rollout in rollouts]
+        prompts, _, _ = self._tokenize_prompts(asked)
+        completions = self._completed(prompts, greedy)
+        replies = self._tokenizer.batch_decode(completions, skip_special_tokens=True)
+        pending = [rollout.begin(reply) for rollout, reply in zip(rollouts, replies, strict=True)]
+        for rollout, handed_in, reply in zip(rollouts, pending, replies, strict=True):
+            rollout.finish(handed_in, reply)
+        for known, prompt, completion in zip(tokens, prompts, completions, strict=True):
+            known.append((list(prompt), list(completion)))
+
+    def _completed(self, prompts: Sequence[Sequence[int]], greedy: Sequence[bool]) -> list[list[int]]:
+        completions: dict[int, list[int]] = {}
+        sampling = self.generation_config if self.settings.vllm == "none" else None
+        for decoded_greedily in (False, True):
+            places = [i for i, chosen in enumerate(greedy) if chosen == decoded_greedily]
+            if not places:
+                continue
+            if decoded_greedily:
+                assert sampling is not None
+                sampling.do_sample = False
+            try:
+                made, _ = self._generate_single_turn([prompts[i] for i in places], None, {}, 1)
+            finally:
+                if sampling is not None:
+                    sampling.do_sample = True
+            completions |= dict(zip(places, made, strict=True))
+        return [completions[i] for i in range(len(prompts))]
+
+    def _samples(
+        self, made: Trajectory, tokens: Sequence[tuple[list[int], list[int]]], greedy: bool
+    ) -> list[_Sampled]:
+        """A sample for each turn; where it ended early, its last one again, which nothing is learned from."""
+        rewards: Sequence[float | None] = made.rewards
+        if self.settings.smooth:
+            before = self.running
+            self.running = before.having_seen(rewards)
+            rewards = before.smoothed(rewards)
+        returns = self.environment.world.scheme.returns(rewards)
+        samples = [
+            _Sampled(prompt, completion, Credited(value, 0, turn, greedy))
+            for turn, (value, (prompt, completion)) in enumerate(zip(returns, tokens, strict=True))
+        ]
+        for turn in range(len(samples), self.environment.turns):
+            samples.append(_Sampled(*tokens[-1], Credited(None, 0, turn, greedy)))
+        return samples
+
+    def _keep(self, trajectories: Sequence[Trajectory]) -> None:
+        """Into the run's folder, a file a step; into the exemplars; and their figures into the metrics."""
+        for made in trajectories:
+            for turn in made.turns:
+                self.environment.exemplars.see(self.environment.tasks[made.task], turn)
+        name = f"step-{self.state.global_step + 1:06}-{self.accelerator.process_index}.jsonl"
+        trajectory.write(Path(self.args.output_dir) / "trajectories" / name, trajectories)
+        for metric, value in figures([turn for made in trajectories for turn in made.turns]).items():
+            self._metrics["train"][metric].append(value)
+
+    def save_with(self, checkpoint: Path) -> None:
+        self.running.save(checkpoint / "running.json")
+        self.environment.world.best.save(checkpoint / "best.json")
+        self.environment.exemplars.save(checkpoint / "exemplars.json")
+
+    def load_from(self, checkpoint: Path) -> None:
+        """What rewards and prompts knew then. Raises StorageError."""
+        self.running = Running.load(checkpoint / "running.json")
+        self.environment.world.best = BestSoFar.load(checkpoint / "best.json")
+        self.environment.exemplars = ExemplarStore.load(checkpoint / "exemplars.json")
+
+
+def figures(turns: Sequence[Turn]) -> dict[str, float]:
+    """What curves show of a step: shares of its replies, and the geometric mean speedup of the right ones."""
+    kinds = [turn.outcome.kind for turn in turns]
+    lows = [turn.outcome.low("eager") for turn in turns if turn.outcome.kind == "correct"]
+    known = [low for low in lows if low is not None and low > 0]
+    found = {
+        "valid_fraction": kinds.count("correct") / len(kinds),
+        "cheated_fraction": kinds.count("cheated") / len(kinds),
+        "infrastructure_fraction": kinds.count("infrastructure") / len(kinds),
+        "distinct_fraction": len({turn.candidate for turn in turns}) / len(turns),
+    }
+    if known:
+        found["speedup"] = math.exp(math.fsum(math.log(low) for low in known) / len(known))
+    return found
+
+
+def _credited(prompts: Any, completions: Any, credited: Sequence[float | None], **_: Any) -> list[float | None]:
+    """TRL's reward function: what the rollouts have found out already."""
+    return list(credited)
+
+
+def _plain(message: Message) -> dict[str, str]:
+    return {"role": message.role, "content": message.content}

@@ -1,0 +1,118 @@
+"""A run of online RL, from its settings to the trained policy: resumed where it was, restored where it collapsed."""
+
+import logging
+import os
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from transformers import TrainerCallback
+from trl import GRPOConfig
+
+from kernelbench.errors import UsageError
+from rl_training.environment.task_data import TaskData
+from rl_training.trainers.arguments import NOT_TRACKED, arguments
+from rl_training.trainers.checkpoints import last_good
+from rl_training.trainers.collapse import Collapsed, CollapseGuard, Limits, restored
+from rl_training.trainers.guards import StopAtNaN
+from rl_training.trainers.online import Environment, OnlineTrainer
+from rl_training.trainers.policy import Policy
+from rl_training.trainers.settings import OnlineSettings
+
+_log = logging.getLogger(__name__)
+_LESS = 0.5  # of the learning rate, after each collapse
+
+
+def train(
+    load: Callable[[], Policy],
+    environment: Callable[[], Environment],
+    tasks: Sequence[TaskData],
+    settings: OnlineSettings,
+    out: Path,
+    callbacks: Sequence[Any] = (),
+    limits: Limits | None = None,
+    reporting: Mapping[str, str] = NOT_TRACKED,
+) -> Path:
+    """The folder of the trained policy. Goes on from the last checkpoint in `out`.
+
+    After a collapse it goes on from the last checkpoint before that, with half the learning rate, `restores` times.
+    Raises UsageError, Collapsed, Diverged, StorageError.
+    """
+    if len(tasks) < 1:
+        raise UsageError("there is no task to train on", "give runs or a data set with tasks")
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # of rollout_func
+    for attempt in range(settings.restores + 1):
+        watching = [StopAtNaN(), CollapseGuard(limits or Limits()), _Slower(_LESS**attempt), *callbacks]
+        arrange = _arguments(settings, arguments(settings, out, reporting))
+        policy = load()
+        trainer = OnlineTrainer(
+            policy.model, policy.tokenizer, rows(tasks, settings), environment(), settings, arrange, watching
+        )
+        begun = last_good(out)
+        if begun is not None:
+            trainer.load_from(begun)
+        try:
+            trainer.train(resume_from_checkpoint=str(begun) if begun is not None else None)
+        except Collapsed as collapse:
+            if attempt == settings.restores:
+                raise
+            kept = restored(out, collapse.healthy)
+            _log.warning("%s; going on from %s", collapse.message, kept.name if kept else "the start")
+            continue
+        return trainer.save_policy()
+    raise AssertionError("the last attempt returns or raises")
+
+
+def rows(tasks: Sequence[TaskData], settings: OnlineSettings) -> Dataset:
+    """A row for each group, in the order of training: the tasks in turn, shuffled anew each time around."""
+    chance = random.Random(settings.seed)
+    groups = settings.steps * settings.batch // settings.group
+    order: list[TaskData] = []
+    while len(order) < groups:
+        order += chance.sample(list(tasks), len(tasks))
+    return Dataset.from_list(
+        [
+            {"prompt": [{"role": "user", "content": data.task.id}], "task": data.task.id, "draw": draw}
+            for draw, data in enumerate(order[:groups])
+        ]
+    )
+
+
+def _arguments(settings: OnlineSettings, common: Mapping[str, Any]) -> GRPOConfig:
+    loss: dict[str, Any] = {"loss_type": settings.loss, "importance_sampling_level": "token"}
+    if settings.loss == "gspo":
+        loss = {"loss_type": "grpo", "importance_sampling_level": "sequence"}
+    return GRPOConfig(
+        **common,
+        **loss,
+        num_generations=settings.group,
+        generation_batch_size=settings.batch,
+        max_completion_length=settings.max_completion,
+        temperature=settings.temperature,
+        beta=settings.kl,
+        entropy_coef=settings.entropy,
+        epsilon=settings.clip_low,
+        epsilon_high=settings.clip_high,
+        scale_rewards="none",  # advantages are our own
+        shuffle_dataset=False,
+        use_vllm=settings.vllm != "none",
+        vllm_mode=settings.vllm if settings.vllm != "none" else "colocate",
+        remove_unused_columns=False,
+        lr_scheduler_type="constant",
+    )
+
+
+class _Slower(TrainerCallback):
+    """Learning rates are part of a checkpoint; after a collapse they are lowered in what was restored."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, optimizer: Any = None, lr_scheduler: Any = None, **_: Any
+    ) -> None:
+        lr_scheduler.base_lrs = [args.learning_rate * self._share for _ in lr_scheduler.base_lrs]
+        for group in optimizer.param_groups:
+            group["lr"] = group["initial_lr"] = args.learning_rate * self._share
