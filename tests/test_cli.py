@@ -52,6 +52,11 @@ SURFACE = {
     "report": {"run", "--format", "--output"},
     "metrics": {"runs", "--keep", "--output", "--json"},
     "train curate": {"runs", "--out", "--k", "--evaluation-list", "--held-out-share", "--seed", "--kernelbench-dir", "--json"},
+    "train verl": {
+        "sources", "--out", "--model", "--algorithm", "--reward", "--turns", "--tasks-per-step", "--samples", "--steps",
+        "--fully-async", "--partial-rollouts", "--staleness", "--engine", "--nodes", "--gpus", "--rollout-nodes",
+        "--prompt-tokens", "--response-tokens", "--held-out-share", "--seed", "--json",
+    },
 }  # fmt: skip
 
 

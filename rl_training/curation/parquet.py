@@ -36,12 +36,15 @@ def require() -> None:
         ) from None
 
 
-def write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Of rows that all have the same columns, at least one. Raises StorageError."""
+def write(path: Path, rows: Sequence[dict[str, Any]], schema: "pyarrow.Schema | None" = None) -> None:
+    """Of rows that all have the same columns, at least one. Raises StorageError.
+
+    `schema`: of columns that are not the data set's.
+    """
     import pyarrow
     import pyarrow.parquet
 
-    table = pyarrow.Table.from_pylist(list(rows), schema=_schema(list(rows[0])))
+    table = pyarrow.Table.from_pylist(list(rows), schema=schema or _schema(list(rows[0])))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         pyarrow.parquet.write_table(table, path)
@@ -49,6 +52,19 @@ def write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
         raise StorageError(
             f"{path} cannot be written: {error}", "free some space, or use another --out"
         ) from error
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Raises StorageError, MissingPrerequisite."""
+    require()
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        rows: list[dict[str, Any]] = pyarrow.parquet.read_table(path).to_pylist()
+    except (OSError, pyarrow.ArrowException) as error:
+        raise StorageError(f"{path} cannot be read: {error}", "make the data set anew") from None
+    return rows
 
 
 def _schema(columns: Sequence[str]) -> "pyarrow.Schema":

@@ -1,0 +1,122 @@
+"""The tasks to train on, from a data set of `train curate` or from runs, as the rows that verl reads."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from agent.llm.coder import asked_for
+from kernelbench.errors import StorageError, UsageError
+from results.database import RunDatabase
+from rl_training.cluster.overrides import LOOP
+from rl_training.curation import parquet
+from rl_training.curation.samples import TaskSamples
+from rl_training.curation.split import held_out
+from rl_training.environment.task_data import TaskData, tasks_of
+from rl_training.similarity import ALIKE
+
+if TYPE_CHECKING:
+    import pyarrow
+
+SOURCE = "kernelwright"
+
+
+@dataclass(frozen=True)
+class Tasks:
+    train: tuple[TaskData, ...]
+    test: tuple[TaskData, ...]
+
+    @property
+    def device(self) -> str:
+        """That all of them are for. Raises UsageError where they are for several."""
+        devices = {data.target.device for data in (*self.train, *self.test)}
+        if len(devices) != 1:
+            raise UsageError(
+                f"the tasks are for {' and '.join(sorted(devices))}", "train on those of one device"
+            )
+        return devices.pop()
+
+
+def tasks_from(sources: Sequence[str], share: float, seed: int) -> Tasks:
+    """Of one data set, as it is split, or of runs, `share` of whose tasks are held out by whole families.
+
+    Raises UsageError, StorageError.
+    """
+    if len(sources) == 1 and (Path(sources[0]) / "tasks").is_dir():
+        found = _of_data_set(Path(sources[0]))
+    else:
+        found = _of_runs(sources, share, seed)
+    if not found.train:
+        raise UsageError(
+            f"{', '.join(sources)}: no tasks to train on", "give a data set of `train curate`, or other runs"
+        )
+    return found
+
+
+def _of_data_set(folder: Path) -> Tasks:
+    parts = {}
+    for split in ("train", "test"):
+        path = folder / "tasks" / f"{split}.parquet"
+        try:
+            rows = parquet.read(path) if path.exists() else []
+            parts[split] = tuple(TaskData.model_validate_json(row["data"]) for row in rows)
+        except (ValidationError, KeyError) as error:
+            raise StorageError(
+                f"{path} holds no tasks of this version: {error}", "make the data set anew: `train curate`"
+            ) from None
+    return Tasks(**parts)
+
+
+def _of_runs(runs: Sequence[str], share: float, seed: int) -> Tasks:
+    found: dict[tuple[str, str], TaskData] = {}
+    with ExitStack() as stack:
+        for run in runs:
+            for data in tasks_of(stack.enter_context(RunDatabase.open(run, read_only=True))):
+                key = data.task.id, data.task.sha256
+                found[key] = _better(found.get(key), data)
+    samples = [TaskSamples(data, ()) for data in found.values()]
+    test = held_out(samples, share, seed, ALIKE) if samples else []
+    return Tasks(
+        train=tuple(one.data for one in samples if one not in test), test=tuple(one.data for one in test)
+    )
+
+
+def _better(one: TaskData | None, other: TaskData) -> TaskData:
+    """The one with the faster winner."""
+    if one is None or one.winner is None:
+        return other
+    faster = other.winner is not None and other.winner.speedup.low > one.winner.speedup.low
+    return other if faster else one
+
+
+def rows(tasks: Sequence[TaskData], split: str, own_loop: bool) -> Iterator[dict[str, Any]]:
+    """`ground_truth` is the whole task, to evaluate replies with; the policy sees the prompt alone."""
+    for index, data in enumerate(tasks):
+        messages = asked_for(data.situation, data.language, (), None).messages
+        yield {
+            "data_source": SOURCE,
+            "prompt": [message.model_dump() for message in messages],
+            "ability": data.family,
+            "reward_model": {"style": "rule", "ground_truth": data.model_dump_json()},
+            "extra_info": {"index": index, "split": split, "task": data.task.id, "level": data.task.level},
+            "agent_name": LOOP if own_loop else "single_turn_agent",
+        }
+
+
+def schema() -> "pyarrow.Schema":
+    import pyarrow as pa
+
+    text, count = pa.string(), pa.int64()
+    return pa.schema(
+        {
+            "data_source": text,
+            "prompt": pa.list_(pa.struct({"role": text, "content": text})),
+            "ability": text,
+            "reward_model": pa.struct({"style": text, "ground_truth": text}),
+            "extra_info": pa.struct({"index": count, "split": text, "task": text, "level": count}),
+            "agent_name": text,
+        }
+    )

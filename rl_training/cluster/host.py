@@ -1,0 +1,112 @@
+"""The evaluator of one machine, with all that makes its evaluations rewards, for whoever asks."""
+
+import threading
+import uuid
+from contextlib import ExitStack
+from pathlib import Path
+
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
+
+from agent.llm.model import Message
+from agent.profiled import ProfilingPool
+from kernelbench.errors import StorageError
+from kernelbench.evaluator import EFFORTS, QUICK, Effort, Evaluator, Protocol
+from kernelbench.machine import cache_folder
+from kernelbench.records import Record
+from rl_training.cluster.scored import Scored, scored
+from rl_training.environment.rollout import Rollout
+from rl_training.environment.task_data import TaskData
+from rl_training.environment.world import World
+from rl_training.rewards.hacks import HackMemory
+from rl_training.rewards.scheme import Scheme
+
+
+class Evaluation(Record):
+    """How replies are evaluated and paid for: the file evaluation.json, which all processes read."""
+
+    scheme: Scheme
+    device: str = "cpu"  # "cuda:0": each host has a GPU of its own
+    effort: Effort = QUICK
+    again: Effort = EFFORTS["full"]  # of what is too good to be believed at once
+    patience_s: PositiveFloat = 3600.0  # for a verdict, its turn included
+    requests: PositiveInt = Field(default=256, le=4096)  # that a host has at a time, most of them waiting
+    hacks: str | None = None  # the folder, on each host, of the memory of what was caught
+
+    @classmethod
+    def read(cls, path: Path) -> "Evaluation":
+        """Raises StorageError."""
+        try:
+            return cls.model_validate_json(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, ValidationError) as error:
+            raise StorageError(
+                f"{path} cannot be read: {error}", "write it anew with `kernelwright train verl`"
+            ) from None
+
+
+class Begun(Record):
+    """A rollout, by its key, and the prompt that is to be answered."""
+
+    key: str
+    messages: tuple[Message, ...]
+
+
+class Host:
+    """Holds the machine's one Evaluator. May be asked from many threads; replies wait for their turn.
+
+    Two hosts on one device would disturb each other's timings: see `hosts`, which sees to it.
+    """
+
+    def __init__(self, evaluation: Evaluation, number: int = 0) -> None:
+        self._stack = ExitStack()
+        evaluator = self._stack.enter_context(
+            Evaluator(
+                cache=cache_folder(), protocol=Protocol(effort=evaluation.effort), device=evaluation.device
+            )
+        )
+        self._pool = self._stack.enter_context(ProfilingPool(evaluator))
+        hacks = None
+        if evaluation.hacks is not None:
+            hacks = self._stack.enter_context(HackMemory(Path(evaluation.hacks) / f"host-{number}.sqlite3"))
+        self._world = World(
+            self._pool,
+            evaluation.scheme,
+            effort=evaluation.effort,
+            again=evaluation.again,
+            patience_s=evaluation.patience_s,
+            hacks=hacks,
+        )
+        self._lock = threading.Lock()
+        self._open: dict[str, Rollout] = {}
+
+    def chip(self) -> str:
+        """What is measured on."""
+        return self._pool.target.fingerprint.chip
+
+    def judge(self, task: str, reply: str) -> Scored:
+        """One reply to the first prompt of a task, a `TaskData` as JSON."""
+        turn = Rollout(TaskData.model_validate_json(task), self._world).take(reply)
+        return scored(turn, turn.reward)
+
+    def begin(self, task: str, turns: int) -> Begun:
+        """A rollout of several turns; who begins it must `end` it."""
+        rollout, key = Rollout(TaskData.model_validate_json(task), self._world, turns), uuid.uuid4().hex
+        messages = rollout.messages
+        with self._lock:
+            self._open[key] = rollout
+        return Begun(key=key, messages=messages)
+
+    def answer(self, key: str, reply: str) -> tuple[Message, ...] | None:
+        """The next prompt; None where there are no more turns."""
+        rollout = self._open[key]
+        rollout.take(reply)
+        return None if rollout.ended else rollout.messages
+
+    def end(self, key: str) -> tuple[Scored, ...]:
+        """What each turn is credited with."""
+        with self._lock:
+            trajectory = self._open.pop(key).trajectory()
+        credits = self._world.scheme.returns(trajectory.rewards)
+        return tuple(scored(turn, credit) for turn, credit in zip(trajectory.turns, credits, strict=True))
+
+    def close(self) -> None:
+        self._stack.close()

@@ -1,0 +1,137 @@
+"""How processes reach the evaluation hosts: named Ray actors, or, without Ray, a host in this process.
+
+Machines that evaluate, and do nothing else, offer the resource `kernelwright_evaluation`, one for each
+device that may be timed on:
+
+    ray start --address=HEAD:6379 --num-cpus=0 --resources='{"kernelwright_evaluation": 1}'
+
+Each host takes one of these, and so no device has two. It takes no CPU of Ray's: what holds all CPUs leaves
+later tasks waiting for ever, and verl spreads its own workers over nodes that have CPUs. A task always goes
+to the same host, for replies that are held against each other must be timed on one machine.
+"""
+
+import asyncio
+import atexit
+import hashlib
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from kernelbench.errors import KernelwrightError, MissingPrerequisite
+from rl_training.cluster.host import Evaluation, Host
+from rl_training.cluster.scored import NoVerdict
+
+RESOURCE = "kernelwright_evaluation"
+_ATTEMPTS = 2  # the second one finds a host that was begun anew
+_MARGIN_S = 120.0  # beyond the host's own patience: for a profile, and the way there and back
+
+Ask = Callable[..., Coroutine[Any, Any, Any]]  # (method's name, *arguments)
+
+
+def asker(evaluation: Evaluation, task: str) -> Ask:
+    """Calls a method of the host that has a task. Raises NoVerdict for what is not the reply's fault."""
+    if not _in_ray():
+        return _Here(evaluation)
+    return _There(evaluation, task)
+
+
+def _in_ray() -> bool:
+    ray = sys.modules.get("ray")
+    return ray is not None and ray.is_initialized()
+
+
+class _Here:
+    """One host for this process, made when it is needed first."""
+
+    _host: Host | None = None
+    _made = threading.Lock()
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        self._evaluation = evaluation
+
+    async def __call__(self, method: str, *arguments: object) -> Any:
+        return await asyncio.to_thread(self._call, method, *arguments)
+
+    def _call(self, method: str, *arguments: object) -> Any:
+        with _Here._made:
+            if _Here._host is None:
+                _Here._host = Host(self._evaluation)
+                atexit.register(_Here._host.close)
+        return getattr(_Here._host, method)(*arguments)
+
+
+class _There:
+    def __init__(self, evaluation: Evaluation, task: str) -> None:
+        self._evaluation = evaluation
+        self._number = int(hashlib.sha256(task.encode()).hexdigest(), 16) % count()
+
+    async def __call__(self, method: str, *arguments: object) -> Any:
+        import ray
+
+        for attempt in range(1, _ATTEMPTS + 1):
+            answer = getattr(actor(self._evaluation, self._number), method).remote(*arguments)
+            try:
+                return await asyncio.wait_for(answer, self._evaluation.patience_s + _MARGIN_S)
+            except TimeoutError:
+                raise NoVerdict(f"evaluation host {self._number} has not answered in time") from None
+            except ray.exceptions.RayActorError as error:
+                if attempt == _ATTEMPTS or method in ("answer", "end"):  # whose rollout is lost
+                    raise NoVerdict(f"evaluation host {self._number} has died: {error}") from None
+            except ray.exceptions.RayTaskError as error:
+                raise NoVerdict(f"evaluation host {self._number} has failed: {error.cause}") from None
+        raise AssertionError("unreachable")
+
+
+def count() -> int:
+    """Hosts that there can be. Raises MissingPrerequisite where there is none: they would never begin."""
+    import ray
+
+    found = int(ray.cluster_resources().get(RESOURCE, 0))
+    if found == 0:
+        raise MissingPrerequisite(
+            f"no node of the Ray cluster offers {RESOURCE}",
+            f"start one that evaluates: ray start --address=HEAD:6379 --num-cpus=0"
+            f" --resources='{{\"{RESOURCE}\": 1}}'",
+        )
+    return found
+
+
+def actor(evaluation: Evaluation, number: int) -> Any:
+    """The host of this number; whoever asks first makes it, and it goes with the job."""
+    import ray
+
+    made = ray.remote(Host).options(
+        name=f"kernelwright-host-{number}",
+        get_if_exists=True,
+        num_cpus=0,
+        num_gpus=0 if evaluation.device == "cpu" else 1,
+        resources={RESOURCE: 1},
+        max_concurrency=evaluation.requests,
+        max_restarts=-1,
+    )
+    return made.remote(evaluation, number)
+
+
+def main() -> int:
+    """Says which hosts there are, before models are loaded: python -m rl_training.cluster.hosts FILE."""
+    import ray
+
+    try:
+        evaluation = Evaluation.read(Path(sys.argv[1]))
+        ray.init(address="auto", log_to_driver=False)
+        for number in range(count()):
+            chip = ray.get(actor(evaluation, number).chip.remote(), timeout=300)
+            print(f"evaluation host {number}: {chip}, {evaluation.device}")
+    except KernelwrightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except (ConnectionError, ray.exceptions.RayError) as error:
+        print(f"error: the evaluation hosts cannot be reached: {error} — see README.md", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""What verl is told of a reply."""
+
+from kernelbench.records import Record
+from rl_training.outcome import Outcome
+from rl_training.trajectory import Turn
+
+
+class NoVerdict(Exception):  # noqa: N818 - what happened
+    """Nothing is known of a reply, so nothing is to be learned from it.
+
+    verl takes an exception in a rollout for "this one has failed": it is left out of its group, whose mean
+    is that of the others. A number would be a reward.
+    """
+
+
+class Scored(Record):
+    """`score`: what the reply is credited with, the discounted rewards of later turns among it; or None."""
+
+    score: float | None
+    outcome: Outcome
+
+    def numbers(self) -> dict[str, float]:
+        """For verl, which needs the same keys every time. Raises NoVerdict."""
+        if self.score is None:
+            raise NoVerdict(self.outcome.reason or "the evaluator has no verdict")
+        outcome = self.outcome
+        return {
+            "score": self.score,
+            "correct": float(outcome.kind == "correct"),
+            "cheated": float(outcome.kind == "cheated"),
+            "decoy": float(outcome.decoy()),
+            "speedup": outcome.low("eager") or 0.0,  # its lower bound
+        }
+
+
+def scored(turn: Turn, credit: float | None) -> Scored:
+    return Scored(score=credit, outcome=turn.outcome)
