@@ -14,8 +14,13 @@ from kernelbench import sources
 from kernelbench.cli import Json, KernelbenchDir
 from kernelbench.errors import UsageError
 from results.database import RunDatabase
+from rl_training.demo.cli import demo
+from rl_training.trainers.cli import rl, sft
 
 app = typer.Typer()
+app.command()(sft)
+app.command()(rl)
+app.command()(demo)
 
 
 @app.callback()

@@ -1,4 +1,5 @@
-"""What the builtin coder writes for drawn tasks, under every schedule of a small space: the data of the policy's SFT.
+"""What the builtin coder writes for drawn tasks, under every schedule of a small space: the data of the
+policy's SFT.
 
 Slow schedules are wanted as well as fast ones: which are fast is what RL is to find out.
 """

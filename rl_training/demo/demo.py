@@ -1,7 +1,9 @@
-"""The demo: tasks and samples, SFT, RL, and a trial of each, for several seeds; killed at any time, it goes on.
+"""The demo: tasks and samples, SFT, RL, and a trial of each, for several seeds; killed at any time, it goes
+on.
 
-What the folder holds: `tasks.json`, `evaluations.jsonl` (each kernel that was measured), `seed-N/sft` and `seed-N/rl`
-(trainings, for `kernelwright report`), `seed-N/tried.json`, and at the end `table.md` and `curves.svg`.
+What the folder holds: `tasks.json`, `evaluations.jsonl` (each kernel that was measured), `seed-N/sft` and
+`seed-N/rl` (trainings, for `kernelwright report`), `seed-N/tried.json`, and at the end `table.md` and
+`curves.svg`.
 """
 
 import time
@@ -33,7 +35,7 @@ from rl_training.trainers.policy import load_policy
 from rl_training.trainers.settings import OnlineSettings, SftSettings
 from rl_training.trajectory import read
 
-_REWARD = "log-speedup"
+_REWARD = SCHEMES["log-speedup"]
 Say = Callable[[str], None]
 
 
@@ -68,7 +70,10 @@ class Demo:
         began = time.monotonic()
         tasks = tasks_of(self.settings, self.out)
         drawing = time.monotonic() - began
-        self.say(f"{len(tasks.written)} tasks to learn from, {len(tasks.rewarded)} to be rewarded on or tried, {len(tasks.held)} held out")
+        self.say(
+            f"{len(tasks.written)} tasks to learn from, {len(tasks.rewarded)} to be rewarded on or tried, "
+            f"{len(tasks.held)} held out"
+        )
         with Evaluator(cache=cache_folder()) as evaluator, ProfilingPool(evaluator) as pool:
             measured = MeasuredPool(pool, self.out / "evaluations.jsonl")
             first = self.settings.first_seed
@@ -87,14 +92,24 @@ class Demo:
         taught = time.monotonic()
         trained_policy = self._rl(seed, tasks.rewarded[: self.settings.rewarded_tasks], target, pool, folder)
         rewarded = time.monotonic()
-        tried = self._tried(seed, tasks, target, pool, {
-            "before SFT": folder / "begun", "after SFT": supervised_policy, "after RL": trained_policy,
-        })
+        tried = self._tried(
+            seed,
+            tasks,
+            target,
+            pool,
+            {
+                "before SFT": folder / "begun",
+                "after SFT": supervised_policy,
+                "after RL": trained_policy,
+            },
+        )
         found = Seed(
             seed=seed,
             tried=tuple(tried),
             evaluations=_handed_in(folder / "rl"),
-            seconds=Seconds(data=drawing, sft=taught - began, rl=rewarded - taught, trial=time.monotonic() - rewarded),
+            seconds=Seconds(
+                data=drawing, sft=taught - began, rl=rewarded - taught, trial=time.monotonic() - rewarded
+            ),
         )
         kept.write(folder / "tried.json", found)
         return found
@@ -119,15 +134,19 @@ class Demo:
             max_length=self.settings.longest,
         )
         with tracked(folder / "sft", "sft", chosen, {"seed": seed}, {}) as training:
-            return supervised.train(load_policy(chosen.model), rows, chosen, training.path, [MetricsFile(training.path)])
+            return supervised.train(
+                load_policy(chosen.model), rows, chosen, training.path, [MetricsFile(training.path)]
+            )
 
-    def _rl(self, seed: int, rewarded: Sequence[DemoTask], target: Target, pool: MeasuredPool, folder: Path) -> Path:
+    def _rl(
+        self, seed: int, rewarded: Sequence[DemoTask], target: Target, pool: MeasuredPool, folder: Path
+    ) -> Path:
         done = folder / "rl" / POLICY
         if done.exists():
             return done
         self.say(f"seed {seed}: RL with measured speedups")
         data = [task.data(target) for task in rewarded]
-        world = World(pool, SCHEMES[_REWARD], effort=ONCE, again=AFRESH, doubt=Doubt(over_eager=20.0))
+        world = World(pool, _REWARD, effort=ONCE, again=AFRESH, doubt=Doubt(over_eager=20.0))
         chosen = OnlineSettings(
             model=str(folder / "sft" / POLICY),
             steps=self.settings.rl_steps,
@@ -178,4 +197,12 @@ def _first_prompt(task: DemoTask, target: Target) -> tuple[Message, ...]:
 def _handed_in(training: Path) -> int:
     """Distinct files among the replies of a training."""
     steps = sorted((training / "trajectories").glob("*.jsonl"))
-    return len({(made.task, turn.candidate) for path in steps for made in read(path) for turn in made.turns if turn.source})
+    return len(
+        {
+            (made.task, turn.candidate)
+            for path in steps
+            for made in read(path)
+            for turn in made.turns
+            if turn.source
+        }
+    )

@@ -1,7 +1,8 @@
-"""A pool of evaluations that keeps what was measured in a file: each kernel is measured once, whoever wrote it.
+"""A pool of evaluations that keeps what was measured in a file: each kernel is measured once, whoever wrote
+it.
 
-So policies, schedules by chance and enumeration are held against each other on the same measurements, and a demo that
-was killed goes on without measuring anew.
+So policies, schedules by chance and enumeration are held against each other on the same measurements, and a
+demo that was killed goes on without measuring anew.
 """
 
 import threading
@@ -86,7 +87,9 @@ class MeasuredPool:
         try:
             lines = self._path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise StorageError(f"{self._path} cannot be read: {error}", "delete it to measure anew") from error
+            raise StorageError(
+                f"{self._path} cannot be read: {error}", "delete it to measure anew"
+            ) from error
         for number, text in enumerate(lines, 1):
             try:
                 line = _Line.model_validate_json(text)

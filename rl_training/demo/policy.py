@@ -33,7 +33,9 @@ def begin(rows: Sequence[dict[str, Any]], settings: DemoSettings, seed: int, fol
     tokenizer.save_pretrained(folder)
 
 
-def replies(folder: Path, prompts: Sequence[Sequence[dict[str, str]]], count: int, longest: int, seed: int) -> list[list[str]]:
+def replies(
+    folder: Path, prompts: Sequence[Sequence[dict[str, str]]], count: int, longest: int, seed: int
+) -> list[list[str]]:
     """`count` replies to each prompt, at temperature 1."""
     import torch
 
@@ -48,5 +50,7 @@ def replies(folder: Path, prompts: Sequence[Sequence[dict[str, str]]], count: in
         )
         with torch.no_grad():
             made = policy.model.generate(**asked, max_new_tokens=longest, do_sample=True, top_k=0)
-        found.append(policy.tokenizer.batch_decode(made[:, asked["input_ids"].shape[1] :], skip_special_tokens=True))
+        found.append(
+            policy.tokenizer.batch_decode(made[:, asked["input_ids"].shape[1] :], skip_special_tokens=True)
+        )
     return found

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from kernelbench.records import Fingerprint
 from results.curves import number, ticks
+from results.folder import write_atomically
 from rl_training.demo.demo import Seed
 from rl_training.demo.settings import DemoSettings
 from rl_training.demo.trial import Tried, geomean
 from rl_training.templating import template
+from rl_training.tracking.run import TrainingFolder
 
 POLICIES = ("before SFT", "after SFT", "after RL")
 SEARCHES = ("schedules by chance", "enumeration")
@@ -78,27 +78,26 @@ def table(seeds: Sequence[Seed], settings: DemoSettings) -> list[str]:
     return lines
 
 
-def page(seeds: Sequence[Seed], settings: DemoSettings, mark: Fingerprint, command: str, minutes: float) -> str:
+def page(run: TrainingFolder, seeds: Sequence[Seed], settings: DemoSettings) -> str:
     spent = [seed.seconds for seed in seeds]
     return template("demo.md").render(
         table=table(seeds, settings),
         settings=settings,
         seeds=[seed.seed for seed in seeds],
         evaluations=[seed.evaluations for seed in seeds],
-        data_s=spent[0].data,
-        sft_s=[each.sft for each in spent],
-        rl_s=[each.rl for each in spent],
-        trial_s=[each.trial for each in spent],
-        chip=mark.chip,
-        threads=mark.threads,
-        torch=mark.torch,
-        compiler=mark.compiler,
-        command=command,
-        minutes=minutes,
+        spent=spent,
+        minutes=(spent[0].data + sum(each.sft + each.rl + each.trial for each in spent)) / 60,
+        mark=run.manifest.machine,
+        command=run.manifest.command,
     )
 
 
-_COLOURS = {"after SFT": "#8a8a8a", "after RL": "#c0392b", "schedules by chance": "#2e86c1", "enumeration": "#27ae60"}
+_COLOURS = {
+    "after SFT": "#8a8a8a",
+    "after RL": "#c0392b",
+    "schedules by chance": "#2e86c1",
+    "enumeration": "#27ae60",
+}
 _WIDTH, _HEIGHT = 420, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 408, 40, 262
 
@@ -109,7 +108,10 @@ def picture(seeds: Sequence[Seed], settings: DemoSettings) -> str:
     values = [v for row in found for spread in row.best_of.values() for v in spread]
     top = max([row.best_of[0][0] for row in rows(seeds) if row.method == "all schedules"] + values) * 1.05
     low = min(1.0, *values) * 0.95 if values else 0.0
-    places = {n: _LEFT + (_RIGHT - _LEFT) * i / max(1, len(settings.tries) - 1) for i, n in enumerate(settings.tries)}
+    places = {
+        n: _LEFT + (_RIGHT - _LEFT) * i / max(1, len(settings.tries) - 1)
+        for i, n in enumerate(settings.tries)
+    }
 
     def height(value: float) -> float:
         return round(_BOTTOM - (_BOTTOM - _TOP) * (value - low) / (top - low), 1)
@@ -121,10 +123,25 @@ def picture(seeds: Sequence[Seed], settings: DemoSettings) -> str:
             if row.kind != kind:
                 continue
             for place in range(len(seeds)):
-                points = [(places[n], height(spread[place])) for n, spread in row.best_of.items() if place < len(spread)]
-                lines.append({"colour": _COLOURS[row.method], "points": " ".join(f"{x:.1f},{y}" for x, y in points)})
-        every = [row.best_of[0][0] for row in rows(seeds) if row.kind == kind and row.method == "all schedules"]
-        panels.append({"title": f"{kind} tasks", "shift": number_ * _WIDTH, "lines": lines, "all": height(every[0]) if every else None})
+                points = [
+                    (places[n], height(spread[place]))
+                    for n, spread in row.best_of.items()
+                    if place < len(spread)
+                ]
+                lines.append(
+                    {"colour": _COLOURS[row.method], "points": " ".join(f"{x:.1f},{y}" for x, y in points)}
+                )
+        every = [
+            row.best_of[0][0] for row in rows(seeds) if row.kind == kind and row.method == "all schedules"
+        ]
+        panels.append(
+            {
+                "title": f"{kind} tasks",
+                "shift": number_ * _WIDTH,
+                "lines": lines,
+                "all": height(every[0]) if every else None,
+            }
+        )
     return template("demo.svg").render(
         panels=panels,
         width=_WIDTH * len(KINDS),
@@ -139,6 +156,7 @@ def picture(seeds: Sequence[Seed], settings: DemoSettings) -> str:
     )
 
 
-def write(seeds: Sequence[Seed], settings: DemoSettings, mark: Fingerprint, out: Path, command: str, minutes: float) -> None:
-    (out / "table.md").write_text(page(seeds, settings, mark, command, minutes), encoding="utf-8")
-    (out / "curves.svg").write_text(picture(seeds, settings), encoding="utf-8")
+def write(run: TrainingFolder, seeds: Sequence[Seed], settings: DemoSettings) -> None:
+    """table.md and curves.svg, into the demo's folder."""
+    write_atomically(run.path / "table.md", page(run, seeds, settings))
+    write_atomically(run.path / "curves.svg", picture(seeds, settings))

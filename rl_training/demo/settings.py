@@ -18,9 +18,9 @@ class DemoSettings(Record):
     data_seed: int = 0  # of tasks and of which structures are held out
     written_tasks: int = Field(default=270, gt=1)  # that SFT has kernels of
     files_a_task: int = Field(default=6, gt=0)
-    rewarded_tasks: int = Field(default=8, gt=0)  # of RL
+    rewarded_tasks: int = Field(default=12, gt=0)  # of RL
     tried_tasks: int = Field(default=6, gt=0)  # of each kind, that policies are tried on
-    held_structures: int = Field(default=4, gt=0)
+    held_structures: int = Field(default=8, gt=0)
     layers: int = 3
     width: int = 128
     longest: int = 400  # tokens of a prompt and its file

@@ -1,8 +1,9 @@
 """A tokenizer trained on our own kernels, whose phrases are whole lines and paragraphs of code.
 
-Kernels of one coder say much in the same words. A line that many files have, or a paragraph, such as a function
-of its header, is one token; what is left is byte-level BPE (Sennrich et al., arXiv:1508.07909) with numbers apart. So
-a file of 130 lines has some 200 tokens, which a small model on a CPU can write in a second or two.
+Kernels of one coder say much in the same words. A line that many files have, or a paragraph, such as a
+function of its header, is one token; what is left is byte-level BPE (Sennrich et al., arXiv:1508.07909)
+with numbers apart. So a file of 130 lines has some 200 tokens, which a small model on a CPU can write in a
+second or two.
 """
 
 from collections import Counter
@@ -51,7 +52,9 @@ def trained(documents: Sequence[str], share: float = SHARE, bpe_tokens: int = BP
 
 
 def phrases_of(documents: Sequence[str], share: float) -> list[str]:
-    """Lines, and paragraphs of several lines, that so large a share of the documents have; the commonest first."""
+    """Lines, and paragraphs of several lines, that so large a share of the documents have; the commonest
+    first.
+    """
     least = max(2, round(share * len(documents)))
     counts = Counter(piece for document in documents for piece in set(_pieces(document)))
     return [piece for piece, count in counts.most_common() if count >= least]

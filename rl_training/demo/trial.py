@@ -1,8 +1,8 @@
 """What policies and searches come to on tasks, within so many evaluations each.
 
-A method gives files one after the other. Of its first n the fastest is picked by one measurement each, and measured
-afresh, so that no method gains by having tried often on a noisy clock. Where none of n is right the reference stays:
-1.0. A policy's file that is wrong, or no file at all, is one of its n.
+A method gives files one after the other. Of its first n the fastest is picked by one measurement each, and
+measured afresh, so that no method gains by having tried often on a noisy clock. Where none of n is right
+the reference stays: 1.0. A policy's file that is wrong, or no file at all, is one of its n.
 """
 
 import math
@@ -21,7 +21,9 @@ from rl_training.outcome import Outcome, outcome_of
 
 
 class Tried(Record):
-    """A method's first n files for one task. `speedup`: of what was picked, measured afresh; 1.0 without any."""
+    """A method's first n files for one task. `speedup`: of what was picked, measured afresh; 1.0 without
+    any.
+    """
 
     method: str
     seed: int
@@ -37,7 +39,9 @@ class Trial:
     pool: Pool
     tries: Sequence[int]
 
-    def of(self, method: str, seed: int, task: DemoTask, files: Sequence[Candidate | None]) -> Iterator[Tried]:
+    def of(
+        self, method: str, seed: int, task: DemoTask, files: Sequence[Candidate | None]
+    ) -> Iterator[Tried]:
         """`files`: in order; None for a reply without any."""
         asked = [self._measured(task, made) if made is not None else None for made in files]
         outcomes = [outcome_of(found.result()) if found is not None else None for found in asked]
@@ -72,12 +76,12 @@ def files_of(replies: Sequence[str]) -> list[Candidate | None]:
     return [_file(reply) for reply in replies]
 
 
-def by_chance(task: DemoTask, seed: int, count: int) -> list[Candidate | None]:
+def by_chance(task: DemoTask, seed: int, count: int) -> Sequence[Candidate]:
     """Schedules by chance, none twice."""
-    return list(task.schedules.some(random.Random(f"{seed} {task.drawn.name}"), count))
+    return task.schedules.some(random.Random(f"{seed} {task.drawn.name}"), count)
 
 
-def enumerated(task: DemoTask, count: int | None = None) -> list[Candidate | None]:
+def enumerated(task: DemoTask, count: int | None = None) -> Sequence[Candidate]:
     return list(task.schedules.all())[:count]
 
 

@@ -1,10 +1,10 @@
 """Advantages of turns, from what they are credited with: the estimators that online training chooses among.
 
-Turns of one prompt are a group. `grpo` and `dr_grpo` take the group's mean (arXiv:2402.03300, arXiv:2503.20783) over
-all its turns, as Kevin does (arXiv:2507.11948); `rloo` the mean of the others with the same place in their
-trajectories (arXiv:2402.14740; turn by turn as in Dr.Kernel, arXiv:2602.05885); `remax` what the greedy reply
-earned there (arXiv:2310.10505). What has no reward, because of what the evaluator did, has an advantage of 0 and is
-part of no mean.
+Turns of one prompt are a group. `grpo` and `dr_grpo` take the group's mean (arXiv:2402.03300,
+arXiv:2503.20783) over all its turns, as Kevin does (arXiv:2507.11948); `rloo` the mean of the others with
+the same place in their trajectories (arXiv:2402.14740; turn by turn as in Dr.Kernel, arXiv:2602.05885);
+`remax` what the greedy reply earned there (arXiv:2310.10505). What has no reward, because of what the
+evaluator did, has an advantage of 0 and is part of no mean.
 """
 
 import math

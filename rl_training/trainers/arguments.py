@@ -10,7 +10,7 @@ NOT_TRACKED: Mapping[str, str] = {"report_to": "none"}
 
 
 def arguments(settings: TrainingSettings, out: Path, reporting: Mapping[str, str]) -> dict[str, Any]:
-    """Of any `TrainingArguments`. A batch is what one update learns from. `reporting`: as trackers have it."""
+    """Of any `TrainingArguments`. `reporting`: as trackers have it."""
     return {
         **reporting,
         "output_dir": str(out),

@@ -1,7 +1,8 @@
 """Whether online training has collapsed: what it logs is watched, and the last good checkpoint found.
 
-Rewards that are all alike give no advantages, and only an entropy bonus moves the policy then; replies that are mostly
-invalid, an entropy near nothing and a far divergence from the first policy do not mend themselves.
+Rewards that are all alike give no advantages, and only an entropy bonus moves the policy then; replies that
+are mostly invalid, an entropy near nothing and a far divergence from the first policy do not mend
+themselves.
 """
 
 import shutil
@@ -31,7 +32,9 @@ class Collapsed(Diverged):
     """`healthy`: the last step before it began."""
 
     def __init__(self, why: str, healthy: int) -> None:
-        super().__init__(why, "see the curves; a lower --learning-rate, larger groups or easier tasks may help")
+        super().__init__(
+            why, "see the curves; a lower --learning-rate, larger groups or easier tasks may help"
+        )
         self.healthy = healthy
 
 
@@ -42,7 +45,9 @@ class CollapseGuard(TrainerCallback):
         self._limits = limits
         self._since: dict[str, int] = {}  # what is wrong -> the step before it began
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any
+    ) -> None:
         wrong = self.beyond(logs or {})
         if "loss" not in (logs or {}):
             return
@@ -70,7 +75,9 @@ class CollapseGuard(TrainerCallback):
 
 
 def restored(folder: Path, healthy: int) -> Path | None:
-    """The last checkpoint from no later than step `healthy`; later ones are removed. None where there is none."""
+    """The last checkpoint from no later than step `healthy`; later ones are removed. None where there is
+    none.
+    """
     for checkpoint in folder.glob("checkpoint-*"):
         step = step_of(checkpoint)
         if step is None or step > healthy:

@@ -1,11 +1,13 @@
-"""Online RL: the policy writes kernels, the evaluator measures them, and what was measured moves the policy.
+"""Online RL: the policy writes kernels, the evaluator measures them, and what was measured moves the
+policy.
 
-TRL's GRPOTrainer with three things of our own: replies are taken through the `World`, in one turn or several, each
-turn a sample with a whole prompt and its own credit; advantages are those of `rl_training.trainers.advantages`; and
-what rewards and prompts know (the best so far, the exemplars, the running scale) goes with the checkpoints.
+TRL's GRPOTrainer with three things of our own: replies are taken through the `World`, in one turn or
+several, each turn a sample with a whole prompt and its own credit; advantages are those of
+`rl_training.trainers.advantages`; and what rewards and prompts know (the best so far, the exemplars, the
+running scale) goes with the checkpoints.
 
-All replies of a turn are handed in before the first verdict is asked for: the pool builds and verifies several at a
-time and times one after the other.
+All replies of a turn are handed in before the first verdict is asked for: the pool builds and verifies
+several at a time and times one after the other.
 """
 
 import math
@@ -31,6 +33,7 @@ from rl_training.trainers.checkpoints import WholeCheckpoints
 from rl_training.trainers.settings import OnlineSettings
 from rl_training.trajectory import Trajectory, Turn
 
+
 @dataclass
 class Environment:
     """What the policy acts in. `seed` is of the exemplars that prompts show."""
@@ -43,7 +46,9 @@ class Environment:
     seed: int = 0
 
     def rollout(self, task: str, draw: int) -> Rollout:
-        """`draw`: the number of the prompt in the run. Rollouts of one draw share a prompt, whenever it is made."""
+        """`draw`: the number of the prompt in the run. Rollouts of one draw share a prompt, whenever it is
+        made.
+        """
         section = ""
         if self.shown:
             chance = random.Random(f"{self.seed} {draw}")
@@ -98,14 +103,20 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         """Of this process's samples, in float32; groups may have samples in several processes."""
         table = torch.tensor(
             [
-                [math.nan if s.credited.value is None else s.credited.value, s.credited.turn, s.credited.greedy]
+                [
+                    math.nan if s.credited.value is None else s.credited.value,
+                    s.credited.turn,
+                    s.credited.greedy,
+                ]
                 for s in self._sampled
             ],
             device=device,
         )
         everywhere = self.accelerator.gather(table).tolist()
         turns = [
-            Credited(None if math.isnan(value) else value, row // self.num_generations, int(turn), bool(greedy))
+            Credited(
+                None if math.isnan(value) else value, row // self.num_generations, int(turn), bool(greedy)
+            )
             for row, (value, turn, greedy) in enumerate(everywhere)
         ]
         first = self.accelerator.process_index * len(self._sampled)
@@ -119,13 +130,16 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         rollouts = [self.environment.rollout(self._rows[i]["task"], self._rows[i]["draw"]) for i in starts]
         first_of_group = self.accelerator.process_index * len(prompts)
         greedy = [
-            self.settings.estimator == "remax" and (first_of_group + i) % self.num_generations == 0 for i in starts
+            self.settings.estimator == "remax" and (first_of_group + i) % self.num_generations == 0
+            for i in starts
         ]
         tokens: list[list[tuple[list[int], list[int]]]] = [[] for _ in rollouts]
         for _ in range(turns):
             going = [i for i, rollout in enumerate(rollouts) if not rollout.ended]
             if going:
-                self._take_turn([rollouts[i] for i in going], [greedy[i] for i in going], [tokens[i] for i in going])
+                self._take_turn(
+                    [rollouts[i] for i in going], [greedy[i] for i in going], [tokens[i] for i in going]
+                )
         trajectories = [rollout.trajectory() for rollout in rollouts]
         self._sampled = [
             sample
@@ -230,7 +244,9 @@ def figures(turns: Sequence[Turn]) -> dict[str, float]:
     return found
 
 
-def _credited(prompts: Any, completions: Any, credited: Sequence[float | None], **_: Any) -> list[float | None]:
+def _credited(
+    prompts: Any, completions: Any, credited: Sequence[float | None], **_: Any
+) -> list[float | None]:
     """TRL's reward function: what the rollouts have found out already."""
     return list(credited)
 

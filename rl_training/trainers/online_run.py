@@ -1,4 +1,6 @@
-"""A run of online RL, from its settings to the trained policy: resumed where it was, restored where it collapsed."""
+"""A run of online RL, from its settings to the trained policy: resumed where it was, restored where it
+collapsed.
+"""
 
 import logging
 import os
@@ -37,8 +39,8 @@ def train(
 ) -> Path:
     """The folder of the trained policy. Goes on from the last checkpoint in `out`.
 
-    After a collapse it goes on from the last checkpoint before that, with half the learning rate, `restores` times.
-    Raises UsageError, Collapsed, Diverged, StorageError.
+    After a collapse it goes on from the last checkpoint before that, with half the learning rate,
+    `restores` times. Raises UsageError, Collapsed, Diverged, StorageError.
     """
     if len(tasks) < 1:
         raise UsageError("there is no task to train on", "give runs or a data set with tasks")

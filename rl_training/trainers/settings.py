@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from kernelbench.records import Record
+from rl_training.rewards.scheme import SCHEMES, Scheme
 from rl_training.trainers.advantages import Estimator
 from rl_training.trainers.policy import LoraSettings
 
@@ -24,7 +25,7 @@ class TrainingSettings(Record):
     dtype: str = "float32"
     cpu: bool = False
     save_every: int = Field(default=10, gt=0)  # steps
-    optimizer: str = "adamw_torch"  # any of transformers' (galore_adamw, apollo_adamw, adamw_8bit ...)
+    optimizer: str = "adamw_torch"  # any of transformers'
     deepspeed: str | None = None  # a DeepSpeed configuration (ZeRO, offload)
     gradient_checkpointing: bool = False
     max_grad_norm: float = Field(default=1.0, gt=0)
@@ -32,7 +33,9 @@ class TrainingSettings(Record):
     @model_validator(mode="after")
     def _divides(self) -> "TrainingSettings":
         if self.batch % self.micro_batch:
-            raise ValueError(f"a batch of {self.batch} is not a multiple of micro-batches of {self.micro_batch}")
+            raise ValueError(
+                f"a batch of {self.batch} is not a multiple of micro-batches of {self.micro_batch}"
+            )
         return self
 
 
@@ -49,7 +52,7 @@ class OnlineSettings(TrainingSettings):
     loss: Loss = "dr_grpo"
     group: int = Field(default=8, gt=1)
     turns: int = Field(default=1, gt=0)
-    reward: str = "log-speedup"
+    reward: Scheme = SCHEMES["log-speedup"]
     smooth: bool = False  # rewards held against all before, clipped (CUDA-L1)
     contrastive: int = Field(default=0, ge=0)  # exemplars in a prompt
     temperature: float = Field(default=1.0, gt=0)

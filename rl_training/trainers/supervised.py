@@ -30,7 +30,9 @@ def train(
     callbacks: Sequence[Any] = (),
     reporting: Mapping[str, str] = NOT_TRACKED,
 ) -> Path:
-    """The folder of the trained policy. Goes on from the last checkpoint in `out`. Raises UsageError, Diverged."""
+    """The folder of the trained policy. Goes on from the last checkpoint in `out`. Raises UsageError,
+    Diverged.
+    """
     kept = _short_enough(policy, rows, settings.max_length)
     config = SFTConfig(
         **arguments(settings, out, reporting),
@@ -62,7 +64,9 @@ def _short_enough(policy: Policy, rows: Sequence[dict[str, Any]], most: int) -> 
     kept = [{"prompt": row["prompt"], "completion": row["completion"]} for row in rows if length(row) <= most]
     if not kept:
         raise UsageError(
-            f"none of {len(rows)} samples has at most {most} tokens" if rows else "there is no sample to learn from",
+            f"none of {len(rows)} samples has at most {most} tokens"
+            if rows
+            else "there is no sample to learn from",
             "give --max-length more" if rows else "curate runs that have correct kernels",
         )
     return Dataset.from_list(kept)

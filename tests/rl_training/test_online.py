@@ -69,7 +69,9 @@ def settings(model: Path, **changed: object) -> OnlineSettings:
     return OnlineSettings.model_validate(plain | changed)
 
 
-def trained(chosen: OnlineSettings, out: Path, pool: ReadingPool | None = None, callbacks: Sequence[object] = ()) -> Path:
+def trained(
+    chosen: OnlineSettings, out: Path, pool: ReadingPool | None = None, callbacks: Sequence[object] = ()
+) -> Path:
     world = World(pool or ReadingPool(), SCHEMES["log-speedup"])
     return train(
         lambda: load_policy(chosen.model),

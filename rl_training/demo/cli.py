@@ -1,0 +1,64 @@
+"""`kernelwright train demo`."""
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markdown import Markdown
+
+from kernelbench.cli import Json
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="A new folder; one that was begun before is gone on with.")],
+    seeds: Annotated[int, typer.Option(min=1, help="Policies, each begun from other random numbers.")] = 3,
+    short: Annotated[
+        bool, typer.Option("--short", help="Two minutes: everything runs, nothing is learned.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Train a small policy from nothing, on this machine: tasks, SFT, RL with measured speedups, and a
+    table.
+
+    A small transformer learns to write C++ kernels. Takes some 40 minutes on two cores; give the same
+    command again to go on after a kill. Writes DIR/table.md and DIR/curves.svg; `kernelwright report
+    DIR/seed-0/rl` shows a training.
+    """
+    from rl_training.trainers.policy import require
+
+    require()
+    import torch
+    from transformers.utils import logging
+
+    from rl_training.demo.demo import Demo
+    from rl_training.demo.report import table, write
+    from rl_training.demo.settings import SHORT, DemoSettings
+    from rl_training.tracking.run import tracked
+
+    logging.disable_progress_bar()
+    torch.set_num_threads(1)  # so small a model is slower with more
+    settings = SHORT if short else DemoSettings(seeds=seeds)
+    began, console = time.monotonic(), Console(stderr=True, highlight=False)
+
+    def say(what: str) -> None:
+        minutes, seconds = divmod(round(time.monotonic() - began), 60)
+        console.print(f"{minutes:3}:{seconds:02} {what}", markup=False, soft_wrap=True)
+
+    first = settings.first_seed
+    with tracked(out, "demo", settings, {"data": settings.data_seed, "first": first}, {}) as run:
+        found = Demo(settings, run.path, say).run()
+        write(run, found, settings)
+    if as_json:
+        print(
+            json.dumps({"schema": 1, "folder": str(out), "seeds": [s.model_dump(mode="json") for s in found]})
+        )
+        return
+    Console().print(Markdown("\n".join(table(found, settings))))
+    Console(highlight=False).print(
+        f"Written to {out}: table.md, curves.svg, the policies in seed-*/rl/policy.",
+        markup=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,274 @@
+"""`kernelwright train sft` and `kernelwright train rl`."""
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+
+from kernelbench.cli import Json, TargetName
+from kernelbench.errors import UsageError
+from rl_training.tracking.trackers import Tracking
+
+Model = Annotated[str, typer.Option(help="A model's folder, or its name on the Hugging Face Hub.")]
+Out = Annotated[Path, typer.Option(help="A new folder; one that was begun before is gone on with.")]
+Steps = Annotated[int, typer.Option(help="Updates.", min=1)]
+LearningRate = Annotated[float, typer.Option(help="The highest.")]
+MicroBatch = Annotated[int, typer.Option(help="Sequences that a device computes at a time.", min=1)]
+Seed = Annotated[int, typer.Option(help="Of the order, of what is sampled, of new adapters.", min=0)]
+SaveEvery = Annotated[int, typer.Option(help="Steps from one checkpoint to the next.", min=1)]
+LoraRank = Annotated[
+    int | None, typer.Option(help="Train adapters of this rank instead of all weights.", min=1)
+]
+Optimizer = Annotated[
+    str, typer.Option(help="Any of transformers': adamw_8bit, galore_adamw, apollo_adamw …")
+]
+DeepSpeed = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A DeepSpeed configuration: ZeRO, offload.")
+]
+Checkpointing = Annotated[
+    bool, typer.Option("--gradient-checkpointing", help="Less memory, a third more time.")
+]
+DType = Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of the weights.")]
+Track = Annotated[Tracking, typer.Option(help="Where else numbers go; metrics.jsonl always has them.")]
+Cpu = Annotated[bool, typer.Option("--cpu", help="Even where there is a GPU.")]
+
+
+def sft(
+    model: Model,
+    data: Annotated[Path, typer.Option(metavar="DIR", help="A data set of `train curate`.")],
+    out: Out,
+    steps: Steps = 500,
+    learning_rate: LearningRate = 1e-5,
+    batch_size: Annotated[int, typer.Option(help="Samples of an update.", min=1)] = 16,
+    micro_batch: MicroBatch = 1,
+    max_length: Annotated[
+        int, typer.Option(help="Tokens of a prompt with its completion; longer ones are left out.", min=1)
+    ] = 16384,
+    seed: Seed = 0,
+    save_every: SaveEvery = 50,
+    lora_rank: LoraRank = None,
+    dtype: DType = "float32",
+    optimizer: Optimizer = "adamw_torch",
+    deepspeed: DeepSpeed = None,
+    gradient_checkpointing: Checkpointing = False,
+    tracking: Track = Tracking.none,
+    cpu: Cpu = False,
+    as_json: Json = False,
+) -> None:
+    """Train a policy on the samples of a data set.
+
+    Writes DIR/policy, a model's folder, and all that `kernelwright report DIR` shows. Give the same command
+    again to go on after a kill.
+    """
+    from rl_training.curation import parquet
+
+    parquet.require()
+    rows = _samples(data)
+    _quiet()
+    from transformers import set_seed
+
+    from rl_training.tracking.environment import hashes
+    from rl_training.tracking.metrics import MetricsFile, Progress
+    from rl_training.tracking.run import tracked
+    from rl_training.tracking.trackers import reporting
+    from rl_training.trainers import supervised
+    from rl_training.trainers.policy import load_policy
+    from rl_training.trainers.settings import SftSettings
+
+    settings = _checked(
+        SftSettings,
+        **_common(
+            model, steps, learning_rate, batch_size, micro_batch, seed, save_every, lora_rank, dtype,
+            optimizer, deepspeed, gradient_checkpointing, cpu,
+        ),
+        max_length=max_length,
+    )  # fmt: skip
+    set_seed(seed)
+    policy = load_policy(model, settings.lora, dtype)
+    inputs = hashes([data / "sft" / "train.parquet", *sorted(Path(model).glob("*.safetensors"))])
+    with tracked(out, "sft", settings, {"training": seed}, inputs) as run:
+        written = supervised.train(
+            policy,
+            rows,
+            settings,
+            run.path,
+            [MetricsFile(run.path), Progress()],
+            reporting(tracking, run.path),
+        )
+    _tell(out, written, steps, as_json)
+
+
+def rl(
+    model: Model,
+    data: Annotated[
+        list[str],
+        typer.Option(metavar="DIR|RUN", help="Whose tasks: a data set of `train curate`, or runs."),
+    ],
+    out: Out,
+    estimator: Annotated[
+        Literal["grpo", "dr_grpo", "rloo", "remax"], typer.Option(help="How advantages are estimated.")
+    ] = "dr_grpo",
+    loss: Annotated[
+        Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "gspo"], typer.Option(help="TRL's loss.")
+    ] = "dr_grpo",
+    reward: Annotated[
+        str, typer.Option(metavar="SCHEME", help="A reward scheme's name, or its .toml or .json file.")
+    ] = "log-speedup",
+    smooth: Annotated[
+        bool, typer.Option("--smooth", help="Hold rewards against all before, clipped (CUDA-L1).")
+    ] = False,
+    turns: Annotated[int, typer.Option(min=1, help="Replies of a trajectory, each a sample of its own.")] = 1,
+    exemplars: Annotated[
+        int, typer.Option(min=0, help="Kernels with their speedups that a prompt shows (CUDA-L1: 2).")
+    ] = 0,
+    steps: Steps = 100,
+    learning_rate: LearningRate = 2e-6,
+    batch_size: Annotated[int, typer.Option(help="Replies of an update.", min=1)] = 64,
+    group: Annotated[int, typer.Option(help="Replies to one task, all turns counted.", min=2)] = 16,
+    micro_batch: MicroBatch = 1,
+    temperature: Annotated[float, typer.Option(help="Of sampling.", min=0.01)] = 1.0,
+    max_completion: Annotated[int, typer.Option(help="Tokens of a reply.", min=1)] = 8192,
+    kl: Annotated[float, typer.Option(help="Weight of the divergence from the first policy.", min=0)] = 0.0,
+    entropy: Annotated[float, typer.Option(help="Weight of an entropy bonus.", min=0)] = 0.0,
+    vllm: Annotated[Literal["none", "colocate", "server"], typer.Option(help="vLLM generates.")] = "none",
+    restores: Annotated[
+        int, typer.Option(help="After so many collapses, from the last good checkpoint.", min=0)
+    ] = 2,
+    target: TargetName = "cpu",
+    seed: Seed = 0,
+    save_every: SaveEvery = 10,
+    lora_rank: LoraRank = None,
+    dtype: DType = "float32",
+    optimizer: Optimizer = "adamw_torch",
+    deepspeed: DeepSpeed = None,
+    gradient_checkpointing: Checkpointing = False,
+    tracking: Track = Tracking.none,
+    cpu: Cpu = False,
+    as_json: Json = False,
+) -> None:
+    """Train a policy with measured speedups as rewards: it writes kernels, the evaluator measures them.
+
+    Writes DIR/policy, a model's folder, DIR/trajectories, and all that `kernelwright report DIR` shows.
+    Give the same command again to go on after a kill.
+    """
+    from agent.profiled import ProfilingPool
+    from kernelbench.evaluator import Evaluator
+    from kernelbench.machine import cache_folder
+    from rl_training.cluster.data import tasks_from
+    from rl_training.environment.world import World
+    from rl_training.rewards.hacks import HackMemory
+    from rl_training.rewards.scheme import scheme_of
+
+    scheme, tasks = scheme_of(reward), tasks_from(data, 0.0, seed).train
+    _quiet()
+    from transformers import set_seed
+
+    from rl_training.tracking.environment import hashes
+    from rl_training.tracking.metrics import MetricsFile, Progress
+    from rl_training.tracking.run import tracked
+    from rl_training.tracking.trackers import reporting
+    from rl_training.trainers import online_run
+    from rl_training.trainers.online import Environment
+    from rl_training.trainers.policy import load_policy
+    from rl_training.trainers.settings import OnlineSettings
+
+    settings = _checked(
+        OnlineSettings,
+        **_common(
+            model, steps, learning_rate, batch_size, micro_batch, seed, save_every, lora_rank, dtype,
+            optimizer, deepspeed, gradient_checkpointing, cpu,
+        ),
+        estimator=estimator, loss=loss, reward=scheme, smooth=smooth, turns=turns, contrastive=exemplars,
+        group=group, temperature=temperature, max_completion=max_completion, kl=kl, entropy=entropy,
+        vllm=vllm, restores=restores,
+    )  # fmt: skip
+    set_seed(seed)
+    load_policy(model, settings.lora, dtype)  # what is wrong with it shows before an evaluator starts
+    inputs = hashes(sorted(Path(model).glob("*.safetensors")))
+    inputs |= {each.task.id: each.task.sha256 for each in tasks}
+    with ExitStack() as stack:
+        run = stack.enter_context(tracked(out, f"rl {estimator}", settings, {"training": seed}, inputs))
+        evaluator = stack.enter_context(Evaluator(cache=cache_folder(), device=target))
+        pool = stack.enter_context(ProfilingPool(evaluator))
+        hacks = stack.enter_context(HackMemory(run.path / "hacks.db"))
+        world = World(pool, scheme, hacks=hacks)
+        written = online_run.train(
+            lambda: load_policy(model, settings.lora, dtype),
+            lambda: Environment(
+                {each.task.id: each for each in tasks}, world, turns, shown=exemplars, seed=seed
+            ),
+            tasks,
+            settings,
+            run.path,
+            [MetricsFile(run.path), Progress()],
+            reporting=reporting(tracking, run.path),
+        )
+    _tell(out, written, steps, as_json)
+
+
+def _samples(data: Path) -> list[dict[str, Any]]:
+    from rl_training.curation import parquet
+
+    path = data / "sft" / "train.parquet"
+    if not path.is_file():
+        raise UsageError(f"{data} holds no samples ({path})", "give a folder that `train curate` wrote")
+    rows = parquet.read(path)
+    if len({row["task"] for row in rows}) < 2:
+        raise UsageError(
+            f"{path} has samples of one task alone, which a policy would learn by heart",
+            "curate runs of several tasks",
+        )
+    return rows
+
+
+def _common(
+    model: str, steps: int, learning_rate: float, batch: int, micro_batch: int, seed: int, save_every: int,
+    lora_rank: int | None, dtype: str, optimizer: str, deepspeed: Path | None, checkpointing: bool, cpu: bool,
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        "model": model,
+        "steps": steps,
+        "learning_rate": learning_rate,
+        "batch": batch,
+        "micro_batch": min(micro_batch, batch),
+        "seed": seed,
+        "save_every": save_every,
+        "lora": {"rank": lora_rank} if lora_rank is not None else None,
+        "dtype": dtype,
+        "optimizer": optimizer,
+        "deepspeed": str(deepspeed) if deepspeed is not None else None,
+        "gradient_checkpointing": checkpointing,
+        "cpu": cpu,
+    }
+
+
+def _checked(kind: Any, **values: Any) -> Any:
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = " ".join(f"--{str(part).replace('_', '-')}" for part in first["loc"])
+        text = first["msg"].removeprefix("Value error, ")
+        raise UsageError(f"{where}: {text}" if where else text, "see --help") from None
+
+
+def _quiet() -> None:
+    from rl_training.trainers.policy import require
+
+    require()
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+
+
+def _tell(out: Path, written: Path, steps: int, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"schema": 1, "folder": str(out), "policy": str(written), "steps": steps}))
+        return
+    Console(highlight=False).print(
+        f"Written to {written}; `kernelwright report {out}` shows how it went.", markup=False, soft_wrap=True
+    )
