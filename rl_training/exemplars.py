@@ -9,23 +9,17 @@ kernels that differ in speed, the faster ones more often.
 import math
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from agent.llm.coder import asked_for
-from agent.llm.model import Message
-from kernelbench.errors import MissingPrerequisite
 from kernelbench.records import Candidate, Record
 from results.database import RunDatabase
 from results.records import Attempt
-from rl_training.environment.rollout import extended
 from rl_training.environment.task_data import TaskData
-from rl_training.environment.warning import warning
 from rl_training.outcome import Outcome, counting
 from rl_training.rewards import kept
-from rl_training.rewards.hacks import Case, HackMemory
 from rl_training.templating import template
 from rl_training.trajectory import Turn
 
@@ -134,74 +128,6 @@ def probabilities(means: Sequence[float], temperature: float) -> list[float]:
 def contrastive_section(exemplars: Sequence[Exemplar]) -> str:
     """What is added to a prompt; "" without exemplars."""
     return template("contrastive.md").render(exemplars=exemplars).strip() if exemplars else ""
-
-
-def contrastive_messages(
-    data: TaskData, exemplars: Sequence[Exemplar], caught: Sequence[Case] = ()
-) -> tuple[Message, ...]:
-    """A first prompt for a task, with exemplars, and with hacks that keep coming back."""
-    sections = [contrastive_section(exemplars), warning(caught) if caught else ""]
-    messages = asked_for(data.situation, data.language, (), None).messages
-    return extended(messages, [section for section in sections if section])
-
-
-@dataclass(frozen=True)
-class PromptStream:
-    """Prompts without end, task after task, each made when it is asked for, from what the store has then.
-
-    Iterators of the same seed draw alike as long as their stores are alike. With `epochs` it ends.
-    """
-
-    tasks: Sequence[TaskData]
-    store: ExemplarStore
-    seed: int = 0
-    most: int = SHOWN
-    temperature: float = TEMPERATURE
-    repeats: int = 1
-    epochs: int | None = None
-    hacks: HackMemory | None = None
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Rows: `prompt` (conversational), `task`, `exemplars` (sha256), `store_version`."""
-        chance = random.Random(self.seed)
-        epoch = 0
-        while self.epochs is None or epoch < self.epochs:
-            for data in chance.sample(list(self.tasks), len(self.tasks)):
-                row = self._row(data, chance)
-                for _ in range(self.repeats):
-                    yield row
-            epoch += 1
-
-    def _row(self, data: TaskData, chance: random.Random) -> dict[str, Any]:
-        version = self.store.version
-        drawn = self.store.draw(data.task.id, chance, self.most, self.temperature)
-        caught = self.hacks.warnings(data.task.id) if self.hacks is not None else []
-        return {
-            "prompt": [message.model_dump() for message in contrastive_messages(data, drawn, caught)],
-            "task": data.task.id,
-            "exemplars": [exemplar.candidate for exemplar in drawn],
-            "store_version": version,
-        }
-
-    def dataset(self) -> Any:
-        """As a `datasets.IterableDataset`, which trainers take.
-
-        It must not be shuffled (TRL: `shuffle_dataset=False`): a shuffle reads ahead, so that prompts hold
-        exemplars of long ago; a data set of the usual kind, written out, would have those of the beginning
-        for ever. TRL repeats each row for a group of generations, which so share a prompt; for a trainer
-        that does not, give `repeats`.
-        """
-        try:
-            import datasets
-        except ImportError:
-            raise MissingPrerequisite(
-                "prompts for trainers need the package datasets", "pip install 'kernelwright[rl]'"
-            ) from None
-        return datasets.IterableDataset.from_generator(_rows, gen_kwargs={"rows": self.__iter__})
-
-
-def _rows(rows: Callable[[], Iterable[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    yield from rows()
 
 
 def _mean(bucket: Sequence[Exemplar]) -> float:

@@ -43,9 +43,14 @@ class Schedules:
                 yield made
 
     def some(self, chance: random.Random, count: int) -> list[Candidate]:
-        """Distinct ones by chance, or all there are."""
-        known = list(self.all())
-        return chance.sample(known, min(count, len(known)))
+        """Distinct ones by chance; fewer where there are fewer."""
+        found: dict[str, Candidate] = {}
+        for values in chance.sample(every := list(product(*CHOICES.values())), len(every)):
+            made = self.candidate(dict(zip(CHOICES, values, strict=True)))
+            found.setdefault(made.sha256, made)
+            if len(found) == count:
+                break
+        return list(found.values())
 
     def candidate(self, chosen: Mapping[str, str]) -> Candidate:
         graph_knobs = {"fuse": chosen["fuse"]}

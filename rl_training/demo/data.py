@@ -11,7 +11,7 @@ from typing import Any
 
 from agent.builtin.graph import Graph
 from kernelbench.machine import physical_threads
-from kernelbench.records import Record, Target
+from kernelbench.records import Candidate, Record, Target
 from rl_training.demo.corpus import Schedules
 from rl_training.demo.grammar import STRUCTURES, DrawnTask, drawn
 from rl_training.demo.settings import DemoSettings
@@ -25,6 +25,7 @@ class DemoTask(Record):
 
     drawn: DrawnTask
     graph: str  # JSON
+    files: tuple[Candidate, ...]  # by the builtin coder, under schedules by chance, for SFT
     held: bool
 
     @property
@@ -65,14 +66,17 @@ def _made(settings: DemoSettings) -> Iterator[DemoTask]:
     known = [structure for structure in STRUCTURES if structure not in held]
     count = settings.written_tasks + max(settings.rewarded_tasks, settings.tried_tasks)
     drawn_tasks = [*islice(drawn(chance, known), count), *islice(drawn(chance, held), settings.tried_tasks)]
+    jobs = [
+        (place, task, settings.files_a_task if place < settings.written_tasks else 0)
+        for place, task in enumerate(drawn_tasks)
+    ]
     # Imported anew in each process, for torch's threads do not outlive a fork.
     with ProcessPoolExecutor(physical_threads(), mp_context=get_context("spawn")) as pool:
-        graphs = pool.map(_traced, [task.source for task in drawn_tasks], chunksize=4)
-        for place, (task, graph) in enumerate(zip(drawn_tasks, graphs, strict=True)):
-            yield DemoTask(drawn=task, graph=graph, held=place >= count)
+        for place, (graph, files) in enumerate(pool.map(_written, jobs, chunksize=4)):
+            yield DemoTask(drawn=drawn_tasks[place], graph=graph, files=files, held=place >= count)
 
 
-def _traced(source: str) -> str:
+def _written(job: tuple[int, DrawnTask, int]) -> tuple[str, tuple[Candidate, ...]]:
     """Drawn tasks are our own code, so that they need no fence."""
     import warnings
 
@@ -80,23 +84,21 @@ def _traced(source: str) -> str:
 
     from agent.builtin.trace import trace_json
 
+    place, task, count = job
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    return trace_json(source)
+    graph = trace_json(task.source)
+    schedules = Schedules(Graph.from_json(graph), task.source)
+    return graph, tuple(schedules.some(random.Random(place), count)) if count else ()
 
 
-def samples(tasks: Sequence[DemoTask], target: Target, settings: DemoSettings) -> list[dict[str, Any]]:
-    """Rows for SFT: the prompt of each task, with files under schedules by chance."""
-    chance = random.Random(settings.data_seed)
-    rows = []
-    for task in tasks:
-        data = task.data(target)
-        for made in task.schedules.some(chance, settings.files_a_task):
-            said = without_model(data, made)
-            rows.append(
-                {
-                    "prompt": [message.model_dump() for message in said.messages],
-                    "completion": [{"role": "assistant", "content": said.reply}],
-                }
-            )
-    return rows
+def samples(tasks: Sequence[DemoTask], target: Target) -> list[dict[str, Any]]:
+    """Rows for SFT: the prompt of each task with each of its files."""
+    said = [without_model(task.data(target), made) for task in tasks for made in task.files]
+    return [
+        {
+            "prompt": [message.model_dump() for message in each.messages],
+            "completion": [{"role": "assistant", "content": each.reply}],
+        }
+        for each in said
+    ]

@@ -22,6 +22,7 @@ from rl_training.demo.measured import MeasuredPool
 from rl_training.demo.policy import begin, replies
 from rl_training.demo.settings import AFRESH, ONCE, DemoSettings
 from rl_training.demo.trial import Trial, Tried, by_chance, enumerated, files_of
+from rl_training.environment.environment import Environment
 from rl_training.environment.world import World
 from rl_training.rewards import kept
 from rl_training.rewards.scheme import SCHEMES
@@ -30,7 +31,6 @@ from rl_training.tracking.metrics import MetricsFile
 from rl_training.tracking.run import tracked
 from rl_training.trainers import online_run, supervised
 from rl_training.trainers.checkpoints import POLICY
-from rl_training.trainers.online import Environment
 from rl_training.trainers.policy import load_policy
 from rl_training.trainers.settings import OnlineSettings, SftSettings
 from rl_training.trajectory import read
@@ -119,7 +119,7 @@ class Demo:
         if done.exists():
             return done
         self.say(f"seed {seed}: SFT")
-        rows = samples(written, target, self.settings)
+        rows = samples(written, target)
         begun = folder / "begun"
         begin(rows, self.settings, seed, begun)
         chosen = SftSettings(

@@ -167,12 +167,12 @@ def rl(
     _quiet()
     from transformers import set_seed
 
+    from rl_training.environment.environment import Environment
     from rl_training.tracking.environment import hashes
     from rl_training.tracking.metrics import MetricsFile, Progress
     from rl_training.tracking.run import tracked
     from rl_training.tracking.trackers import reporting
     from rl_training.trainers import online_run
-    from rl_training.trainers.online import Environment
     from rl_training.trainers.policy import load_policy
     from rl_training.trainers.settings import OnlineSettings
 

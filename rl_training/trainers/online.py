@@ -11,9 +11,8 @@ several at a time and times one after the other.
 """
 
 import math
-import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,38 +21,15 @@ from trl import GRPOConfig, GRPOTrainer
 
 from agent.llm.model import Message
 from rl_training import trajectory
+from rl_training.environment.environment import Environment
 from rl_training.environment.rollout import Rollout
-from rl_training.environment.task_data import TaskData
-from rl_training.environment.world import World
-from rl_training.exemplars import ExemplarStore, contrastive_section
+from rl_training.exemplars import ExemplarStore
 from rl_training.rewards.smoothing import Running
 from rl_training.rewards.surprise import BestSoFar
 from rl_training.trainers.advantages import Credited, advantages
 from rl_training.trainers.checkpoints import WholeCheckpoints
 from rl_training.trainers.settings import OnlineSettings
 from rl_training.trajectory import Trajectory, Turn
-
-
-@dataclass
-class Environment:
-    """What the policy acts in. `seed` is of the exemplars that prompts show."""
-
-    tasks: Mapping[str, TaskData]
-    world: World
-    turns: int = 1
-    exemplars: ExemplarStore = field(default_factory=ExemplarStore)
-    shown: int = 0
-    seed: int = 0
-
-    def rollout(self, task: str, draw: int) -> Rollout:
-        """`draw`: the number of the prompt in the run. Rollouts of one draw share a prompt, whenever it is
-        made.
-        """
-        section = ""
-        if self.shown:
-            chance = random.Random(f"{self.seed} {draw}")
-            section = contrastive_section(self.exemplars.draw(task, chance, self.shown))
-        return Rollout(self.tasks[task], self.world, self.turns, section)
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,13 @@ from transformers import TrainerCallback
 from trl import GRPOConfig
 
 from kernelbench.errors import UsageError
+from rl_training.environment.environment import Environment
 from rl_training.environment.task_data import TaskData
 from rl_training.trainers.arguments import NOT_TRACKED, arguments
 from rl_training.trainers.checkpoints import last_good
 from rl_training.trainers.collapse import Collapsed, CollapseGuard, Limits, restored
 from rl_training.trainers.guards import StopAtNaN
-from rl_training.trainers.online import Environment, OnlineTrainer
+from rl_training.trainers.online import OnlineTrainer
 from rl_training.trainers.policy import Policy
 from rl_training.trainers.settings import OnlineSettings
 

@@ -1,6 +1,5 @@
 """Contrastive prompts: how exemplars are drawn, and that they advance while training goes on."""
 
-import itertools
 import math
 import random
 from collections import Counter
@@ -11,10 +10,13 @@ import run_factory
 from recorded import WORK, builtin_task, kernel, made, tried
 
 from kernelbench.records import Interval, Speedup, Verdict
+from rl_training.environment.environment import Environment
 from rl_training.environment.task_data import TaskData
-from rl_training.exemplars import ExemplarStore, PromptStream, contrastive_messages, probabilities
+from rl_training.environment.world import World
+from rl_training.exemplars import ExemplarStore, probabilities
 from rl_training.outcome import Outcome
 from rl_training.rewards.hacks import HackMemory
+from rl_training.rewards.scheme import SCHEMES
 from rl_training.trajectory import Turn
 
 TASKS = [
@@ -94,9 +96,8 @@ def test_a_run_gives_what_never_failed(tmp_path: Path) -> None:
 
 
 def test_a_prompt_shows_the_kernels_with_their_speedups() -> None:
-    store = stored(1.25, 4.0)
-    system, user = contrastive_messages(TASKS[0], store.draw(RELU, random.Random(0)))
-    plain = contrastive_messages(TASKS[0], [])
+    system, user = environment(1.25, 4.0).rollout(RELU, 0).messages
+    plain = environment().rollout(RELU, 0).messages
     assert system == plain[0] and user.content.startswith(plain[1].content.rstrip())
     slow, fast = user.content.index("1.25 times as fast"), user.content.index("4 times as fast")
     assert slow < user.content.index("y[i] = 1.25") < fast < user.content.index("y[i] = 4.0")
@@ -111,59 +112,44 @@ def test_what_a_policy_writes_is_taken_in() -> None:
     assert [e.speedup for e in store.of(RELU)] == [1.0, 9.0]
 
 
+def environment(*speedups: float, hacks: HackMemory | None = None, seed: int = 0) -> Environment:
+    world = World(None, SCHEMES["kevin"], hacks=hacks)  # type: ignore[arg-type]
+    return Environment({d.task.id: d for d in TASKS}, world, exemplars=stored(*speedups), shown=2, seed=seed)
+
+
+def prompt(of: Environment, draw: int = 0) -> str:
+    return of.rollout(RELU, draw).messages[-1].content
+
+
 def test_a_prompt_warns_of_hacks_that_keep_coming_back(tmp_path: Path) -> None:
     caught = Outcome(verdict=Verdict.cheating, reason="it kept a result")
     with HackMemory(tmp_path / "hacks.db") as hacks:
-        stream = PromptStream([TASKS[0]], stored(1.0), hacks=hacks)
-        before = rows(stream, 1)[0]["prompt"][-1]["content"]  # type: ignore[index]
+        before = prompt(environment(1.0, hacks=hacks))
         for number in range(2):
             hacks.caught(RELU, f"{number}", kernel(f"x[i] + {number}"), caught)
-        after = rows(stream, 1)[0]["prompt"][-1]["content"]  # type: ignore[index]
+        after = prompt(environment(1.0, hacks=hacks))
     assert after.startswith(before) and "it kept a result" in after.removeprefix(before)
 
 
-def rows(stream: PromptStream, count: int) -> list[dict[str, object]]:
-    return list(itertools.islice(stream, count))
+def test_a_group_shares_a_prompt() -> None:
+    """The same draw is the same prompt, whenever it is made: a run that was killed goes on alike."""
+    prompts = [prompt(environment(1.0, 2.0, 4.0, 8.0, seed=3), draw) for draw in range(20)]
+    assert prompts == [prompt(environment(1.0, 2.0, 4.0, 8.0, seed=3), draw) for draw in range(20)]
+    assert prompts != [prompt(environment(1.0, 2.0, 4.0, 8.0, seed=4), draw) for draw in range(20)]
+    assert len(set(prompts)) > 1
 
 
-def test_groups_share_a_prompt() -> None:
-    stream = PromptStream(TASKS, stored(1.0, 2.0, 4.0), seed=3, repeats=4, epochs=1)
-    found = list(stream)
-    assert len(found) == 8
-    for group in (found[:4], found[4:]):
-        assert all(row == group[0] for row in group)
-    assert {row["task"] for row in found} == {data.task.id for data in TASKS}
-
-
-def test_the_same_seed_gives_the_same_prompts() -> None:
-    store = stored(1.0, 2.0, 4.0)
-    assert rows(PromptStream(TASKS, store, seed=1), 20) == rows(PromptStream(TASKS, store, seed=1), 20)
-    assert rows(PromptStream(TASKS, store, seed=1), 20) != rows(PromptStream(TASKS, store, seed=2), 20)
-
-
-def test_exemplars_advance_while_a_trainer_reads() -> None:
-    from torch.utils.data import DataLoader
-
-    store = stored(1.0)
-    dataset = PromptStream([TASKS[0]], store).dataset()
-    loader = iter(DataLoader(dataset, batch_size=2, collate_fn=list, num_workers=0))
-    seen = []
-    for step in range(4):  # a trainer reads a batch, and its policy's kernels are taken in
-        batch = next(loader)
-        assert [row["store_version"] for row in batch] == [store.version] * 2
-        shown = batch[0]["prompt"][-1]["content"]
-        assert f"y[i] = {float(4**step)}" in shown  # the newest, which is the fastest by far
-        seen.append(shown)
+def test_exemplars_advance_with_what_is_written() -> None:
+    of = environment(1.0)
+    for step in range(4):
+        assert f"y[i] = {float(4**step)}" in prompt(of, step)  # the newest, which is the fastest by far
         low = float(4 ** (step + 1))
-        store.add(RELU, made(kernel(f"{low}")), outcome(low))
-    assert len(set(seen)) == 4
+        of.exemplars.add(RELU, made(kernel(f"{low}")), outcome(low))
 
 
-def test_written_out_they_would_stay_what_they_were() -> None:
-    """What the stream is for: a data set of the usual kind holds the exemplars of its beginning."""
-    import datasets
-
-    store = stored(1.0)
-    frozen = datasets.Dataset.from_list(rows(PromptStream([TASKS[0]], store), 2))
-    store.add(RELU, made(kernel("4.0")), outcome(4.0))
-    assert "y[i] = 4.0" not in frozen[1]["prompt"][-1]["content"]
+def test_exemplars_are_kept_with_a_checkpoint(tmp_path: Path) -> None:
+    of = environment(1.0, 2.0, 4.0)
+    of.exemplars.save(tmp_path / "exemplars.json")
+    loaded = ExemplarStore.load(tmp_path / "exemplars.json")
+    assert loaded.of(RELU) == of.exemplars.of(RELU) and loaded.version == of.exemplars.version
+    assert ExemplarStore.load(tmp_path / "none.json").of(RELU) == []

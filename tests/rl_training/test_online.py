@@ -23,8 +23,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import TrainerCallback, TrainerState
 
+from rl_training.environment.environment import Environment
 from rl_training.trainers.collapse import Collapsed, Limits
-from rl_training.trainers.online import Environment
 from rl_training.trainers.online_run import train
 from rl_training.trainers.policy import load_policy
 from rl_training.trainers.settings import OnlineSettings

@@ -1,0 +1,32 @@
+"""The tasks that a policy is trained on: walks to be begun, with exemplars in their first prompts, or without."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rl_training.environment.rollout import Rollout
+from rl_training.environment.task_data import TaskData
+from rl_training.environment.world import World
+from rl_training.exemplars import ExemplarStore, contrastive_section
+
+
+@dataclass
+class Environment:
+    """What the policy acts in. `seed` is of the exemplars that prompts show."""
+
+    tasks: Mapping[str, TaskData]
+    world: World
+    turns: int = 1
+    exemplars: ExemplarStore = field(default_factory=ExemplarStore)
+    shown: int = 0
+    seed: int = 0
+
+    def rollout(self, task: str, draw: int) -> Rollout:
+        """`draw`: the number of the prompt in the run. Rollouts of one draw share a prompt, whenever it is
+        made.
+        """
+        section = ""
+        if self.shown:
+            chance = random.Random(f"{self.seed} {draw}")
+            section = contrastive_section(self.exemplars.draw(task, chance, self.shown))
+        return Rollout(self.tasks[task], self.world, self.turns, section)
