@@ -55,9 +55,9 @@ def tasks_of(settings: DemoSettings, folder: Path) -> DemoTasks:
         found = _Kept(tasks=tuple(_made(settings)))
         kept.write(kept_in, found)
     seen = [task for task in found.tasks if not task.held]
-    written = settings.written_tasks
+    written, rewarded = tuple(seen[: settings.written_tasks]), tuple(seen[settings.written_tasks :])
     held = tuple(task for task in found.tasks if task.held)
-    return DemoTasks(tuple(seen[:written]), tuple(seen[written:]), held)
+    return DemoTasks(written, written if settings.by_heart else rewarded, held)
 
 
 def _made(settings: DemoSettings) -> Iterator[DemoTask]:

@@ -156,7 +156,7 @@ class Demo:
             group=self.settings.group,
             seed=seed,
             cpu=True,
-            save_every=10,
+            save_every=self.settings.rl_save_every,
             reward=_REWARD,
             max_completion=self.settings.longest,
         )
@@ -185,8 +185,9 @@ class Demo:
         for task in chosen:
             found += trial.of("schedules by chance", seed, task, by_chance(task, seed, most))
             found += trial.of("enumeration", seed, task, enumerated(task, most))
-            every = enumerated(task)
-            found += Trial(pool, (len(every),)).of("all schedules", seed, task, every)
+            if self.settings.every_schedule:
+                every = enumerated(task)
+                found += Trial(pool, (len(every),)).of("all schedules", seed, task, every)
         return found
 
 

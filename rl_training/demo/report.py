@@ -106,7 +106,7 @@ def picture(seeds: Sequence[Seed], settings: DemoSettings) -> str:
     """SVG: the best of n over n, a panel for each kind of task, a line for each method and seed."""
     found = [row for row in rows(seeds) if row.method in _COLOURS]
     values = [v for row in found for spread in row.best_of.values() for v in spread]
-    top = max([row.best_of[0][0] for row in rows(seeds) if row.method == "all schedules"] + values) * 1.05
+    top = max([*values, *(row.best_of[0][0] for row in rows(seeds) if row.method == "all schedules")]) * 1.05
     low = min(1.0, *values) * 0.95 if values else 0.0
     places = {
         n: _LEFT + (_RIGHT - _LEFT) * i / max(1, len(settings.tries) - 1)

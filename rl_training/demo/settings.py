@@ -20,6 +20,8 @@ class DemoSettings(Record):
     files_a_task: int = Field(default=6, gt=0)
     rewarded_tasks: int = Field(default=12, gt=0)  # of RL
     tried_tasks: int = Field(default=6, gt=0)  # of each kind, that policies are tried on
+    by_heart: bool = False  # the tasks that SFT has files of are rewarded and tried, rather than others
+    every_schedule: bool = True  # is tried, to know the best
     held_structures: int = Field(default=8, gt=0)
     layers: int = 3
     width: int = 128
@@ -28,22 +30,28 @@ class DemoSettings(Record):
     sft_rate: float = 3e-3
     rl_steps: int = Field(default=30, gt=0)
     rl_rate: float = 3e-4
+    rl_save_every: int = 10
     batch: int = 16
     group: int = 8
     tries: tuple[int, ...] = (1, 2, 4, 8, 16)  # n of best of n
 
 
+# Everything runs, nothing is learned but two tasks by heart, so that RL has something to measure.
 SHORT = DemoSettings(
     seeds=1,
-    written_tasks=18,
-    files_a_task=3,
-    rewarded_tasks=1,
+    written_tasks=2,
+    files_a_task=2,
+    by_heart=True,
+    rewarded_tasks=2,
     tried_tasks=1,
+    every_schedule=False,
     layers=2,
     width=64,
-    sft_steps=30,
+    sft_steps=80,
+    sft_rate=5e-3,
     rl_steps=2,
-    batch=4,
+    rl_save_every=1,
+    batch=8,
     group=4,
     tries=(1, 2),
 )

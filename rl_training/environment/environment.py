@@ -1,4 +1,4 @@
-"""The tasks that a policy is trained on: walks to be begun, with exemplars in their first prompts, or without."""
+"""The tasks that a policy is trained on: walks to be begun, perhaps with exemplars in their first prompts."""
 
 import random
 from collections.abc import Mapping

@@ -1,0 +1,97 @@
+"""The two-minute demo: rewards come from evaluations, weights change, and what was killed goes on exactly."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("trl")
+import torch
+from safetensors.torch import load_file
+
+from results.training import METRICS
+from rl_training.demo.demo import Seed
+from rl_training.rewards import kept
+from rl_training.trajectory import read
+
+SEED = "seed-0"
+
+
+def demo(out: Path) -> list[str]:
+    return [sys.executable, "kernelwright.py", "train", "demo", "--short", "--out", str(out)]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("demo") / "out"
+    done = subprocess.run(demo(out), capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "after RL" in done.stdout
+    return out
+
+
+def weights(policy: Path) -> dict[str, torch.Tensor]:
+    return load_file(policy / "model.safetensors")
+
+
+def same(one: Path, other: Path) -> bool:
+    first, second = weights(one), weights(other)
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.slow
+def test_rewards_come_from_evaluations(finished: Path) -> None:
+    measured = {
+        json.loads(line)["evaluation"]["candidate"] for line in (finished / "evaluations.jsonl").open()
+    }
+    turns = [
+        t for f in (finished / SEED / "rl" / "trajectories").iterdir() for made in read(f) for t in made.turns
+    ]
+    rewarded = [turn for turn in turns if turn.outcome.kind == "correct"]
+    assert len(turns) == 16 and rewarded, [turn.outcome.reason for turn in turns]
+    assert all(turn.candidate in measured for turn in rewarded)
+    assert all(turn.outcome.speedup and turn.reward and turn.reward >= 0.3 for turn in rewarded)
+    failed = [turn for turn in turns if turn.outcome.kind == "failed"]
+    assert all(turn.reward == 0 for turn in failed)
+
+
+@pytest.mark.slow
+def test_weights_change_and_are_tracked(finished: Path) -> None:
+    assert not same(finished / SEED / "begun", finished / SEED / "sft" / "policy")
+    assert not same(finished / SEED / "sft" / "policy", finished / SEED / "rl" / "policy")
+    logged = [json.loads(line) for line in (finished / SEED / "rl" / METRICS).open()]
+    assert {1, 2} <= {point["step"] for point in logged}
+    assert any("valid_fraction" in point["values"] for point in logged)
+    assert (finished / "curves.svg").read_text().startswith("<svg")
+    assert "| rewarded | after RL |" in (finished / "table.md").read_text()
+
+
+@pytest.mark.slow
+def test_what_was_killed_goes_on_exactly(finished: Path, tmp_path: Path) -> None:
+    """RL again on the same measurements: killed after its first step, and gone on with."""
+    again = tmp_path / "out"
+    shutil.copytree(finished, again)
+    shutil.rmtree(again / SEED / "rl")
+    (again / SEED / "tried.json").unlink()
+    running = subprocess.Popen(
+        demo(again), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        until = time.monotonic() + 200
+        while not list((again / SEED / "rl").glob("checkpoint-*")):
+            assert running.poll() is None and time.monotonic() < until
+            time.sleep(0.05)
+    finally:
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+    done = subprocess.run(demo(again), capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert same(finished / SEED / "rl" / "policy", again / SEED / "rl" / "policy")
+    before, after = (kept.read(folder / SEED / "tried.json", Seed) for folder in (finished, again))
+    assert before is not None and after is not None and before.tried == after.tried
