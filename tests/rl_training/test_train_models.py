@@ -1,0 +1,103 @@
+"""`kernelwright train sft` and `train rl`, as they are typed: a tiny policy, a real evaluator."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import run_factory
+import tiny_policy
+from recorded import EXPRESSIONS, builtin_task, kernel, made, tried
+
+import kernelwright
+from results.training import METRICS
+from rl_training.trajectory import read
+
+pytestmark = pytest.mark.usefixtures("trains")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_policy.save(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    with run_factory.new_run(folder) as database:
+        for name, expression in zip(
+            ("level1/relu", "level1/softmax", "level1/sum_rows"), EXPRESSIONS, strict=True
+        ):
+            task = builtin_task(name)
+            database.add_task(task)
+            tried(database, task, made(kernel(expression)), 1.5)
+    return folder
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    def type_(*words: object) -> int:
+        monkeypatch.setattr(sys, "argv", ["kernelwright", "train", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            kernelwright.main()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code
+
+    return type_
+
+
+def test_sft_on_curated_samples(
+    typed, run: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # type: ignore[no-untyped-def]
+    assert typed("curate", run, "--out", tmp_path / "data", "--held-out-share", 0) == 0
+    words = ("sft", "--model", model, "--data", tmp_path / "data", "--out", tmp_path / "sft", "--cpu", "--json",
+             "--steps", 3, "--batch-size", 2, "--learning-rate", 1e-2, "--lora-rank", 2)  # fmt: skip
+    capsys.readouterr()
+    assert typed(*words) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["policy"] == str(tmp_path / "sft" / "policy")
+    losses = [json.loads(line)["values"].get("loss") for line in (tmp_path / "sft" / METRICS).open()]
+    known = [loss for loss in losses if loss is not None]
+    assert len(known) == 3 and known[-1] < known[0]
+    assert typed(*words[:-2], "--lora-rank", 4) == 2
+    assert "was begun with other settings" in capsys.readouterr().err
+
+
+def test_rl_with_a_real_evaluator(
+    typed, run: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # type: ignore[no-untyped-def]
+    words = ("rl", "--model", model, "--data", run, "--out", tmp_path / "rl", "--cpu", "--steps", 1,
+             "--batch-size", 4, "--micro-batch", 4, "--group", 2, "--max-completion", 6)  # fmt: skip
+    assert typed(*words) == 0, capsys.readouterr().err
+    (file,) = (tmp_path / "rl" / "trajectories").iterdir()
+    turns = [turn for made in read(file) for turn in made.turns]
+    assert len(turns) == 4
+    assert all(turn.outcome.verdict == "build_error" and turn.reward == 0 for turn in turns)
+    assert (tmp_path / "rl" / "policy" / "model.safetensors").exists()
+
+
+def test_one_task_alone(typed, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
+    with run_factory.new_run(tmp_path / "run") as database:
+        task = builtin_task("level1/relu")
+        database.add_task(task)
+        tried(database, task, made(kernel()), 1.5)
+    assert typed("curate", tmp_path / "run", "--out", tmp_path / "data", "--held-out-share", 0) == 0
+    assert typed("sft", "--model", model, "--data", tmp_path / "data", "--out", tmp_path / "sft") == 2
+    assert "one task alone" in capsys.readouterr().err
+    assert not (tmp_path / "sft").exists()
+
+
+def test_a_model_that_is_not_there(
+    typed, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # type: ignore[no-untyped-def]
+    assert typed("rl", "--model", "/nowhere/model", "--data", run, "--out", tmp_path / "rl") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: there is no folder /nowhere/model")
+
+
+def test_groups_and_turns_that_do_not_fit(
+    typed, run: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # type: ignore[no-untyped-def]
+    assert typed("rl", "--model", model, "--data", run, "--out", tmp_path, "--group", 6, "--turns", 4) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "a group of 6 is not a multiple of 4 turns" in line
