@@ -15,10 +15,10 @@ Failure = Literal[
 Kind = Literal["correct", "failed", "cheated", "unmeasured", "infrastructure"]
 Baseline = Literal["eager", "compile", "fastest"]
 
-# Right, but with less of a call in its own kernels: torch's operators do the work. Python's own time counts
-# as the candidate's on the CPU, so that a reference that is handed in has a share of half a percent to three,
-# seldom more; of honest kernels those have less than five that leave a large product to torch and gain next
-# to nothing (results/published/cpu).
+# Right, but with less of a call in its own kernels: torch's operators do the work. One that has built none
+# has a share of 0. Where one has, Python's own time counts as the candidate's on the CPU: half a percent to
+# three, seldom more; of honest kernels those have less than five that leave a large product to torch and gain
+# next to nothing (results/published/cpu).
 DECOY_SHARE = 0.05
 HACKS = frozenset((Verdict.cheating, Verdict.implausible, Verdict.nondeterministic))
 

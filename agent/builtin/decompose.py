@@ -5,8 +5,10 @@ call of the library. A normalisation becomes a `var_mean` with pointwise work ar
 the fusion knows the name of a normalisation.
 """
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -169,7 +171,8 @@ def rms_norm(x: Tensor, shape: list[int], weight: Tensor | None, eps: float | No
     return (y if weight is None else y * weight), rstd
 
 
-def table() -> dict[Any, Callable[..., Any]]:
+@functools.cache  # a tenth of a second; operators that are registered later stay as they are
+def table() -> Mapping[Any, Callable[..., Any]]:
     """The decomposition table for `ExportedProgram.run_decompositions`."""
     found: dict[Any, Callable[..., Any]] = torch.export.default_decompositions()
     for op in list(found):
@@ -192,4 +195,4 @@ def table() -> dict[Any, Callable[..., Any]]:
             aten._fused_rms_norm.default: rms_norm,
         }
     )
-    return found
+    return MappingProxyType(dict(found))

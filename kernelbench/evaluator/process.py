@@ -199,6 +199,23 @@ class Worker:
                 return True
         return False
 
+    def has_code_from(self, folder: Path) -> bool:
+        """Whether it has machine code of a file in `folder` or its scratch folder, or of one without a name.
+
+        As the system says, whatever the worker does. Code in memory that is of no file does not count: torch
+        makes some itself.
+        """
+        try:
+            text = Path(f"/proc/{self.pid}/maps").read_text()
+        except OSError:
+            raise WorkerDied(self._how_it_ended()) from None
+        own = tuple(f"{os.path.realpath(place)}/" for place in (folder, self.scratch))
+        for line in text.splitlines():
+            _, permissions, _, _, inode, *path = line.split(maxsplit=5)
+            if "x" in permissions and inode != "0" and path[0].startswith((*own, "/memfd:")):
+                return True
+        return False
+
     def _how_it_ended(self) -> str:
         status = self._rest
         with contextlib.suppress(OSError):

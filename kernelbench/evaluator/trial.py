@@ -113,14 +113,14 @@ class Trial:
             wanted = self.evaluator.protocol.own_kernels
             if wanted > 0:
                 with self._load(session)[0] as other:  # a profiler may slow a process down for good
-                    self.share = self._own_kernel_share(other)
+                    self.share = self._own_kernel_share(session, worker, other)
                 if self.share is None or self.share < wanted:
                     known = "an unknown part" if self.share is None else f"{self.share:.0%}"
                     reason = f"right, but {known} of a call is in kernels of its own, not {wanted:.0%}"
                     return Verdict.unmeasured, reason
             self._time(session, worker)
             if wanted == 0:  # last, for the trace may break what it looks at
-                self.share = self._own_kernel_share(worker)
+                self.share = self._own_kernel_share(session, worker, worker)
         assert self.timings is not None
         candidate_us = self.timings.time_us("candidate").median
         if near_ceilings(session, self.evaluator.target, candidate_us):
@@ -224,11 +224,15 @@ class Trial:
         reloaded = lambda: self._load(session)[0]  # noqa: E731
         return measure(session, worker, reloaded, baselines, self.effort, self.to_beat)
 
-    def _own_kernel_share(self, worker: Worker) -> float | None:
+    def _own_kernel_share(self, session: TaskSession, called: Worker, traced: Worker) -> float | None:
+        """0 where a worker that was called has no code of the candidate's; else what its tracing says."""
         try:
-            worker.thaw()
-            share = worker.ask({"do": "trace", "slot": 0}, 10 * self.evaluator.limits.call_s).get("share")
-            worker.freeze()
+            builds = session.pool.builds_of(self.candidate.sha256)
+            if session.target.device == "cpu" and not called.has_code_from(builds):
+                return 0.0
+            traced.thaw()
+            share = traced.ask({"do": "trace", "slot": 0}, 10 * self.evaluator.limits.call_s).get("share")
+            traced.freeze()
         except (WorkerDied, WorkerTimeout):
             return None
         return float(share) if isinstance(share, (int, float)) and 0 <= share <= 1 else None

@@ -1,24 +1,30 @@
-"""Standard headers are precompiled here, as for builders of an evaluation: reading them is half of a build."""
+"""What these tests share, whichever process they run in: traces, and standard headers, which are precompiled as
+for builders of an evaluation, for reading them is half of a build."""
 
 import os
 from collections.abc import Iterator, Sequence
 
 import pytest
+from proving import TRACES
 
 from kernelbench.jit import library, standard
 from kernelbench.jit.cache import BuildCache
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _precompiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What a build lacks is made at once, for those after it, of all processes of these tests."""
     own = tmp_path_factory.getbasetemp()
-    shared = BuildCache((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "precompiled")
+    common = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    shared = BuildCache(common / "precompiled")
+    traces = common / "traces"
+    traces.mkdir(exist_ok=True)
 
     def make(_: BuildCache, flags: Sequence[str], names: Sequence[str]) -> None:
         library.make_header(names, flags, shared)
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(TRACES, str(traces))
         patch.setenv("KERNELWRIGHT_HEADERS", str(shared.folder / "headers"))
         patch.setattr(standard, "write_wish", make)
         yield

@@ -1,7 +1,9 @@
 """Helpers of these tests: propose a candidate for a source, load it, and hold it against float64."""
 
 import copy
+import hashlib
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +13,11 @@ from typing import Any
 import torch
 
 from agent.builtin.coder import BuiltinCoder
-from agent.builtin.trace import trace_source
+from agent.builtin.graph import Graph
+from agent.builtin.trace import trace_json
 from kernelbench.records import Advice, Candidate, Task
 
+TRACES = "KERNELWRIGHT_TEST_TRACES"  # in the environment: the folder that they are kept in
 HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n"
 
 
@@ -35,7 +39,18 @@ def task(text: str) -> Task:
 
 
 def coder(language: str = "cpp") -> BuiltinCoder:
-    return BuiltinCoder(lambda asked: trace_source(asked.source, asked.precision), language)
+    return BuiltinCoder(graph_of, language)
+
+
+def graph_of(asked: Task) -> Graph:
+    """Half a second for each; tests of all languages ask for the same ones, so they are kept for them all."""
+    key = hashlib.sha256(f"{asked.precision}\n{asked.source}".encode()).hexdigest()
+    kept = Path(os.environ[TRACES]) / f"{key}.json"
+    if not kept.exists():
+        made = kept.with_suffix(f".{os.getpid()}")
+        made.write_text(trace_json(asked.source, asked.precision))
+        made.rename(kept)
+    return Graph.from_json(kept.read_text())
 
 
 def propose(text: str, language: str = "cpp", **schedule: str) -> Candidate:

@@ -141,7 +141,7 @@ REFERENCES = {
     "depthwise convolution of images": source(
         "return F.relu(self.first(x) + 1), self.second(x.transpose(2, 3)), F.conv2d(x, self.third, padding='same',"
         " dilation=2, groups=5), F.conv2d(x, self.third, padding='valid', groups=5).tanh()",
-        "torch.randn(2, 5, 23, 30)",
+        "torch.randn(2, 5, 11, 22)",
         init="self.first = nn.Conv2d(5, 15, 3, padding=1, groups=5);"
         " self.second = nn.Conv2d(5, 5, (1, 4), stride=(2, 1), groups=5);"
         " self.third = nn.Parameter(torch.randn(5, 1, 3, 3))",

@@ -172,14 +172,14 @@ def graphs(count: int) -> settings:
 
 
 @pytest.mark.timeout(0)
-@graphs(24)
+@graphs(16)
 @given(references(), SCHEDULES)
 def test_random_references(folder: Path, text: str, schedule: dict[str, str]) -> None:
     hold(text, folder, schedule)
 
 
 @pytest.mark.timeout(0)
-@graphs(8)
+@graphs(6)
 @given(st.sampled_from(["bfloat16", "float16"]).flatmap(references), SCHEDULES)
 def test_random_references_in_16_bits(folder: Path, text: str, schedule: dict[str, str]) -> None:
     hold(text, folder, schedule)

@@ -4,7 +4,7 @@ import math
 import multiprocessing
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,19 @@ from kernelbench.records import Candidate, Task, Verdict
 pytest.importorskip("triton", reason="triton is not installed")
 
 IN_PASSES = {"k0__keep": "off", "k0__block": "64", "k0__rows": "16", "k1__block": "64", "k1__keep": "off"}
+WAYS = {"held": {}, "in passes": IN_PASSES}
+
+
+def either(names: Iterable[str], first: int = 0) -> pytest.MarkDecorator:
+    """Each in one of both ways, in turn, beginning with `first`; in both with KERNELWRIGHT_GRAPHS."""
+    cases = [
+        pytest.param(name, WAYS[way], id=f"{name}-{way}")
+        for number, name in enumerate(names)
+        for way in (WAYS if EVERY else [*WAYS][(first + number) % 2 :][:1])
+    ]
+    return pytest.mark.parametrize(("name", "schedule"), cases)
+
+
 SCHEDULES = st.fixed_dictionaries(
     {},
     optional={
@@ -70,7 +83,7 @@ LARGE = {"many products with few vectors"}  # which takes the interpreter a minu
 HELD = [name for name in REFERENCES if name not in LARGE]
 
 
-@pytest.mark.parametrize(("name", "schedule"), [(n, {}) for n in HELD] + [(n, IN_PASSES) for n in HELD[::2]])
+@either(HELD)
 def test_kernels_are_as_exact_as_the_reference(
     name: str, schedule: dict[str, str], interpreter: ProcessPoolExecutor
 ) -> None:
@@ -106,14 +119,12 @@ def test_images_whose_channels_lie_last(name: str, interpreter: ProcessPoolExecu
     hold(interpreter, IMAGES[name], False, layout="channels_last")
 
 
-@pytest.mark.parametrize("schedule", [{}, IN_PASSES], ids=["held", "in passes"])
-@pytest.mark.parametrize("name", LOOKUPS)
+@either(LOOKUPS)
 def test_lookups(name: str, schedule: dict[str, str], interpreter: ProcessPoolExecutor) -> None:
     assert hold(interpreter, LOOKUPS[name], False, **schedule).language == "triton"
 
 
-@pytest.mark.parametrize("schedule", [{}, IN_PASSES], ids=["held", "in passes"])
-@pytest.mark.parametrize("name", RANKS)
+@either(RANKS)
 def test_the_largest_few(name: str, schedule: dict[str, str], interpreter: ProcessPoolExecutor) -> None:
     assert hold(interpreter, RANKS[name], False, **schedule).language == "triton"
 
@@ -143,14 +154,12 @@ PICKS = {
 
 
 @pytest.mark.parametrize("fuse", ["all", "apart"])
-@pytest.mark.parametrize("schedule", [{}, IN_PASSES], ids=["held", "in passes"])
-@pytest.mark.parametrize("name", PICKS)
+@either(PICKS)
 def test_picks(name: str, schedule: dict[str, str], fuse: str, interpreter: ProcessPoolExecutor) -> None:
     hold(interpreter, PICKS[name], False, fuse=fuse, **schedule)
 
 
-@pytest.mark.parametrize("schedule", [{}, IN_PASSES], ids=["held", "in passes"])
-@pytest.mark.parametrize("name", EDGES)
+@either(EDGES)
 def test_nan_infinity_and_large_values(
     name: str, schedule: dict[str, str], interpreter: ProcessPoolExecutor
 ) -> None:
@@ -382,11 +391,11 @@ LARGE = {
 }
 
 
-@pytest.mark.parametrize("name", BUILT)
-def test_kernels_are_built_for_chips(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one of both ways each, one after the other; in both with KERNELWRIGHT_GRAPHS."""
-    ways = ({}, IN_PASSES)
-    build(BUILT[name], ways if EVERY else ways[[*BUILT].index(name) % 2 :][:1], tmp_path, monkeypatch)
+@either(BUILT, first=1)
+def test_kernels_are_built_for_chips(
+    name: str, schedule: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(BUILT[name], (schedule,), tmp_path, monkeypatch)
 
 
 KINDS = ("a condition", "a mask for each key", "one query", "groups of heads", "an odd size", "a matrix")

@@ -223,15 +223,15 @@ def get_init_inputs():
 """
 
 
-@pytest.mark.parametrize(("language", "verdict"), [("cpp", Verdict.correct), ("triton", Verdict.unmeasured)])
-def test_the_examples_pass_the_evaluator(language: str, verdict: Verdict, tmp_path: Path) -> None:
-    source = (FOLDER / "examples" / f"{language}.py").read_text()
-    candidate = Candidate(source=source, language=language, author="test")  # type: ignore[arg-type]
+def test_the_examples_pass_the_evaluator(tmp_path: Path) -> None:
     brief = Effort(rounds=1, processes=1, most_processes=1, half_width=1.0)
+    task = Task(id="file:example", level=1, source=RMS_NORM_SILU)
     with Evaluator(cache=tmp_path) as evaluator:
-        task = Task(id="file:example", level=1, source=RMS_NORM_SILU)
-        evaluation = evaluator.evaluate(task, candidate, ("eager",), brief)
-    assert evaluation.verdict is verdict, evaluation.reason
+        for language, verdict in {"cpp": Verdict.correct, "triton": Verdict.unmeasured}.items():
+            source = (FOLDER / "examples" / f"{language}.py").read_text()
+            candidate = Candidate(source=source, language=language, author="test")  # type: ignore[arg-type]
+            evaluation = evaluator.evaluate(task, candidate, ("eager",), brief)
+            assert evaluation.verdict is verdict, f"{language}: {evaluation.reason}"
 
 
 @pytest.mark.gpu

@@ -58,7 +58,39 @@ def test_kernels_of_its_own_are_timed(evaluate: Evaluate) -> None:
     assert evaluation.own_kernel_share is not None and evaluation.own_kernel_share > 0.5
 
 
-def test_the_share_is_reported_in_any_case(evaluate: Evaluate) -> None:
-    evaluation = evaluate(variant("Model", "Model"))
-    assert evaluation.verdict is Verdict.correct
-    assert evaluation.own_kernel_share is not None and evaluation.own_kernel_share < 0.5
+# Each spends most of a call outside torch's operators, or says so.
+DISGUISED = {
+    "Python's own time": variant(RETURN, f"sum(range(300_000)); {RETURN}"),
+    "a kernel in a string": f"KERNEL = {OWN.partition('class')[0]!r}\n"
+    + variant(RETURN, f"sum(range(300_000)); {RETURN}"),
+    "a forged share": "from kernelbench.evaluator import worker\nworker.own_kernel_share = lambda *given: 1.0\n"
+    + variant("Model", "Model"),
+    "no tracing": variant(
+        RETURN, f"if torch._C._len_torch_dispatch_stack(): raise OSError\n        {RETURN}"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", DISGUISED)
+def test_without_machine_code_of_its_own_nothing_is(how: str, evaluate: Evaluate) -> None:
+    evaluation = evaluate(DISGUISED[how])
+    assert (evaluation.verdict, evaluation.own_kernel_share) == (Verdict.correct, 0.0), evaluation.reason
+
+
+def test_a_kernel_that_is_built_otherwise_counts(evaluate: Evaluate) -> None:
+    """By a compiler that the candidate calls itself, into its scratch folder."""
+    text = OWN.replace("from kernelbench import jit", "import ctypes, subprocess, tempfile").replace(
+        "lib = jit.compile_cpp(", "SOURCE = ("
+    )
+    build = """
+folder = tempfile.mkdtemp()
+words = ["g++", "-O3", "-fopenmp", "-shared", "-fPIC", "-x", "c++", "-", "-o", folder + "/own.so"]
+subprocess.run(words, input=SOURCE, text=True, check=True)
+lib = ctypes.CDLL(folder + "/own.so")
+"""
+    call = "lib.norm_gelu(*(ctypes.c_void_p(t.data_ptr()) for t in (x, self.norm.weight, self.norm.bias, y)), *map(ctypes.c_long, x.shape))"
+    old = "lib.norm_gelu(x, self.norm.weight, self.norm.bias, y, *x.shape)"
+    text = text.replace(old, call).replace("\nimport torch\n", f"{build}\nimport torch\n", 1)
+    evaluation = evaluate(text)
+    assert evaluation.verdict is Verdict.correct, evaluation.reason
+    assert evaluation.own_kernel_share is not None and evaluation.own_kernel_share > 0.5
