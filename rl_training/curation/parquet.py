@@ -51,6 +51,17 @@ def write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
         ) from error
 
 
+def read(path: Path) -> list[dict[str, Any]]:
+    """Raises StorageError."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        return pyarrow.parquet.read_table(path).to_pylist()
+    except (OSError, pyarrow.ArrowException) as error:
+        raise StorageError(f"{path} cannot be read: {error}", "curate the data set anew") from error
+
+
 def _schema(columns: Sequence[str]) -> "pyarrow.Schema":
     import pyarrow as pa
 
