@@ -1,8 +1,9 @@
-"""The numbers that a trainer logs, as they come, in metrics.jsonl."""
+"""The numbers that a trainer logs, as they come: in metrics.jsonl, and now and then on the screen."""
 
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from transformers import TrainerCallback
 
 from results.encoding import record_text
@@ -24,3 +25,22 @@ class MetricsFile(TrainerCallback):
             return
         values = {name: float(v) for name, v in (logs or {}).items() if isinstance(v, int | float)}
         append(self.path, record_text(Point(step=state.global_step, time=now(), values=values)))
+
+
+class Progress(TrainerCallback):
+    """Some twenty lines of a training, to stderr."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True, highlight=False)
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any
+    ) -> None:
+        step, most = state.global_step, state.max_steps
+        if not state.is_world_process_zero or step % max(1, most // 20):
+            return
+        values = logs or {}
+        shown = ("reward", "valid_fraction", "loss")
+        told = [f"{name} {values[name]:.4g}" for name in shown if name in values]
+        if told:
+            self.console.print(f"step {step} of {most}: {', '.join(told)}", markup=False, soft_wrap=True)
