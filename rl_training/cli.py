@@ -16,10 +16,12 @@ from kernelbench.errors import UsageError
 from results.database import RunDatabase
 from rl_training.demo.cli import demo
 from rl_training.trainers.cli import rl, sft
+from rl_training.trainers.offline_cli import offline
 
 app = typer.Typer()
 app.command()(sft)
 app.command()(rl)
+app.command()(offline)
 app.command()(demo)
 
 

@@ -33,6 +33,7 @@ def demo(
     import torch
     from transformers.utils import logging
 
+    from rl_training.demo.data import tasks_of
     from rl_training.demo.demo import Demo
     from rl_training.demo.report import table, write
     from rl_training.demo.settings import SHORT, DemoSettings
@@ -50,7 +51,7 @@ def demo(
     first = settings.first_seed
     with tracked(out, "demo", settings, {"data": settings.data_seed, "first": first}, {}) as run:
         found = Demo(settings, run.path, say).run()
-        write(run, found, settings)
+        write(run, found, settings, len(tasks_of(settings, run.path).known))
     if as_json:
         print(
             json.dumps({"schema": 1, "folder": str(out), "seeds": [s.model_dump(mode="json") for s in found]})

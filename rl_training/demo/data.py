@@ -4,7 +4,6 @@ import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from agent.builtin.graph import Graph
 from kernelbench.machine import physical_threads
 from kernelbench.records import Candidate, Record, Target
 from rl_training.demo.corpus import Schedules
-from rl_training.demo.grammar import STRUCTURES, DrawnTask, drawn
+from rl_training.demo.grammar import DrawnTask, every_task
 from rl_training.demo.settings import DemoSettings
 from rl_training.environment.task_data import TaskData
 from rl_training.replies import without_model
@@ -21,7 +20,7 @@ from rl_training.rewards import kept
 
 
 class DemoTask(Record):
-    """`held`: its structure is in no data, and no task of that structure is rewarded."""
+    """`held`: its operations, in this order, are in no data and no task that is rewarded."""
 
     drawn: DrawnTask
     graph: str  # JSON
@@ -42,8 +41,7 @@ class _Kept(Record):
 
 @dataclass(frozen=True)
 class DemoTasks:
-    written: tuple[DemoTask, ...]  # what SFT has files of
-    rewarded: tuple[DemoTask, ...]  # other tasks of the same structures, those of RL first
+    known: tuple[DemoTask, ...]  # SFT has files of them; the first of them are rewarded
     held: tuple[DemoTask, ...]
 
 
@@ -54,29 +52,29 @@ def tasks_of(settings: DemoSettings, folder: Path) -> DemoTasks:
     if found is None:
         found = _Kept(tasks=tuple(_made(settings)))
         kept.write(kept_in, found)
-    seen = [task for task in found.tasks if not task.held]
-    written, rewarded = tuple(seen[: settings.written_tasks]), tuple(seen[settings.written_tasks :])
-    held = tuple(task for task in found.tasks if task.held)
-    return DemoTasks(written, written if settings.by_heart else rewarded, held)
+    by_kind = (tuple(task for task in found.tasks if task.held == held) for held in (False, True))
+    return DemoTasks(*by_kind)
 
 
 def _made(settings: DemoSettings) -> Iterator[DemoTask]:
     chance = random.Random(settings.data_seed)
-    held = chance.sample(STRUCTURES, settings.held_structures)
-    known = [structure for structure in STRUCTURES if structure not in held]
-    count = settings.written_tasks + max(settings.rewarded_tasks, settings.tried_tasks)
-    drawn_tasks = [*islice(drawn(chance, known), count), *islice(drawn(chance, held), settings.tried_tasks)]
-    jobs = [
-        (place, task, settings.files_a_task if place < settings.written_tasks else 0)
-        for place, task in enumerate(drawn_tasks)
-    ]
+    tasks = every_task(chance)
+    sequences = sorted({task.sequence for task in tasks})
+    held = set(chance.sample(sequences, settings.held_sequences))
+    known = [task for task in tasks if task.sequence not in held][: settings.known_tasks]
+    tried = _one_of_each([task for task in tasks if task.sequence in held])[: settings.tried_tasks]
+    jobs = [(task, settings.files_a_task if task not in tried else 0) for task in [*known, *tried]]
     # Imported anew in each process, for torch's threads do not outlive a fork.
     with ProcessPoolExecutor(physical_threads(), mp_context=get_context("spawn")) as pool:
         for place, (graph, files) in enumerate(pool.map(_written, jobs, chunksize=4)):
-            yield DemoTask(drawn=drawn_tasks[place], graph=graph, files=files, held=place >= count)
+            yield DemoTask(drawn=jobs[place][0], graph=graph, files=files, held=place >= len(known))
 
 
-def _written(job: tuple[int, DrawnTask, int]) -> tuple[str, tuple[Candidate, ...]]:
+def _one_of_each(tasks: Sequence[DrawnTask]) -> list[DrawnTask]:
+    return list({task.sequence: task for task in reversed(tasks)}.values())
+
+
+def _written(job: tuple[DrawnTask, int]) -> tuple[str, tuple[Candidate, ...]]:
     """Drawn tasks are our own code, so that they need no fence."""
     import warnings
 
@@ -84,12 +82,12 @@ def _written(job: tuple[int, DrawnTask, int]) -> tuple[str, tuple[Candidate, ...
 
     from agent.builtin.trace import trace_json
 
-    place, task, count = job
+    task, count = job
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     graph = trace_json(task.source)
     schedules = Schedules(Graph.from_json(graph), task.source)
-    return graph, tuple(schedules.some(random.Random(place), count)) if count else ()
+    return graph, tuple(schedules.some(random.Random(task.name), count)) if count else ()
 
 
 def samples(tasks: Sequence[DemoTask], target: Target) -> list[dict[str, Any]]:

@@ -71,7 +71,7 @@ class Demo:
         tasks = tasks_of(self.settings, self.out)
         drawing = time.monotonic() - began
         self.say(
-            f"{len(tasks.written)} tasks to learn from, {len(tasks.rewarded)} to be rewarded on or tried, "
+            f"{len(tasks.known)} tasks to learn from, {self.settings.rewarded_tasks} of them rewarded, "
             f"{len(tasks.held)} held out"
         )
         with Evaluator(cache=cache_folder()) as evaluator, ProfilingPool(evaluator) as pool:
@@ -88,9 +88,9 @@ class Demo:
         if done is not None:
             return done
         began = time.monotonic()
-        supervised_policy = self._sft(seed, tasks.written, target, folder)
+        supervised_policy = self._sft(seed, tasks.known, target, folder)
         taught = time.monotonic()
-        trained_policy = self._rl(seed, tasks.rewarded[: self.settings.rewarded_tasks], target, pool, folder)
+        trained_policy = self._rl(seed, tasks.known[: self.settings.rewarded_tasks], target, pool, folder)
         rewarded = time.monotonic()
         tried = self._tried(
             seed,
@@ -175,7 +175,7 @@ class Demo:
     ) -> list[Tried]:
         self.say(f"seed {seed}: what policies, chance and enumeration come to")
         trial, most = Trial(pool, self.settings.tries), max(self.settings.tries)
-        chosen = [*tasks.rewarded[: self.settings.tried_tasks], *tasks.held]
+        chosen = [*tasks.known[: self.settings.tried_tasks], *tasks.held]
         prompts = [[m.model_dump() for m in _first_prompt(task, target)] for task in chosen]
         found: list[Tried] = []
         for name, policy in policies.items():

@@ -1,13 +1,13 @@
-"""Tasks drawn from a grammar: what the embedded policy learns from, and is tried on.
+"""Tasks of a grammar: what the embedded policy learns from, and is tried on.
 
 A task is a pointwise operation on one matrix or two, a core over rows (a softmax, a sum …, or none), and
-perhaps another pointwise operation. Its structure is its first operation with its core. Held out are whole
-structures: a policy has seen each of their parts, but never the two together, neither in its data nor among
-the tasks it was rewarded for.
+perhaps another pointwise operation. Held out are whole sequences of operations, with any numbers and sizes: a
+policy has seen each of their parts, but never so put together.
 """
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 
 from kernelbench.records import Record, Task, Work
 from rl_training.templating import template
@@ -32,22 +32,21 @@ CORES: Mapping[str, str] = {
     "amax": "h.amax(dim=-1)",
 }
 _TO_ROWS = ("sum", "mean", "amax")  # cores that leave one number a row
-_LAST = ("torch.relu(h)", "h * {number}", "h + {number}")
+LAST: Mapping[str, str] = {"": "", "relu": "torch.relu(h)", "scale": "h * {number}", "shift": "h + {number}"}
 _NUMBERS = ("0.5", "2.0")
 SIZES = ((512, 512), (256, 1024))  # so small that a call is timed in a moment
-STRUCTURES: tuple[tuple[str, str], ...] = tuple((first, core) for core in CORES for first in FIRST)
 
 
 class DrawnTask(Record):
     name: str
-    structure: tuple[str, str]  # the first operation, the core
+    sequence: tuple[str, str, str]  # the first operation, the core, the last operation
     rows: int
     columns: int
     source: str
 
     @property
     def inputs(self) -> int:
-        return 2 if self.structure[0] in ("add", "mul") else 1
+        return 2 if self.sequence[0] in ("add", "mul") else 1
 
     @property
     def task(self) -> Task:
@@ -56,34 +55,38 @@ class DrawnTask(Record):
     @property
     def work(self) -> Work:
         matrix = 4 * self.rows * self.columns
-        written = 4 * self.rows if self.structure[1] in _TO_ROWS else matrix
+        written = 4 * self.rows if self.sequence[1] in _TO_ROWS else matrix
         return Work(input_bytes=self.inputs * matrix, weight_bytes=0, output_bytes=written, flops=0)
 
 
-def drawn(chance: random.Random, structures: Sequence[tuple[str, str]]) -> Iterator[DrawnTask]:
-    """Tasks, no two alike, their structures in turn; it ends where no more are found."""
-    seen: set[str] = set()
-    while True:
-        before = len(seen)
-        for structure in structures:
-            made = _task(chance, structure)
-            if made.source not in seen:
-                seen.add(made.source)
-                yield made.model_copy(update={"name": f"{made.name}_{len(seen):03}"})
-        if len(seen) == before:
-            return
+def every_task(chance: random.Random) -> list[DrawnTask]:
+    """All that the grammar has, in an order by chance."""
+    found = [
+        _task(sequence, numbers, size)
+        for sequence in product(FIRST, CORES, LAST)
+        if _is_one(sequence)
+        for numbers in product(*(_NUMBERS if part in ("scale", "shift") else ("",) for part in sequence))
+        for size in SIZES
+    ]
+    chance.shuffle(found)
+    return [task.model_copy(update={"name": f"{task.name}_{n:03}"}) for n, task in enumerate(found)]
 
 
-def _task(chance: random.Random, structure: tuple[str, str]) -> DrawnTask:
-    first, core = structure
-    statements = [f"h = {FIRST[first]}", f"h = {CORES[core]}"] if core != "none" else [f"h = {FIRST[first]}"]
-    if core not in _TO_ROWS and (core == "none" or chance.random() < 0.5):
-        statements.append(f"h = {chance.choice(_LAST)}")
-    rows, columns = chance.choice(SIZES)
+def _is_one(sequence: tuple[str, str, str]) -> bool:
+    """What is reduced to a number a row ends there; what has no core has two operations."""
+    _, core, last = sequence
+    return not last if core in _TO_ROWS else bool(last) or core != "none"
+
+
+def _task(sequence: tuple[str, str, str], numbers: Sequence[str], size: tuple[int, int]) -> DrawnTask:
+    parts = zip((FIRST, CORES, LAST), sequence, numbers, strict=True)
+    statements = [kind[name].format(number=number) for kind, name, number in parts if kind[name]]
+    rows, columns = size
     source = template("drawn_task.py").render(
-        arguments=("x", "y")[: 2 if first in ("add", "mul") else 1],
-        statements=[line.format(number=chance.choice(_NUMBERS)) for line in statements],
+        arguments=("x", "y")[: 2 if sequence[0] in ("add", "mul") else 1],
+        statements=[f"h = {line}" for line in statements],
         rows=rows,
         columns=columns,
     )
-    return DrawnTask(name=f"{first}_{core}", structure=structure, rows=rows, columns=columns, source=source)
+    name = "_".join(part for part in sequence if part and part != "none")
+    return DrawnTask(name=name, sequence=sequence, rows=rows, columns=columns, source=source)

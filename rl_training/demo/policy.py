@@ -21,7 +21,7 @@ def begin(rows: Sequence[dict[str, Any]], settings: DemoSettings, seed: int, fol
         hidden_size=settings.width,
         intermediate_size=5 * settings.width // 2,
         num_hidden_layers=settings.layers,
-        num_attention_heads=settings.width // 32,
+        num_attention_heads=settings.width // 16,
         max_position_embeddings=2048,
         tie_word_embeddings=True,
         pad_token_id=tokenizer.pad_token_id,

@@ -78,11 +78,12 @@ def table(seeds: Sequence[Seed], settings: DemoSettings) -> list[str]:
     return lines
 
 
-def page(run: TrainingFolder, seeds: Sequence[Seed], settings: DemoSettings) -> str:
+def page(run: TrainingFolder, seeds: Sequence[Seed], settings: DemoSettings, known: int) -> str:
     spent = [seed.seconds for seed in seeds]
     return template("demo.md").render(
         table=table(seeds, settings),
         settings=settings,
+        known=known,
         seeds=[seed.seed for seed in seeds],
         evaluations=[seed.evaluations for seed in seeds],
         spent=spent,
@@ -156,7 +157,7 @@ def picture(seeds: Sequence[Seed], settings: DemoSettings) -> str:
     )
 
 
-def write(run: TrainingFolder, seeds: Sequence[Seed], settings: DemoSettings) -> None:
+def write(run: TrainingFolder, seeds: Sequence[Seed], settings: DemoSettings, known: int) -> None:
     """table.md and curves.svg, into the demo's folder."""
-    write_atomically(run.path / "table.md", page(run, seeds, settings))
+    write_atomically(run.path / "table.md", page(run, seeds, settings, known))
     write_atomically(run.path / "curves.svg", picture(seeds, settings))

@@ -16,18 +16,17 @@ class DemoSettings(Record):
     seeds: int = Field(default=3, gt=0)
     first_seed: int = Field(default=0, ge=0)
     data_seed: int = 0  # of tasks and of which structures are held out
-    written_tasks: int = Field(default=270, gt=1)  # that SFT has kernels of
-    files_a_task: int = Field(default=6, gt=0)
-    rewarded_tasks: int = Field(default=12, gt=0)  # of RL
-    tried_tasks: int = Field(default=6, gt=0)  # of each kind, that policies are tried on
-    by_heart: bool = False  # the tasks that SFT has files of are rewarded and tried, rather than others
+    known_tasks: int | None = None  # that SFT has files of; None: all that are not held out
+    files_a_task: int = Field(default=8, gt=0)
+    rewarded_tasks: int = Field(default=12, gt=0)  # of these
+    tried_tasks: int = Field(default=6, gt=0)  # rewarded ones, and as many held out
+    held_sequences: int = Field(default=16, gt=0)
     every_schedule: bool = True  # is tried, to know the best
-    held_structures: int = Field(default=8, gt=0)
     layers: int = 3
-    width: int = 128
+    width: int = 64
     longest: int = 400  # tokens of a prompt and its file
-    sft_steps: int = Field(default=500, gt=0)
-    sft_rate: float = 3e-3
+    sft_steps: int = Field(default=1000, gt=0)
+    sft_rate: float = 5e-3
     rl_steps: int = Field(default=30, gt=0)
     rl_rate: float = 3e-4
     rl_save_every: int = 10
@@ -39,9 +38,8 @@ class DemoSettings(Record):
 # Everything runs, nothing is learned but two tasks by heart, so that RL has something to measure.
 SHORT = DemoSettings(
     seeds=1,
-    written_tasks=2,
+    known_tasks=2,
     files_a_task=2,
-    by_heart=True,
     rewarded_tasks=2,
     tried_tasks=1,
     every_schedule=False,
