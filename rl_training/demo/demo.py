@@ -76,48 +76,44 @@ class Demo:
         )
         with Evaluator(cache=cache_folder()) as evaluator, ProfilingPool(evaluator) as pool:
             measured = MeasuredPool(pool, self.out / "evaluations.jsonl")
-            first = self.settings.first_seed
+            seeds = range(self.settings.first_seed, self.settings.first_seed + self.settings.seeds)
+            taught = {seed: self._sft(seed, tasks.known, evaluator.target) for seed in seeds}
             return [
-                self._seed(seed, tasks, evaluator.target, measured, drawing)
-                for seed in range(first, first + self.settings.seeds)
+                self._seed(seed, tasks, evaluator.target, measured, Seconds(data=drawing, sft=taught[seed]))
+                for seed in seeds
             ]
 
-    def _seed(self, seed: int, tasks: DemoTasks, target: Target, pool: MeasuredPool, drawing: float) -> Seed:
+    def _seed(
+        self, seed: int, tasks: DemoTasks, target: Target, pool: MeasuredPool, seconds: Seconds
+    ) -> Seed:
         folder = self.out / f"seed-{seed}"
         done = kept.read(folder / "tried.json", Seed)
         if done is not None:
             return done
         began = time.monotonic()
-        supervised_policy = self._sft(seed, tasks.known, target, folder)
-        taught = time.monotonic()
-        trained_policy = self._rl(seed, tasks.known[: self.settings.rewarded_tasks], target, pool, folder)
-        rewarded = time.monotonic()
-        tried = self._tried(
-            seed,
-            tasks,
-            target,
-            pool,
-            {
-                "before SFT": folder / "begun",
-                "after SFT": supervised_policy,
-                "after RL": trained_policy,
-            },
-        )
+        rewarded = self._rl(seed, tasks.known[: self.settings.rewarded_tasks], target, pool, folder)
+        trained = time.monotonic()
+        policies = {
+            "before SFT": folder / "begun",
+            "after SFT": folder / "sft" / POLICY,
+            "after RL": rewarded,
+        }
+        tried = self._tried(seed, tasks, target, pool, policies)
+        spent = {"rl": trained - began, "trial": time.monotonic() - trained}
         found = Seed(
             seed=seed,
             tried=tuple(tried),
             evaluations=_handed_in(folder / "rl"),
-            seconds=Seconds(
-                data=drawing, sft=taught - began, rl=rewarded - taught, trial=time.monotonic() - rewarded
-            ),
+            seconds=seconds.model_copy(update=spent),
         )
         kept.write(folder / "tried.json", found)
         return found
 
-    def _sft(self, seed: int, written: Sequence[DemoTask], target: Target, folder: Path) -> Path:
-        done = folder / "sft" / POLICY
-        if done.exists():
-            return done
+    def _sft(self, seed: int, written: Sequence[DemoTask], target: Target) -> float:
+        """Seconds that it took; 0 where it was done before."""
+        began, folder = time.monotonic(), self.out / f"seed-{seed}"
+        if (folder / "sft" / POLICY).exists():
+            return 0.0
         self.say(f"seed {seed}: SFT")
         rows = samples(written, target)
         begun = folder / "begun"
@@ -134,9 +130,9 @@ class Demo:
             max_length=self.settings.longest,
         )
         with tracked(folder / "sft", "sft", chosen, {"seed": seed}, {}) as training:
-            return supervised.train(
-                load_policy(chosen.model), rows, chosen, training.path, [MetricsFile(training.path)]
-            )
+            callbacks = [MetricsFile(training.path)]
+            supervised.train(load_policy(chosen.model), rows, chosen, training.path, callbacks)
+        return time.monotonic() - began
 
     def _rl(
         self, seed: int, rewarded: Sequence[DemoTask], target: Target, pool: MeasuredPool, folder: Path

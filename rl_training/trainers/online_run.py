@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from transformers import TrainerCallback
+from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig
 
 from kernelbench.errors import UsageError
@@ -53,6 +53,7 @@ def train(
         trainer = OnlineTrainer(
             policy.model, policy.tokenizer, rows(tasks, settings), environment(), settings, arrange, watching
         )
+        trainer.remove_callback(PrinterCallback)
         begun = last_good(out)
         if begun is not None:
             trainer.load_from(begun)

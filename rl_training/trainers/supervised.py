@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
+from transformers import PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
 from kernelbench.errors import UsageError
@@ -39,7 +40,6 @@ def train(
         completion_only_loss=True,
         max_length=None,
         packing=False,
-        train_sampling_strategy="group_by_length",
         lr_scheduler_type=settings.schedule,
         warmup_steps=round(settings.warmup_share * settings.steps),
     )
@@ -50,6 +50,7 @@ def train(
         processing_class=policy.tokenizer,
         callbacks=[StopAtNaN(), *callbacks],
     )
+    trainer.remove_callback(PrinterCallback)
     begun = last_good(out)
     trainer.train(resume_from_checkpoint=str(begun) if begun is not None else None)
     return trainer.save_policy()

@@ -94,7 +94,7 @@ def alike(one: Path, other: Path) -> bool:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_policy.save(tmp_path_factory.mktemp("model") / "tiny")
+    return tiny_policy.save(tmp_path_factory.mktemp("model") / "tiny", tiny_policy.BRIEF_CHAT)
 
 
 @pytest.mark.parametrize("changed", [

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("trains")
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_policy.save(tmp_path_factory.mktemp("model") / "tiny")
+    return tiny_policy.save(tmp_path_factory.mktemp("model") / "tiny", tiny_policy.BRIEF_CHAT)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,8 @@ CHAT = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+# The beginnings of messages alone: whole prompts are thousands of such tokens.
+BRIEF_CHAT = CHAT.replace("message['content']", "message['content'][:40]")
 SPECIAL = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 TEXT = ["for (long i = 0; i < n; ++i) y[i] = x[i];", "Write a kernel in C++.", "You write kernels."]
 
