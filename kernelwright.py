@@ -10,6 +10,7 @@ import kernelbench.redteam.cli
 import profiling.cli
 import results.cli
 import rl_training.cli
+import rl_training.serving.cli
 from kernelbench.errors import KernelwrightError, MissingPrerequisite
 
 # Typer may carry its own copy of click, so the base class is taken from an exception that it exports.
@@ -32,6 +33,7 @@ app.command("run")(agent.cli.run)
 app.command("report")(results.cli.report)
 app.command("metrics")(results.cli.metrics)
 app.add_typer(rl_training.cli.app, name="train")
+app.add_typer(rl_training.serving.cli.app, name="serve")
 
 
 def main() -> None:

@@ -51,6 +51,7 @@ SURFACE = {
     },
     "report": {"run", "--format", "--output"},
     "metrics": {"runs", "--keep", "--output", "--json"},
+    "serve policy": {"model", "options", "--host", "--port", "--backend"},
     "train curate": {"runs", "--out", "--k", "--evaluation-list", "--held-out-share", "--seed", "--kernelbench-dir", "--json"},
     "train verl": {
         "sources", "--out", "--model", "--algorithm", "--reward", "--turns", "--tasks-per-step", "--samples", "--steps",

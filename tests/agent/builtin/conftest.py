@@ -1,11 +1,16 @@
 """What these tests share, whichever process they run in: traces, and standard headers, which are precompiled as
 for builders of an evaluation, for reading them is half of a build."""
 
+import functools
 import os
+import typing
 from collections.abc import Iterator, Sequence
 
 import pytest
+import torch
 from proving import TRACES
+from torch._export.utils import _collect_all_valid_cia_ops as composite
+from torch.export import exported_program
 
 from kernelbench.jit import library, standard
 from kernelbench.jit.cache import BuildCache
@@ -24,6 +29,10 @@ def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         library.make_header(names, flags, shared)
 
     with pytest.MonkeyPatch.context() as patch:
+        # What torch.export asks anew in each trace, though it does not change, is two fifths of one: which of
+        # its operators are composite, and a type that an annotation makes, of which typing keeps what it made.
+        patch.setattr(exported_program, "_collect_all_valid_cia_ops", functools.cache(composite))
+        patch.setattr(torch._ops, "Callable", typing.Callable)
         patch.setenv(TRACES, str(traces))
         patch.setenv("KERNELWRIGHT_HEADERS", str(shared.folder / "headers"))
         patch.setattr(standard, "write_wish", make)

@@ -24,7 +24,6 @@ def call(settings: str, inputs: str, more: str = "") -> str:
 QKV = f"{vectors(2, 3, 40, 16)}, {vectors(2, 3, 50, 16, count=2)}"
 LONG = f"{vectors(1, 2, 150, 32)}, {vectors(1, 2, 333, 32, count=2)}"
 CALLS = {
-    "as many keys as queries": call("", vectors(2, 3, 64, 32, count=3)),
     "more keys than a block": call("", LONG),
     "a scale": call(", scale=0.3", QKV),
     "a causal mask": call(", is_causal=True", vectors(2, 3, 150, 32, count=3)),
@@ -59,7 +58,6 @@ CALLS = {
     "groups of heads": call(
         ", enable_gqa=True", f"{vectors(2, 6, 40, 16)}, {vectors(2, 2, 50, 16, count=2)}"
     ),
-    "no heads": call("", vectors(5, 40, 16, count=3)),
     "no heads, a mask": call(
         ", attn_mask=m", f"{vectors(5, 40, 16, count=3)}, torch.randn(5, 40, 40)", ", m"
     ),

@@ -1,0 +1,57 @@
+"""The commands `serve …`."""
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rl_training.serving.server import Backend, PolicyServer
+
+app = typer.Typer()
+
+
+@app.callback()
+def serve() -> None:
+    """Serve what was trained."""
+
+
+@app.command()
+def policy(
+    model: Annotated[Path, typer.Argument(help="The folder of a trained model.", show_default=False)],
+    options: Annotated[
+        list[str] | None, typer.Argument(help="The backend's own, after --.", show_default=False)
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    backend: Annotated[Backend, typer.Option(help="Whose server it is.")] = "transformers",
+) -> int:
+    """Serve a policy as a coder, for `run --coder llm`, until Ctrl-C or SIGTERM.
+
+    The server is transformers' own, or vLLM's where that is installed.
+    """
+    from rl_training.serving.policy import policy_in
+
+    found = policy_in(model)
+    server = PolicyServer(found, backend, host, port, options or ())
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with server.running():
+            print(
+                f"export OPENAI_BASE_URL={server.address}/v1\n"
+                "export OPENAI_API_KEY=none\n"
+                f"kernelwright run TASK --coder llm --model {found.name}",
+                flush=True,
+            )
+            if not found.samples:
+                print(
+                    "note: its generation_config.json has no do_sample, so it answers equal prompts alike",
+                    file=sys.stderr,
+                )
+            server.wait()
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return 0

@@ -1,0 +1,117 @@
+"""The server of a policy, a process of its own: transformers' or vLLM's, started, waited for and stopped."""
+
+import contextlib
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from kernelbench.errors import InfrastructureError, MissingPrerequisite, UsageError
+from rl_training.serving.policy import Policy
+
+Backend = Literal["transformers", "vllm"]
+
+# Run as modules, in our own environment. Both answer GET /health once the model is loaded.
+_MODULES: dict[Backend, str] = {
+    "transformers": "transformers.cli.transformers",
+    "vllm": "vllm.entrypoints.cli.main",
+}
+_NEEDS: dict[Backend, tuple[str, ...]] = {
+    "transformers": ("transformers", "fastapi", "uvicorn", "openai", "accelerate"),
+    "vllm": ("vllm",),
+}
+_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # what listens there is asked here
+_LOOK_EVERY_S = 0.2
+_STOP_S = 15.0  # for answers that are being written; then it is killed
+
+
+class PolicyServer:
+    """A context: the process is there inside, and gone afterwards, whatever happens."""
+
+    def __init__(
+        self, policy: Policy, backend: Backend, host: str, port: int, options: Sequence[str] = ()
+    ) -> None:
+        """`options`: the backend's own. Raises MissingPrerequisite, UsageError where the port is taken."""
+        lacking = [name for name in _NEEDS[backend] if importlib.util.find_spec(name) is None]
+        if lacking:
+            mend = "pip install vllm" if backend == "vllm" else "pip install 'kernelwright[rl]'"
+            raise MissingPrerequisite(f"the server of {backend} needs {', '.join(lacking)}", mend)
+        _require_free(host, port)
+        self.policy, self.backend, self.host, self.port = policy, backend, host, port
+        self._words = [
+            *(sys.executable, "-m", _MODULES[backend], "serve", policy.name),
+            *("--host", host, "--port", str(port), *options),
+        ]
+
+    @property
+    def address(self) -> str:
+        host = _ANYWHERE.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """It answers inside. Raises InfrastructureError where it ends before it does."""
+        # Nothing is to be fetched: the model is all here. Ctrl-C is for us, who stop it.
+        environment = {"HF_HUB_OFFLINE": "1", **os.environ}
+        self._process = subprocess.Popen(self._words, env=environment, stdout=sys.stderr, process_group=0)
+        try:
+            while not self._answers():
+                if self._process.poll() is not None:
+                    raise self._ended("before it answered")
+                time.sleep(_LOOK_EVERY_S)
+            yield
+        finally:
+            self._stop()
+
+    def wait(self) -> None:
+        """Until it ends by itself, which is an InfrastructureError, for nobody asked it to."""
+        self._process.wait()
+        raise self._ended("by itself")
+
+    def _ended(self, when: str) -> InfrastructureError:
+        return InfrastructureError(
+            f"the server ended {when}, with status {self._process.returncode}",
+            "see what it said above; options of its own go after --",
+        )
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError, urllib.error.URLError):
+            # No proxy stands between us and our own machine.
+            opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+            with opener.open(f"{self.address}/health", timeout=5) as answer:
+                return bool(answer.status == 200)
+        return False
+
+    def _stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # what it started, too
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+def _require_free(host: str, port: int) -> None:
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(place)
+    except socket.gaierror as error:
+        raise UsageError(
+            f"--host {host} is no address ({error.strerror})", "give one of this machine"
+        ) from None
+    except OSError as error:
+        raise UsageError(
+            f"nothing can listen at {host}, port {port} ({error.strerror})", "give another with --port"
+        ) from None

@@ -1,0 +1,196 @@
+"""A policy as a coder: served by a real server, asked by a real run, and turned down where it cannot answer."""
+
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from by_heart import TEMPLATE, save_policy, save_tokenizer
+from recorded import kernel
+from run_factory import TARGET
+
+import kernelwright
+from agent.llm.prompting import Situation, coder_messages
+from kernelbench.records import Task, Work
+from results.database import RunDatabase
+from rl_training.serving import server
+
+pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("fastapi", reason="fastapi is not installed")
+
+TASK = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+def get_inputs():
+    return [torch.randn(64, 1000)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("task") / "relu.py"
+    path.write_text(TASK)
+    return path
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """It has learnt to answer what the coder asks first with a kernel for the task."""
+    folder = tmp_path_factory.mktemp("policy")
+    work = Work(input_bytes=256_000, weight_bytes=0, output_bytes=256_000, flops=0)
+    situation = Situation(Task(id="file:relu", level=1, source=TASK), TARGET, work)
+    asked = coder_messages(situation, "cpp", None, None, None)
+    save_policy(folder, [message.model_dump() for message in asked], f"```python\n{kernel()}```\n")
+    return folder
+
+
+@pytest.fixture
+def served(policy: Path) -> Iterator[dict[str, str]]:
+    """What the command says is to be set, while it serves; afterwards it is asked to stop."""
+    words = [sys.executable, "-m", "kernelwright", "serve", "policy", str(policy), "--port", str(free_port())]
+    server = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        said = [server.stdout.readline() for _ in range(3)]  # which waits until it answers
+        assert said[2] == f"kernelwright run TASK --coder llm --model {policy}\n", server.communicate()[1]
+        exported = (line.removeprefix("export ").strip().split("=", 1) for line in said[:2])
+        yield dict(exported)
+        server.send_signal(signal.SIGTERM)
+        _, complaints = server.communicate(timeout=120)
+    finally:
+        server.kill()
+    assert server.returncode == 0 and complaints.endswith("stopped\n"), complaints
+    assert "answers equal prompts alike" in complaints
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # a whole run, beside other tests
+def test_the_best_kernel_of_a_run_is_the_policys_own(
+    served: dict[str, str], policy: Path, task: Path, tmp_path: Path
+) -> None:
+    """The judge is the policy too, and says nothing that is advice: that is recorded, and the run goes on."""
+    environment = {**os.environ, **served, "KERNELWRIGHT_HOME": str(tmp_path / "home")}
+    words = [sys.executable, "-m", "kernelwright", "run", str(task), "--coder", "llm", "--model", str(policy)]
+    words += ["--rounds", "2", "--reply-tokens", "500", "--effort", "quick", "--baseline", "eager"]
+    out = tmp_path / "out"
+    done = subprocess.run(
+        [*words, "--out", str(out), "--json"], env=environment, capture_output=True, text=True, timeout=800
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["correct"] == 1
+    [best] = (out / "best").iterdir()
+    assert best.read_text().endswith(kernel())
+    with RunDatabase.open(out, read_only=True) as database:
+        calls = database.llm_calls()
+        [first, *_] = database.attempts("file:relu")
+    assert first.candidate.author == f"llm:{policy}" and first.candidate.source == kernel()
+    assert {call.role for call in calls} == {"coder", "judge"} and len(calls) == summary["llm_calls"]
+    asked_first = next(call for call in calls if call.role == "coder")
+    assert asked_first.response["text"] == f"```python\n{kernel()}```\n"  # type: ignore[call-overload, index]
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *words: object) -> str:
+    """What `serve policy` says that cannot serve."""
+    monkeypatch.setattr(sys, "argv", ["kernelwright", "serve", "policy", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        kernelwright.main()
+    said = capfd.readouterr().err.strip()
+    assert ended.value.code == 2 and said.startswith("error: ") and len(said.splitlines()) == 1, said
+    return said
+
+
+UNFIT = {
+    "nothing": "there is no folder",
+    "no model": "has no config.json",
+    "an adapter alone": "merge_and_unload",
+    "no tokenizer": "has no tokenizer that can be read",
+    "no template": "has no chat template",
+    "no generation prompt": "if add_generation_prompt",
+    "no system messages": "does not take a system message and a user's (no system)",
+}
+
+
+@pytest.mark.parametrize("lack", UNFIT)
+def test_what_cannot_answer_is_not_served(
+    lack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "policy"
+    if lack != "nothing":
+        folder.mkdir()
+    if lack == "an adapter alone":
+        (folder / "adapter_config.json").write_text("{}")
+    if lack not in ("nothing", "no model", "an adapter alone"):
+        (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    template = {
+        "no template": None,
+        "no generation prompt": TEMPLATE.partition("{% if add")[0],
+        "no system messages": "{{ raise_exception('no system') }}",
+    }
+    if lack in template:
+        save_tokenizer(folder, "text", template[lack])
+    assert UNFIT[lack] in typed(monkeypatch, capfd, folder)
+
+
+@pytest.fixture(scope="module")
+def fit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What passes for a policy until it is loaded."""
+    folder = tmp_path_factory.mktemp("fit")
+    save_tokenizer(folder, "text")
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    return folder
+
+
+def test_a_port_that_is_taken_is_said_before_anything_is_loaded(
+    fit: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        said = typed(monkeypatch, capfd, fit, "--port", taken.getsockname()[1])
+    assert "Address already in use" in said and "--port" in said
+
+
+def test_a_server_that_is_not_installed_is_said_with_how_to_get_it(
+    fit: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = importlib.util.find_spec
+    lacking = {"vllm", "uvicorn"}
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name in lacking else found(name, *more)
+    )
+    assert "needs vllm — pip install vllm" in typed(monkeypatch, capfd, fit, "--backend", "vllm")
+    assert "needs uvicorn — pip install 'kernelwright[rl]'" in typed(monkeypatch, capfd, fit)
+
+
+def test_a_server_that_ends_before_it_answers_is_an_error(
+    fit: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(server._MODULES, "transformers", "sysconfig_that_is_not_there")
+    monkeypatch.setattr(
+        sys, "argv", ["kernelwright", "serve", "policy", str(fit), "--port", str(free_port())]
+    )
+    with pytest.raises(SystemExit) as ended:
+        kernelwright.main()
+    complaint, said = capfd.readouterr().err.strip().splitlines()
+    assert ended.value.code == 2 and "No module named sysconfig_that_is_not_there" in complaint
+    assert said.startswith(
+        "error: the server ended before it answered, with status 1 — see what it said above"
+    )
