@@ -64,24 +64,29 @@ class _Here:
 
 class _There:
     def __init__(self, evaluation: Evaluation, task: str) -> None:
-        self._evaluation = evaluation
-        self._number = int(hashlib.sha256(task.encode()).hexdigest(), 16) % count()
+        self._evaluation, self._task = evaluation, task
 
     async def __call__(self, method: str, *arguments: object) -> Any:
         import ray
 
         for attempt in range(1, _ATTEMPTS + 1):
-            answer = getattr(actor(self._evaluation, self._number), method).remote(*arguments)
+            number, host = await asyncio.to_thread(self._found)  # Ray's look-ups block
+            answer = getattr(host, method).remote(*arguments)
             try:
                 return await asyncio.wait_for(answer, self._evaluation.patience_s + _MARGIN_S)
             except TimeoutError:
-                raise NoVerdict(f"evaluation host {self._number} has not answered in time") from None
+                raise NoVerdict(f"evaluation host {number} has not answered in time") from None
             except ray.exceptions.RayActorError as error:
+                _actors.pop(number, None)
                 if attempt == _ATTEMPTS or method in ("answer", "end"):  # whose rollout is lost
-                    raise NoVerdict(f"evaluation host {self._number} has died: {error}") from None
+                    raise NoVerdict(f"evaluation host {number} has died: {error}") from None
             except ray.exceptions.RayTaskError as error:
-                raise NoVerdict(f"evaluation host {self._number} has failed: {error.cause}") from None
+                raise NoVerdict(f"evaluation host {number} has failed: {error.cause}") from None
         raise AssertionError("unreachable")
+
+    def _found(self) -> tuple[int, Any]:
+        number = int(hashlib.sha256(self._task.encode()).hexdigest(), 16) % count()
+        return number, actor(self._evaluation, number)
 
 
 def count() -> int:
@@ -98,20 +103,25 @@ def count() -> int:
     return found
 
 
+_actors: dict[int, Any] = {}  # kept, for an actor to whom nobody holds a handle is ended
+
+
 def actor(evaluation: Evaluation, number: int) -> Any:
     """The host of this number; whoever asks first makes it, and it goes with the job."""
     import ray
 
-    made = ray.remote(Host).options(
-        name=f"kernelwright-host-{number}",
-        get_if_exists=True,
-        num_cpus=0,
-        num_gpus=0 if evaluation.device == "cpu" else 1,
-        resources={RESOURCE: 1},
-        max_concurrency=evaluation.requests,
-        max_restarts=-1,
-    )
-    return made.remote(evaluation, number)
+    if number not in _actors:
+        made = ray.remote(Host).options(
+            name=f"kernelwright-host-{number}",
+            get_if_exists=True,
+            num_cpus=0,
+            num_gpus=0 if evaluation.device == "cpu" else 1,
+            resources={RESOURCE: 1},
+            max_concurrency=evaluation.requests,
+            max_restarts=-1,
+        )
+        _actors[number] = made.remote(evaluation, number)
+    return _actors[number]
 
 
 def main() -> int:
