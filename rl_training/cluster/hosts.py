@@ -138,7 +138,10 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except (ConnectionError, ray.exceptions.RayError) as error:
-        print(f"error: the evaluation hosts cannot be reached: {error} — see README.md", file=sys.stderr)
+        print(
+            f"error: no evaluation host answers: {error} — does another run have them? See README.md",
+            file=sys.stderr,
+        )
         return 2
     return 0
 

@@ -28,6 +28,7 @@ ONE_OF_EACH = (
     "data.dataloader_num_workers=0",
     "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
     "+actor_rollout_ref.model.override_config.attn_implementation=eager",
+    "algorithm.rollout_correction.bypass_mode=True",  # the actor's probabilities are the engine's: there is no actor
 )
 
 
@@ -56,7 +57,9 @@ def cluster(folder: Path) -> Iterator[None]:
     here = Path(__file__).parent
     paths = [str(folder), str(here), str(here.parent / "results"), os.environ.get("PYTHONPATH", "")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_raylet_start_wait_time_s", "300")  # Ray's own limits are too short for a busy machine
+        patch.setenv(
+            "RAY_raylet_start_wait_time_s", "300"
+        )  # Ray's own limits are too short for a busy machine
         patch.setenv("RAY_agent_register_timeout_ms", "300000")
         patch.setenv("RAY_worker_niceness", "0")
         patch.setenv("PYTHONPATH", ":".join(filter(None, paths)))
@@ -116,7 +119,7 @@ def test_turns_of_rollouts_reach_the_trainer_with_their_advantages(config: DictC
         trainer.global_steps = 1
         trainer._add_batch_to_generate()
         taken, _ = trainer.replay_buffer.sample(global_steps=1, partition_id="train", batch_size=1)
-        taken = trainer._compute_advantage(taken, {})
+        taken = trainer._compute_advantage(trainer._compute_old_log_prob(taken, {}), {})
         fields = ["advantages", "rm_scores", "extra_fields"]
         data = transfer_queue.kv_batch_get(keys=taken.keys, partition_id="train", select_fields=fields)
     finally:
