@@ -24,7 +24,7 @@ from rl_training.cluster.host import Evaluation, Host
 from rl_training.cluster.scored import NoVerdict
 
 RESOURCE = "kernelwright_evaluation"
-_ATTEMPTS = 2  # the second one finds a host that was begun anew
+_ATTEMPTS = 2  # a host goes with the process that made it; the second attempt makes another
 _MARGIN_S = 120.0  # beyond the host's own patience: for a profile, and the way there and back
 
 Ask = Callable[..., Coroutine[Any, Any, Any]]  # (method's name, *arguments)
@@ -78,7 +78,7 @@ class _There:
                 raise NoVerdict(f"evaluation host {number} has not answered in time") from None
             except ray.exceptions.RayActorError as error:
                 _actors.pop(number, None)
-                if attempt == _ATTEMPTS or method in ("answer", "end"):  # whose rollout is lost
+                if attempt == _ATTEMPTS:
                     raise NoVerdict(f"evaluation host {number} has died: {error}") from None
             except ray.exceptions.RayTaskError as error:
                 raise NoVerdict(f"evaluation host {number} has failed: {error.cause}") from None
@@ -119,6 +119,7 @@ def actor(evaluation: Evaluation, number: int) -> Any:
             resources={RESOURCE: 1},
             max_concurrency=evaluation.requests,
             max_restarts=-1,
+            max_task_retries=2,  # by the host that is begun anew, to whom an evaluation is one like others
         )
         _actors[number] = made.remote(evaluation, number)
     return _actors[number]
