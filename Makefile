@@ -1,5 +1,6 @@
 # make run    set up, then optimize a varied selection of tasks and print the report
 # make test   set up, then run the tests
+# make test-verl  set up .venv-verl, run the tests that need verl (docs/verl.md)
 # make check  lint, format check and types
 # make bench  measure the numbers in results/published/cpu (hours, on two cores)
 
@@ -18,7 +19,7 @@ TASKS := builtin:level1/gelu_tanh builtin:level1/softmax builtin:level1/rms_norm
 	builtin:level1/matmul_square builtin:level2/linear_gelu_layer_norm builtin:level2/group_norm_swish \
 	builtin:level3/mlp
 
-.PHONY: run test check bench clean
+.PHONY: run test test-verl check bench clean
 .DELETE_ON_ERROR:
 
 run: .venv/ready
@@ -27,6 +28,9 @@ run: .venv/ready
 test: .venv/ready-dev
 	$(BIN)/pytest -m "not timed" --numprocesses=auto --dist=worksteal
 	$(BIN)/pytest -m timed
+
+test-verl: .venv-verl/ready
+	.venv-verl/bin/python -m pytest -p no:xdist tests/rl_training -k verl
 
 check: .venv/ready-dev
 	$(BIN)/ruff check .
@@ -52,5 +56,13 @@ bench: .venv/ready-dev
 	@$(COMPILE)
 	@touch $@
 
+# verl takes an older transformers than the rest: an environment of its own. torch first, for pip would
+# have another build of it.
+.venv-verl/ready: pyproject.toml
+	$(PYTHON) -m venv .venv-verl
+	.venv-verl/bin/pip install --quiet --no-compile $(TORCH)
+	.venv-verl/bin/pip install --quiet --no-compile $(TORCH) --editable '.[verl]' 'pytest>=8.3,<10' 'pytest-timeout>=2.3,<3'
+	@touch $@
+
 clean:
-	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-verl build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -13,9 +13,10 @@ from kernelbench.errors import StorageError, UsageError
 from results.database import RunDatabase
 from rl_training.cluster.overrides import LOOP
 from rl_training.curation import parquet
-from rl_training.curation.samples import TaskSamples
+from rl_training.curation.rows import task_row
+from rl_training.curation.samples import TaskSamples, read
 from rl_training.curation.split import held_out
-from rl_training.environment.task_data import TaskData, tasks_of
+from rl_training.environment.task_data import TaskData
 from rl_training.similarity import ALIKE
 
 if TYPE_CHECKING:
@@ -71,25 +72,14 @@ def _of_data_set(folder: Path) -> Tasks:
 
 
 def _of_runs(runs: Sequence[str], share: float, seed: int) -> Tasks:
-    found: dict[tuple[str, str], TaskData] = {}
     with ExitStack() as stack:
-        for run in runs:
-            for data in tasks_of(stack.enter_context(RunDatabase.open(run, read_only=True))):
-                key = data.task.id, data.task.sha256
-                found[key] = _better(found.get(key), data)
-    samples = [TaskSamples(data, ()) for data in found.values()]
-    test = held_out(samples, share, seed, ALIKE) if samples else []
-    return Tasks(
-        train=tuple(one.data for one in samples if one not in test), test=tuple(one.data for one in test)
-    )
+        found = read(stack.enter_context(RunDatabase.open(run, read_only=True)) for run in runs).tasks
+    test = held_out(found, share, seed, ALIKE) if found else []
 
+    def of(part: Sequence[TaskSamples]) -> tuple[TaskData, ...]:
+        return tuple(TaskData.model_validate_json(task_row(task)["data"]) for task in part)
 
-def _better(one: TaskData | None, other: TaskData) -> TaskData:
-    """The one with the faster winner."""
-    if one is None or one.winner is None:
-        return other
-    faster = other.winner is not None and other.winner.speedup.low > one.winner.speedup.low
-    return other if faster else one
+    return Tasks(train=of([task for task in found if task not in test]), test=of(test))
 
 
 def rows(tasks: Sequence[TaskData], split: str, own_loop: bool) -> Iterator[dict[str, Any]]:

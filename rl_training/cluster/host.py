@@ -13,7 +13,7 @@ from kernelbench.errors import StorageError
 from kernelbench.evaluator import EFFORTS, QUICK, Effort, Evaluator, Protocol
 from kernelbench.machine import cache_folder
 from kernelbench.records import Record
-from rl_training.cluster.scored import Scored, scored
+from rl_training.cluster.scored import NoVerdict, Scored, scored
 from rl_training.environment.rollout import Rollout
 from rl_training.environment.task_data import TaskData
 from rl_training.environment.world import World
@@ -96,17 +96,24 @@ class Host:
         return Begun(key=key, messages=messages)
 
     def answer(self, key: str, reply: str) -> tuple[Message, ...] | None:
-        """The next prompt; None where there are no more turns."""
-        rollout = self._open[key]
+        """The next prompt; None where there are no more turns. Raises NoVerdict."""
+        rollout = self._rollout(key)
         rollout.take(reply)
         return None if rollout.ended else rollout.messages
 
     def end(self, key: str) -> tuple[Scored, ...]:
-        """What each turn is credited with."""
+        """What each turn is credited with. Raises NoVerdict."""
+        trajectory = self._rollout(key).trajectory()
         with self._lock:
-            trajectory = self._open.pop(key).trajectory()
+            del self._open[key]
         credits = self._world.scheme.returns(trajectory.rewards)
         return tuple(scored(turn, credit) for turn, credit in zip(trajectory.turns, credits, strict=True))
+
+    def _rollout(self, key: str) -> Rollout:
+        with self._lock:
+            if key not in self._open:
+                raise NoVerdict("its host was begun anew, and does not know the rollout")
+            return self._open[key]
 
     def close(self) -> None:
         self._stack.close()

@@ -24,7 +24,7 @@ from rl_training.cluster.host import Evaluation, Host
 from rl_training.cluster.scored import NoVerdict
 
 RESOURCE = "kernelwright_evaluation"
-_ATTEMPTS = 2  # the second one finds a host that was begun anew
+_ATTEMPTS = 2  # a host goes with the process that made it; the second attempt makes another
 _MARGIN_S = 120.0  # beyond the host's own patience: for a profile, and the way there and back
 
 Ask = Callable[..., Coroutine[Any, Any, Any]]  # (method's name, *arguments)
@@ -64,24 +64,29 @@ class _Here:
 
 class _There:
     def __init__(self, evaluation: Evaluation, task: str) -> None:
-        self._evaluation = evaluation
-        self._number = int(hashlib.sha256(task.encode()).hexdigest(), 16) % count()
+        self._evaluation, self._task = evaluation, task
 
     async def __call__(self, method: str, *arguments: object) -> Any:
         import ray
 
         for attempt in range(1, _ATTEMPTS + 1):
-            answer = getattr(actor(self._evaluation, self._number), method).remote(*arguments)
+            number, host = await asyncio.to_thread(self._found)  # Ray's look-ups block
+            answer = getattr(host, method).remote(*arguments)
             try:
                 return await asyncio.wait_for(answer, self._evaluation.patience_s + _MARGIN_S)
             except TimeoutError:
-                raise NoVerdict(f"evaluation host {self._number} has not answered in time") from None
+                raise NoVerdict(f"evaluation host {number} has not answered in time") from None
             except ray.exceptions.RayActorError as error:
-                if attempt == _ATTEMPTS or method in ("answer", "end"):  # whose rollout is lost
-                    raise NoVerdict(f"evaluation host {self._number} has died: {error}") from None
+                _actors.pop(number, None)
+                if attempt == _ATTEMPTS:
+                    raise NoVerdict(f"evaluation host {number} has died: {error}") from None
             except ray.exceptions.RayTaskError as error:
-                raise NoVerdict(f"evaluation host {self._number} has failed: {error.cause}") from None
+                raise NoVerdict(f"evaluation host {number} has failed: {error.cause}") from None
         raise AssertionError("unreachable")
+
+    def _found(self) -> tuple[int, Any]:
+        number = int(hashlib.sha256(self._task.encode()).hexdigest(), 16) % count()
+        return number, actor(self._evaluation, number)
 
 
 def count() -> int:
@@ -98,20 +103,26 @@ def count() -> int:
     return found
 
 
+_actors: dict[int, Any] = {}  # kept, for an actor to whom nobody holds a handle is ended
+
+
 def actor(evaluation: Evaluation, number: int) -> Any:
     """The host of this number; whoever asks first makes it, and it goes with the job."""
     import ray
 
-    made = ray.remote(Host).options(
-        name=f"kernelwright-host-{number}",
-        get_if_exists=True,
-        num_cpus=0,
-        num_gpus=0 if evaluation.device == "cpu" else 1,
-        resources={RESOURCE: 1},
-        max_concurrency=evaluation.requests,
-        max_restarts=-1,
-    )
-    return made.remote(evaluation, number)
+    if number not in _actors:
+        made = ray.remote(Host).options(
+            name=f"kernelwright-host-{number}",
+            get_if_exists=True,
+            num_cpus=0,
+            num_gpus=0 if evaluation.device == "cpu" else 1,
+            resources={RESOURCE: 1},
+            max_concurrency=evaluation.requests,
+            max_restarts=-1,
+            max_task_retries=2,  # by the host that is begun anew, to whom an evaluation is one like others
+        )
+        _actors[number] = made.remote(evaluation, number)
+    return _actors[number]
 
 
 def main() -> int:
@@ -128,7 +139,10 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except (ConnectionError, ray.exceptions.RayError) as error:
-        print(f"error: the evaluation hosts cannot be reached: {error} — see README.md", file=sys.stderr)
+        print(
+            f"error: no evaluation host answers: {error} — does another run have them? See README.md",
+            file=sys.stderr,
+        )
         return 2
     return 0
 
