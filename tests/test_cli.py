@@ -53,6 +53,22 @@ SURFACE = {
     "metrics": {"runs", "--keep", "--output", "--json"},
     "serve policy": {"model", "options", "--host", "--port", "--backend"},
     "train curate": {"runs", "--out", "--k", "--evaluation-list", "--held-out-share", "--seed", "--kernelbench-dir", "--json"},
+    "train sft": {
+        "--model", "--data", "--out", "--steps", "--learning-rate", "--batch-size", "--micro-batch", "--max-length",
+        "--seed", "--save-every", "--lora-rank", "--dtype", "--optimizer", "--deepspeed", "--gradient-checkpointing",
+        "--tracking", "--cpu", "--json",
+    },
+    "train rl": {
+        "--model", "--data", "--out", "--estimator", "--loss", "--reward", "--smooth", "--turns", "--exemplars",
+        "--steps", "--learning-rate", "--batch-size", "--group", "--micro-batch", "--temperature", "--max-completion",
+        "--kl", "--entropy", "--vllm", "--restores", "--target", "--seed", "--save-every", "--lora-rank", "--dtype",
+        "--optimizer", "--deepspeed", "--gradient-checkpointing", "--tracking", "--cpu", "--json",
+    },
+    "train offline": {
+        "--model", "--data", "--out", "--method", "--reward", "--steps", "--learning-rate", "--batch-size",
+        "--max-length", "--save-every", "--seed", "--lora-rank", "--tracking", "--cpu", "--json",
+    },
+    "train demo": {"--out", "--seeds", "--short", "--json"},
     "train verl": {
         "sources", "--out", "--model", "--algorithm", "--reward", "--turns", "--tasks-per-step", "--samples", "--steps",
         "--fully-async", "--partial-rollouts", "--staleness", "--engine", "--nodes", "--gpus", "--rollout-nodes",

@@ -18,7 +18,7 @@ class DemoSettings(Record):
     data_seed: int = 0  # of tasks and of which structures are held out
     known_tasks: int | None = None  # that SFT has files of; None: all that are not held out
     files_a_task: int = Field(default=8, gt=0)
-    rewarded_tasks: int = Field(default=12, gt=0)  # of these
+    rewarded_tasks: int = Field(default=8, gt=0)  # of these
     tried_tasks: int = Field(default=6, gt=0)  # rewarded ones, and as many held out
     held_sequences: int = Field(default=16, gt=0)
     every_schedule: bool = True  # is tried, to know the best
@@ -28,7 +28,7 @@ class DemoSettings(Record):
     sft_steps: int = Field(default=1000, gt=0)
     sft_rate: float = 5e-3
     rl_steps: int = Field(default=30, gt=0)
-    rl_rate: float = 3e-4
+    rl_rate: float = 1e-3
     rl_save_every: int = 10
     batch: int = 16
     group: int = 8

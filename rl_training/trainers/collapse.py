@@ -24,7 +24,7 @@ class Limits(Record):
     zero_variance: float = Field(default=0.99, ge=0, le=1)  # at most, of groups whose rewards are all alike
     entropy: float = Field(default=1e-4, ge=0)  # at least, nats a token
     kl: float = Field(default=10.0, gt=0)  # at most, nats a token, where it is measured
-    infrastructure: float = Field(default=0.95, ge=0, le=1)  # at most, of replies that have no verdict
+    unrewarded: float = Field(default=0.95, ge=0, le=1)  # at most, of replies of which nothing is known
     patience: int = Field(default=10, gt=0)
 
 
@@ -65,7 +65,7 @@ class CollapseGuard(TrainerCallback):
             ("frac_reward_zero_std", limits.zero_variance, True, "rewards of a group are all alike"),
             ("entropy", limits.entropy, False, "replies do not vary"),
             ("kl", limits.kl, True, "the policy is far from where it began"),
-            ("infrastructure_fraction", limits.infrastructure, True, "the evaluator gives no verdicts"),
+            ("unrewarded_fraction", limits.unrewarded, True, "hardly a reply has a reward"),
         )
         return [
             f"{words} ({name})"

@@ -212,7 +212,7 @@ def figures(turns: Sequence[Turn]) -> dict[str, float]:
     found = {
         "valid_fraction": kinds.count("correct") / len(kinds),
         "cheated_fraction": kinds.count("cheated") / len(kinds),
-        "infrastructure_fraction": kinds.count("infrastructure") / len(kinds),
+        "unrewarded_fraction": sum(turn.reward is None for turn in turns) / len(turns),
         "distinct_fraction": len({turn.candidate for turn in turns}) / len(turns),
     }
     if known:
