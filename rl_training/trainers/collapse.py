@@ -20,7 +20,7 @@ from rl_training.trainers.guards import Diverged
 class Limits(Record):
     """What a healthy run stays within; `patience` steps in a row beyond a limit are a collapse."""
 
-    valid_fraction: float = Field(default=0.02, ge=0, le=1)  # at least, of replies that have a verdict
+    valid_fraction: float = Field(default=0.02, ge=0, le=1)  # at least, of replies that something is known of
     zero_variance: float = Field(default=0.99, ge=0, le=1)  # at most, of groups whose rewards are all alike
     entropy: float = Field(default=1e-4, ge=0)  # at least, nats a token
     kl: float = Field(default=10.0, gt=0)  # at most, nats a token, where it is measured

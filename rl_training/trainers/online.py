@@ -205,18 +205,22 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
 
 
 def figures(turns: Sequence[Turn]) -> dict[str, float]:
-    """What curves show of a step: shares of its replies, and the geometric mean speedup of the right ones."""
-    kinds = [turn.outcome.kind for turn in turns]
-    lows = [turn.outcome.low("eager") for turn in turns if turn.outcome.kind == "correct"]
-    known = [low for low in lows if low is not None and low > 0]
+    """What curves show of a step: shares of its replies, and the geometric mean speedup of the right ones.
+
+    Shares of what is valid or a cheat are of the replies that something is known of; not there without any.
+    """
+    known = [turn.outcome.kind for turn in turns if turn.reward is not None]
     found = {
-        "valid_fraction": kinds.count("correct") / len(kinds),
-        "cheated_fraction": kinds.count("cheated") / len(kinds),
-        "unrewarded_fraction": sum(turn.reward is None for turn in turns) / len(turns),
+        "unrewarded_fraction": 1 - len(known) / len(turns),
         "distinct_fraction": len({turn.candidate for turn in turns}) / len(turns),
     }
     if known:
-        found["speedup"] = math.exp(math.fsum(math.log(low) for low in known) / len(known))
+        found["valid_fraction"] = known.count("correct") / len(known)
+        found["cheated_fraction"] = known.count("cheated") / len(known)
+    lows = [turn.outcome.low("eager") for turn in turns if turn.outcome.kind == "correct"]
+    logs = [math.log(low) for low in lows if low is not None and low > 0]
+    if logs:
+        found["speedup"] = math.exp(math.fsum(logs) / len(logs))
     return found
 
 
