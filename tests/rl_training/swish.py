@@ -44,13 +44,13 @@ WRONG = reply("x[i] / (1 + std::exp(-x[i]))")
 BROKEN = reply("std::expp(x[i])")
 
 
-def evaluation(patience_s: float = 120.0) -> Evaluation:
+def evaluation(patience_s: float = 600.0) -> Evaluation:
     return Evaluation(
         scheme=SCHEMES["log-speedup"], effort=SHORT, again=AGAIN, patience_s=patience_s, requests=8
     )
 
 
-def settings(folder: Path, patience_s: float = 120.0) -> Path:
+def settings(folder: Path, patience_s: float = 600.0) -> Path:
     """The file evaluation.json."""
     path = folder / "evaluation.json"
     path.write_text(record_text(evaluation(patience_s)))

@@ -131,7 +131,8 @@ def test_validation_has_nothing_taken_off(walked) -> None:  # type: ignore[no-un
 
 
 def test_a_prompt_that_is_too_long_ends_the_rollout(walked) -> None:  # type: ignore[no-untyped-def]
-    (first,) = walked([swish.RIGHT], algorithm="rloo", turns=2, prompt_tokens=9000)
+    """The first one has some 3900 bytes, which are tokens here; the second one holds the file that was written."""
+    (first,) = walked([swish.RIGHT], algorithm="rloo", turns=2, prompt_tokens=4100)
     assert first["rm_scores"].sum().item() >= 0.3
 
 

@@ -20,7 +20,6 @@ from test_verl import batch, composed, written
 
 from kernelbench.errors import MissingPrerequisite
 from rl_training.cluster import hosts
-from rl_training.cluster.scored import NoVerdict
 
 pytestmark = pytest.mark.timeout(1500)
 ONE_OF_EACH = (
@@ -134,21 +133,6 @@ def test_turns_of_rollouts_reach_the_trainer_with_their_advantages(config: DictC
         others = (sum(earned) - one) / 3
         assert advantages[0].item() == pytest.approx(one - others, abs=1e-5)
         assert advantages[-1].item() == pytest.approx(one - others, abs=1e-5)
-
-
-def test_a_host_that_dies_is_begun_anew() -> None:
-    import asyncio
-
-    ask = hosts.asker(swish.evaluation(), swish.DATA.model_dump_json())
-    task = swish.DATA.model_dump_json()
-    before = asyncio.run(ask("judge", task, swish.WRONG))
-    begun = asyncio.run(ask("begin", task, 2))
-    ray.kill(ray.get_actor("kernelwright-host-0"), no_restart=False)
-    after = asyncio.run(ask("judge", task, swish.WRONG))
-    assert before.outcome.verdict == after.outcome.verdict
-    assert after.score == 0.0
-    with pytest.raises(NoVerdict, match="its host was begun anew, and does not know the rollout"):
-        asyncio.run(ask("answer", begun.key, swish.WRONG))
 
 
 def test_without_an_evaluation_machine_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
