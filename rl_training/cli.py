@@ -138,10 +138,10 @@ def verl(
 
     docs/verl.md says how to start it. Nothing is trained here.
     """
-    from rl_training.cluster.data import tasks_from
     from rl_training.cluster.folder import write as written_of
     from rl_training.cluster.plan import TASKS, Plan
     from rl_training.rewards.scheme import scheme_of
+    from rl_training.tasks import tasks_from
 
     _require_share(held_out_share)
     scheme = scheme_of(reward)

@@ -6,12 +6,13 @@ from pathlib import Path
 from kernelbench.errors import StorageError, UsageError
 from results.encoding import record_text
 from results.folder import write_atomically
-from rl_training.cluster.data import Tasks, rows, schema
+from rl_training.cluster.data import rows, schema
 from rl_training.cluster.host import Evaluation
 from rl_training.cluster.overrides import LOOP, overrides_of
 from rl_training.cluster.plan import Plan
 from rl_training.curation import parquet
 from rl_training.rewards.scheme import Scheme
+from rl_training.tasks import Tasks
 from rl_training.templating import template
 
 TEMPLATES = Path(__file__).parent / "templates"

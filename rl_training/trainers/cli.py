@@ -158,10 +158,10 @@ def rl(
     from agent.profiled import ProfilingPool
     from kernelbench.evaluator import Evaluator
     from kernelbench.machine import cache_folder
-    from rl_training.cluster.data import tasks_from
     from rl_training.environment.world import World
     from rl_training.rewards.hacks import HackMemory
     from rl_training.rewards.scheme import scheme_of
+    from rl_training.tasks import tasks_from
 
     scheme, tasks = scheme_of(reward), tasks_from(data, 0.0, seed).train
     _quiet()

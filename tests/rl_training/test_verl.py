@@ -33,12 +33,12 @@ from verl.utils import hf_tokenizer
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 
 from rl_training.cluster import hosts
-from rl_training.cluster.data import Tasks
 from rl_training.cluster.folder import write
 from rl_training.cluster.host import Host
 from rl_training.cluster.plan import Plan
 from rl_training.cluster.scored import NoVerdict
 from rl_training.rewards.scheme import SCHEMES
+from rl_training.tasks import Tasks
 
 PLANS = {
     "grpo": {"algorithm": "grpo"},

@@ -11,12 +11,12 @@ import pytest
 import swish
 
 from rl_training.cluster import hosts
-from rl_training.cluster.data import Tasks
 from rl_training.cluster.folder import write
 from rl_training.cluster.host import Host
 from rl_training.cluster.plan import Plan
 from rl_training.cluster.scored import NoVerdict
 from rl_training.rewards.scheme import SCHEMES
+from rl_training.tasks import Tasks
 
 TASK = swish.DATA.model_dump_json()
 

@@ -1,0 +1,74 @@
+"""The tasks to train on, from a data set of `train curate` or from runs."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from kernelbench.errors import StorageError, UsageError
+from results.database import RunDatabase
+from rl_training.curation import parquet
+from rl_training.curation.rows import task_row
+from rl_training.curation.samples import TaskSamples, read
+from rl_training.curation.split import held_out
+from rl_training.environment.task_data import TaskData
+from rl_training.similarity import ALIKE
+
+
+@dataclass(frozen=True)
+class Tasks:
+    train: tuple[TaskData, ...]
+    test: tuple[TaskData, ...]
+
+    @property
+    def device(self) -> str:
+        """That all of them are for. Raises UsageError where they are for several."""
+        devices = {data.target.device for data in (*self.train, *self.test)}
+        if len(devices) != 1:
+            raise UsageError(
+                f"the tasks are for {' and '.join(sorted(devices))}", "train on those of one device"
+            )
+        return devices.pop()
+
+
+def tasks_from(sources: Sequence[str], share: float, seed: int) -> Tasks:
+    """Of one data set, as it is split, or of runs, `share` of whose tasks are held out by whole families.
+
+    Raises UsageError, StorageError.
+    """
+    if len(sources) == 1 and (Path(sources[0]) / "tasks").is_dir():
+        found = _of_data_set(Path(sources[0]))
+    else:
+        found = _of_runs(sources, share, seed)
+    if not found.train:
+        raise UsageError(
+            f"{', '.join(sources)}: no tasks to train on", "give a data set of `train curate`, or other runs"
+        )
+    return found
+
+
+def _of_data_set(folder: Path) -> Tasks:
+    parts = {}
+    for split in ("train", "test"):
+        path = folder / "tasks" / f"{split}.parquet"
+        try:
+            rows = parquet.read(path) if path.exists() else []
+            parts[split] = tuple(TaskData.model_validate_json(row["data"]) for row in rows)
+        except (ValidationError, KeyError) as error:
+            raise StorageError(
+                f"{path} holds no tasks of this version: {error}", "make the data set anew: `train curate`"
+            ) from None
+    return Tasks(**parts)
+
+
+def _of_runs(runs: Sequence[str], share: float, seed: int) -> Tasks:
+    with ExitStack() as stack:
+        found = read(stack.enter_context(RunDatabase.open(run, read_only=True)) for run in runs).tasks
+    test = held_out(found, share, seed, ALIKE) if found else []
+
+    def of(part: Sequence[TaskSamples]) -> tuple[TaskData, ...]:
+        return tuple(TaskData.model_validate_json(task_row(task)["data"]) for task in part)
+
+    return Tasks(train=of([task for task in found if task not in test]), test=of(test))
