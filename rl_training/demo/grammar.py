@@ -1,7 +1,7 @@
 """Tasks of a grammar: what the embedded policy learns from, and is tried on.
 
 A task is a pointwise operation on one matrix or two, a core over rows (a softmax, a sum …, or none), and
-perhaps another pointwise operation. Held out are whole sequences of operations, with any numbers and sizes: a
+perhaps another pointwise operation. Held out are whole sequences of operations, with any numbers: a
 policy has seen each of their parts, but never so put together.
 """
 
@@ -33,15 +33,13 @@ CORES: Mapping[str, str] = {
 }
 _TO_ROWS = ("sum", "mean", "amax")  # cores that leave one number a row
 LAST: Mapping[str, str] = {"": "", "relu": "torch.relu(h)", "scale": "h * {number}", "shift": "h + {number}"}
-_NUMBERS = ("0.5", "2.0")
-SIZES = ((512, 512), (256, 1024))  # so small that a call is timed in a moment
+_NUMBERS = ("0.5", "2.0", "0.1")
+ROWS, COLUMNS = 256, 1024  # so small that a call is timed in a moment
 
 
 class DrawnTask(Record):
     name: str
     sequence: tuple[str, str, str]  # the first operation, the core, the last operation
-    rows: int
-    columns: int
     source: str
 
     @property
@@ -54,19 +52,18 @@ class DrawnTask(Record):
 
     @property
     def work(self) -> Work:
-        matrix = 4 * self.rows * self.columns
-        written = 4 * self.rows if self.sequence[1] in _TO_ROWS else matrix
+        matrix = 4 * ROWS * COLUMNS
+        written = 4 * ROWS if self.sequence[1] in _TO_ROWS else matrix
         return Work(input_bytes=self.inputs * matrix, weight_bytes=0, output_bytes=written, flops=0)
 
 
 def every_task(chance: random.Random) -> list[DrawnTask]:
     """All that the grammar has, in an order by chance."""
     found = [
-        _task(sequence, numbers, size)
+        _task(sequence, numbers)
         for sequence in product(FIRST, CORES, LAST)
         if _is_one(sequence)
         for numbers in product(*(_NUMBERS if part in ("scale", "shift") else ("",) for part in sequence))
-        for size in SIZES
     ]
     chance.shuffle(found)
     return [task.model_copy(update={"name": f"{task.name}_{n:03}"}) for n, task in enumerate(found)]
@@ -78,15 +75,14 @@ def _is_one(sequence: tuple[str, str, str]) -> bool:
     return not last if core in _TO_ROWS else bool(last) or core != "none"
 
 
-def _task(sequence: tuple[str, str, str], numbers: Sequence[str], size: tuple[int, int]) -> DrawnTask:
+def _task(sequence: tuple[str, str, str], numbers: Sequence[str]) -> DrawnTask:
     parts = zip((FIRST, CORES, LAST), sequence, numbers, strict=True)
     statements = [kind[name].format(number=number) for kind, name, number in parts if kind[name]]
-    rows, columns = size
     source = template("drawn_task.py").render(
         arguments=("x", "y")[: 2 if sequence[0] in ("add", "mul") else 1],
         statements=[f"h = {line}" for line in statements],
-        rows=rows,
-        columns=columns,
+        rows=ROWS,
+        columns=COLUMNS,
     )
     name = "_".join(part for part in sequence if part and part != "none")
-    return DrawnTask(name=name, sequence=sequence, rows=rows, columns=columns, source=source)
+    return DrawnTask(name=name, sequence=sequence, source=source)
