@@ -27,11 +27,10 @@ def demo(
     command again to go on after a kill. Writes DIR/table.md and DIR/curves.svg; `kernelwright report
     DIR/seed-0/rl` shows a training.
     """
-    from rl_training.trainers.policy import require
+    from rl_training.trainers.policy import quiet, require
 
     require()
     import torch
-    from transformers.utils import logging
 
     from rl_training.demo.data import tasks_of
     from rl_training.demo.demo import Demo
@@ -39,7 +38,7 @@ def demo(
     from rl_training.demo.settings import SHORT, DemoSettings
     from rl_training.tracking.run import tracked
 
-    logging.disable_progress_bar()
+    quiet()
     torch.set_num_threads(1)  # so small a model is slower with more
     settings = SHORT if short else DemoSettings(seeds=seeds)
     began, console = time.monotonic(), Console(stderr=True, highlight=False)

@@ -27,7 +27,7 @@ from rl_training.environment.world import World
 from rl_training.rewards import kept
 from rl_training.rewards.scheme import SCHEMES
 from rl_training.rewards.surprise import Doubt
-from rl_training.tracking.metrics import MetricsFile
+from rl_training.tracking.metrics import MetricsFile, Progress
 from rl_training.tracking.run import tracked
 from rl_training.trainers import online_run, supervised
 from rl_training.trainers.checkpoints import POLICY
@@ -130,7 +130,7 @@ class Demo:
             max_length=self.settings.longest,
         )
         with tracked(folder / "sft", "sft", chosen, {"seed": seed}, {}) as training:
-            callbacks = [MetricsFile(training.path)]
+            callbacks = [MetricsFile(training.path), Progress()]
             supervised.train(load_policy(chosen.model), rows, chosen, training.path, callbacks)
         return time.monotonic() - began
 
@@ -163,7 +163,7 @@ class Demo:
                 data,
                 chosen,
                 training.path,
-                [MetricsFile(training.path)],
+                [MetricsFile(training.path), Progress()],
             )
 
     def _tried(

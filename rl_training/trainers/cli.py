@@ -257,12 +257,10 @@ def _checked(kind: Any, **values: Any) -> Any:
 
 
 def _quiet() -> None:
-    from rl_training.trainers.policy import require
+    from rl_training.trainers.policy import quiet, require
 
     require()
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
+    quiet()
 
 
 def _tell(out: Path, written: Path, steps: int, as_json: bool) -> None:

@@ -61,7 +61,7 @@ def offline(
     if learning_rate <= 0:
         raise UsageError(f"--learning-rate {learning_rate:g} teaches nothing", "give a number above 0")
     from rl_training.rewards.scheme import scheme_of
-    from rl_training.trainers.policy import LoraSettings, load_policy, require
+    from rl_training.trainers.policy import LoraSettings, load_policy, quiet, require
     from rl_training.trainers.recorded import recorded
 
     scheme, found = scheme_of(reward), recorded(data, scheme_of(reward))
@@ -69,7 +69,6 @@ def offline(
     require(lora is not None)
     import torch
     from transformers import set_seed
-    from transformers.utils import logging
 
     from rl_training.tracking.environment import hashes
     from rl_training.tracking.metrics import MetricsFile, Progress
@@ -77,7 +76,7 @@ def offline(
     from rl_training.tracking.trackers import reporting
     from rl_training.trainers import offline as learning
 
-    logging.disable_progress_bar()
+    quiet()
     settings = learning.OfflineSettings(
         model=model,
         method=method.value,

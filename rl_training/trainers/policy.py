@@ -84,6 +84,18 @@ def require(adapters: bool = False) -> None:
             ) from None
 
 
+def quiet() -> None:
+    """No bars and no warnings of what transformers will call otherwise one day."""
+    import warnings
+
+    import datasets
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    datasets.disable_progress_bars()
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+
+
 def check_tokenizer(tokenizer: "PreTrainedTokenizerBase", name: str) -> None:
     """Raises UsageError where it cannot render what is trained on. Pads with its end token where it has
     none to pad with, as TRL does."""
