@@ -72,16 +72,19 @@ class MeasuredPool:
     ) -> None:
         if found.cancelled():
             return
-        error = done.exception()
-        if error is not None:
+        try:
+            evaluation = done.result()
+            self._remember(key, evaluation)
+        except Exception as error:  # noqa: BLE001 - whoever waits is to be told
             found.set_exception(error)
-            return
-        evaluation = done.result()
+        else:
+            found.set_result(evaluation)
+
+    def _remember(self, key: tuple[str, str, str], evaluation: Evaluation) -> None:
         with self._lock:
             if key not in self._known:
-                self._known[key] = evaluation
                 append(self._path, record_text(_Line(task=key[0], effort=key[2], evaluation=evaluation)))
-        found.set_result(evaluation)
+                self._known[key] = evaluation
 
     def _read(self) -> None:
         try:

@@ -20,6 +20,7 @@ import torch
 from trl import GRPOConfig, GRPOTrainer
 
 from agent.llm.model import Message
+from kernelbench.errors import KernelwrightError
 from rl_training import trajectory
 from rl_training.environment.environment import Environment
 from rl_training.environment.rollout import Rollout
@@ -30,6 +31,10 @@ from rl_training.trainers.advantages import Credited, advantages
 from rl_training.trainers.checkpoints import WholeCheckpoints
 from rl_training.trainers.settings import OnlineSettings
 from rl_training.trajectory import Trajectory, Turn
+
+
+class RewardFailed(KernelwrightError):  # noqa: N818 - what happened
+    """The environment or a reward has a defect; what the evaluator does wrong is an outcome instead."""
 
 
 @dataclass(frozen=True)
@@ -140,9 +145,17 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         prompts, _, _ = self._tokenize_prompts(asked)
         completions = self._completed(prompts, greedy)
         replies = self._tokenizer.batch_decode(completions, skip_special_tokens=True)
-        pending = [rollout.begin(reply) for rollout, reply in zip(rollouts, replies, strict=True)]
-        for rollout, handed_in, reply in zip(rollouts, pending, replies, strict=True):
-            rollout.finish(handed_in, reply)
+        try:
+            pending = [rollout.begin(reply) for rollout, reply in zip(rollouts, replies, strict=True)]
+            for rollout, handed_in, reply in zip(rollouts, pending, replies, strict=True):
+                rollout.finish(handed_in, reply)
+        except KernelwrightError:
+            raise
+        except Exception as error:
+            raise RewardFailed(
+                f"a reward raised {type(error).__name__}: {error}",
+                "mend it, and give the same command again to go on from the last checkpoint",
+            ) from error
         for known, prompt, completion in zip(tokens, prompts, completions, strict=True):
             known.append((list(prompt), list(completion)))
 

@@ -25,6 +25,7 @@ from transformers import TrainerCallback, TrainerState
 
 from rl_training.environment.environment import Environment
 from rl_training.trainers.collapse import Collapsed, Limits
+from rl_training.trainers.online import RewardFailed
 from rl_training.trainers.online_run import train
 from rl_training.trainers.policy import load_policy
 from rl_training.trainers.settings import OnlineSettings
@@ -167,6 +168,15 @@ def test_a_collapse_goes_back_to_what_was_good(model: Path, tmp_path: Path) -> N
 def test_a_collapse_that_comes_again_ends_the_run(model: Path, tmp_path: Path) -> None:
     with pytest.raises(Collapsed, match="hardly a reply has a reward"):
         trained(settings(model, steps=30, restores=0), tmp_path, ReadingPool(silent=True))
+
+
+def test_a_reward_that_raises_is_one_line(model: Path, tmp_path: Path) -> None:
+    class Broken(ReadingPool):
+        def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
+            raise ZeroDivisionError("by zero")
+
+    with pytest.raises(RewardFailed, match="a reward raised ZeroDivisionError: by zero — mend it"):
+        trained(settings(model), tmp_path, Broken())
 
 
 def test_no_task(model: Path, tmp_path: Path) -> None:
