@@ -25,7 +25,7 @@ class DemoSettings(Record):
     layers: int = 3
     width: int = 64
     longest: int = 400  # tokens of a prompt and its file
-    sft_steps: int = Field(default=1000, gt=0)
+    sft_steps: int = Field(default=800, gt=0)
     sft_rate: float = 5e-3
     rl_steps: int = Field(default=30, gt=0)
     rl_rate: float = 1e-3
