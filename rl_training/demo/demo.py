@@ -17,6 +17,7 @@ from agent.profiled import ProfilingPool
 from kernelbench.evaluator import Evaluator
 from kernelbench.machine import cache_folder
 from kernelbench.records import Record, Target
+from results.training import Training
 from rl_training.demo.data import DemoTask, DemoTasks, samples, tasks_of
 from rl_training.demo.measured import MeasuredPool
 from rl_training.demo.policy import begin, replies
@@ -40,7 +41,7 @@ Say = Callable[[str], None]
 
 
 class Seconds(Record):
-    """Wall time of the parts, of all starts together; evaluations that were measured before cost nothing."""
+    """Wall time of the parts, each from its last start; what had been measured before costs nothing."""
 
     data: float = 0.0
     sft: float = 0.0
@@ -77,43 +78,42 @@ class Demo:
         with Evaluator(cache=cache_folder()) as evaluator, ProfilingPool(evaluator) as pool:
             measured = MeasuredPool(pool, self.out / "evaluations.jsonl")
             seeds = range(self.settings.first_seed, self.settings.first_seed + self.settings.seeds)
-            taught = {seed: self._sft(seed, tasks.known, evaluator.target) for seed in seeds}
-            return [
-                self._seed(seed, tasks, evaluator.target, measured, Seconds(data=drawing, sft=taught[seed]))
-                for seed in seeds
-            ]
+            for seed in seeds:
+                self._sft(seed, tasks.known, evaluator.target)
+            return [self._seed(seed, tasks, evaluator.target, measured, drawing) for seed in seeds]
 
-    def _seed(
-        self, seed: int, tasks: DemoTasks, target: Target, pool: MeasuredPool, seconds: Seconds
-    ) -> Seed:
+    def _seed(self, seed: int, tasks: DemoTasks, target: Target, pool: MeasuredPool, drawing: float) -> Seed:
         folder = self.out / f"seed-{seed}"
         done = kept.read(folder / "tried.json", Seed)
         if done is not None:
             return done
-        began = time.monotonic()
         rewarded = self._rl(seed, tasks.known[: self.settings.rewarded_tasks], target, pool, folder)
-        trained = time.monotonic()
+        began = time.monotonic()
         policies = {
             "before SFT": folder / "begun",
             "after SFT": folder / "sft" / POLICY,
             "after RL": rewarded,
         }
         tried = self._tried(seed, tasks, target, pool, policies)
-        spent = {"rl": trained - began, "trial": time.monotonic() - trained}
+        seconds = Seconds(
+            data=drawing,
+            sft=_seconds(folder / "sft"),
+            rl=_seconds(folder / "rl"),
+            trial=time.monotonic() - began,
+        )
         found = Seed(
             seed=seed,
             tried=tuple(tried),
             evaluations=_handed_in(folder / "rl"),
-            seconds=seconds.model_copy(update=spent),
+            seconds=seconds,
         )
         kept.write(folder / "tried.json", found)
         return found
 
-    def _sft(self, seed: int, written: Sequence[DemoTask], target: Target) -> float:
-        """Seconds that it took; 0 where it was done before."""
-        began, folder = time.monotonic(), self.out / f"seed-{seed}"
+    def _sft(self, seed: int, written: Sequence[DemoTask], target: Target) -> None:
+        folder = self.out / f"seed-{seed}"
         if (folder / "sft" / POLICY).exists():
-            return 0.0
+            return
         self.say(f"seed {seed}: SFT")
         rows = samples(written, target)
         begun = folder / "begun"
@@ -132,7 +132,6 @@ class Demo:
         with tracked(folder / "sft", "sft", chosen, {"seed": seed}, {}) as training:
             callbacks = [MetricsFile(training.path), Progress()]
             supervised.train(load_policy(chosen.model), rows, chosen, training.path, callbacks)
-        return time.monotonic() - began
 
     def _rl(
         self, seed: int, rewarded: Sequence[DemoTask], target: Target, pool: MeasuredPool, folder: Path
@@ -189,6 +188,11 @@ class Demo:
 
 def _first_prompt(task: DemoTask, target: Target) -> tuple[Message, ...]:
     return asked_for(task.data(target).situation, "cpp", (), None).messages
+
+
+def _seconds(training: Path) -> float:
+    """That its last start took."""
+    return Training.read(training).series("train_runtime")[-1][1]
 
 
 def _handed_in(training: Path) -> int:
