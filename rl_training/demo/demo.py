@@ -18,10 +18,11 @@ from kernelbench.evaluator import Evaluator
 from kernelbench.machine import cache_folder
 from kernelbench.records import Record, Target
 from results.training import Training
-from rl_training.demo.data import DemoTask, DemoTasks, samples, tasks_of
+from rl_training.demo.data import DemoTask, DemoTasks, tasks_of
 from rl_training.demo.measured import MeasuredPool
-from rl_training.demo.policy import begin, replies
+from rl_training.demo.policy import replies
 from rl_training.demo.settings import AFRESH, ONCE, DemoSettings
+from rl_training.demo.teaching import BEGUN, SFT, teach
 from rl_training.demo.trial import Trial, Tried, by_chance, enumerated, files_of
 from rl_training.environment.environment import Environment
 from rl_training.environment.world import World
@@ -30,10 +31,10 @@ from rl_training.rewards.scheme import SCHEMES
 from rl_training.rewards.surprise import Doubt
 from rl_training.tracking.metrics import MetricsFile, Progress
 from rl_training.tracking.run import tracked
-from rl_training.trainers import online_run, supervised
+from rl_training.trainers import online_run
 from rl_training.trainers.checkpoints import POLICY
 from rl_training.trainers.policy import load_policy
-from rl_training.trainers.settings import OnlineSettings, SftSettings
+from rl_training.trainers.settings import OnlineSettings
 from rl_training.trajectory import read
 
 _REWARD = SCHEMES["log-speedup"]
@@ -78,8 +79,8 @@ class Demo:
         with Evaluator(cache=cache_folder()) as evaluator, ProfilingPool(evaluator) as pool:
             measured = MeasuredPool(pool, self.out / "evaluations.jsonl")
             seeds = range(self.settings.first_seed, self.settings.first_seed + self.settings.seeds)
-            for seed in seeds:
-                self._sft(seed, tasks.known, evaluator.target)
+            folders = {seed: self.out / f"seed-{seed}" for seed in seeds}
+            teach(folders, self.settings, self.out, evaluator.target, self.say)
             return [self._seed(seed, tasks, evaluator.target, measured, drawing) for seed in seeds]
 
     def _seed(self, seed: int, tasks: DemoTasks, target: Target, pool: MeasuredPool, drawing: float) -> Seed:
@@ -90,14 +91,14 @@ class Demo:
         rewarded = self._rl(seed, tasks.known[: self.settings.rewarded_tasks], target, pool, folder)
         began = time.monotonic()
         policies = {
-            "before SFT": folder / "begun",
-            "after SFT": folder / "sft" / POLICY,
+            "before SFT": folder / BEGUN,
+            "after SFT": folder / SFT / POLICY,
             "after RL": rewarded,
         }
         tried = self._tried(seed, tasks, target, pool, policies)
         seconds = Seconds(
             data=drawing,
-            sft=_seconds(folder / "sft"),
+            sft=_seconds(folder / SFT),
             rl=_seconds(folder / "rl"),
             trial=time.monotonic() - began,
         )
@@ -110,29 +111,6 @@ class Demo:
         kept.write(folder / "tried.json", found)
         return found
 
-    def _sft(self, seed: int, written: Sequence[DemoTask], target: Target) -> None:
-        folder = self.out / f"seed-{seed}"
-        if (folder / "sft" / POLICY).exists():
-            return
-        self.say(f"seed {seed}: SFT")
-        rows = samples(written, target)
-        begun = folder / "begun"
-        begin(rows, self.settings, seed, begun)
-        chosen = SftSettings(
-            model=str(begun),
-            steps=self.settings.sft_steps,
-            learning_rate=self.settings.sft_rate,
-            batch=16,
-            micro_batch=16,
-            seed=seed,
-            cpu=True,
-            save_every=100,
-            max_length=self.settings.longest,
-        )
-        with tracked(folder / "sft", "sft", chosen, {"seed": seed}, {}) as training:
-            callbacks = [MetricsFile(training.path), Progress()]
-            supervised.train(load_policy(chosen.model), rows, chosen, training.path, callbacks)
-
     def _rl(
         self, seed: int, rewarded: Sequence[DemoTask], target: Target, pool: MeasuredPool, folder: Path
     ) -> Path:
@@ -143,7 +121,7 @@ class Demo:
         data = [task.data(target) for task in rewarded]
         world = World(pool, _REWARD, effort=ONCE, again=AFRESH, doubt=Doubt(over_eager=20.0))
         chosen = OnlineSettings(
-            model=str(folder / "sft" / POLICY),
+            model=str(folder / SFT / POLICY),
             steps=self.settings.rl_steps,
             learning_rate=self.settings.rl_rate,
             batch=self.settings.batch,

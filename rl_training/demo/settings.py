@@ -25,10 +25,10 @@ class DemoSettings(Record):
     layers: int = 3
     width: int = 64
     longest: int = 400  # tokens of a prompt and its file
-    sft_steps: int = Field(default=800, gt=0)
+    sft_steps: int = Field(default=1200, gt=0)
     sft_rate: float = 5e-3
-    rl_steps: int = Field(default=30, gt=0)
-    rl_rate: float = 1e-3
+    rl_steps: int = Field(default=40, gt=0)
+    rl_rate: float = 3e-4
     rl_save_every: int = 10
     batch: int = 16
     group: int = 8

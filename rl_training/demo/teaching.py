@@ -1,0 +1,64 @@
+"""SFT of the embedded policies, each in a process with one thread: so small a model gains nothing by more."""
+
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+
+from kernelbench.machine import physical_threads
+from kernelbench.records import Target
+from rl_training.demo.data import samples, tasks_of
+from rl_training.demo.policy import begin
+from rl_training.demo.settings import DemoSettings
+from rl_training.trainers.checkpoints import POLICY
+from rl_training.trainers.settings import SftSettings
+
+BEGUN, SFT = "begun", "sft"  # folders of a seed: the policy before it, and the training
+
+
+def teach(
+    folders: dict[int, Path], settings: DemoSettings, demo: Path, target: Target, say: Callable[[str], None]
+) -> None:
+    """By seed; what is done already stays. `demo` holds the tasks."""
+    left = [seed for seed, folder in folders.items() if not (folder / SFT / POLICY).exists()]
+    if not left:
+        return
+    say(f"SFT of seeds {', '.join(map(str, left))}: some minutes; `kernelwright report` shows how far it is")
+    # Imported anew in each process, for torch's threads do not outlive a fork.
+    with ProcessPoolExecutor(min(len(left), physical_threads()), mp_context=get_context("spawn")) as pool:
+        jobs = {pool.submit(_taught, seed, folders[seed], settings, demo, target): seed for seed in left}
+        for done in as_completed(jobs):
+            done.result()
+            say(f"seed {jobs[done]}: SFT is done")
+
+
+def _taught(seed: int, folder: Path, settings: DemoSettings, demo: Path, target: Target) -> None:
+    from kernelbench.evaluator.sandbox import die_with_parent
+
+    die_with_parent()
+    import torch
+
+    from rl_training.tracking.metrics import MetricsFile
+    from rl_training.tracking.run import tracked
+    from rl_training.trainers import supervised
+    from rl_training.trainers.policy import load_policy, quiet
+
+    torch.set_num_threads(1)
+    quiet()
+    rows = samples(tasks_of(settings, demo).known, target)
+    begin(rows, settings, seed, folder / BEGUN)
+    chosen = SftSettings(
+        model=str(folder / BEGUN),
+        steps=settings.sft_steps,
+        learning_rate=settings.sft_rate,
+        batch=16,
+        micro_batch=16,
+        seed=seed,
+        cpu=True,
+        save_every=100,
+        max_length=settings.longest,
+    )
+    command = f"kernelwright train demo, SFT of seed {seed}"
+    with tracked(folder / SFT, "sft", chosen, {"seed": seed}, {}, command) as training:
+        policy = load_policy(chosen.model)
+        supervised.train(policy, rows, chosen, training.path, [MetricsFile(training.path)])
