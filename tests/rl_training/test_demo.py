@@ -21,6 +21,7 @@ from rl_training.rewards import kept
 from rl_training.trajectory import read
 
 SEED = "seed-0"
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def demo(out: Path) -> list[str]:
@@ -30,7 +31,7 @@ def demo(out: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("demo") / "out"
-    done = subprocess.run(demo(out), capture_output=True, text=True, timeout=280)
+    done = subprocess.run(demo(out), capture_output=True, text=True, timeout=580)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "after RL" in done.stdout
     return out
@@ -45,7 +46,6 @@ def same(one: Path, other: Path) -> bool:
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.mark.slow
 def test_rewards_come_from_evaluations(finished: Path) -> None:
     measured = {
         json.loads(line)["evaluation"]["candidate"] for line in (finished / "evaluations.jsonl").open()
@@ -61,7 +61,6 @@ def test_rewards_come_from_evaluations(finished: Path) -> None:
     assert all(turn.reward == 0 for turn in failed)
 
 
-@pytest.mark.slow
 def test_weights_change_and_are_tracked(finished: Path) -> None:
     assert not same(finished / SEED / "begun", finished / SEED / "sft" / "policy")
     assert not same(finished / SEED / "sft" / "policy", finished / SEED / "rl" / "policy")
@@ -72,7 +71,6 @@ def test_weights_change_and_are_tracked(finished: Path) -> None:
     assert "| rewarded | after RL |" in (finished / "table.md").read_text()
 
 
-@pytest.mark.slow
 def test_what_was_killed_goes_on_exactly(finished: Path, tmp_path: Path) -> None:
     """RL again on the same measurements: killed after its first step, and gone on with."""
     again = tmp_path / "out"
@@ -83,14 +81,14 @@ def test_what_was_killed_goes_on_exactly(finished: Path, tmp_path: Path) -> None
         demo(again), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
     )
     try:
-        until = time.monotonic() + 200
+        until = time.monotonic() + 400
         while not list((again / SEED / "rl").glob("checkpoint-*")):
             assert running.poll() is None and time.monotonic() < until
             time.sleep(0.05)
     finally:
         os.killpg(running.pid, signal.SIGKILL)
         running.wait()
-    done = subprocess.run(demo(again), capture_output=True, text=True, timeout=280)
+    done = subprocess.run(demo(again), capture_output=True, text=True, timeout=580)
     assert done.returncode == 0, done.stderr[-3000:]
     assert same(finished / SEED / "rl" / "policy", again / SEED / "rl" / "policy")
     before, after = (kept.read(folder / SEED / "tried.json", Seed) for folder in (finished, again))
