@@ -80,8 +80,21 @@ class Demo:
             measured = MeasuredPool(pool, self.out / "evaluations.jsonl")
             seeds = range(self.settings.first_seed, self.settings.first_seed + self.settings.seeds)
             folders = {seed: self.out / f"seed-{seed}" for seed in seeds}
-            teach(folders, self.settings, self.out, evaluator.target, self.say)
-            return [self._seed(seed, tasks, evaluator.target, measured, drawing) for seed in seeds]
+            target = self._target(evaluator.target)
+            teach(folders, self.settings, self.out, target, self.say)
+            return [self._seed(seed, tasks, target, measured, drawing) for seed in seeds]
+
+    def _target(self, now: Target) -> Target:
+        """As it was at the first start.
+
+        Prompts say how fast the machine was measured to be. So small a policy is lost when they say it otherwise
+        than its data did.
+        """
+        path = self.out / "target.json"
+        known = kept.read(path, Target)
+        if known is None:
+            kept.write(path, now)
+        return known or now
 
     def _seed(self, seed: int, tasks: DemoTasks, target: Target, pool: MeasuredPool, drawing: float) -> Seed:
         folder = self.out / f"seed-{seed}"
