@@ -87,8 +87,8 @@ class Demo:
     def _target(self, now: Target) -> Target:
         """As it was at the first start.
 
-        Prompts say how fast the machine was measured to be. So small a policy is lost when they say it otherwise
-        than its data did.
+        Prompts say how fast the machine was measured to be. So small a policy is lost when they say it
+        otherwise than its data did.
         """
         path = self.out / "target.json"
         known = kept.read(path, Target)
