@@ -23,7 +23,7 @@ def demo(
     """Train a small policy from nothing, on this machine: tasks, SFT, RL with measured speedups, and a
     table.
 
-    A small transformer learns to write C++ kernels. Takes most of an hour on two cores; give the same
+    A small transformer learns to write C++ kernels. Takes tens of minutes on two cores; give the same
     command again to go on after a kill. Writes DIR/table.md and DIR/curves.svg; `kernelwright report
     DIR/seed-0/rl` shows a training.
     """

@@ -5,6 +5,7 @@ checkpoint sees what it would have seen.
 """
 
 import random
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,7 +74,7 @@ class Samples:
     too_long: int
 
 
-class OfflineTrainer(WholeCheckpoints, Trainer):
+class OfflineTrainer(WholeCheckpoints, Trainer, ABC):
     """Learns from samples in their order; what `measured` is told goes into the next log, as a mean."""
 
     def __init__(self, policy: Policy, samples: Samples, arguments: TrainingArguments, **others: Any) -> None:
@@ -88,8 +89,9 @@ class OfflineTrainer(WholeCheckpoints, Trainer):
             **others,
         )
 
+    @abstractmethod
     def collate(self, samples: Sequence[Any]) -> dict[str, torch.Tensor]:
-        raise NotImplementedError
+        """What `compute_loss` takes, padded."""
 
     def measured(self, name: str, value: float) -> None:
         self._measured[name].append(value)

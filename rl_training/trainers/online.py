@@ -38,11 +38,19 @@ class RewardFailed(KernelwrightError):  # noqa: N818 - what happened
 
 
 @dataclass(frozen=True)
-class _Sampled:
-    """One turn as the trainer has it: token ids, and what it is credited with."""
+class _Generated:
+    """Token ids; and what vLLM, but not transformers, says of the completion's probabilities."""
 
     prompt: list[int]
     completion: list[int]
+    logprobs: list[float] | None
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    """One turn as the trainer has it."""
+
+    generated: _Generated
     credited: Credited
 
 
@@ -114,24 +122,25 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
             self.settings.estimator == "remax" and (first_of_group + i) % self.num_generations == 0
             for i in starts
         ]
-        tokens: list[list[tuple[list[int], list[int]]]] = [[] for _ in rollouts]
+        generated: list[list[_Generated]] = [[] for _ in rollouts]
         for _ in range(turns):
             going = [i for i, rollout in enumerate(rollouts) if not rollout.ended]
             if going:
                 self._take_turn(
-                    [rollouts[i] for i in going], [greedy[i] for i in going], [tokens[i] for i in going]
+                    [rollouts[i] for i in going], [greedy[i] for i in going], [generated[i] for i in going]
                 )
         trajectories = [rollout.trajectory() for rollout in rollouts]
         self._sampled = [
             sample
-            for made, ids, is_greedy in zip(trajectories, tokens, greedy, strict=True)
+            for made, ids, is_greedy in zip(trajectories, generated, greedy, strict=True)
             for sample in self._samples(made, ids, is_greedy)
         ]
         self._keep(trajectories)
+        given = [sample.generated for sample in self._sampled]
         return {
-            "prompt_ids": [sample.prompt for sample in self._sampled],
-            "completion_ids": [sample.completion for sample in self._sampled],
-            "logprobs": None,
+            "prompt_ids": [each.prompt for each in given],
+            "completion_ids": [each.completion for each in given],
+            "logprobs": [each.logprobs for each in given] if self.use_vllm else None,
             "credited": [sample.credited.value for sample in self._sampled],
         }
 
@@ -139,12 +148,12 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         self,
         rollouts: Sequence[Rollout],
         greedy: Sequence[bool],
-        tokens: Sequence[list[tuple[list[int], list[int]]]],
+        generated: Sequence[list[_Generated]],
     ) -> None:
         asked = [[_plain(message) for message in rollout.messages] for rollout in rollouts]
         prompts, _, _ = self._tokenize_prompts(asked)
-        completions = self._completed(prompts, greedy)
-        replies = self._tokenizer.batch_decode(completions, skip_special_tokens=True)
+        made = self._completed(prompts, greedy)
+        replies = self._tokenizer.batch_decode([each.completion for each in made], skip_special_tokens=True)
         try:
             pending = [rollout.begin(reply) for rollout, reply in zip(rollouts, replies, strict=True)]
             for rollout, handed_in, reply in zip(rollouts, pending, replies, strict=True):
@@ -156,30 +165,33 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
                 f"a reward raised {type(error).__name__}: {error}",
                 "mend it, and give the same command again to go on from the last checkpoint",
             ) from error
-        for known, prompt, completion in zip(tokens, prompts, completions, strict=True):
-            known.append((list(prompt), list(completion)))
+        for known, each in zip(generated, made, strict=True):
+            known.append(each)
 
-    def _completed(self, prompts: Sequence[Sequence[int]], greedy: Sequence[bool]) -> list[list[int]]:
-        completions: dict[int, list[int]] = {}
-        sampling = self.generation_config if self.settings.vllm == "none" else None
+    def _completed(self, prompts: Sequence[Sequence[int]], greedy: Sequence[bool]) -> list[_Generated]:
+        found: dict[int, _Generated] = {}
+        sampling = None if self.use_vllm else self.generation_config
         for decoded_greedily in (False, True):
             places = [i for i, chosen in enumerate(greedy) if chosen == decoded_greedily]
             if not places:
                 continue
             if decoded_greedily:
-                assert sampling is not None
+                assert sampling is not None, "settings refuse remax with vLLM"
                 sampling.do_sample = False
             try:
-                made, _ = self._generate_single_turn([prompts[i] for i in places], None, {}, 1)
+                asked = [list(prompts[i]) for i in places]
+                completions, logprobs = self._generate_single_turn(asked, None, {}, 1)
             finally:
                 if sampling is not None:
                     sampling.do_sample = True
-            completions |= dict(zip(places, made, strict=True))
-        return [completions[i] for i in range(len(prompts))]
+            said = logprobs if logprobs is not None else [None] * len(places)
+            found |= {
+                place: _Generated(prompt, list(completion), each)
+                for place, prompt, completion, each in zip(places, asked, completions, said, strict=True)
+            }
+        return [found[i] for i in range(len(prompts))]
 
-    def _samples(
-        self, made: Trajectory, tokens: Sequence[tuple[list[int], list[int]]], greedy: bool
-    ) -> list[_Sampled]:
+    def _samples(self, made: Trajectory, generated: Sequence[_Generated], greedy: bool) -> list[_Sampled]:
         """A sample for each turn; where it ended early, its last one again, which nothing is learned from."""
         rewards: Sequence[float | None] = made.rewards
         if self.settings.smooth:
@@ -188,11 +200,11 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
             rewards = before.smoothed(rewards)
         returns = self.environment.world.scheme.returns(rewards)
         samples = [
-            _Sampled(prompt, completion, Credited(value, 0, turn, greedy))
-            for turn, (value, (prompt, completion)) in enumerate(zip(returns, tokens, strict=True))
+            _Sampled(each, Credited(value, 0, turn, greedy))
+            for turn, (value, each) in enumerate(zip(returns, generated, strict=True))
         ]
         for turn in range(len(samples), self.environment.turns):
-            samples.append(_Sampled(*tokens[-1], Credited(None, 0, turn, greedy)))
+            samples.append(_Sampled(generated[-1], Credited(None, 0, turn, greedy)))
         return samples
 
     def _keep(self, trajectories: Sequence[Trajectory]) -> None:

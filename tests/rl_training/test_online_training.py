@@ -144,12 +144,18 @@ def test_a_collapse_goes_back_to_what_was_good(model: Path, tmp_path: Path) -> N
         mended = False
 
     pool = Failing()
-    begun = []
+    begun, rates = [], {}
 
     class Mending(TrainerCallback):
         def on_train_begin(self, args: object, state: TrainerState, control: object, **_: object) -> None:
             begun.append(state.global_step)
             pool.mended = len(begun) > 1
+
+        def on_log(
+            self, args: object, state: TrainerState, control: object, logs: dict[str, float], **_: object
+        ) -> None:
+            if "learning_rate" in logs:
+                rates[len(begun)] = logs["learning_rate"]
 
     chosen = settings(model, steps=8)
     world = World(pool, SCHEMES["log-speedup"])
@@ -163,6 +169,7 @@ def test_a_collapse_goes_back_to_what_was_good(model: Path, tmp_path: Path) -> N
         Limits(patience=3),
     )
     assert begun == [0, 2]
+    assert rates == {1: 1e-2, 2: 5e-3}
 
 
 def test_a_collapse_that_comes_again_ends_the_run(model: Path, tmp_path: Path) -> None:
