@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from kernelbench.errors import StorageError, UsageError
+from kernelbench.errors import UsageError
 from results.encoding import record_text
-from results.folder import write_atomically
+from rl_training import new_folder
 from rl_training.cluster.data import rows, schema
 from rl_training.cluster.host import Evaluation
 from rl_training.cluster.overrides import LOOP, overrides_of
@@ -36,7 +36,7 @@ def write(folder: Path, tasks: Tasks, plan: Plan, scheme: Scheme, command: str) 
         requests=min(4096, max(64, 2 * plan.tasks * plan.group * (1 + plan.lag))),
         hacks=str(folder / "hacks"),
     )
-    _new(folder)
+    new_folder.begin(folder)
     own_loop = plan.own_loop
     for split, some in (("train", tasks.train), ("test", tasks.test)):
         if some:
@@ -52,24 +52,8 @@ def write(folder: Path, tasks: Tasks, plan: Plan, scheme: Scheme, command: str) 
     names = ["launch.sh", "reward.py", "README.md"]
     if own_loop:
         names += ["agent_loop.py", "agent_loop.yaml"]
-    _write(folder / "evaluation.json", record_text(evaluation) + "\n")
+    new_folder.write(folder / "evaluation.json", record_text(evaluation) + "\n")
     for name in names:
-        _write(folder / name, template(name, TEMPLATES).render(**values))
+        new_folder.write(folder / name, template(name, TEMPLATES).render(**values))
     (folder / "launch.sh").chmod(0o755)
     return sorted(path.name for path in folder.iterdir())
-
-
-def _new(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise UsageError(f"{folder} is not empty", "use another --out")
-    except OSError as error:
-        raise StorageError(f"{folder} cannot be written: {error.strerror}", "use another --out") from error
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        write_atomically(path, text)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error.strerror}", "use another --out") from error

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pydantic import Field
 
-from kernelbench.errors import StorageError, UsageError
+from kernelbench.errors import UsageError
 from kernelbench.records import Record, Task
 from results.database import RunDatabase
-from results.folder import write_atomically
+from rl_training import new_folder
 from rl_training.curation import parquet
 from rl_training.curation.rows import Row, preference_rows, ranked_row, sft_row, task_row
 from rl_training.curation.samples import Dropped, Reading, TaskSamples, read
@@ -126,7 +126,7 @@ def write(curated: Curated, folder: Path, command: str) -> dict[str, object]:
     Raises StorageError, UsageError, MissingPrerequisite.
     """
     parquet.require()
-    _new(folder)
+    new_folder.begin(folder)
     counts: dict[str, dict[str, int]] = {config: {} for config in CONFIGS}
     for split, part in zip(SPLITS, (curated.train, curated.test), strict=True):
         for config, rows in part.rows().items():
@@ -139,7 +139,7 @@ def write(curated: Curated, folder: Path, command: str) -> dict[str, object]:
     }
     values = {"curated": curated, "counts": counts, "hashes": hashes, "command": command, "configs": CONFIGS}
     for name in ("README.md", "DATASHEET.md"):
-        _write(folder / name, template(name, TEMPLATES).render(**values))
+        new_folder.write(folder / name, template(name, TEMPLATES).render(**values))
     return {
         "schema": 1,
         "folder": str(folder),
@@ -175,19 +175,3 @@ def _of_run(run: RunDatabase) -> Row:
         "torch": mark.torch,
         "compiler": mark.compiler,
     }
-
-
-def _new(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise UsageError(f"{folder} is not empty", "use another --out")
-    except OSError as error:
-        raise StorageError(f"{folder} cannot be written: {error.strerror}", "use another --out") from error
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        write_atomically(path, text)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error.strerror}", "use another --out") from error

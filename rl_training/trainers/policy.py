@@ -50,16 +50,9 @@ def load_policy(name: str, lora: LoraSettings | None = None, dtype: str = "float
     torch's generator: seed it before. Raises UsageError, MissingPrerequisite.
     """
     require(lora is not None)
-    folder = Path(name)
-    if folder.is_dir():
-        _complete(folder)
-    elif folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or folder.exists():
-        raise UsageError(f"there is no folder {name}", "give a model's folder, or a name on the Hub")
-    from transformers import AutoTokenizer
-
     # The tokenizer first: what is wrong with it shows before weights are read.
-    tokenizer = _read(name, lambda: AutoTokenizer.from_pretrained(name))
-    check_tokenizer(tokenizer, name)
+    tokenizer = load_tokenizer(name)
+    folder = Path(name)
     model = _read(name, lambda: _model(folder, name, dtype))
     rows = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > rows:
@@ -71,6 +64,24 @@ def load_policy(name: str, lora: LoraSettings | None = None, dtype: str = "float
     if model.generation_config is not None:
         model.generation_config.pad_token_id = tokenizer.pad_token_id
     return Policy(_adapted(model, lora) if lora is not None else model, tokenizer)
+
+
+def load_tokenizer(name: str) -> "PreTrainedTokenizerBase":
+    """Of a folder that holds a whole model, or a name on the Hub. Raises UsageError, MissingPrerequisite."""
+    folder = Path(name)
+    if folder.is_dir():
+        _complete(folder)
+    elif folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or folder.exists():
+        raise UsageError(f"there is no folder {name}", "give a model's folder, or a name on the Hub")
+    try:
+        from transformers import AutoTokenizer
+    except ImportError:
+        raise MissingPrerequisite(
+            "a policy needs the package transformers", "pip install 'kernelwright[rl]'"
+        ) from None
+    tokenizer = _read(name, lambda: AutoTokenizer.from_pretrained(name))
+    check_tokenizer(tokenizer, name)
+    return tokenizer
 
 
 def require(adapters: bool = False) -> None:

@@ -121,12 +121,12 @@ def typed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *w
 
 UNFIT = {
     "nothing": "there is no folder",
-    "no model": "has no config.json",
+    "no model": "holds no model: no config.json",
     "an adapter alone": "merge_and_unload",
-    "no tokenizer": "has no tokenizer that can be read",
+    "no tokenizer": "holds no model: no tokenizer",
     "no template": "has no chat template",
     "no generation prompt": "if add_generation_prompt",
-    "no system messages": "does not take a system message and a user's (no system)",
+    "no system messages": "its chat template cannot render a prompt (no system)",
 }
 
 
@@ -141,6 +141,7 @@ def test_what_cannot_answer_is_not_served(
         (folder / "adapter_config.json").write_text("{}")
     if lack not in ("nothing", "no model", "an adapter alone"):
         (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
+        (folder / "model.safetensors").touch()
     template = {
         "no template": None,
         "no generation prompt": TEMPLATE.partition("{% if add")[0],
@@ -157,6 +158,7 @@ def fit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fit")
     save_tokenizer(folder, "text")
     (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    (folder / "model.safetensors").touch()
     return folder
 
 

@@ -1,0 +1,24 @@
+"""A folder that a command writes from nothing."""
+
+from pathlib import Path
+
+from kernelbench.errors import StorageError, UsageError
+from results.folder import write_atomically
+
+
+def begin(folder: Path) -> None:
+    """Raises UsageError where something is in it, StorageError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise UsageError(f"{folder} is not empty", "use another --out")
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be written: {error.strerror}", "use another --out") from error
+
+
+def write(path: Path, text: str) -> None:
+    """All or nothing. Raises StorageError."""
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror}", "use another --out") from error
