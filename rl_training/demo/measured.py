@@ -23,7 +23,7 @@ from rl_training.tracking.lines import append
 
 class _Line(Record):
     task: str
-    effort: str
+    asked: str
     evaluation: Evaluation
 
 
@@ -50,7 +50,7 @@ class MeasuredPool:
         to_beat: float | None = None,
         client: str = "",
     ) -> Future[Evaluation]:
-        key = task.id, candidate.sha256, _name(effort)
+        key = task.id, candidate.sha256, _asked(baselines, effort, to_beat)
         found: Future[Evaluation] = Future()
         with self._lock:
             known = self._known.get(key)
@@ -59,6 +59,7 @@ class MeasuredPool:
             return found
         asked = self._pool.submit(task, candidate, baselines, effort, to_beat, client)
         asked.add_done_callback(lambda done: self._pass_on(key, done, found))
+        found.add_done_callback(lambda given_up: asked.cancel() if given_up.cancelled() else None)
         return found
 
     def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
@@ -83,7 +84,7 @@ class MeasuredPool:
     def _remember(self, key: tuple[str, str, str], evaluation: Evaluation) -> None:
         with self._lock:
             if key not in self._known:
-                append(self._path, record_text(_Line(task=key[0], effort=key[2], evaluation=evaluation)))
+                append(self._path, record_text(_Line(task=key[0], asked=key[2], evaluation=evaluation)))
                 self._known[key] = evaluation
 
     def _read(self) -> None:
@@ -102,8 +103,10 @@ class MeasuredPool:
                 raise StorageError(
                     f"{self._path} line {number} is damaged", "delete it to measure anew"
                 ) from error
-            self._known[line.task, line.evaluation.candidate, line.effort] = line.evaluation
+            self._known[line.task, line.evaluation.candidate, line.asked] = line.evaluation
 
 
-def _name(effort: Effort | None) -> str:
-    return effort.model_dump_json() if effort is not None else ""
+def _asked(baselines: Sequence[str], effort: Effort | None, to_beat: float | None) -> str:
+    """What another evaluation of the same kernel may differ by."""
+    timed = effort.model_dump_json() if effort is not None else "as the protocol says"
+    return f"{', '.join(baselines)}; {timed}" + (f"; to beat {to_beat}" if to_beat is not None else "")

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from results.curves import number, ticks
 from results.folder import write_atomically
+from results.training import Training
 from rl_training.demo.demo import Seed
 from rl_training.demo.settings import DemoSettings
 from rl_training.demo.trial import Tried, geomean
@@ -87,10 +89,16 @@ def page(run: TrainingFolder, seeds: Sequence[Seed], settings: DemoSettings, kno
         seeds=[seed.seed for seed in seeds],
         evaluations=[seed.evaluations for seed in seeds],
         spent=spent,
-        minutes=(spent[0].data + sum(each.sft + each.rl + each.trial for each in spent)) / 60,
+        minutes=_since(run.manifest.started),
+        starts=len(Training.read(run.path).starts),
         mark=run.manifest.machine,
         command=run.manifest.command,
     )
+
+
+def _since(started: str) -> float:
+    """Minutes."""
+    return (datetime.now(UTC) - datetime.fromisoformat(started)).total_seconds() / 60
 
 
 _COLOURS = {

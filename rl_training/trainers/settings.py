@@ -56,7 +56,6 @@ class OnlineSettings(TrainingSettings):
     smooth: bool = False  # rewards held against all before, clipped (CUDA-L1)
     contrastive: int = Field(default=0, ge=0)  # exemplars in a prompt
     temperature: float = Field(default=1.0, gt=0)
-    max_prompt: int = Field(default=16384, gt=0)  # tokens
     max_completion: int = Field(default=4096, gt=0)
     kl: float = Field(default=0.0, ge=0)  # the weight of the divergence from the first policy
     entropy: float = Field(default=0.0, ge=0)  # the weight of the bonus

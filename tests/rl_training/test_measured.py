@@ -40,6 +40,8 @@ def test_a_kernel_is_measured_once_also_by_the_next_process(tmp_path: Path) -> N
     assert second.submit(TASK, made(kernel(), author="policy")).result() == first
     assert (counting.asked, again.asked) == (1, 0)
     assert second.submit(TASK, made(kernel(EXPRESSIONS[1]))).result().speedup.eager.median == 9.0  # type: ignore[union-attr]
+    second.submit(TASK, made(kernel()), ("eager",)).result()  # not what was asked before
+    assert again.asked == 2
 
 
 def test_a_line_that_a_kill_cut_off_is_measured_again(tmp_path: Path) -> None:
