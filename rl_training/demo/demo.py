@@ -80,21 +80,8 @@ class Demo:
             measured = MeasuredPool(pool, self.out / "evaluations.jsonl")
             seeds = range(self.settings.first_seed, self.settings.first_seed + self.settings.seeds)
             folders = {seed: self.out / f"seed-{seed}" for seed in seeds}
-            target = self._target(evaluator.target)
-            teach(folders, self.settings, self.out, target, self.say)
-            return [self._seed(seed, tasks, target, measured, drawing) for seed in seeds]
-
-    def _target(self, now: Target) -> Target:
-        """As it was at the first start.
-
-        Prompts say how fast the machine was measured to be. So small a policy is lost when they say it
-        otherwise than its data did.
-        """
-        path = self.out / "target.json"
-        known = kept.read(path, Target)
-        if known is None:
-            kept.write(path, now)
-        return known or now
+            teach(folders, self.settings, self.out, evaluator.target, self.say)
+            return [self._seed(seed, tasks, evaluator.target, measured, drawing) for seed in seeds]
 
     def _seed(self, seed: int, tasks: DemoTasks, target: Target, pool: MeasuredPool, drawing: float) -> Seed:
         folder = self.out / f"seed-{seed}"
@@ -145,6 +132,7 @@ class Demo:
             save_every=self.settings.rl_save_every,
             reward=_REWARD,
             max_completion=self.settings.longest,
+            top_p=self.settings.top_p,
         )
         with tracked(folder / "rl", "online", chosen, {"seed": seed}, {}) as training:
             return online_run.train(
@@ -165,7 +153,7 @@ class Demo:
         prompts = [[m.model_dump() for m in _first_prompt(task, target)] for task in chosen]
         found: list[Tried] = []
         for name, policy in policies.items():
-            said = replies(policy, prompts, most, self.settings.longest, seed)
+            said = replies(policy, prompts, most, self.settings, seed)
             for task, texts in zip(chosen, said, strict=True):
                 found += trial.of(name, seed, task, files_of(texts))
         for task in chosen:

@@ -32,8 +32,17 @@ CORES: Mapping[str, str] = {
     "amax": "h.amax(dim=-1)",
 }
 _TO_ROWS = ("sum", "mean", "amax")  # cores that leave one number a row
-LAST: Mapping[str, str] = {"": "", "relu": "torch.relu(h)", "scale": "h * {number}", "shift": "h + {number}"}
+LAST: Mapping[str, str] = {
+    "": "",
+    "relu": "torch.relu(h)",
+    "sigmoid": "torch.sigmoid(h)",
+    "tanh": "torch.tanh(h)",
+    "square": "h.square()",
+    "scale": "h * {number}",
+    "shift": "h + {number}",
+}
 _NUMBERS = ("0.5", "2.0", "0.1")
+_WITH_NUMBER = ("scale", "shift")
 ROWS, COLUMNS = 256, 1024  # so small that a call is timed in a moment
 
 
@@ -58,21 +67,22 @@ class DrawnTask(Record):
 
 
 def every_task(chance: random.Random) -> list[DrawnTask]:
-    """All that the grammar has, in an order by chance."""
+    """Each sequence of operations with numbers by chance, in an order by chance."""
     found = [
-        _task(sequence, numbers)
+        _task(sequence, [chance.choice(_NUMBERS) if part in _WITH_NUMBER else "" for part in sequence])
         for sequence in product(FIRST, CORES, LAST)
         if _is_one(sequence)
-        for numbers in product(*(_NUMBERS if part in ("scale", "shift") else ("",) for part in sequence))
     ]
     chance.shuffle(found)
-    return [task.model_copy(update={"name": f"{task.name}_{n:03}"}) for n, task in enumerate(found)]
+    return found
 
 
 def _is_one(sequence: tuple[str, str, str]) -> bool:
-    """What is reduced to a number a row ends there; what has no core has two operations."""
-    _, core, last = sequence
-    return not last if core in _TO_ROWS else bool(last) or core != "none"
+    """What is reduced to a number a row ends there; what has no core has two operations, not twice one."""
+    first, core, last = sequence
+    if core in _TO_ROWS:
+        return not last
+    return core != "none" or last not in ("", first)
 
 
 def _task(sequence: tuple[str, str, str], numbers: Sequence[str]) -> DrawnTask:
@@ -84,5 +94,6 @@ def _task(sequence: tuple[str, str, str], numbers: Sequence[str]) -> DrawnTask:
         rows=ROWS,
         columns=COLUMNS,
     )
-    name = "_".join(part for part in sequence if part and part != "none")
+    named = (part + number for part, number in zip(sequence, numbers, strict=True))
+    name = "_".join(part for part in named if part and part != "none")
     return DrawnTask(name=name, sequence=sequence, source=source)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.demo.settings import DemoSettings
-from rl_training.demo.tokenizer import trained
+from rl_training.demo.tokenizer import shown, trained
 
 
 def begin(rows: Sequence[dict[str, Any]], settings: DemoSettings, seed: int, folder: Path) -> None:
@@ -13,9 +13,7 @@ def begin(rows: Sequence[dict[str, Any]], settings: DemoSettings, seed: int, fol
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = trained(
-        ["\n".join(message["content"] for message in [*row["prompt"], *row["completion"]]) for row in rows]
-    )
+    tokenizer = trained([shown([*row["prompt"], *row["completion"]]) for row in rows])
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=settings.width,
@@ -34,9 +32,13 @@ def begin(rows: Sequence[dict[str, Any]], settings: DemoSettings, seed: int, fol
 
 
 def replies(
-    folder: Path, prompts: Sequence[Sequence[dict[str, str]]], count: int, longest: int, seed: int
+    folder: Path,
+    prompts: Sequence[Sequence[dict[str, str]]],
+    count: int,
+    settings: DemoSettings,
+    seed: int,
 ) -> list[list[str]]:
-    """`count` replies to each prompt, at temperature 1."""
+    """`count` replies to each prompt, as RL samples them."""
     import torch
 
     from rl_training.trainers.policy import load_policy
@@ -49,7 +51,9 @@ def replies(
             [list(prompt)] * count, add_generation_prompt=True, return_dict=True, return_tensors="pt"
         )
         with torch.no_grad():
-            made = policy.model.generate(**asked, max_new_tokens=longest, do_sample=True, top_k=0)
+            made = policy.model.generate(
+                **asked, max_new_tokens=settings.longest, do_sample=True, top_k=0, top_p=settings.top_p
+            )
         found.append(
             policy.tokenizer.batch_decode(made[:, asked["input_ids"].shape[1] :], skip_special_tokens=True)
         )

@@ -19,20 +19,21 @@ class DemoSettings(Record):
     known_tasks: int | None = None  # that SFT has files of; None: all that are not held out
     files_a_task: int = Field(default=8, gt=0)
     rewarded_tasks: int = Field(default=8, gt=0)  # of these
-    tried_tasks: int = Field(default=6, gt=0)  # rewarded ones, and as many held out
+    tried_tasks: int = Field(default=5, gt=0)  # rewarded ones, and as many held out
     held_sequences: int = Field(default=16, gt=0)
     every_schedule: bool = True  # is tried, to know the best
     layers: int = 3
     width: int = 64
     longest: int = 400  # tokens of a prompt and its file
-    sft_steps: int = Field(default=1200, gt=0)
+    top_p: float = 0.95  # without, one unlikely token in a hundred spoils a file
+    sft_steps: int = Field(default=1000, gt=0)
     sft_rate: float = 5e-3
     rl_steps: int = Field(default=40, gt=0)
-    rl_rate: float = 3e-4
+    rl_rate: float = 1e-3
     rl_save_every: int = 10
-    batch: int = 16
+    batch: int = 32
     group: int = 8
-    tries: tuple[int, ...] = (1, 2, 4, 8, 16)  # n of best of n
+    tries: tuple[int, ...] = (1, 4, 16)  # n of best of n
 
 
 # Everything runs, nothing is learned but two tasks by heart, so that RL has something to measure.

@@ -24,8 +24,10 @@ def teach(
     if not left:
         return
     say(f"SFT of seeds {', '.join(map(str, left))}: some minutes; `kernelwright report` shows how far it is")
-    # Imported anew in each process, for torch's threads do not outlive a fork.
-    with ProcessPoolExecutor(min(len(left), physical_threads()), mp_context=get_context("spawn")) as pool:
+    # Imported anew in each process, for torch's threads do not outlive a fork. More processes than cores, or
+    # three seeds on two cores would be two rounds.
+    most = min(len(left), 2 * physical_threads())
+    with ProcessPoolExecutor(most, mp_context=get_context("spawn")) as pool:
         jobs = {pool.submit(_taught, seed, folders[seed], settings, demo, target): seed for seed in left}
         for done in as_completed(jobs):
             done.result()

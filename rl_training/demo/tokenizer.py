@@ -6,18 +6,35 @@ with numbers apart. So a file of 130 lines has some 200 tokens, which a small mo
 second or two.
 """
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 SHARE = 0.01  # of the documents that have a line or paragraph for it to be a phrase
 BPE_TOKENS = 1024
 END, PAD = "<|end|>", "<|pad|>"
-CHAT_TEMPLATE = (
-    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
-)
+# Left out is what prompts tell every task alike, and what they say of the machine: its speed is measured
+# anew now and then, and so small a model is lost when a number is not the one it has always seen.
+CHAT_TEMPLATE = """
+{%- for message in messages if message['role'] != 'system' -%}
+<|{{ message['role'] }}|>
+{%- set parts = message['content'].split('# The machine\n') -%}
+{{- parts[0] -}}
+{%- if parts|length > 1 -%}{{- parts[1].split('\n\n')[1:]|join('\n\n') -}}{%- endif -%}
+<|end|>
+{%- endfor -%}
+{%- if add_generation_prompt -%}<|assistant|>{%- endif -%}
+"""
 _SPECIAL = (PAD, END, "<|system|>", "<|user|>", "<|assistant|>")
+
+
+def shown(messages: Sequence[Mapping[str, str]]) -> str:
+    """What of a conversation the policy reads."""
+    from jinja2 import Template
+
+    rendered = Template(CHAT_TEMPLATE).render(messages=messages)
+    return "\n".join(filter(None, re.split(r"<\|\w+\|>", rendered)))
 
 
 def trained(documents: Sequence[str], share: float = SHARE, bpe_tokens: int = BPE_TOKENS) -> Any:

@@ -131,6 +131,9 @@ def rl(
     group: Annotated[int, typer.Option(help="Replies to one task, all turns counted.", min=2)] = 16,
     micro_batch: MicroBatch = 1,
     temperature: Annotated[float, typer.Option(help="Of sampling.", min=0.01)] = 1.0,
+    top_p: Annotated[
+        float, typer.Option(help="Only the likeliest tokens that have this share.", min=0.01, max=1)
+    ] = 1.0,
     max_completion: Annotated[int, typer.Option(help="Tokens of a reply.", min=1)] = 8192,
     kl: Annotated[float, typer.Option(help="Weight of the divergence from the first policy.", min=0)] = 0.0,
     entropy: Annotated[float, typer.Option(help="Weight of an entropy bonus.", min=0)] = 0.0,
@@ -183,8 +186,8 @@ def rl(
             optimizer, deepspeed, gradient_checkpointing, cpu,
         ),
         estimator=estimator, loss=loss, reward=scheme, smooth=smooth, turns=turns, contrastive=exemplars,
-        group=group, temperature=temperature, max_completion=max_completion, kl=kl, entropy=entropy,
-        vllm=vllm, restores=restores,
+        group=group, temperature=temperature, top_p=top_p, max_completion=max_completion, kl=kl,
+        entropy=entropy, vllm=vllm, restores=restores,
     )  # fmt: skip
     set_seed(seed)
     load_policy(model, settings.lora, dtype)  # what is wrong with it shows before an evaluator starts

@@ -95,6 +95,7 @@ def _arguments(settings: OnlineSettings, common: Mapping[str, Any]) -> GRPOConfi
         generation_batch_size=settings.batch,
         max_completion_length=settings.max_completion,
         temperature=settings.temperature,
+        top_p=settings.top_p,
         beta=settings.kl,
         entropy_coef=settings.entropy,
         epsilon=settings.clip_low,

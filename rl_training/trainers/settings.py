@@ -56,6 +56,7 @@ class OnlineSettings(TrainingSettings):
     smooth: bool = False  # rewards held against all before, clipped (CUDA-L1)
     contrastive: int = Field(default=0, ge=0)  # exemplars in a prompt
     temperature: float = Field(default=1.0, gt=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)  # of nucleus sampling; 1.0 is none
     max_completion: int = Field(default=4096, gt=0)
     kl: float = Field(default=0.0, ge=0)  # the weight of the divergence from the first policy
     entropy: float = Field(default=0.0, ge=0)  # the weight of the bonus
