@@ -62,16 +62,12 @@ def _made(settings: DemoSettings) -> Iterator[DemoTask]:
     sequences = sorted({task.sequence for task in tasks})
     held = set(chance.sample(sequences, settings.held_sequences))
     known = [task for task in tasks if task.sequence not in held][: settings.known_tasks]
-    tried = _one_of_each([task for task in tasks if task.sequence in held])[: settings.tried_tasks]
+    tried = [task for task in tasks if task.sequence in held][: settings.tried_tasks]
     jobs = [(task, settings.files_a_task if task not in tried else 0) for task in [*known, *tried]]
     # Imported anew in each process, for torch's threads do not outlive a fork.
     with ProcessPoolExecutor(physical_threads(), mp_context=get_context("spawn")) as pool:
         for place, (graph, files) in enumerate(pool.map(_written, jobs, chunksize=4)):
             yield DemoTask(drawn=jobs[place][0], graph=graph, files=files, held=place >= len(known))
-
-
-def _one_of_each(tasks: Sequence[DrawnTask]) -> list[DrawnTask]:
-    return list({task.sequence: task for task in reversed(tasks)}.values())
 
 
 def _written(job: tuple[DrawnTask, int]) -> tuple[str, tuple[Candidate, ...]]:

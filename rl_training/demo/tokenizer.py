@@ -2,8 +2,8 @@
 
 Kernels of one coder say much in the same words. A line that many files have, or a paragraph, such as a
 function of its header, is one token; what is left is byte-level BPE (Sennrich et al., arXiv:1508.07909)
-with numbers apart. So a file of 130 lines has some 200 tokens, which a small model on a CPU can write in a
-second or two.
+with numbers apart. So a file has less than a hundred tokens on average, which a small model on a CPU can
+write in a second or two.
 """
 
 import re

@@ -118,6 +118,14 @@ def test_what_was_not_measured_moves_nothing(model: Path, tmp_path: Path) -> Non
     assert alike(model, final)
 
 
+def test_a_tiny_nucleus_leaves_one_reply_a_prompt(model: Path, tmp_path: Path) -> None:
+    pools = {top_p: ReadingPool() for top_p in (1.0, 1e-6)}
+    for top_p, pool in pools.items():
+        trained(settings(model, steps=1, top_p=top_p), tmp_path / str(top_p), pool)
+    assert len(set(pools[1.0].seen)) == 8
+    assert len(set(pools[1e-6].seen)) <= 2  # a step has two prompts
+
+
 class Killed(TrainerCallback):
     def on_step_end(self, args: object, state: TrainerState, control: object, **_: object) -> None:
         if state.global_step == 3:
