@@ -60,7 +60,7 @@ SURFACE = {
     },
     "train rl": {
         "--model", "--data", "--out", "--estimator", "--loss", "--reward", "--smooth", "--turns", "--exemplars",
-        "--steps", "--learning-rate", "--batch-size", "--group", "--micro-batch", "--temperature", "--max-completion",
+        "--steps", "--learning-rate", "--batch-size", "--group", "--micro-batch", "--temperature", "--top-p", "--max-completion",
         "--kl", "--entropy", "--vllm", "--restores", "--target", "--seed", "--save-every", "--lora-rank", "--dtype",
         "--optimizer", "--deepspeed", "--gradient-checkpointing", "--tracking", "--cpu", "--json",
     },
