@@ -222,17 +222,16 @@ class TaskSession:
             try:
                 self._baselines[mode] = self._start_baseline(mode)
             except (WorkerDied, WorkerTimeout) as error:
+                if mode == "eager":  # not remembered: the next evaluation may start one
+                    raise InfrastructureError(
+                        f"the eager baseline failed: {error}", "try again, or reduce the sizes"
+                    ) from None
                 self._baselines[mode] = None
                 self.failed_baselines[mode] = str(error)
             if (twin := self._twin(mode)) is not None:
                 self._close_baseline(mode)
                 self._baselines[mode], self.same_code[mode] = None, twin
-        worker = self._baselines[mode]
-        if mode == "eager" and worker is None:
-            raise InfrastructureError(
-                f"the eager baseline failed: {self.failed_baselines[mode]}", "reduce the sizes"
-            )
-        return worker
+        return self._baselines[mode]
 
     def _twin(self, mode: str) -> str | None:
         """Another baseline that runs the code that was generated for this one."""

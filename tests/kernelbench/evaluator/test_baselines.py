@@ -2,7 +2,7 @@
 
 import os
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -10,8 +10,11 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from trial import REFERENCE, candidate_of, task_of, variant
 
+from kernelbench.errors import InfrastructureError
 from kernelbench.evaluator import Evaluator
 from kernelbench.evaluator.generated import digest
+from kernelbench.evaluator.process import WorkerDied
+from kernelbench.evaluator.session import TaskSession
 from kernelbench.evaluator.standins import Traffic
 from kernelbench.records import Verdict
 from profiling.roofline import roofline
@@ -71,6 +74,20 @@ def test_buffers_may_have_other_numbers_but_not_each_other_s() -> None:
 
 def test_no_code_is_not_the_same_as_no_code() -> None:
     assert digest([]) is None
+
+
+def test_an_eager_baseline_that_is_killed_as_it_starts_is_started_again(
+    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(session: TaskSession, mode: str) -> NoReturn:
+        raise WorkerDied("it was killed")
+
+    task = task_of("# killed at the start\n" + REFERENCE)
+    with monkeypatch.context() as patched:
+        patched.setattr(TaskSession, "_start_baseline", killed)
+        with pytest.raises(InfrastructureError, match="eager baseline failed: it was killed"):
+            evaluator.evaluate(task, HONEST)
+    assert evaluator.evaluate(task, HONEST).verdict is Verdict.correct
 
 
 @pytest.mark.slow
