@@ -23,7 +23,7 @@ from rl_training.demo.measured import MeasuredPool
 from rl_training.demo.policy import replies
 from rl_training.demo.settings import AFRESH, ONCE, DemoSettings
 from rl_training.demo.teaching import BEGUN, SFT, teach
-from rl_training.demo.trial import Trial, Tried, by_chance, enumerated, files_of
+from rl_training.demo.trial import Trial, Tried, files_of
 from rl_training.environment.environment import Environment
 from rl_training.environment.world import World
 from rl_training.rewards import kept
@@ -154,14 +154,14 @@ class Demo:
         found: list[Tried] = []
         for name, policy in policies.items():
             said = replies(policy, prompts, most, self.settings, seed)
-            for task, texts in zip(chosen, said, strict=True):
-                found += trial.of(name, seed, task, files_of(texts))
+            found += [
+                trial.of(name, seed, task, files_of(texts)) for task, texts in zip(chosen, said, strict=True)
+            ]
         for task in chosen:
-            found += trial.of("schedules by chance", seed, task, by_chance(task, seed, most))
-            found += trial.of("enumeration", seed, task, enumerated(task, most))
-            if self.settings.every_schedule:
-                every = enumerated(task)
-                found += Trial(pool, (len(every),)).of("all schedules", seed, task, every)
+            every = list(task.schedules.all())[: None if self.settings.every_schedule else most]
+            found.append(trial.of("schedules by chance", seed, task, every))
+            found.append(trial.of("enumeration", seed, task, every, in_order=True))
+            found.append(Trial(pool, (len(every),)).of("all schedules", seed, task, every))
         return found
 
 

@@ -46,22 +46,17 @@ def rows(seeds: Sequence[Seed]) -> list[Row]:
 
 
 def _valid(tried: Sequence[Tried]) -> float:
-    most = max(t.n for t in tried)
-    whole = [t for t in tried if t.n == most]
-    return sum(t.valid for t in whole) / sum(t.n for t in whole)
+    return sum(t.valid for t in tried) / sum(t.files for t in tried)
 
 
 def _best(tried: Sequence[Tried]) -> dict[int, tuple[float, ...]]:
     """For "all schedules", whose n differ from task to task, n is 0."""
-    every = tried[0].method == "all schedules"
-    found: dict[int, tuple[float, ...]] = {}
-    for n in sorted({0 if every else t.n for t in tried}):
-        by_seed: dict[int, list[float]] = {}
-        for t in tried:
-            if every or t.n == n:
-                by_seed.setdefault(t.seed, []).append(t.speedup)
-        found[n] = tuple(geomean(values) for values in by_seed.values())
-    return found
+    by_seed: dict[int, dict[int, list[float]]] = {}
+    for t in tried:
+        for n, value in t.best_of.items():
+            counted = 0 if t.method == "all schedules" else n
+            by_seed.setdefault(counted, {}).setdefault(t.seed, []).append(value)
+    return {n: tuple(geomean(values) for values in by_seed[n].values()) for n in sorted(by_seed)}
 
 
 def table(seeds: Sequence[Seed], settings: DemoSettings) -> list[str]:

@@ -5,9 +5,9 @@ from pydantic import Field
 from kernelbench.evaluator import Effort
 from kernelbench.records import Record
 
-# Of each kernel; what a method picks in the end is measured afresh, with more.
-ONCE = Effort(rounds=4, processes=1, most_processes=1, half_width=0.1, block_share=0.2)
-AFRESH = Effort(rounds=8, processes=2, most_processes=2, half_width=0.05, block_share=0.4)
+# Of each kernel; what it is picked for is measured afresh, in two other processes.
+ONCE = Effort(rounds=8, processes=1, most_processes=1, half_width=0.1, block_share=0.2)
+AFRESH = Effort(rounds=8, processes=2, most_processes=2, half_width=0.05, block_share=0.2)
 
 
 class DemoSettings(Record):
@@ -36,17 +36,18 @@ class DemoSettings(Record):
     tries: tuple[int, ...] = (1, 4, 16)  # n of best of n
 
 
-# Everything runs, nothing is learned but two tasks by heart, so that RL has something to measure.
+# Everything runs, nothing is learned but two tasks by heart, four files of each, so that RL has something to
+# measure and to choose from.
 SHORT = DemoSettings(
     seeds=1,
     known_tasks=2,
-    files_a_task=2,
+    files_a_task=4,
     rewarded_tasks=2,
     tried_tasks=1,
     every_schedule=False,
     layers=2,
     width=64,
-    sft_steps=200,
+    sft_steps=300,
     sft_rate=5e-3,
     rl_steps=2,
     rl_save_every=1,

@@ -1,18 +1,18 @@
 """What policies and searches come to on tasks, within so many evaluations each.
 
-A method gives files one after the other. Of its first n the fastest is picked by one measurement each, and
-measured afresh, so that no method gains by having tried often on a noisy clock. Where none of n is right
-the reference stays: 1.0. A policy's file that is wrong, or no file at all, is one of its n.
+Of n files the fastest is picked by one measurement each, and what counts is another measurement of it, so
+that no method gains by having tried often on a noisy clock. Where none of n is right the reference stays:
+1.0. A policy's file that is wrong, or no file at all, is one of its n.
 """
 
 import math
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 from agent.llm.model import ReplyUnusable
 from agent.llm.replies import candidate_source
+from kernelbench.evaluator import Effort
 from kernelbench.records import Candidate, Evaluation, Record
 from rl_training.demo.data import DemoTask
 from rl_training.demo.settings import AFRESH, ONCE
@@ -21,17 +21,15 @@ from rl_training.outcome import Outcome, outcome_of
 
 
 class Tried(Record):
-    """A method's first n files for one task. `speedup`: of what was picked, measured afresh; 1.0 without
-    any.
-    """
+    """A method's files for one task. `best_of`: n -> the speedup of what is picked among n of them."""
 
     method: str
     seed: int
     task: str
     held: bool
-    n: int
-    valid: int  # of the n
-    speedup: float
+    files: int
+    valid: int  # of these
+    best_of: dict[int, float]
 
 
 @dataclass(frozen=True)
@@ -40,49 +38,59 @@ class Trial:
     tries: Sequence[int]
 
     def of(
-        self, method: str, seed: int, task: DemoTask, files: Sequence[Candidate | None]
-    ) -> Iterator[Tried]:
-        """`files`: in order; None for a reply without any."""
-        asked = [self._measured(task, made) if made is not None else None for made in files]
-        outcomes = [outcome_of(found.result()) if found is not None else None for found in asked]
-        lows = [_low(outcome) for outcome in outcomes]
+        self,
+        method: str,
+        seed: int,
+        task: DemoTask,
+        files: Sequence[Candidate | None],
+        in_order: bool = False,
+    ) -> Tried:
+        """`files`: None for a reply without any. Of n are the first n, or, if not `in_order`, any n: the
+        geometric mean over all choices of them.
+        """
+        asked = [self._asked(task, made, ONCE) if made is not None else None for made in files]
+        picks = [_outcome(future) for future in asked]
+        again = [
+            self._asked(task, made, AFRESH) if made is not None and _low(pick) > 0 else None
+            for made, pick in zip(files, picks, strict=True)
+        ]
+        lows, values = [_low(pick) for pick in picks], [_median(_outcome(future)) for future in again]
+        best_of = {}
         for n in self.tries:
-            first = lows[:n]
-            if not first:
-                continue
-            best = max(range(len(first)), key=lambda place: first[place])
-            picked = files[best] if first[best] > 0 else None
-            yield Tried(
-                method=method,
-                seed=seed,
-                task=task.drawn.name,
-                held=task.held,
-                n=n,
-                valid=sum(low > 0 for low in first),
-                speedup=self._afresh(task, picked) if picked is not None else 1.0,
-            )
+            most = min(n, len(files))
+            first = most if in_order else len(files)
+            best_of[n] = expected_best(lows[:first], values[:first], most)
+        valid = sum(low > 0 for low in lows)
+        return Tried(
+            method=method,
+            seed=seed,
+            task=task.drawn.name,
+            held=task.held,
+            files=len(files),
+            valid=valid,
+            best_of=best_of,
+        )
 
-    def _measured(self, task: DemoTask, made: Candidate) -> Future[Evaluation]:
-        return self.pool.submit(task.drawn.task, made, ("eager",), ONCE, client=task.drawn.name)
+    def _asked(self, task: DemoTask, made: Candidate, effort: Effort) -> Future[Evaluation]:
+        return self.pool.submit(task.drawn.task, made, ("eager",), effort, client=task.drawn.name)
 
-    def _afresh(self, task: DemoTask, made: Candidate) -> float:
-        found = self.pool.submit(task.drawn.task, made, ("eager",), AFRESH, client=task.drawn.name).result()
-        outcome = outcome_of(found)
-        eager = outcome.speedup.eager if outcome.speedup is not None else None
-        return eager.median if outcome.kind == "correct" and eager is not None else 1.0
+
+def expected_best(picks: Sequence[float], values: Sequence[float], n: int) -> float:
+    """The geometric mean, over all choices of n of these files, of the value of the one that is picked.
+
+    As pass@k is estimated from more than k samples (Chen et al., arXiv:2107.03374).
+    """
+    order = sorted(range(len(picks)), key=lambda place: picks[place])
+    choices = math.comb(len(picks), n)
+    logs = (
+        math.comb(rank, n - 1) / choices * math.log(values[place])  # n - 1 from those that it beats
+        for rank, place in enumerate(order)
+    )
+    return math.exp(math.fsum(logs))
 
 
 def files_of(replies: Sequence[str]) -> list[Candidate | None]:
     return [_file(reply) for reply in replies]
-
-
-def by_chance(task: DemoTask, seed: int, count: int) -> Sequence[Candidate]:
-    """Schedules by chance, none twice."""
-    return task.schedules.some(random.Random(f"{seed} {task.drawn.name}"), count)
-
-
-def enumerated(task: DemoTask, count: int | None = None) -> Sequence[Candidate]:
-    return list(task.schedules.all())[:count]
 
 
 def geomean(values: Sequence[float]) -> float:
@@ -96,8 +104,18 @@ def _file(reply: str) -> Candidate | None:
         return None
 
 
+def _outcome(future: Future[Evaluation] | None) -> Outcome | None:
+    return outcome_of(future.result()) if future is not None else None
+
+
 def _low(outcome: Outcome | None) -> float:
     """What a file is picked by; 0 where it is not right by kernels of its own."""
     if outcome is None or outcome.kind != "correct" or outcome.decoy():
         return 0.0
     return outcome.low("eager") or 0.0
+
+
+def _median(outcome: Outcome | None) -> float:
+    """What a file is worth; 1.0, the reference's, where it is not right."""
+    eager = outcome.speedup.eager if outcome is not None and outcome.speedup is not None else None
+    return eager.median if outcome is not None and outcome.kind == "correct" and eager is not None else 1.0
