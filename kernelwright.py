@@ -9,6 +9,7 @@ import kernelbench.cli
 import kernelbench.redteam.cli
 import profiling.cli
 import results.cli
+import results.dropin.cli
 import rl_training.cli
 import rl_training.serving.cli
 from kernelbench.errors import KernelwrightError, MissingPrerequisite
@@ -32,6 +33,8 @@ app.command("redteam")(kernelbench.redteam.cli.redteam)
 app.command("run")(agent.cli.run)
 app.command("report")(results.cli.report)
 app.command("metrics")(results.cli.metrics)
+app.command("export")(results.dropin.cli.export)
+app.command("gradient")(results.dropin.cli.gradient)
 app.add_typer(rl_training.cli.app, name="train")
 app.add_typer(rl_training.serving.cli.app, name="serve")
 

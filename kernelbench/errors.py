@@ -21,6 +21,15 @@ class KernelwrightError(Exception):
         self.message = message
         self.fix = fix
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _again, (type(self), self.message, self.fix)  # from one process to another
+
+
+def _again(kind: type[KernelwrightError], message: str, fix: str) -> KernelwrightError:
+    made = kind.__new__(kind)
+    KernelwrightError.__init__(made, message, fix)
+    return made
+
 
 class UsageError(KernelwrightError):
     pass

@@ -51,6 +51,8 @@ SURFACE = {
     },
     "report": {"run", "--format", "--output"},
     "metrics": {"runs", "--keep", "--output", "--json"},
+    "export": {"run", "task", "--out", "--all", "--layer", "--rename", "--backward", "--name", "--format", "--measure", "--json"},
+    "gradient": {"task", "--out", "--saved", "--set", "--precision", "--kernelbench-dir"},
     "serve policy": {"model", "options", "--host", "--port", "--backend"},
     "train curate": {"runs", "--out", "--k", "--evaluation-list", "--held-out-share", "--seed", "--kernelbench-dir", "--json"},
     "train sft": {

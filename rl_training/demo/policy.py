@@ -27,7 +27,9 @@ def begin(rows: Sequence[dict[str, Any]], settings: DemoSettings, seed: int, fol
         bos_token_id=None,
     )
     torch.manual_seed(seed)
-    LlamaForCausalLM(config).save_pretrained(folder)
+    model = LlamaForCausalLM(config)
+    model.generation_config.update(do_sample=True, top_p=settings.top_p, top_k=0)  # served, it samples, too
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 

@@ -1,0 +1,120 @@
+"""`kernelwright export` and `kernelwright gradient`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from kernelbench.cli import Json, KernelbenchDir, Overrides, one_task
+from kernelbench.errors import UsageError
+from kernelbench.records import Precision
+from results.dropin.format import Format
+
+
+def export(
+    run: Annotated[str, typer.Argument(help="A run folder or a database URL.", metavar="RUN")],
+    out: Annotated[Path, typer.Option(help="The package: a new folder.")],
+    task: Annotated[str, typer.Argument(help="Its id in the run, or the end of it.", metavar="[TASK]")] = "",
+    every: Annotated[bool, typer.Option("--all", help="All tasks with a verified kernel.")] = False,
+    layer: Annotated[
+        str, typer.Option(help="The class that it stands in for, as module.Class or Class.")
+    ] = "",
+    rename: Annotated[
+        list[str] | None,
+        typer.Option(help="The task's parameter = the layer's, where names differ.", metavar="NAME=NAME"),
+    ] = None,
+    backward: Annotated[
+        str, typer.Option(help="A run of the task that `kernelwright gradient` wrote.", metavar="RUN")
+    ] = "",
+    name: Annotated[str, typer.Option(help="Of the package, by default of the task.")] = "",
+    format: Annotated[
+        Format, typer.Option(help="torch: a project for pip; hf: a repository of Hugging Face's kernels.")
+    ] = Format.torch,
+    measure: Annotated[bool, typer.Option(help="Time it, eager and compiled, in its wrapper.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Make a package of a verified kernel, to be dropped into a model that is trained.
+
+    The package needs torch and nothing else. It checks each call and leaves to the reference what was
+    not verified; its gradients are those of a kernel (--backward), or the reference's. Says how fast it is,
+    eager and compiled, in its wrapper.
+    """
+    from results.dropin.package import Chosen, write
+    from results.dropin.winner import Winner
+
+    if bool(task) == every:
+        raise UsageError("give a task, or --all", "kernelwright export RUN TASK --out DIR")
+    if every and (layer or rename or backward):
+        raise UsageError("--layer, --rename and --backward are of one task", "export one with TASK")
+    winners = Winner.all_of(run) if every else [Winner.of(run, task)]
+    names = dict(_pair(each) for each in rename or ())
+    own = Winner.only(backward) if backward else None
+    chosen = [Chosen(_identifier(w.task.id), w, layer, names, own) for w in winners]
+    metadata = write(
+        chosen, out, name or (chosen[0].name if len(chosen) == 1 else "drop_in"), format, measure
+    )
+    if as_json:
+        print(json.dumps({"schema": 1, "folder": str(out), "metadata": metadata}))
+        return
+    _show(metadata, out)
+
+
+def gradient(
+    task: Annotated[str, typer.Argument(help="A task id or a file.", metavar="TASK")],
+    out: Annotated[Path, typer.Option(help="The file to write.")],
+    saved: Annotated[
+        bool, typer.Option("--saved", help="From outputs of the forward, where that leaves less to compute.")
+    ] = False,
+    overrides: Overrides = None,
+    precision: Annotated[
+        Precision, typer.Option(help="What floating inputs and weights are cast to.")
+    ] = Precision.fp32,
+    kernelbench_dir: KernelbenchDir = None,
+) -> None:
+    """Write the gradient of a task as a task of its own, for which `kernelwright run` finds a kernel."""
+    from results.dropin.package import gradient_task
+    from results.folder import write_atomically
+
+    text = gradient_task(one_task(task, overrides, precision, kernelbench_dir), saved)
+    write_atomically(out, text)
+    Console(highlight=False).print(f"Written to {out}.", markup=False, soft_wrap=True)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    first, equals, second = text.partition("=")
+    if not (first and equals and second):
+        raise UsageError(f"--rename {text} is not NAME=NAME", "say --rename weight=gamma")
+    return first, second
+
+
+def _identifier(task_id: str) -> str:
+    """What the kernel of a task is called: the last part of its id."""
+    last = task_id.replace(":", "/").rsplit("/", 1)[-1].removesuffix(".py")
+    found = "".join(c if c.isalnum() else "_" for c in last)
+    return found if found[:1].isalpha() else f"kernel_{found}"
+
+
+def _show(metadata: dict[str, Any], out: Path) -> None:
+    table = Table()
+    for heading in ("kernel", "what", "reference", "drop-in", "speedup"):
+        table.add_column(heading, justify="left" if heading in ("kernel", "what") else "right")
+    slow = []
+    for name, rows in metadata.get("measured", {}).items():
+        for what, found in rows.items():
+            us = (f"{found[each]:.1f} µs" for each in ("reference_us", "drop_in_us"))
+            table.add_row(name, what, *us, f"{found['speedup']:.2f}")
+            if found["speedup"] < 1:
+                slow.append(f"{name}, {what}")
+    console = Console(highlight=False)
+    if table.row_count:
+        console.print(table)
+    for each in slow:
+        console.print(f"The drop-in does not pay: {each}.", markup=False, soft_wrap=True)
+    for kernel in metadata["kernels"]:
+        if not kernel["backward"]:
+            why = kernel["no_gradient"]
+            console.print(f"{kernel['name']} has no gradient ({why}).", markup=False, soft_wrap=True)
+    console.print(f"Written to {out}; README.md there says how to use it.", markup=False, soft_wrap=True)

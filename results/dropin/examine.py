@@ -1,0 +1,183 @@
+"""Runs a verified kernel once more, to find out what a package must know of it.
+
+In a process of its own, for what is imported and built there stays. What cannot be put into a package is
+refused here: weights that are not the reference's, inputs that are no tensors, outputs that share memory with
+inputs.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from kernelbench import jit
+from kernelbench.errors import UsageError
+from kernelbench.evaluator.loading import LANES, import_source, to_lane
+from kernelbench.jit import flags as compiler_flags
+from kernelbench.jit.cache import BuildCache
+from kernelbench.jit.library import CppLibrary, build
+from kernelbench.records import Candidate, Record, Task
+from results.dropin.gradients import Gradient, NoGradient, gradients
+from results.dropin.runtime.envelope import Argument, flags_here
+from results.dropin.runtime.libraries import key
+
+_INSTRUCTIONS = re.compile(
+    "sse|ssse|avx|fma|f16c|bmi|amx|adx|popcnt|abm|lzcnt|movbe|aes|vaes|pclmul|vpclmul|gfni|sha|asimd|sve|neon"
+)
+
+
+class Library(Record):
+    """A shared object: its C++ functions with (type, pointers) of each parameter."""
+
+    key: str
+    path: Path
+    functions: dict[str, dict[str, Any]]
+
+
+class Examined(Record):
+    """What was found out. Arguments are as `envelope.Argument.words` has them."""
+
+    inputs: tuple[dict[str, Any], ...]
+    weights: tuple[dict[str, Any], ...]
+    outputs: tuple[dict[str, Any], ...]
+    parameters: tuple[str, ...]  # the weights' names in the reference
+    gradients: tuple[dict[str, Any], ...]  # of `Gradient`
+    no_gradient: str  # why there is none
+    libraries: tuple[Library, ...]
+    torch: str
+    cpu_flags: tuple[str, ...]
+
+
+def examined(task: Task, candidate: Candidate, folder: Path) -> Examined:
+    """`folder`: for the files that are imported. Raises UsageError where it cannot be exported."""
+    torch.manual_seed(0)
+    libraries: dict[str, Library] = {}
+    with torch.no_grad():
+        reference = import_source(task.source, "exported_reference", folder)
+        arguments = reference.get_init_inputs()
+        model = reference.Model(*arguments).to(LANES[task.precision])
+        inputs = [to_lane(value, LANES[task.precision]) for value in reference.get_inputs()]
+        jit.compile_cpp = _recording(libraries)
+        kernel = import_source(candidate.source, "exported_kernel", folder).ModelNew(*arguments)
+        kernel = kernel.to(LANES[task.precision])
+        names = _weights(model, kernel)
+        outputs = _checked(task, model, kernel, inputs, names)
+    taken = _names(model, len(inputs))
+    held = dict(model.named_parameters()) | dict(model.named_buffers())
+    called = [*taken, *(_identifier(name) for name in names)]
+    made = ["output"] if len(outputs) == 1 else [f"output_{place}" for place in range(len(outputs))]
+    found, why = _gradients(model, inputs, names, called, made)
+    return Examined(
+        inputs=_words(taken, inputs),
+        weights=_words([_identifier(name) for name in names], [held[name] for name in names]),
+        outputs=_words(made, outputs),
+        parameters=tuple(names),
+        gradients=tuple(vars(each) for each in found),
+        no_gradient=why,
+        libraries=tuple(libraries.values()),
+        torch=torch.__version__,
+        cpu_flags=tuple(sorted(flag for flag in flags_here() if _INSTRUCTIONS.match(flag)))
+        if libraries
+        else (),
+    )
+
+
+def _recording(libraries: dict[str, Library]) -> Callable[..., CppLibrary]:
+    def compile_cpp(source: str, flags: Sequence[str] = (), *, timeout_s: float = 120.0) -> CppLibrary:
+        words = [flags] if isinstance(flags, str) else list(flags)
+        path, signatures = build(source, words, BuildCache(), timeout_s)
+        library = CppLibrary(path, signatures)
+        functions = {
+            name: {
+                "returns": signature.returns,
+                "parameters": [(parameter.type, parameter.pointers) for parameter in signature.parameters],
+            }
+            for name, signature in signatures.items()
+            if name in vars(library)
+        }
+        named = key(source, words)
+        libraries[named] = Library(key=named, path=path, functions=functions)
+        return library
+
+    compiler_flags.check(())
+    return compile_cpp
+
+
+def _weights(model: nn.Module, kernel: nn.Module) -> list[str]:
+    """Parameters and buffers of the reference, by name; the kernel has the same ones."""
+    wanted = {name: value.shape for name, value in (*model.named_parameters(), *model.named_buffers())}
+    found = {name: value.shape for name, value in (*kernel.named_parameters(), *kernel.named_buffers())}
+    if wanted != found:
+        odd = sorted(name for name in {*wanted, *found} if wanted.get(name) != found.get(name))
+        raise UsageError(
+            f"the kernel's weights are not the reference's: {', '.join(odd)}",
+            "a kernel that is to be exported keeps names and shapes of all parameters and buffers",
+        )
+    return list(wanted)
+
+
+def _checked(
+    task: Task, model: nn.Module, kernel: nn.Module, inputs: Sequence[Any], names: Sequence[str]
+) -> tuple[torch.Tensor, ...]:
+    """Outputs of the reference. The kernel's are the same, for weights that are changed after it was made,
+    too, and share no memory with what came in.
+    """
+    if not inputs or not all(type(each) is torch.Tensor and each.device.type == "cpu" for each in inputs):
+        raise UsageError(f"{task.id} takes what is no tensor on the CPU", "export a task of tensors alone")
+    mine, theirs = (dict(m.named_parameters()) | dict(m.named_buffers()) for m in (kernel, model))
+    for name in names:
+        if theirs[name].is_floating_point():
+            theirs[name].data.add_(torch.rand_like(theirs[name]) * 0.1)
+        mine[name].data.copy_(theirs[name])
+    before = [each.clone() for each in (*inputs, *(theirs[name] for name in names))]
+    outputs, found = model(*inputs), kernel(*inputs)
+    outputs, found = (each if isinstance(each, tuple) else (each,) for each in (outputs, found))
+    if not all(type(each) is torch.Tensor for each in (*outputs, *found)) or len(outputs) != len(found):
+        raise UsageError(f"{task.id} returns what is no tensor", "export a task that returns tensors")
+    after = [*inputs, *(mine[name] for name in names)]
+    if not all(torch.equal(old, new) for old, new in zip(before, after, strict=True)):
+        raise UsageError("the kernel writes into its inputs or weights", "export one that leaves them alone")
+    given = {each.untyped_storage().data_ptr() for each in after}
+    if any(each.numel() and each.untyped_storage().data_ptr() in given for each in found):
+        raise UsageError("an output shares memory with an input", "export a kernel whose outputs are fresh")
+    for ours, right in zip(found, outputs, strict=True):
+        try:
+            torch.testing.assert_close(ours, right, rtol=1e-3, atol=1e-3 * float(right.abs().max() or 1))
+        except AssertionError:
+            raise UsageError(
+                "the kernel does not follow when weights change after it was made",
+                "a kernel for training reads its weights at each call",
+            ) from None
+    return tuple(found)
+
+
+def _gradients(
+    model: nn.Module,
+    inputs: Sequence[torch.Tensor],
+    weights: Sequence[str],
+    names: Sequence[str],
+    made: Sequence[str],
+) -> tuple[list[Gradient], str]:
+    try:
+        return gradients(model, inputs, weights, names, made), ""
+    except NoGradient as why:
+        return [], str(why)
+
+
+def _names(model: nn.Module, count: int) -> list[str]:
+    """What the reference calls its inputs."""
+    code = type(model).forward.__code__
+    given = code.co_varnames[1 : code.co_argcount]
+    return list(given[:count]) if len(given) >= count else [f"input_{place}" for place in range(count)]
+
+
+def _identifier(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _words(names: Sequence[str], tensors: Sequence[torch.Tensor]) -> tuple[dict[str, Any], ...]:
+    pairs = zip(names, tensors, strict=True)
+    return tuple(Argument(n, tuple(t.shape), tuple(t.stride()), t.dtype).words() for n, t in pairs)

@@ -1,0 +1,374 @@
+"""Writes a package: its kernels, what they run on, its tests and its benchmark, with a hash of every file."""
+
+import hashlib
+import json
+import keyword
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from kernelbench.errors import StorageError, UsageError
+from kernelbench.parsing import parsed
+from kernelbench.records import Candidate, Task
+from results.dropin.format import Format
+from results.dropin.winner import Winner
+from results.encoding import kernelwright_version
+from results.templating import template as template_in
+
+_RUNTIME = Path(__file__).parent / "runtime"
+template = partial(template_in, folder=Path(__file__).parent / "templates")
+_TAKEN = ("apply", "benchmark", "kernelized", "layers", "libraries", "remove", "runtime", "tests")
+_VERSION = "1"  # of the packages' form
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A kernel for a package. `layer`: the class that it stands in for; `names`: reference's parameter ->
+    layer's, where they differ; `backward`: a verified kernel for `gradient_task`.
+    """
+
+    name: str
+    winner: Winner
+    layer: str = ""
+    names: Mapping[str, str] | None = None
+    backward: Winner | None = None
+
+
+def write(
+    chosen: Sequence[Chosen], out: Path, name: str, form: Format = Format.torch, measure: bool = True
+) -> dict[str, Any]:
+    """Writes the package `name` into the new folder `out`; what its metadata.json says.
+
+    `measure`: time it, eager and compiled, in its wrapper.
+
+    Raises UsageError for a kernel that cannot be exported and for a bad name, StorageError where `out` is
+    not empty or cannot be written.
+    """
+    _check_name(name, "package")
+    for each in chosen:
+        _check_name(each.name, "kernel")
+    if repeated := {each.name for each in chosen if [c.name for c in chosen].count(each.name) > 1}:
+        raise UsageError(f"two kernels are called {', '.join(sorted(repeated))}", "give one another --name")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise StorageError(f"{out} is not empty", "choose a new folder")
+    beside = out.absolute().parent
+    try:
+        beside.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=beside) as temporary:
+            whole = Path(temporary) / "package"
+            metadata = _written(chosen, whole, name, form, measure)
+            if out.exists():
+                out.rmdir()
+            whole.rename(out)
+    except OSError as error:
+        raise StorageError(
+            f"{out} cannot be written ({error.strerror or error})", "choose another --out"
+        ) from error
+    return metadata
+
+
+def gradient_task(task: Task, saved: bool = False) -> str:
+    """The source of the task whose kernel computes gradients of `task`.
+
+    `saved`: from the outputs of the forward, where that leaves less to compute. Raises UsageError where
+    the task has no gradient that can be traced.
+    """
+    itself = Candidate(source=f"{task.source}\n\nModelNew = Model\n", language="torch", author="reference")
+    examined = _examined(task, itself)
+    if not examined.gradients:
+        raise UsageError(
+            f"the gradient of {task.id} cannot be written down: {examined.no_gradient}", "choose another task"
+        )
+    gradient = examined.gradients[-1 if saved else 0]
+    return _gradient_source(task, examined, gradient)
+
+
+def _gradient_source(task: Task, examined: Any, gradient: Mapping[str, Any]) -> str:
+    floating = [each["name"] for each in examined.outputs if "float" in each["dtype"]]
+    given = [*(f"torch.randn_like({name})" for name in floating), *gradient["uses"]]
+    return (
+        template("gradient_task.py")
+        .render(
+            source=task.source.rstrip(),
+            note=_NOTES[gradient["way"]],
+            takes=gradient["takes"],
+            lines=gradient["lines"],
+            inputs=[each["name"] for each in examined.inputs],
+            weights=[
+                (w["name"], path) for w, path in zip(examined.weights, examined.parameters, strict=True)
+            ],
+            outputs=[each["name"] for each in examined.outputs],
+            given=given,
+        )
+        .lstrip("\n")
+    )
+
+
+_NOTES = {
+    "recompute": "what of the forward it needs it computes again",
+    "saved": "outputs of the forward are given, not computed again",
+    "kernel": "a kernel of its own",
+}
+
+
+def _written(chosen: Sequence[Chosen], whole: Path, name: str, form: Format, measure: bool) -> dict[str, Any]:
+    place = whole / "build" / "torch-cpu" if form is Format.hf else whole
+    package = place / name
+    shutil.copytree(_RUNTIME, package / "runtime", ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "libraries").mkdir()
+    functions: dict[str, Any] = {}
+    kernels = []
+    about: dict[str, Any] = {}
+    for each in chosen:
+        words, examined = _kernel(each, package / each.name, package / "libraries", functions)
+        kernels.append(words)
+        about = {
+            "torch": examined.torch,
+            "cpu_flags": sorted({*about.get("cpu_flags", ()), *examined.cpu_flags}),
+        }
+    (package / "libraries" / "functions.json").write_text(json.dumps(functions, indent=1) + "\n")
+    summary = f"Verified kernels for PyTorch: {', '.join(each.name for each in chosen)}."
+    shown = {
+        "name": name,
+        "summary": summary,
+        "kernels": kernels,
+        "kernelwright": kernelwright_version(),
+        "torch": about["torch"],
+    }
+    (package / "tests").mkdir()
+    (package / "tests" / "__init__.py").write_text("")
+    (package / "tests" / "test_drop_in.py").write_text(template("test_drop_in.py").render(name=name))
+    if form is Format.torchtitan:
+        (package / "titan.py").write_text(_overrides(chosen, name, form.window))
+    (package / "benchmark.py").write_text(template("benchmark.py").render(name=name))
+    metadata = {
+        "schema": 1,
+        "name": name,
+        "kernelwright": kernelwright_version(),
+        **about,
+        "kernels": kernels,
+    }
+    if measure:
+        _seal(package, metadata, shown)
+        metadata["measured"] = _measured(place, name)
+    digest = _seal(package, metadata, shown)
+    if form is Format.hf:
+        (place / "metadata.json").write_text(_for_hugging_face(name, digest))
+    else:
+        packages = sorted(".".join(p.parent.relative_to(whole).parts) for p in package.rglob("__init__.py"))
+        (whole / "pyproject.toml").write_text(
+            template("pyproject.toml").render(
+                name=name,
+                version=f"{_VERSION}.0+{digest[:10]}",
+                summary=summary,
+                torch=".".join(about["torch"].split(".")[:2]),
+                packages=[*packages, f"{name}.libraries"],
+            )
+        )
+    (whole / "README.md").write_text(template("readme.md").render(**shown))
+    return metadata
+
+
+def _seal(package: Path, metadata: dict[str, Any], shown: Mapping[str, Any]) -> str:
+    """Writes metadata.json with the hash of every file, and __init__.py with the hash of that."""
+    own = {package / "metadata.json", package / "__init__.py"}
+    files = sorted(
+        p for p in package.rglob("*") if p.is_file() and "__pycache__" not in p.parts and p not in own
+    )
+    metadata["files"] = {
+        p.relative_to(package).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in files
+    }
+    text = json.dumps(metadata, indent=1) + "\n"
+    (package / "metadata.json").write_text(text)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    names = [each["name"] for each in shown["kernels"]]
+    (package / "__init__.py").write_text(
+        template("init.py").render(**{**shown, "kernels": names}, metadata_sha256=digest)
+    )
+    return digest
+
+
+def _overrides(chosen: Sequence[Chosen], name: str, window: str) -> str:
+    named: dict[str, list[str]] = {}
+    for each in chosen:
+        if "." not in each.layer:
+            raise UsageError(
+                f"{each.name} says nothing of the module of its layer",
+                "say --layer torchtitan.models.common.nn_modules.RMSNorm, say",
+            )
+        named.setdefault(each.layer, []).append(each.name)
+    layers = [
+        {"module": module, "cls": cls, "function": cls.lower(), "kernels": kernels}
+        for (module, _, cls), kernels in ((layer.rpartition("."), k) for layer, k in named.items())
+    ]
+    return template("titan.py").render(name=name, layers=layers, torchtitan=window)
+
+
+def _for_hugging_face(name: str, digest: str) -> str:
+    """The metadata.json that `kernels` 0.17 reads."""
+    words = {
+        "id": f"{name}_cpu_{digest[:10]}",
+        "name": name.replace("_", "-"),
+        "version": int(_VERSION),
+        "license": "Apache-2.0",
+        "python-depends": [],
+        "backend": {"type": "cpu"},
+    }
+    return json.dumps(words, indent=1) + "\n"
+
+
+def _measured(whole: Path, name: str) -> Any:
+    """What the package's own benchmark finds, in a process of its own."""
+    command = [sys.executable, "-W", "ignore", "-m", f"{name}.benchmark", "--json"]
+    done = subprocess.run(command, cwd=whole, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or ["it says nothing"]
+        raise UsageError(
+            f"the package cannot be used: {last[0]}", "this is a fault of kernelwright: report it"
+        )
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def _kernel(
+    chosen: Chosen, folder: Path, libraries: Path, functions: dict[str, Any]
+) -> tuple[dict[str, Any], Any]:
+    winner = chosen.winner
+    examined = _examined(winner.task, winner.candidate)
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    reference = winner.task.source
+    (folder / "reference.py").write_text(reference)
+    (folder / "kernel.py").write_text(_standing_alone(winner.candidate.source, "..", reference))
+    _keep(examined.libraries, libraries, functions)
+    backward = _backward(chosen, examined, folder, libraries, functions)
+    if unknown := sorted(set(chosen.names or {}) - set(examined.parameters)):
+        raise UsageError(
+            f"{winner.task.id} has no parameter {', '.join(unknown)}",
+            f"it has {', '.join(examined.parameters) or 'none'}",
+        )
+    content = [p.read_bytes() for p in sorted(folder.glob("*.py"))]
+    digest = hashlib.sha256(b"\0".join([*content, json.dumps(examined.inputs).encode()])).hexdigest()[:12]
+    speedup = winner.evaluation.speedup.eager if winner.evaluation.speedup else None
+    words = {
+        "name": chosen.name,
+        "layer": chosen.layer,
+        "operator": f"{chosen.name}_{digest}",
+        "parameters": {name: (chosen.names or {}).get(name, name) for name in examined.parameters},
+        "inputs": examined.inputs,
+        "weights": examined.weights,
+        "outputs": examined.outputs,
+        "backward": backward,
+        "no_gradient": examined.no_gradient,
+        "provenance": {
+            "task": winner.task.id,
+            "task_sha256": winner.task.sha256,
+            "candidate_sha256": winner.candidate.sha256,
+            "author": winner.candidate.author,
+            "language": winner.candidate.language,
+            "run": winner.command,
+            "kernelwright": winner.kernelwright,
+            "speedup": f"{speedup.median:.2f} [{speedup.low:.2f}, {speedup.high:.2f}]"
+            if speedup
+            else "unknown",
+            "licence": "Apache-2.0",
+            "evaluation": winner.evaluation.model_dump(mode="json", by_alias=True),
+        },
+    }
+    return json.loads(json.dumps(words)), examined
+
+
+def _backward(
+    chosen: Chosen, examined: Any, folder: Path, libraries: Path, functions: dict[str, Any]
+) -> dict[str, Any] | None:
+    if not examined.gradients:
+        return None
+    if chosen.backward is None:
+        gradient = examined.gradients[-1]
+        text = template("backward.py").render(
+            kernel=chosen.name, note=_NOTES[gradient["way"]], takes=gradient["takes"], lines=gradient["lines"]
+        )
+        way = gradient["way"]
+    else:
+        own = chosen.backward
+        sources = [_gradient_source(chosen.winner.task, examined, each) for each in examined.gradients]
+        place = next((p for p, text in enumerate(sources) if text.strip() == own.task.source.strip()), None)
+        if place is None:
+            raise UsageError(
+                f"{own.task.id} is not the gradient of {chosen.winner.task.id}",
+                "write that with `kernelwright gradient`, and run it",
+            )
+        gradient, way = examined.gradients[place], "kernel"
+        found = _examined(own.task, own.candidate)
+        _keep(found.libraries, libraries, functions)
+        text = _standing_alone(own.candidate.source, "..", own.task.source)
+    (folder / "backward.py").write_text(text)
+    return {"way": way, "takes": gradient["takes"], "uses": gradient["uses"]}
+
+
+def _examined(task: Task, candidate: Candidate) -> Any:
+    """In a process of its own, which imports what was verified."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
+    ):
+        return pool.submit(partial(_examine, task, candidate, Path(folder))).result()
+
+
+def _examine(task: Task, candidate: Candidate, folder: Path) -> Any:
+    import warnings
+
+    from results.dropin.examine import examined
+
+    warnings.simplefilter("ignore")
+    return examined(task, candidate, folder)
+
+
+def _keep(found: Sequence[Any], libraries: Path, functions: dict[str, Any]) -> None:
+    for each in found:
+        shutil.copyfile(each.path, libraries / f"{each.key}.so")
+        functions[each.key] = each.functions
+
+
+_JIT = {
+    "from kernelbench import jit": "from {dots}runtime import libraries as jit",
+    "import kernelbench.jit as jit": "from {dots}runtime import libraries as jit",
+    "from kernelbench.jit import compile_cpp": "from {dots}runtime.libraries import compile_cpp",
+}
+
+
+def _standing_alone(source: str, dots: str, reference: str) -> str:
+    """The candidate with the package's loader instead of kernelwright's, and the reference's arguments.
+
+    Raises UsageError where it imports more of kernelwright than that.
+    """
+    lines = source.splitlines()
+    for node in parsed(source).body:
+        names = [alias.name for alias in getattr(node, "names", ())]
+        module = getattr(node, "module", None) or ""
+        if not any(name.partition(".")[0] == "kernelbench" for name in (module, *names)):
+            continue
+        known = _JIT.get(" ".join(lines[node.lineno - 1 : node.end_lineno]).strip())
+        if known is None:
+            raise UsageError(
+                f"the kernel says {lines[node.lineno - 1].strip()!r}",
+                f"a kernel that is to be exported says {next(iter(_JIT))!r}",
+            )
+        lines[node.lineno - 1 : node.end_lineno] = [known.format(dots=dots)]
+    return "\n".join([*lines, "", "", "from .reference import get_init_inputs  # noqa: E402", ""])
+
+
+def _check_name(name: str, what: str) -> None:
+    odd = not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_")
+    if odd or (what == "kernel" and name in _TAKEN):
+        raise UsageError(f"{name!r} cannot be the name of a {what}", "use lower-case letters, digits and _")
+    if what == "package" and find_spec(name) is not None:
+        raise UsageError(f"there is a package {name} here already", "choose another --name")

@@ -1,0 +1,111 @@
+"""One kernel of a package: its envelope, its operators, and the reference that computes everywhere else."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from . import operators
+from .envelope import Argument, check_of
+from .operators import Tensors
+
+_LOG = logging.getLogger(__name__.partition(".")[0])
+
+
+class Kernel:
+    """A function of the layer's inputs and its parameters, both in the order of `metadata.json`.
+
+    `operator` is torch's; `check(*tensors)` says whether a call is inside the envelope; calling the kernel
+    computes by it there, and by the reference elsewhere, which is logged once for each reason.
+    """
+
+    def __init__(self, words: Mapping[str, Any], module: str, namespace: str, here: str) -> None:
+        """`words`: of metadata.json; `module`: that holds this kernel's files; `here`: why it cannot run
+        here at all.
+        """
+        self.name: str = words["name"]
+        self.layer: str = words["layer"]  # the class that it stands in for; "" for none
+        self.parameters: dict[str, str] = words["parameters"]  # of the reference -> of the layer
+        self.inputs = [Argument.read(each) for each in words["inputs"]]
+        self.weights = [Argument.read(each) for each in words["weights"]]
+        self.outputs = [Argument.read(each) for each in words["outputs"]]
+        self.why_not_here = here
+        self.trainable: bool = bool(words["backward"])
+        self.check = check_of(self.arguments, here)
+        self.reference = import_module(f"{module}.reference")
+        self._model = self.reference.Model(*self.reference.get_init_inputs())
+        self._said: set[str] = set()
+        self.operator = None if here else self._define(words, module, f"{namespace}::{words['operator']}")
+
+    def __deepcopy__(self, memo: object) -> "Kernel":
+        return self  # a copied model computes by the same kernels
+
+    @property
+    def arguments(self) -> list[Argument]:
+        return [*self.inputs, *self.weights]
+
+    def __call__(self, *tensors: torch.Tensor) -> Any:
+        fits, why = self.check(*tensors)
+        if fits:
+            return self.operator(*tensors)  # type: ignore[misc]
+        if not torch.compiler.is_compiling():
+            self.say(why)
+        return self.by_reference(*tensors)
+
+    def by_reference(self, *tensors: torch.Tensor) -> Any:
+        """The same by the reference, with autograd of torch's own; any shapes that it takes."""
+        count = len(self.inputs)
+        weights = dict(zip(self.parameters, tensors[count:], strict=True))
+        return torch.func.functional_call(self._model, weights, tensors[:count])
+
+    def say(self, why: str) -> None:
+        """Log, once, why the reference computes."""
+        if why not in self._said:
+            self._said.add(why)
+            _LOG.warning("%s: the reference computes, because %s", self.name, why)
+
+    def _define(self, words: Mapping[str, Any], module: str, name: str) -> Any:
+        if (known := operators.existing(name)) is not None:
+            return known
+        loaded = _Loaded(import_module(f"{module}.kernel"), list(self.parameters), len(self.inputs))
+        operator = operators.define(name, len(self.arguments), self.outputs, loaded)
+        if backward := words["backward"]:
+            gradients = [each for each in self.arguments if each.dtype.is_floating_point]
+            source = import_module(f"{module}.backward")
+            compute = _Loaded(source, [], 0)
+            takes = len(backward["takes"])
+            backwards = operators.define(f"{name}_backward", takes, gradients, compute)
+            operators.once_differentiable(f"{name}_backward")
+            operators.differentiate(name, backwards, backward["uses"], self.arguments, self.outputs)
+        return operator
+
+
+class _Loaded:
+    """Calls the `ModelNew` of a file with weights that are given anew each time."""
+
+    def __init__(self, module: ModuleType, weights: Sequence[str], inputs: int) -> None:
+        arguments = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
+        model = module.ModelNew(*arguments)
+        self._forward = model.forward
+        self._inputs = inputs
+        self._places = [_place(model, name) for name in weights]
+
+    def __call__(self, *tensors: torch.Tensor) -> Tensors:
+        if not self._places:
+            found = self._forward(*tensors)
+        else:
+            for (holder, name), weight in zip(self._places, tensors[self._inputs :], strict=True):
+                holder[name] = weight
+            found = self._forward(*tensors[: self._inputs])
+        return found if isinstance(found, tuple) else (found,)
+
+
+def _place(model: torch.nn.Module, name: str) -> tuple[dict[str, Any], str]:
+    """Where a parameter or buffer is kept, to be replaced there at little cost."""
+    path, _, own = name.rpartition(".")
+    holder = model.get_submodule(path)
+    kept: dict[str, Any] = holder._parameters if own in holder._parameters else holder._buffers
+    return kept, own

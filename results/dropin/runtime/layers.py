@@ -1,0 +1,67 @@
+"""Layers for the `kernels` library of Hugging Face, whose `kernelize` takes their forward for a model's.
+
+`kernelize` looks at names and signatures alone. So each layer is looked at when it is first called: where it
+is not what the kernel was made for it computes as it always did.
+"""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+from .kernel import Kernel
+from .swap import Report, computed, stock, why_not
+
+_CHOSEN = "_kernelwright_kernels"  # on a layer: its kernels, and why the others are not
+
+
+def layers_of(kernels: Sequence[Kernel]) -> SimpleNamespace:
+    """A class for each layer that a kernel stands in for, by its bare name."""
+    named: dict[str, list[Kernel]] = {}
+    for kernel in kernels:
+        if kernel.layer:
+            named.setdefault(kernel.layer.rpartition(".")[2], []).append(kernel)
+    return SimpleNamespace(**{name: _layer(name, mine) for name, mine in named.items()})
+
+
+def kernelized(model: nn.Module) -> Report:
+    """Which layers compute by these kernels, which do not and why; of those that have been called."""
+    report = Report()
+    for name, layer in model.named_modules():
+        if _CHOSEN in vars(layer):
+            fit, reasons = vars(layer)[_CHOSEN]
+            if fit:
+                report.replaced[name] = ", ".join(kernel.name for kernel in fit)
+            else:
+                report.left[name] = "; ".join(dict.fromkeys(reasons))
+    return report
+
+
+def _layer(name: str, kernels: Sequence[Kernel]) -> type[nn.Module]:
+    """Stateless, with a forward of as many arguments as the kernels have inputs, as `kernels` wants it."""
+    taken = ", ".join(f"x{place}" for place in range(len(kernels[0].inputs)))
+    values: dict[str, Any] = {"call": _call, "kernels": tuple(kernels)}
+    exec(f"def forward(self, {taken}): return call(self, kernels, ({taken},))", values)
+    own = {
+        "forward": values["forward"],
+        "has_backward": all(kernel.trainable for kernel in kernels),
+        "can_torch_compile": True,
+        "__doc__": f"`{name}` by {', '.join(kernel.name for kernel in kernels)}.",
+    }
+    return type(name, (nn.Module,), own)
+
+
+def _call(layer: nn.Module, kernels: Sequence[Kernel], inputs: Sequence[torch.Tensor]) -> Any:
+    chosen = vars(layer).get(_CHOSEN)
+    if chosen is None:
+        if torch.compiler.is_compiling():  # nothing is called to be looked at while a graph is traced
+            return stock(layer)(*inputs)
+        reasons = [why_not(kernel, layer) for kernel in kernels]
+        fit = [kernel for kernel, reason in zip(kernels, reasons, strict=True) if not reason]
+        for kernel, reason in zip(kernels, reasons, strict=True):
+            if reason:
+                kernel.say(reason)
+        chosen = vars(layer)[_CHOSEN] = (fit, reasons)
+    return computed(layer, chosen[0], inputs)

@@ -1,0 +1,190 @@
+"""Puts kernels into a model and takes them out again, and says what was replaced, what not, and why."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import nn
+
+from .kernel import Kernel
+
+NONE: Mapping[str, Any] = {}
+STOCK = "_kernelwright_stock"  # on a class that is a drop-in itself: the class that it stands in for
+_MARK = "_kernelwright_drop_in"  # on a layer: which package computes it
+
+
+class DropInError(Exception):
+    """A drop-in that cannot be put in; the message says why."""
+
+
+class NothingReplacedError(DropInError):
+    """A mapping that replaces nothing."""
+
+
+class ConflictError(DropInError):
+    """A layer that another package computes already."""
+
+
+@dataclass
+class Report:
+    """Layers by their name in the model."""
+
+    replaced: dict[str, str] = field(default_factory=dict)  # -> the kernels that compute them
+    left: dict[str, str] = field(default_factory=dict)  # of the same class, not replaced -> why
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.replaced)} replaced, {len(self.left)} left"]
+        lines += [f"  {name}: {kernels}" for name, kernels in self.replaced.items()]
+        lines += [f"  {name} is left: {why}" for name, why in self.left.items()]
+        return "\n".join(lines)
+
+
+def apply(model: nn.Module, kernels: Sequence[Kernel], package: str) -> Report:
+    """Have each layer that a kernel stands in for call it, where the call is inside the kernel's envelope.
+
+    A layer is replaced where its class, the names, shapes and dtypes of its parameters, and what it computes
+    on numbers by chance are the kernel's; elsewhere it stays, with the reason in the report. The
+    layer's own forward computes outside the envelope.
+
+    Raises ConflictError where another package computes such a layer, NothingReplacedError where none is
+    replaced. The model is as it was then.
+    """
+    report = Report()
+    chosen: list[tuple[nn.Module, list[Kernel]]] = []
+    for name, layer in model.named_modules():
+        mine = [kernel for kernel in kernels if kernel.layer and kernel.layer in _classes(layer)]
+        if not mine:
+            continue
+        holder = vars(layer).get(_MARK)
+        if holder not in (None, package):
+            raise ConflictError(f"{name} is computed by {holder} already: call its remove(model) first")
+        changed = "forward" in vars(layer) and holder is None
+        reasons = {
+            each.name: "its forward has been replaced by something else" if changed else why_not(each, layer)
+            for each in mine
+        }
+        fit = [kernel for kernel in mine if not reasons[kernel.name]]
+        if fit:
+            report.replaced[name] = ", ".join(kernel.name for kernel in fit)
+            chosen.append((layer, fit))
+        else:
+            report.left[name] = "; ".join(dict.fromkeys(reasons.values()))
+    if not chosen:
+        wanted = (
+            ", ".join(dict.fromkeys(kernel.layer for kernel in kernels if kernel.layer)) or "no class at all"
+        )
+        why = "\n".join(f"  {name}: {reason}" for name, reason in report.left.items())
+        raise NothingReplacedError(
+            f"{package} replaces nothing here: it stands in for {wanted}"
+            + (f", and left\n{why}" if why else ", and the model has no such layer")
+        )
+    for layer, fit in chosen:
+        remove(layer, package)
+        setattr(layer, _MARK, package)
+        layer.forward = MethodType(_forward(tuple(fit)), layer)  # so that a deep copy calls its own
+    return report
+
+
+def remove(model: nn.Module, package: str) -> int:
+    """Have all layers that this package computes compute themselves again; how many there were."""
+    count = 0
+    for layer in model.modules():
+        if vars(layer).get(_MARK) == package:
+            del layer.forward  # the instance's; the class has its own
+            delattr(layer, _MARK)
+            count += 1
+    return count
+
+
+def _classes(layer: nn.Module) -> Iterator[str]:
+    """The layer's class, in full and by its bare name."""
+    found = type(layer)
+    yield f"{found.__module__}.{found.__qualname__}"
+    yield found.__qualname__
+
+
+def why_not(kernel: Kernel, layer: nn.Module) -> str:
+    """Why this layer is not what the kernel was made for; "" where it is."""
+    if kernel.why_not_here:
+        return kernel.why_not_here
+    if (count := _required(stock(layer))) > len(kernel.inputs):
+        return f"its forward takes {count} inputs, the kernel {len(kernel.inputs)}"
+    held = dict(layer.named_parameters()) | dict(layer.named_buffers())
+    wanted = dict(zip(kernel.parameters.values(), kernel.weights, strict=True))
+    if extra := sorted(set(dict(layer.named_parameters())) - set(wanted)):
+        return f"it has {', '.join(extra)}, of which the kernel knows nothing"
+    for name, argument in wanted.items():
+        if name not in held:
+            return f"it has no {name}"
+        if why := argument.problem(held[name]).replace(argument.name, name, 1):
+            return why
+    return _differs(kernel, layer, [held[name] for name in wanted])
+
+
+def _required(forward: Callable[..., Any]) -> int:
+    """How many arguments a bound method must be given."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    given = [p for p in inspect.signature(forward).parameters.values() if p.kind in kinds]
+    return sum(p.default is p.empty for p in given)
+
+
+def _differs(kernel: Kernel, layer: nn.Module, weights: Sequence[torch.Tensor]) -> str:
+    """How the layer computes something else than the reference on numbers by chance, such as with another
+    epsilon; "" where it does not.
+    """
+    inputs = [each.like(torch.Generator().manual_seed(0)) for each in kernel.inputs]
+    try:
+        with torch.no_grad():
+            theirs, ours = stock(layer)(*inputs), kernel.by_reference(*inputs, *weights)
+    except Exception as error:  # noqa: BLE001 - it is the model's code
+        said = str(error).split("\n")[0]
+        return f"it cannot be called with the kernel's inputs ({type(error).__name__}: {said})"
+    try:
+        torch.testing.assert_close(theirs, ours)
+    except AssertionError as error:
+        first = str(error).strip().splitlines()
+        worst = next((line for line in first if line.startswith("Greatest absolute")), first[0])
+        return f"it computes something else than the kernel's reference ({worst.lower()})"
+    return ""
+
+
+def _forward(kernels: Sequence[Kernel]) -> Callable[..., Any]:
+    def forward(self: nn.Module, *inputs: Any, **named: Any) -> Any:
+        return computed(self, kernels, inputs, named)
+
+    return forward
+
+
+def computed(
+    layer: nn.Module, kernels: Sequence[Kernel], inputs: Sequence[Any], named: Mapping[str, Any] = NONE
+) -> Any:
+    """What `layer` makes of a call: by the first kernel in whose envelope it is, or by its own forward."""
+    why = ""
+    for kernel in kernels:
+        if named or len(inputs) != len(kernel.inputs):
+            why = f"it was called with something else than {len(kernel.inputs)} tensors"
+            continue
+        tensors = (*inputs, *(_held(layer, name) for name in kernel.parameters.values()))
+        fits, why = kernel.check(*tensors)
+        if fits:
+            return kernel.operator(*tensors)
+    if kernels and not torch.compiler.is_compiling():
+        kernels[-1].say(why)
+    return stock(layer)(*inputs, **named)
+
+
+def stock(layer: nn.Module) -> Callable[..., Any]:
+    """The layer's own forward, as its model has it."""
+    own: type[nn.Module] = getattr(type(layer), STOCK, type(layer))
+    return MethodType(own.forward, layer)
+
+
+def _held(layer: nn.Module, name: str) -> Any:
+    """A parameter or buffer; names may have dots."""
+    if "." not in name:
+        return getattr(layer, name)
+    path, _, own = name.rpartition(".")
+    return getattr(layer.get_submodule(path), own)

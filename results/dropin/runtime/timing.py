@@ -1,0 +1,76 @@
+"""Times a kernel in its wrapper against its reference, eager and compiled, forward and backward.
+
+A custom operator is a barrier to fusion and may slow a compiled model down, so that what counts is the whole.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from .kernel import Kernel
+
+_ROUNDS = 15
+_BLOCK_S = 0.02
+Call = Callable[[], Any]
+
+
+def timed(kernel: Kernel) -> dict[str, dict[str, float]]:
+    """Medians over alternating blocks, in µs: of the reference and of the drop-in, and their ratio."""
+    given = [each.like(torch.Generator().manual_seed(0)) for each in kernel.arguments]
+    found = {}
+    with torch.no_grad():
+        found["forward"] = versus(_call(kernel.by_reference, given), _call(kernel, given))
+        compiled = [torch.compile(call) for call in (kernel.by_reference, kernel)]
+        found["forward, compiled"] = versus(*(_call(call, given) for call in compiled))
+    if kernel.trainable:
+        given = [each.requires_grad_(each.is_floating_point()) for each in given]
+        found["training"] = versus(_step(kernel.by_reference, given), _step(kernel, given))
+        compiled = [torch.compile(call) for call in (kernel.by_reference, kernel)]
+        found["training, compiled"] = versus(*(_step(call, given) for call in compiled))
+    return found
+
+
+def versus(reference: Call, drop_in: Call) -> dict[str, float]:
+    medians = alternately({"reference_us": reference, "drop_in_us": drop_in})
+    return {**medians, "speedup": medians["reference_us"] / medians["drop_in_us"]}
+
+
+def alternately(calls: Mapping[str, Call]) -> dict[str, float]:
+    """The median µs a call of each, block by block in turn."""
+    counts = {name: _count(call) for name, call in calls.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(_ROUNDS):
+        for name, call in calls.items():
+            seconds[name].append(_block(call, counts[name]))
+    return {name: 1e6 * statistics.median(each) for name, each in seconds.items()}
+
+
+def _count(call: Call) -> int:
+    for _ in range(3):
+        call()
+    return max(1, int(_BLOCK_S / max(1e-7, _block(call, 3))))
+
+
+def _block(call: Call, count: int) -> float:
+    began = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - began) / count
+
+
+def _call(function: Callable[..., Any], given: list[torch.Tensor]) -> Call:
+    return lambda: function(*given)
+
+
+def _step(function: Callable[..., Any], given: list[torch.Tensor]) -> Call:
+    wanted = [each for each in given if each.requires_grad]
+
+    def step() -> Any:
+        found = function(*given)
+        made = [each for each in (found if isinstance(found, tuple) else (found,)) if each.requires_grad]
+        return torch.autograd.grad(made, wanted, [torch.ones_like(each) for each in made])
+
+    return step

@@ -1,0 +1,81 @@
+"""The kernel of a run that is to be exported."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernelbench.errors import UsageError
+from kernelbench.records import Candidate, Environment, Evaluation, Record, Task
+from results.database import RunDatabase
+from results.records import TaskRun
+from results.summary import best_attempt
+
+_LANGUAGES = ("cpp", "torch")
+
+
+class Winner(Record):
+    """The best verified kernel of a task, with what is known of where it comes from."""
+
+    task: Task
+    candidate: Candidate
+    evaluation: Evaluation
+    command: str  # that began the run
+    kernelwright: str  # version
+    environment: Environment | None
+
+    @classmethod
+    def of(cls, run: Path | str, task: str) -> "Winner":
+        """`task`: its id, or the end of one. Raises UsageError where none is verified, StorageError."""
+        with RunDatabase.open(run, read_only=True) as database:
+            found = _task(database.tasks(), task, str(run))
+            attempts = database.attempts(found.task.id)
+            about = database.run
+        best = best_attempt(attempts)
+        if best is None:
+            last = (
+                f"the last verdict is {attempts[-1].evaluation.verdict}" if attempts else "nothing was tried"
+            )
+            raise UsageError(
+                f"{found.task.id} has no kernel that is correct ({last})",
+                "only verified kernels are exported: go on with the run, or choose another task",
+            )
+        if best.candidate.language not in _LANGUAGES:
+            raise UsageError(
+                f"the kernel of {found.task.id} is {best.candidate.language}, which cannot be exported yet",
+                "run the task with --language cpp",
+            )
+        return cls(
+            task=found.task,
+            candidate=best.candidate,
+            evaluation=best.evaluation,
+            command=about.command,
+            kernelwright=about.kernelwright,
+            environment=about.environment,
+        )
+
+    @classmethod
+    def all_of(cls, run: Path | str) -> "list[Winner]":
+        """Of every task that has a verified kernel. Raises UsageError where none has, StorageError."""
+        with RunDatabase.open(run, read_only=True) as database:
+            tasks = [t.task.id for t in database.tasks() if best_attempt(database.attempts(t.task.id))]
+        if not tasks:
+            raise UsageError(f"{run} has no kernel that is correct", "only verified kernels are exported")
+        return [cls.of(run, task) for task in tasks]
+
+    @classmethod
+    def only(cls, run: Path | str) -> "Winner":
+        """Of a run of one task. Raises UsageError, StorageError."""
+        found = cls.all_of(run)
+        if len(found) != 1:
+            names = ", ".join(each.task.id for each in found)
+            raise UsageError(f"{run} has kernels of several tasks: {names}", "run the gradient alone")
+        return found[0]
+
+
+def _task(tasks: Sequence[TaskRun], wanted: str, run: str) -> TaskRun:
+    found = [t for t in tasks if t.task.id == wanted] or [t for t in tasks if t.task.id.endswith(wanted)]
+    if len(found) != 1:
+        names = ", ".join(t.task.id for t in found or tasks)
+        raise UsageError(
+            f"{run} has {'no task' if not found else 'several tasks'} {wanted}", f"choose one of: {names}"
+        )
+    return found[0]

@@ -1,0 +1,380 @@
+"""Drop-in packages: what an export writes, and that it does what it says without kernelwright."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import run_factory
+import small_kernels as kernels
+
+from kernelbench.errors import KernelwrightError, StorageError, UsageError
+from kernelbench.records import Candidate, Task, Verdict
+from results.dropin.package import Chosen, gradient_task, write
+from results.dropin.winner import Winner
+
+LAYERS = """
+import copy
+import logging
+
+import pytest
+import torch
+from torch import nn
+
+import fused
+
+
+class Norm(nn.Module):
+    def __init__(self, width=64, eps=1e-6):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(width))
+        self.eps = eps
+
+    def forward(self, hidden):
+        return hidden * torch.rsqrt(hidden.square().mean(-1, keepdim=True) + self.eps) * self.scale
+
+
+class Block(nn.Module):
+    def __init__(self, width=64, eps=1e-6):
+        super().__init__()
+        self.norm = Norm(width, eps)
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x):
+        return x + self.linear(self.norm(x))
+
+
+def model(*blocks):
+    return nn.Sequential(*blocks)
+"""
+Run = Callable[[str], None]
+
+
+def winner(source: str, kernel: str, name: str) -> Winner:
+    task = Task(id=f"file:{name}", level=1, source=source)
+    candidate = Candidate(source=kernel, language="cpp", author="test")
+    return Winner(
+        task=task,
+        candidate=candidate,
+        evaluation=run_factory.evaluation(task, candidate, eager=2.0),
+        command="kernelwright run",
+        kernelwright="0",
+        environment=None,
+    )
+
+
+NORM = winner(kernels.RMS_NORM, kernels.RMS_NORM_KERNEL, "rms_norm")
+SIGMOIDS = winner(kernels.SIGMOIDS, kernels.SIGMOIDS_KERNEL, "sigmoids")
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a package of two kernels, `fused`."""
+    out = tmp_path_factory.mktemp("exported") / "package"
+    chosen = [
+        Chosen("rms_norm", NORM, layer="Norm", names={"weight": "scale"}),
+        Chosen("sigmoids", SIGMOIDS),
+    ]
+    write(chosen, out, "fused", measure=False)
+    return out
+
+
+@pytest.fixture
+def package(exported: Path, tmp_path: Path) -> Path:
+    """A copy of it that may be spoilt."""
+    shutil.copytree(exported, tmp_path / "copy", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path / "copy"
+
+
+@pytest.fixture
+def run(exported: Path, tmp_path: Path) -> Run:
+    """Runs a test over `LAYERS` where there is no kernelwright."""
+
+    def call(test: str) -> None:
+        path = tmp_path / "test_it.py"
+        path.write_text(LAYERS + test)
+        python(exported, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(path))
+
+    return call
+
+
+def python(folder: Path, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-P", *words],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(folder), "HOME": str(folder.parent)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_its_own_tests_pass_without_kernelwright(exported: Path) -> None:
+    said = python(exported, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "fused")
+    assert "passed" in said and "skipped" not in said
+    files = [p.read_text() for p in (exported / "fused").rglob("*.py")]
+    assert not any("import kernelbench" in text or "from kernelbench" in text for text in files)
+
+
+def test_metadata_says_where_it_comes_from(exported: Path) -> None:
+    metadata = json.loads((exported / "fused" / "metadata.json").read_text())
+    norm, sigmoids = metadata["kernels"]
+    assert norm["provenance"]["candidate_sha256"] == NORM.candidate.sha256
+    assert norm["provenance"]["evaluation"]["verdict"] == "correct"
+    assert norm["backward"]["way"] == "recompute" and norm["backward"]["takes"] == [
+        "grad_output",
+        "x",
+        "weight",
+    ]
+    assert sigmoids["backward"]["way"] == "saved"
+    assert sigmoids["backward"]["uses"] == ["output_0", "output_1"]
+
+
+def test_layers_are_replaced_and_put_back(run: Run) -> None:
+    run("""
+def test_it():
+    plain = model(Block(), Block())
+    dropped = copy.deepcopy(plain)
+    report = fused.apply(dropped)
+    assert report.replaced == {"0.norm": "rms_norm", "1.norm": "rms_norm"} and not report.left
+    x = torch.randn(4, 16, 64)
+    with torch.profiler.profile() as profile:
+        torch.testing.assert_close(dropped(x), plain(x))
+    assert sum(e.count for e in profile.key_averages() if e.key.startswith("fused::rms_norm")) == 2
+    plain(x).square().sum().backward()
+    dropped(x).square().sum().backward()
+    for ours, theirs in zip(dropped.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+    assert dropped.state_dict().keys() == plain.state_dict().keys()
+    assert fused.remove(dropped) == 2 and fused.remove(dropped) == 0
+    assert "forward" not in vars(dropped[0].norm)
+""")
+
+
+def test_a_layer_is_left_with_the_reason(run: Run) -> None:
+    run("""
+def test_it():
+    mixed = model(Block(), Block(eps=0.5), Block().double())
+    mixed[0].extra = Norm(width=32)
+    report = fused.apply(mixed)
+    assert list(report.replaced) == ["0.norm"]
+    assert "shape (32,)" in report.left["0.extra"]
+    assert "something else" in report.left["1.norm"]
+    assert "torch.float64" in report.left["2.norm"]
+    assert "1 replaced, 3 left" in str(report)
+""")
+
+
+def test_other_calls_go_to_the_layer_and_are_logged_once(run: Run) -> None:
+    run("""
+def test_it(caplog):
+    block = model(Block())
+    fused.apply(block)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            block(torch.randn(2, 16, 64))
+    assert len(caplog.records) == 1 and "shape (2, 16, 64)" in caplog.text
+""")
+
+
+def test_nothing_replaced_is_an_error(run: Run) -> None:
+    run("""
+def test_it():
+    with pytest.raises(fused.NothingReplacedError, match="no such layer"):
+        fused.apply(nn.Linear(4, 4))
+    with pytest.raises(fused.NothingReplacedError, match="something else"):
+        fused.apply(model(Block(eps=0.5)))
+""")
+
+
+def test_two_packages_for_one_layer_are_an_error(run: Run) -> None:
+    run("""
+def test_it():
+    block = model(Block())
+    from fused.runtime.swap import apply
+    apply(block, list(fused.KERNELS.values()), "other")
+    with pytest.raises(fused.ConflictError, match="0.norm is computed by other"):
+        fused.apply(block)
+    fused.apply(model(Block()))
+""")
+
+
+def test_a_deep_copy_has_its_own_weights(run: Run) -> None:
+    run("""
+def test_it():
+    block = model(Block())
+    fused.apply(block)
+    other = copy.deepcopy(block)
+    with torch.no_grad():
+        block[0].norm.scale.zero_()
+        x = torch.randn(4, 16, 64)
+        assert not block[0].norm(x).any() and other[0].norm(x).any()
+    assert fused.remove(other) == 1 and fused.remove(block) == 1
+""")
+
+
+def test_a_model_is_compiled_whole(run: Run) -> None:
+    run("""
+def test_it():
+    plain = model(Block(), Block())
+    dropped = copy.deepcopy(plain)
+    fused.apply(dropped)
+    compiled = torch.compile(dropped, fullgraph=True)
+    x = torch.randn(4, 16, 64)
+    compiled(x).square().sum().backward()
+    plain(x).square().sum().backward()
+    for ours, theirs in zip(dropped.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+""")
+
+
+def test_a_gradient_of_the_gradient_is_an_error(run: Run) -> None:
+    run("""
+def test_it():
+    x = torch.randn(4, 16, 64, requires_grad=True)
+    weight = torch.rand(64)
+    (first,) = torch.autograd.grad(fused.rms_norm(x, weight).sum(), x, create_graph=True)
+    with pytest.raises(NotImplementedError, match="second derivative"):
+        torch.autograd.grad(first.sum(), x)
+""")
+
+
+@pytest.mark.parametrize("file", ["rms_norm/kernel.py", "runtime/swap.py", "metadata.json", "library"])
+def test_a_changed_file_is_not_run(package: Path, file: str) -> None:
+    path = package / "fused" / file
+    if file == "library":
+        path = next((package / "fused" / "libraries").glob("*.so"))
+    path.write_bytes(path.read_bytes() + b"\n")
+    with pytest.raises(AssertionError, match="is not the file that was exported"):
+        python(package, "-c", "import fused")
+
+
+def test_another_torch_gets_the_reference(package: Path) -> None:
+    script = """
+import torch
+torch.__version__ = "2.0.1"
+import fused
+x, weight = torch.randn(4, 16, 64), torch.rand(64)
+print(fused.rms_norm.check(x, weight))
+torch.testing.assert_close(fused.rms_norm(x, weight), fused.rms_norm.by_reference(x, weight))
+"""
+    assert "verified with torch 2.1" in python(package, "-c", script)
+
+
+def test_a_wheel_is_built_and_installed_offline(package: Path, tmp_path: Path) -> None:
+    pip = ("-m", "pip", "--disable-pip-version-check", "--no-cache-dir", "-q")
+    python(package, *pip, "wheel", "--no-build-isolation", "--no-deps", "-w", str(tmp_path), str(package))
+    (wheel,) = tmp_path.glob("fused-*.whl")
+    there = tmp_path / "installed"
+    python(tmp_path, *pip, "install", "--no-index", "--no-deps", "--target", str(there), str(wheel))
+    python(
+        there,
+        "-c",
+        "import fused, torch; print(fused.rms_norm(torch.randn(4, 16, 64), torch.rand(64)).shape)",
+    )
+
+
+BAD = [
+    (
+        kernels.changed(kernels.RMS_NORM_KERNEL, "self.weight = nn.Parameter(torch.ones(width))", "self.gain = nn.Parameter(torch.ones(width))").replace("self.weight", "self.gain"),
+        "weights are not the reference's: gain, weight",
+    ),
+    (
+        kernels.changed(kernels.RMS_NORM_KERNEL, "x = x.contiguous()", "x = x.contiguous().mul_(1.0)").replace("return out", "return x.copy_(out)"),
+        "writes into its inputs",
+    ),
+    (
+        kernels.changed(kernels.RMS_NORM_KERNEL, "self.eps = eps", "self.eps = eps; self.kept = torch.ones(width)").replace("lib.rms_norm(x, self.weight", "lib.rms_norm(x, self.kept"),
+        "does not follow when weights change",
+    ),
+    (
+        kernels.changed(kernels.RMS_NORM_KERNEL, "from kernelbench import jit", "from kernelbench import jit, records"),
+        "the kernel says",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kernel", "why"), BAD, ids=[why for _, why in BAD])
+def test_what_cannot_be_exported(kernel: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=why):
+        write([Chosen("rms_norm", winner(kernels.RMS_NORM, kernel, "x"))], tmp_path / "out", "fused")
+    assert not list(tmp_path.iterdir())
+
+
+def test_bad_names_and_folders(tmp_path: Path, exported: Path) -> None:
+    for name, why in (
+        ("two words", "cannot be the name"),
+        ("torch", "is a package"),
+        ("class", "cannot be the name"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            write([Chosen("rms_norm", NORM)], tmp_path / "out", name)
+    with pytest.raises(StorageError, match="is not empty"):
+        write([Chosen("rms_norm", NORM)], exported, "fused")
+    with pytest.raises(UsageError, match="two kernels are called"):
+        write([Chosen("rms_norm", NORM)] * 2, tmp_path / "out", "fused")
+
+
+def test_the_winner_of_a_run(tmp_path: Path) -> None:
+    good, bad = run_factory.task("softmax"), run_factory.task("relu")
+    with run_factory.new_run(tmp_path) as database:
+        for task, verdict in ((good, Verdict.correct), (bad, Verdict.wrong_output)):
+            made = run_factory.candidate(1)
+            database.add_task(task)
+            evaluation = run_factory.evaluation(task, made, verdict, eager=2.0)
+            database.record_attempt(task.id, 1, made, None, evaluation, None)
+    assert Winner.of(tmp_path, "softmax").candidate == run_factory.candidate(1)
+    assert [each.task for each in Winner.all_of(tmp_path)] == [good]
+    for name, why in (("relu", "no kernel that is correct .*wrong_output"), ("tanh", "no task tanh")):
+        with pytest.raises(KernelwrightError, match=why):
+            Winner.of(tmp_path, name)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_the_gradient_is_a_task_that_computes_it(saved: bool) -> None:
+    import torch
+
+    for one in (NORM, SIGMOIDS):
+        forward: dict[str, object] = {}
+        found: dict[str, object] = {}
+        exec(one.task.source, forward)
+        exec(gradient_task(one.task, saved), found)
+        given = found["get_inputs"]()  # type: ignore[operator]
+        made = found["Model"]()(*given)  # type: ignore[operator]
+        assert all(isinstance(each, torch.Tensor) for each in made)
+        assert len(made) == 2
+
+
+def test_a_backward_that_is_a_kernel(tmp_path: Path) -> None:
+    """It is the gradient's own reference, under another name, here; and not that of another task."""
+    source = gradient_task(SIGMOIDS.task, saved=True)
+    own = winner(source, f"{source}\n\nModelNew = Model\n", "gradient")
+    written = write([Chosen("sigmoids", SIGMOIDS, backward=own)], tmp_path / "out", "fused", measure=False)
+    assert written["kernels"][0]["backward"]["way"] == "kernel"
+    python(tmp_path / "out", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "fused")
+    with pytest.raises(UsageError, match="is not the gradient of file:rms_norm"):
+        write([Chosen("rms_norm", NORM, backward=own)], tmp_path / "other", "fused")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """It times the drop-in, says where it does not pay, and goes on with nothing that cannot be exported."""
+    folder = tmp_path / "run"
+    with run_factory.new_run(folder) as database:
+        database.add_task(SIGMOIDS.task)
+        database.record_attempt(SIGMOIDS.task.id, 1, SIGMOIDS.candidate, None, SIGMOIDS.evaluation, None)
+    command = [sys.executable, "-m", "kernelwright", "export", str(folder), "sigmoids", "--json"]
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, timeout=280
+    )
+    assert done.returncode == 0, done.stderr
+    measured = json.loads(done.stdout)["metadata"]["measured"]["sigmoids"]
+    assert set(measured) == {"forward", "forward, compiled", "training", "training, compiled"}
+    for found in measured.values():
+        assert found["speedup"] == pytest.approx(found["reference_us"] / found["drop_in_us"])
+    again = subprocess.run([*command, "--out", str(tmp_path / "out")], capture_output=True, text=True)
+    assert again.returncode == 2 and "is not empty — choose a new folder" in again.stderr
