@@ -144,7 +144,10 @@ class OracleClient:
     def _ask(self, do: str, fds: Sequence[int] = (), timeout_s: float = 300.0, **message: Any) -> Any:
         """The oracle's answer; descriptors that came with it are its "fds"."""
         try:
+            self._worker.thaw()
             answer = json.loads(self._worker.request({"do": do, **message}, timeout_s, fds))["answer"]
+            # Its OpenMP threads go on spinning for milliseconds, on the CPUs of what is timed next.
+            self._worker.freeze()
         except (WorkerDied, WorkerTimeout) as error:
             if isinstance(error, WorkerDied) and error.out_of_memory and hasattr(self, "memory"):
                 raise InfrastructureError(

@@ -38,7 +38,9 @@ class Kernel:
         self.reference = import_module(f"{module}.reference")
         self._model = self.reference.Model(*self.reference.get_init_inputs())
         self._said: set[str] = set()
-        self.operator = None if here else self._define(words, module, f"{namespace}::{words['operator']}")
+        self.operator: Any = (
+            None if here else self._define(words, module, f"{namespace}::{words['operator']}")
+        )
 
     def __deepcopy__(self, memo: object) -> "Kernel":
         return self  # a copied model computes by the same kernels
@@ -50,7 +52,7 @@ class Kernel:
     def __call__(self, *tensors: torch.Tensor) -> Any:
         fits, why = self.check(*tensors)
         if fits:
-            return self.operator(*tensors)  # type: ignore[misc]
+            return self.operator(*tensors)
         if not torch.compiler.is_compiling():
             self.say(why)
         return self.by_reference(*tensors)

@@ -178,7 +178,7 @@ def computed(
 
 def stock(layer: nn.Module) -> Callable[..., Any]:
     """The layer's own forward, as its model has it."""
-    own: type[nn.Module] = getattr(type(layer), STOCK, type(layer))
+    own: Any = getattr(type(layer), STOCK, type(layer))
     return MethodType(own.forward, layer)
 
 
