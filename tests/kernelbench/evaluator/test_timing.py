@@ -1,6 +1,7 @@
 """The judge's clock: what it makes of block times, and of real candidates that are faster, slower or forged."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 from kernelbench.evaluator import Effort, Evaluator
 from kernelbench.evaluator import trial as evaluation_module
 from kernelbench.evaluator.process import Worker
+from kernelbench.evaluator.sandbox import tree
 from kernelbench.evaluator.session import Block, TaskSession
 from kernelbench.evaluator.timing import TimedBlock, Timings, interval
 from kernelbench.records import Verdict
@@ -250,6 +252,15 @@ def test_ceilings_that_a_kernel_nearly_reaches_are_measured_again(
     evaluation = evaluate(variant("Model", "Model"))
     assert evaluation.verdict is Verdict.correct
     assert evaluation.target.ceilings.copy_bytes_s >= true.ceilings.copy_bytes_s
+
+
+def test_the_oracle_stands_still_while_blocks_are_timed(evaluator: Evaluator) -> None:
+    """After its work libgomp's threads spin for milliseconds, on the CPUs of what is timed next."""
+    session = evaluator.session(task_of(REFERENCE))
+    session.oracle.fill([0])
+    root = session.oracle._worker.init_pid
+    stats = [path for pid in tree(root) for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    assert {path.read_text().rpartition(")")[2].split()[0] for path in stats} == {"T"}
 
 
 def test_faster_than_memory_allows_is_implausible(
