@@ -1,5 +1,6 @@
 """Writes a package: its kernels, what they run on, its tests and its benchmark, with a hash of every file."""
 
+import ast
 import hashlib
 import json
 import keyword
@@ -350,19 +351,21 @@ def _standing_alone(source: str, dots: str, reference: str) -> str:
 
     Raises UsageError where it imports more of kernelwright than that.
     """
-    lines = source.splitlines()
-    for node in parsed(source).body:
-        names = [alias.name for alias in getattr(node, "names", ())]
+    lines, tree = source.splitlines(), parsed(source)
+    for node in ast.walk(tree):
+        names = [alias.name for alias in getattr(node, "names", ()) if isinstance(alias, ast.alias)]
         module = getattr(node, "module", None) or ""
         if not any(name.partition(".")[0] == "kernelbench" for name in (module, *names)):
             continue
-        known = _JIT.get(" ".join(lines[node.lineno - 1 : node.end_lineno]).strip())
+        assert isinstance(node, ast.Import | ast.ImportFrom)
+        first, last = node.lineno - 1, node.end_lineno
+        known = _JIT.get(" ".join(lines[first:last])) if node in tree.body else None
         if known is None:
             raise UsageError(
-                f"the kernel says {lines[node.lineno - 1].strip()!r}",
+                f"the kernel says {lines[first].strip()!r}",
                 f"a kernel that is to be exported says {next(iter(_JIT))!r}",
             )
-        lines[node.lineno - 1 : node.end_lineno] = [known.format(dots=dots)]
+        lines[first:last] = [known.format(dots=dots)]
     return "\n".join([*lines, "", "", "from .reference import get_init_inputs  # noqa: E402", ""])
 
 

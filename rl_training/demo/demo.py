@@ -1,9 +1,9 @@
 """The demo: tasks and samples, SFT, RL, and a trial of each, for several seeds; killed at any time, it goes
 on.
 
-What the folder holds: `tasks.json`, `evaluations.jsonl` (each kernel that was measured), `seed-N/sft` and
-`seed-N/rl` (trainings, for `kernelwright report`), `seed-N/tried.json`, and at the end `table.md` and
-`curves.svg`.
+What the folder holds: `tasks.json`, those that are tried also as files in `tasks/rewarded` and `tasks/held`,
+`evaluations.jsonl` (each kernel that was measured), `seed-N/sft` and `seed-N/rl` (trainings, for
+`kernelwright report`), `seed-N/tried.json`, and at the end `table.md` and `curves.svg`.
 """
 
 import time
@@ -17,6 +17,7 @@ from agent.profiled import ProfilingPool
 from kernelbench.evaluator import Evaluator
 from kernelbench.machine import cache_folder
 from kernelbench.records import Record, Target
+from results.folder import write_atomically
 from results.training import Training
 from rl_training.demo.data import DemoTask, DemoTasks, tasks_of
 from rl_training.demo.measured import MeasuredPool
@@ -76,12 +77,18 @@ class Demo:
             f"{len(tasks.known)} tasks to learn from, {self.settings.rewarded_tasks} of them rewarded, "
             f"{len(tasks.held)} held out"
         )
+        for task in self._tried_tasks(tasks):
+            kind = "held" if task.held else "rewarded"
+            write_atomically(self.out / "tasks" / kind / f"{task.drawn.name}.py", task.drawn.source)
         with Evaluator(cache=cache_folder()) as evaluator, ProfilingPool(evaluator) as pool:
             measured = MeasuredPool(pool, self.out / "evaluations.jsonl")
             seeds = range(self.settings.first_seed, self.settings.first_seed + self.settings.seeds)
             folders = {seed: self.out / f"seed-{seed}" for seed in seeds}
             teach(folders, self.settings, self.out, evaluator.target, self.say)
             return [self._seed(seed, tasks, evaluator.target, measured, drawing) for seed in seeds]
+
+    def _tried_tasks(self, tasks: DemoTasks) -> list[DemoTask]:
+        return [*tasks.known[: self.settings.tried_tasks], *tasks.held]
 
     def _seed(self, seed: int, tasks: DemoTasks, target: Target, pool: MeasuredPool, drawing: float) -> Seed:
         folder = self.out / f"seed-{seed}"
@@ -149,7 +156,7 @@ class Demo:
     ) -> list[Tried]:
         self.say(f"seed {seed}: what policies, chance and enumeration come to")
         trial, most = Trial(pool, self.settings.tries), max(self.settings.tries)
-        chosen = [*tasks.known[: self.settings.tried_tasks], *tasks.held]
+        chosen = self._tried_tasks(tasks)
         prompts = [[m.model_dump() for m in _first_prompt(task, target)] for task in chosen]
         found: list[Tried] = []
         for name, policy in policies.items():

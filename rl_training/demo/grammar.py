@@ -60,7 +60,8 @@ class DrawnTask(Record):
 
     @property
     def task(self) -> Task:
-        return Task(id=f"drawn:{self.name}", level=1, source=self.source)
+        """As `kernelwright run NAME.py` has it, so that a policy that is served reads what it has learnt."""
+        return Task(id=f"file:{self.name}", level=1, source=self.source)
 
     @property
     def work(self) -> Work:

@@ -39,6 +39,9 @@ def get_init_inputs():
     return []
 """
 
+# Right, and far from the roofline, so that a judge is asked.
+SLOW = kernel().replace("    #pragma omp parallel for\n", "    for (int again = 0; again < 4; ++again)\n")
+
 
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -59,7 +62,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     work = Work(input_bytes=256_000, weight_bytes=0, output_bytes=256_000, flops=0)
     situation = Situation(Task(id="file:relu", level=1, source=TASK), TARGET, work)
     asked = coder_messages(situation, "cpp", None, None, None)
-    save_policy(folder, [message.model_dump() for message in asked], f"```python\n{kernel()}```\n")
+    save_policy(folder, [message.model_dump() for message in asked], f"```python\n{SLOW}```\n")
     return folder
 
 
@@ -99,14 +102,14 @@ def test_the_best_kernel_of_a_run_is_the_policys_own(
     summary = json.loads(done.stdout)
     assert summary["correct"] == 1
     [best] = (out / "best").iterdir()
-    assert best.read_text().endswith(kernel())
+    assert best.read_text().endswith(SLOW)
     with RunDatabase.open(out, read_only=True) as database:
         calls = database.llm_calls()
         [first, *_] = database.attempts("file:relu")
-    assert first.candidate.author == f"llm:{policy}" and first.candidate.source == kernel()
+    assert first.candidate.author == f"llm:{policy}" and first.candidate.source == SLOW
     assert {call.role for call in calls} == {"coder", "judge"} and len(calls) == summary["llm_calls"]
     asked_first = next(call for call in calls if call.role == "coder")
-    assert asked_first.response["text"] == f"```python\n{kernel()}```\n"  # type: ignore[call-overload, index]
+    assert asked_first.response["text"] == f"```python\n{SLOW}```\n"  # type: ignore[call-overload, index]
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *words: object) -> str:

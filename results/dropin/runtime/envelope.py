@@ -42,8 +42,8 @@ class Argument:
 
     def problem(self, value: object) -> str:
         """Why `value` is not such a tensor; "" where it is."""
-        if not isinstance(value, torch.Tensor):
-            return f"{self.name} is no tensor but {value!r:.40}"
+        if not isinstance(value, torch.Tensor) or type(value) not in (torch.Tensor, torch.nn.Parameter):
+            return f"{self.name} is no plain tensor but {type(value).__name__}"
         if tuple(value.shape) != self.shape:
             return f"{self.name} has shape {tuple(value.shape)}, the kernel was verified for {self.shape}"
         if value.dtype is not self.dtype:
@@ -69,6 +69,7 @@ def check_of(arguments: Sequence[Argument], here: str) -> Check:
     ]
     usual = " and ".join(tests) or "True"
     values: dict[str, Any] = {"problem": _problem_of(tuple(arguments), here), "fits": (True, "")}
+    values |= {"Tensor": torch.Tensor, "Parameter": torch.nn.Parameter}
     for place, each in enumerate(arguments):
         values |= {f"shape{place}": each.shape, f"strides{place}": each.strides, f"dtype{place}": each.dtype}
     body = (
@@ -83,7 +84,10 @@ def check_of(arguments: Sequence[Argument], here: str) -> Check:
 
 def _test(name: str, place: int, argument: Argument) -> str:
     plain = f"{name}.is_contiguous()" if _contiguous(argument) else f"{name}.stride() == strides{place}"
-    return f"{name}.shape == shape{place} and {name}.dtype is dtype{place} and {name}.is_cpu and {plain}"
+    # Subclasses, distributed ones say, have no plain memory behind them.
+    kind = f"(type({name}) is Tensor or type({name}) is Parameter)"
+    form = f"{name}.shape == shape{place} and {name}.dtype is dtype{place}"
+    return f"{kind} and {form} and {name}.is_cpu and {plain}"
 
 
 def _contiguous(argument: Argument) -> bool:

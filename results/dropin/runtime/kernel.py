@@ -1,6 +1,7 @@
 """One kernel of a package: its envelope, its operators, and the reference that computes everywhere else."""
 
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
@@ -94,11 +95,13 @@ class _Loaded:
         self._forward = model.forward
         self._inputs = inputs
         self._places = [_place(model, name) for name in weights]
+        self._lock = threading.Lock()
 
     def __call__(self, *tensors: torch.Tensor) -> Tensors:
         if not self._places:
             found = self._forward(*tensors)
-        else:
+            return found if isinstance(found, tuple) else (found,)
+        with self._lock:  # threads must not compute with each other's weights
             for (holder, name), weight in zip(self._places, tensors[self._inputs :], strict=True):
                 holder[name] = weight
             found = self._forward(*tensors[: self._inputs])
