@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kernelbench.cli import Json, KernelbenchDir, Overrides, one_task
-from kernelbench.errors import UsageError
+from kernelbench.errors import StorageError, UsageError
 from kernelbench.records import Precision
 from results.dropin.format import Format
 
@@ -79,7 +79,12 @@ def gradient(
     from results.folder import write_atomically
 
     text = gradient_task(one_task(task, overrides, precision, kernelbench_dir), saved)
-    write_atomically(out, text)
+    try:
+        write_atomically(out, text)
+    except OSError as error:
+        raise StorageError(
+            f"{out} cannot be written ({error.strerror or error})", "choose another --out"
+        ) from error
     Console(highlight=False).print(f"Written to {out}.", markup=False, soft_wrap=True)
 
 

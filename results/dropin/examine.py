@@ -16,7 +16,6 @@ from torch import nn
 from kernelbench import jit
 from kernelbench.errors import UsageError
 from kernelbench.evaluator.loading import LANES, import_source, to_lane
-from kernelbench.jit import flags as compiler_flags
 from kernelbench.jit.cache import BuildCache
 from kernelbench.jit.library import CppLibrary, build
 from kernelbench.records import Candidate, Record, Task
@@ -79,9 +78,7 @@ def examined(task: Task, candidate: Candidate, folder: Path) -> Examined:
         no_gradient=why,
         libraries=tuple(libraries.values()),
         torch=torch.__version__,
-        cpu_flags=tuple(sorted(flag for flag in flags_here() if _INSTRUCTIONS.match(flag)))
-        if libraries
-        else (),
+        cpu_flags=tuple(sorted(flag for flag in flags_here() if _INSTRUCTIONS.match(flag))),
     )
 
 
@@ -102,7 +99,6 @@ def _recording(libraries: dict[str, Library]) -> Callable[..., CppLibrary]:
         libraries[named] = Library(key=named, path=path, functions=functions)
         return library
 
-    compiler_flags.check(())
     return compile_cpp
 
 

@@ -134,7 +134,7 @@ def _written(chosen: Sequence[Chosen], whole: Path, name: str, form: Format, mea
         kernels.append(words)
         about = {
             "torch": examined.torch,
-            "cpu_flags": sorted({*about.get("cpu_flags", ()), *examined.cpu_flags}),
+            "cpu_flags": examined.cpu_flags if functions else (),  # of this machine, which built them
         }
     (package / "libraries" / "functions.json").write_text(json.dumps(functions, indent=1) + "\n")
     summary = f"Verified kernels for PyTorch: {', '.join(each.name for each in chosen)}."
@@ -246,9 +246,8 @@ def _kernel(
     examined = _examined(winner.task, winner.candidate)
     folder.mkdir()
     (folder / "__init__.py").write_text("")
-    reference = winner.task.source
-    (folder / "reference.py").write_text(reference)
-    (folder / "kernel.py").write_text(_standing_alone(winner.candidate.source, "..", reference))
+    (folder / "reference.py").write_text(winner.task.source)
+    (folder / "kernel.py").write_text(_standing_alone(winner.candidate.source))
     _keep(examined.libraries, libraries, functions)
     backward = _backward(chosen, examined, folder, libraries, functions)
     if unknown := sorted(set(chosen.names or {}) - set(examined.parameters)):
@@ -310,7 +309,7 @@ def _backward(
         gradient, way = examined.gradients[place], "kernel"
         found = _examined(own.task, own.candidate)
         _keep(found.libraries, libraries, functions)
-        text = _standing_alone(own.candidate.source, "..", own.task.source)
+        text = _standing_alone(own.candidate.source)
     (folder / "backward.py").write_text(text)
     return {"way": way, "takes": gradient["takes"], "uses": gradient["uses"]}
 
@@ -340,13 +339,13 @@ def _keep(found: Sequence[Any], libraries: Path, functions: dict[str, Any]) -> N
 
 
 _JIT = {
-    "from kernelbench import jit": "from {dots}runtime import libraries as jit",
-    "import kernelbench.jit as jit": "from {dots}runtime import libraries as jit",
-    "from kernelbench.jit import compile_cpp": "from {dots}runtime.libraries import compile_cpp",
+    "from kernelbench import jit": "from ..runtime import libraries as jit",
+    "import kernelbench.jit as jit": "from ..runtime import libraries as jit",
+    "from kernelbench.jit import compile_cpp": "from ..runtime.libraries import compile_cpp",
 }
 
 
-def _standing_alone(source: str, dots: str, reference: str) -> str:
+def _standing_alone(source: str) -> str:
     """The candidate with the package's loader instead of kernelwright's, and the reference's arguments.
 
     Raises UsageError where it imports more of kernelwright than that.
@@ -365,7 +364,7 @@ def _standing_alone(source: str, dots: str, reference: str) -> str:
                 f"the kernel says {lines[first].strip()!r}",
                 f"a kernel that is to be exported says {next(iter(_JIT))!r}",
             )
-        lines[first:last] = [known.format(dots=dots)]
+        lines[first:last] = [known]
     return "\n".join([*lines, "", "", "from .reference import get_init_inputs  # noqa: E402", ""])
 
 

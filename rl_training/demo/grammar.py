@@ -12,8 +12,7 @@ from itertools import product
 from kernelbench.records import Record, Task, Work
 from rl_training.templating import template
 
-# Functions that take their time: a call that moves memory and does little else is measured within a factor
-# of 1.5 on a shared machine, one that computes within a tenth.
+# Functions that take their time, so that what others on the machine do to memory counts for less.
 FIRST: Mapping[str, str] = {
     "sigmoid": "torch.sigmoid(x)",
     "tanh": "torch.tanh(x)",

@@ -35,7 +35,8 @@ class Kernel:
         self.outputs = [Argument.read(each) for each in words["outputs"]]
         self.why_not_here = here
         self.trainable: bool = bool(words["backward"])
-        self.check = check_of(self.arguments, here)
+        self._fits = check_of(self.arguments, here)
+        self.check = self._fits if self.trainable else self._without_gradient
         self.reference = import_module(f"{module}.reference")
         self._model = self.reference.Model(*self.reference.get_init_inputs())
         self._said: set[str] = set()
@@ -57,6 +58,12 @@ class Kernel:
         if not torch.compiler.is_compiling():
             self.say(why)
         return self.by_reference(*tensors)
+
+    def _without_gradient(self, *tensors: torch.Tensor) -> tuple[bool, str]:
+        """Of a kernel without a backward: where autograd records, it would lose gradients in silence."""
+        if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
+            return False, "a gradient is wanted, and the kernel has none"
+        return self._fits(*tensors)
 
     def by_reference(self, *tensors: torch.Tensor) -> Any:
         """The same by the reference, with autograd of torch's own; any shapes that it takes."""

@@ -233,6 +233,22 @@ def test_it():
 """)
 
 
+def test_without_a_backward_no_gradient_is_lost(run: Run) -> None:
+    run("""
+def test_it():
+    from fused.runtime.kernel import Kernel
+
+    words = dict(fused.METADATA["kernels"][0], backward=None, operator="without")
+    kernel = Kernel(words, "fused.rms_norm", "fused", "")
+    x, weight = torch.randn(4, 16, 64), torch.rand(64, requires_grad=True)
+    assert kernel.check(x, weight) == (False, "a gradient is wanted, and the kernel has none")
+    kernel(x, weight).sum().backward()
+    assert weight.grad.any()
+    with torch.no_grad():
+        assert kernel.check(x, weight)[0]
+""")
+
+
 def test_a_gradient_of_the_gradient_is_an_error(run: Run) -> None:
     run("""
 def test_it():
@@ -346,8 +362,17 @@ def test_the_gradient_is_a_task_that_computes_it(saved: bool) -> None:
         exec(gradient_task(one.task, saved), found)
         given = found["get_inputs"]()  # type: ignore[operator]
         made = found["Model"]()(*given)  # type: ignore[operator]
-        assert all(isinstance(each, torch.Tensor) for each in made)
         assert len(made) == 2
+        if not saved:  # then it takes gradients of the outputs, and what the forward takes
+            inputs = [each.requires_grad_() for each in given[-2:]]
+            model = forward["Model"](*forward["get_init_inputs"]())  # type: ignore[operator]
+            outputs = torch.func.functional_call(
+                model,
+                dict(zip(dict(model.named_parameters()), inputs[1:], strict=False)),
+                tuple(inputs[: 2 - len(list(model.parameters()))]),
+            )
+            outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+            torch.testing.assert_close(made, torch.autograd.grad(outputs, inputs, given[:-2]))
 
 
 def test_a_backward_that_is_a_kernel(tmp_path: Path) -> None:
