@@ -12,7 +12,7 @@ from agent.builtin.cpp.columns import PARTS, ColumnEmitter
 from agent.builtin.cpp.emit import Emitter, Knobs
 from agent.builtin.cpp.headers import helpers, standard_headers
 from agent.builtin.cpp.rows import RowEmitter
-from agent.builtin.cpp.tiles import TileEmitter
+from agent.builtin.cpp.tiles import TILE, TileEmitter
 from agent.builtin.cpp.vocabulary import RESERVED
 from agent.builtin.expressions import Lines
 from agent.builtin.fusion import operands
@@ -31,7 +31,7 @@ _CLEARLY = 8  # times as much work as where threads begin to pay, or as little
 _MODEST = 4  # cost per element, in additions, below which all elements take about as long
 _LINE_BYTES = 64
 _BEYOND_CACHES = 16 << 20  # bytes of results; twice as many of what another kernel or call reads
-_TILE = 64  # elements of a tile's row
+_NARROW = 32  # elements of a tile's row where tiles lie below each other: few streams of memory at once
 _LEAST_BLOCKS = 8  # of columns, which threads share
 _LEAST_SHARED = 1024  # elements of a column from which threads may share them
 _LEAST_ONLINE = 1 << 12  # elements of a row whose first two passes may be one
@@ -161,7 +161,9 @@ def _knobs(
     if planned.mode == "tiles":
         whole_lines = planned.sizes[-1] * itemsize % _LINE_BYTES == 0 and not in_place
         streaming = whole_lines and ask("streaming", _streaming(planned, program, elements)) == "on"
-        return Knobs(_TILE, streaming, _shared(work, ask, every_choice), False, in_place=in_place)
+        tiled = planned.tiled()
+        block = _NARROW if tiled.sizes[tiled.across] > TILE else TILE
+        return Knobs(block, streaming, _shared(work, ask, every_choice), False, in_place=in_place)
     length = planned.vector_length
     block, parts = length, False
     if work >= SMALL and calls == 1 and not planned.kept and _divisible(planned):
@@ -187,8 +189,7 @@ def _knobs(
         if lines * itemsize % _LINE_BYTES == 0 or lines * itemsize >= 64 * _LINE_BYTES:
             streaming = ask("streaming", _streaming(planned, program, elements)) == "on"
     if not steps and _prefetchable(planned):
-        default = "off" if planned.mode == "flat" and planned.cost >= _DEAR else "on"
-        prefetch = ask("prefetch", default) == "on"
+        prefetch = ask("prefetch", _prefetching(planned, elements)) == "on"
     if not parts and (planned.mode == "flat" or planned.rows > 1 or calls > 1):
         parallel = _shared(work, ask, every_choice)
     together = online(planned) if planned.row_length >= _LEAST_ONLINE else None
@@ -235,6 +236,12 @@ def _column_block(planned: Plan) -> str:
     most = 1024 if passes == 1 else min(1024, KEPT_LIMIT // planned.row_length, planned.sizes[-1] // 2)
     most = min(most, planned.rows // _LEAST_BLOCKS)
     return max((v for v in legal("k0.block") if int(v) <= max(most, 64)), key=int)
+
+
+def _prefetching(planned: Plan, elements: Sequence[str]) -> str:
+    """One pass that only reads, and flat ones: processors see what comes next by themselves, and sooner."""
+    passes = sum(stage.has_pass for stage in planned.stages)
+    return "on" if planned.mode == "rows" and (elements or passes > 1) else "off"
 
 
 def _prefetchable(planned: Plan) -> bool:

@@ -22,18 +22,25 @@ class TileEmitter(RowEmitter):
         self.sizes, self.strides, self.across = tiled.sizes, tiled.strides, tiled.across
         turned, others, count = tiled.turned, tiled.others, tiled.outer
         self.load_scalars()
-        rows, columns = self.sizes[self.across], self.sizes[-1]
-        out.add(f"constexpr int64_t ROWS = {rows}, COLUMNS = {columns}, TILE = {TILE}, BLOCK = {self.block};")
+        rows, columns, tile = self.sizes[self.across], self.sizes[-1], self.tile
+        out.add(f"constexpr int64_t ROWS = {rows}, COLUMNS = {columns}, TILE = {tile}, BLOCK = {self.block};")
         out.add("constexpr int64_t DOWN = (ROWS + TILE - 1) / TILE, ALONG = (COLUMNS + BLOCK - 1) / BLOCK;")
         self.open_threads()
         out.open(f"for (int64_t tile = 0; tile < {count} * DOWN * ALONG; ++tile)")
         if count > 1:
             out.add("const int64_t outer = tile / (DOWN * ALONG);")
-        out.add("const int64_t top = tile / ALONG % DOWN * TILE, first = tile % ALONG * BLOCK;")
-        out.add("const int64_t rows = std::min(TILE, ROWS - top), n = std::min(BLOCK, COLUMNS - first);")
+        out.add("const int64_t first = tile / DOWN % ALONG * BLOCK, top = tile % DOWN * TILE;")
+        # Where all tiles are alike the compiler is to know: loops that might be shorter take a third longer.
+        self.down, self.along = "TILE", "BLOCK"
+        if rows % tile:
+            self.down = "rows"
+            out.add("const int64_t rows = std::min(TILE, ROWS - top);")
+        if columns % self.block:
+            self.along = "n"
+            out.add("const int64_t n = std::min(BLOCK, COLUMNS - first);")
         for access in turned:
             self.turn(access, others)
-        out.open("for (int64_t j = 0; j < rows; ++j)")
+        out.open(f"for (int64_t j = 0; j < {self.down}; ++j)")
         addresses: dict[Access, str] = {}
         for access in dict.fromkeys(plan.accesses.values()):
             if access in turned:
@@ -46,13 +53,13 @@ class TileEmitter(RowEmitter):
             self.row(access, others)
         stores = self.stores()
         out.add("#pragma omp simd")
-        out.open("for (int64_t i = 0; i < n; ++i)")
+        out.open(f"for (int64_t i = 0; i < {self.along}; ++i)")
         self.element_body(plan.stages[0], addresses, stores, NOWHERE)
         out.close()
         if self.knobs.streaming:
             for access in self.outputs:
                 block = f"{self.statements[access.base]}_block"
-                size = f"n * sizeof({STORAGE[access.dtype]})"
+                size = f"{self.along} * sizeof({STORAGE[access.dtype]})"
                 out.add(f"stream_bytes({self.names[access]}, {block}, {size});")
         out.close(2)
         self.close_threads()
@@ -62,6 +69,10 @@ class TileEmitter(RowEmitter):
     @property
     def block(self) -> int:
         return min(self.knobs.block, self.sizes[-1])
+
+    @property
+    def tile(self) -> int:
+        return min(TILE, self.sizes[self.across])
 
     def stores(self) -> dict[str, str]:
         """Where the vector loop writes each output: in its row, or in a block that is then streamed there."""
@@ -94,11 +105,11 @@ class TileEmitter(RowEmitter):
         out.add(f"alignas(64) {ctype} {tile}[TILE * BLOCK];")
         stride = self.strides[access][-1]
         if ctype in SUFFIX:
-            out.add(f"turn_{SUFFIX[ctype]}({corner}, {stride}, {tile}, BLOCK, rows, n);")
+            out.add(f"turn_{SUFFIX[ctype]}({corner}, {stride}, {tile}, BLOCK, {self.down}, {self.along});")
         else:
-            out.open("for (int64_t i = 0; i < n; ++i)")
+            out.open(f"for (int64_t i = 0; i < {self.along}; ++i)")
             read = f"{corner}[{times('i', stride)} + j]"
-            out.add(f"for (int64_t j = 0; j < rows; ++j) {tile}[j * BLOCK + i] = {read};")
+            out.add(f"for (int64_t j = 0; j < {self.down}; ++j) {tile}[j * BLOCK + i] = {read};")
             out.close()
         self.names[access] = tile
 
