@@ -3,6 +3,7 @@
 from results.database import RunDatabase
 from results.folder import RunFolder
 from results.formats import Format, render
+from results.handing_in import faster_baseline, with_baseline
 from results.report import Report
 from results.summary import Summary, best_attempt
 
@@ -10,13 +11,19 @@ from results.summary import Summary, best_attempt
 def write_outputs(folder: RunFolder, database: RunDatabase) -> Summary:
     """Writes summary.json, report.html and best/<task>.py, the last for tasks with a correct kernel.
 
+    Where a baseline is faster, that is in best/<task>.py, and the kernel in best/<task>.kernel.py.
     Raises StorageError when the folder cannot be written; the database is not touched.
     """
     report = Report.read(database)
     for task in report.tasks:
         best = best_attempt(report.attempts[task.task.id])
-        if best is not None:
-            folder.write(folder.best(task.task.slug), best.candidate.source)
+        if best is None:
+            continue
+        faster = faster_baseline(best)
+        instead = with_baseline(task.task, best, faster) if faster is not None else None
+        folder.write(folder.best(task.task.slug), instead or best.candidate.source)
+        if instead is not None:
+            folder.write(folder.best(f"{task.task.slug}.kernel"), best.candidate.source)
     folder.write(folder.report, render(report, Format.html))
     folder.write(folder.summary, report.summary.model_dump_json(indent=2) + "\n")
     return report.summary

@@ -7,12 +7,15 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import run_factory
+import torch
 from run_factory import new_run
 
 from kernelbench.errors import StorageError, UsageError
+from kernelbench.records import Interval
 from results.folder import RunFolder, write_atomically
 from results.outputs import write_outputs
 from results.summary import Summary
@@ -145,3 +148,53 @@ def test_the_outputs_of_a_run_are_its_summary_report_and_best_kernels(tmp_path: 
     assert folder.best("builtin_level1_softmax").read_text() == run_factory.candidate(77).source
     assert not folder.best("builtin_level1_conv").exists()  # no correct kernel
     assert folder.report.read_text().startswith("<!doctype html>")
+
+
+_REFERENCE = '''"""A model that keeps its factor."""
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self, factor: float):
+        super(Model, self).__init__()
+        self.factor = factor
+
+    def forward(self, x):
+        return x * self.factor
+'''
+
+
+@pytest.mark.parametrize(
+    ("compiled", "low", "handed_in"), [(0.8, 0.79, True), (0.98, 0.9, False), (0.96, 0.9, True)]
+)
+def test_a_baseline_that_is_faster_is_handed_in_beside_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: float, low: float, handed_in: bool
+) -> None:
+    task = run_factory.task("scale").model_copy(update={"source": _REFERENCE})
+    kernel = run_factory.candidate(1)
+    with RunFolder.create(tmp_path) as folder, new_run(tmp_path) as database:
+        database.add_task(task)
+        of = run_factory.evaluation(task, kernel, eager=1.2)
+        assert of.timing is not None and of.speedup is not None
+        timing = of.timing.model_copy(update={"compile_us": run_factory.interval(80.0)})
+        ratio = Interval(median=compiled, low=low, high=compiled + 0.05)
+        speedup = of.speedup.model_copy(update={"compile": ratio, "fastest": ratio})
+        evaluation = of.model_copy(update={"timing": timing, "speedup": speedup})
+        database.record_attempt(task.id, 0, kernel, None, evaluation, None)
+        write_outputs(folder, database)
+    best = folder.best("builtin_level1_scale").read_text()
+    beside = folder.best("builtin_level1_scale.kernel")
+    if not handed_in:
+        assert best == kernel.source and not beside.exists()
+        return
+    assert beside.read_text() == kernel.source
+    asked: list[object] = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **how: asked.append((type(self), how)))
+    module: dict[str, Any] = {}
+    exec(compile(best, "best.py", "exec"), module)
+    model = module["ModelNew"](3.0)
+    assert asked == [(module["ModelNew"], {})]
+    assert torch.equal(model(torch.ones(2)), torch.full((2,), 3.0))
+    assert f"{compiled:.2f}×" in module["__doc__"] and "torch.compile" in module["__doc__"]
