@@ -9,9 +9,17 @@ from typing import Any
 
 import torch
 
-from . import operators
 from .envelope import Argument, check_of
-from .operators import Tensors
+from .operators import (
+    Gradients,
+    Tensors,
+    define,
+    differentiable,
+    existing,
+    once_differentiable,
+    only,
+    unseen,
+)
 
 _LOG = logging.getLogger(__name__.partition(".")[0])
 
@@ -40,9 +48,9 @@ class Kernel:
         self.reference = import_module(f"{module}.reference")
         self._model = self.reference.Model(*self.reference.get_init_inputs())
         self._said: set[str] = set()
-        self.operator: Any = (
-            None if here else self._define(words, module, f"{namespace}::{words['operator']}")
-        )
+        self.operator: Any = None
+        if not here:
+            self._define(words, module, f"{namespace}::{words['operator']}")
 
     def __deepcopy__(self, memo: object) -> "Kernel":
         return self  # a copied model computes by the same kernels
@@ -54,10 +62,20 @@ class Kernel:
     def __call__(self, *tensors: torch.Tensor) -> Any:
         fits, why = self.check(*tensors)
         if fits:
-            return self.operator(*tensors)
+            return self.run(*tensors)
         if not torch.compiler.is_compiling():
             self.say(why)
         return self.by_reference(*tensors)
+
+    def run(self, *tensors: torch.Tensor) -> Any:
+        """What `operator` computes, which is only called where somebody may look: that takes time."""
+        if not unseen():
+            return self.operator(*tensors)
+        if self.trainable and torch.is_grad_enabled():
+            for each in tensors:
+                if each.requires_grad:
+                    return self._differentiable(*tensors)
+        return only(self._compute(*tensors))
 
     def _without_gradient(self, *tensors: torch.Tensor) -> tuple[bool, str]:
         """Of a kernel without a backward: where autograd records, it would lose gradients in silence."""
@@ -77,20 +95,22 @@ class Kernel:
             self._said.add(why)
             _LOG.warning("%s: the reference computes, because %s", self.name, why)
 
-    def _define(self, words: Mapping[str, Any], module: str, name: str) -> Any:
-        if (known := operators.existing(name)) is not None:
-            return known
-        loaded = _Loaded(import_module(f"{module}.kernel"), list(self.parameters), len(self.inputs))
-        operator = operators.define(name, len(self.arguments), self.outputs, loaded)
+    def _define(self, words: Mapping[str, Any], module: str, name: str) -> None:
+        """Operators, unless another copy of the package has defined them, and what they call."""
+        known = existing(name)
+        self._compute = _Loaded(import_module(f"{module}.kernel"), list(self.parameters), len(self.inputs))
+        self.operator = known or define(name, len(self.arguments), self.outputs, self._compute)
         if backward := words["backward"]:
-            gradients = [each for each in self.arguments if each.dtype.is_floating_point]
-            source = import_module(f"{module}.backward")
-            compute = _Loaded(source, [], 0)
-            takes = len(backward["takes"])
-            backwards = operators.define(f"{name}_backward", takes, gradients, compute)
-            operators.once_differentiable(f"{name}_backward")
-            operators.differentiate(name, backwards, backward["uses"], self.arguments, self.outputs)
-        return operator
+            compute = _Loaded(import_module(f"{module}.backward"), [], 0)
+            wanted = [each for each in self.arguments if each.dtype.is_floating_point]
+            operator = existing(f"{name}_backward") or define(
+                f"{name}_backward", len(backward["takes"]), wanted, compute
+            )
+            gradients = Gradients(operator, compute, backward["uses"], self.arguments, self.outputs)
+            self._differentiable = differentiable(self._compute, gradients)
+            if known is None:
+                once_differentiable(f"{name}_backward")
+                gradients.register(name)
 
 
 class _Loaded:
@@ -100,19 +120,16 @@ class _Loaded:
         arguments = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
         model = module.ModelNew(*arguments)
         self._forward = model.forward
-        self._inputs = inputs
-        self._places = [_place(model, name) for name in weights]
+        self._inputs = inputs if weights else None
+        self._places = [(*_place(model, name), inputs + place) for place, name in enumerate(weights)]
         self._lock = threading.Lock()
 
     def __call__(self, *tensors: torch.Tensor) -> Tensors:
-        if not self._places:
-            found = self._forward(*tensors)
-            return found if isinstance(found, tuple) else (found,)
         with self._lock:  # threads must not compute with each other's weights
-            for (holder, name), weight in zip(self._places, tensors[self._inputs :], strict=True):
-                holder[name] = weight
+            for holder, name, place in self._places:
+                holder[name] = tensors[place]
             found = self._forward(*tensors[: self._inputs])
-        return found if isinstance(found, tuple) else (found,)
+        return found if type(found) is tuple else (found,)
 
 
 def _place(model: torch.nn.Module, name: str) -> tuple[dict[str, Any], str]:

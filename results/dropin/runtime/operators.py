@@ -1,6 +1,7 @@
 """A kernel and its backward as operators of torch: autograd, torch.compile and export see through them.
 
-Defined by `torch.library.Library`, whose path costs a few µs a call; `torch.library.custom_op` costs tens.
+An operator with autograd costs a call tens of µs. So where nobody looks at operators (no compiler, mode,
+transform or profiler: `unseen`) the kernels are called without, see `differentiable`.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,43 +35,90 @@ def define(name: str, takes: int, outputs: Sequence[Argument], compute: Compute)
     given = ", ".join(f"Tensor a{place}" for place in range(takes))
     returned = "Tensor" if one else f"({', '.join('Tensor' for _ in outputs)})"
     library.define(f"{function}({given}) -> {returned}", tags=torch.Tag.pt2_compliant_tag)
-    library.impl(function, (lambda *tensors: compute(*tensors)[0]) if one else compute, "CPU")
+    library.impl(function, lambda *tensors: only(compute(*tensors)), "CPU")
 
     def fake(*tensors: torch.Tensor) -> Any:
-        made = tuple(tensors[0].new_empty_strided(o.shape, o.strides, dtype=o.dtype) for o in outputs)
-        return made[0] if one else made
+        return only(tuple(tensors[0].new_empty_strided(o.shape, o.strides, dtype=o.dtype) for o in outputs))
 
     torch.library.register_fake(name, fake, lib=library)
     return existing(name)
 
 
-def differentiate(
-    name: str, backward: Any, uses: Sequence[str], inputs: Sequence[Argument], outputs: Sequence[Argument]
-) -> None:
-    """Have autograd call the operator `backward` for gradients of `name`.
+def unseen() -> bool:
+    """Whether nobody looks at operators now, so that what they call may be called itself."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._are_functorch_transforms_active()
+        or torch.autograd._profiler_enabled()
+    )
 
-    `uses`: what it takes after the outputs' gradients, by name: inputs and outputs. It returns a gradient
-    for each floating input, in order. Gradients come in however autograd has them and are made contiguous.
-    """
-    library = _LIBRARIES[name.partition("::")[0]]
-    named = {each.name: place for place, each in enumerate(inputs)}
-    made = {each.name: place for place, each in enumerate(outputs)}
-    floating = [each.dtype.is_floating_point for each in inputs]
-    strides = [each for each in outputs if each.dtype.is_floating_point]
 
-    def keep(ctx: Any, inputs: Tensors, output: Any) -> None:
-        given = output if isinstance(output, tuple) else (output,)
-        ctx.save_for_backward(*(inputs[named[u]] if u in named else given[made[u]] for u in uses))
-        ctx.mark_non_differentiable(*(tensor for tensor in given if not tensor.dtype.is_floating_point))
+class Gradients:
+    """What autograd keeps of a call of a kernel, and what it computes of that."""
 
-    def gradients(ctx: Any, *grads: torch.Tensor) -> Any:
+    def __init__(
+        self,
+        operator: Any,
+        compute: Compute,
+        uses: Sequence[str],
+        inputs: Sequence[Argument],
+        outputs: Sequence[Argument],
+    ) -> None:
+        """`operator`, which calls `compute`: the backward. `uses`: what it takes after the outputs'
+        gradients, by name: inputs and outputs. It returns a gradient for each floating input, in order.
+        """
+        self._operator, self._compute = operator, compute
+        named = {each.name: place for place, each in enumerate(inputs)}
+        made = {each.name: len(inputs) + place for place, each in enumerate(outputs)}
+        self._uses = [named[use] if use in named else made[use] for use in uses]
+        self._floating = [each.dtype.is_floating_point for each in inputs]
+        self._plain = all(each.dtype.is_floating_point for each in outputs)
+
+    def keep(self, ctx: Any, inputs: Tensors, output: Any) -> None:
+        given = (*inputs, *(output if isinstance(output, tuple) else (output,)))
+        ctx.save_for_backward(*(given[place] for place in self._uses))
+        if not self._plain:
+            made = given[len(inputs) :]
+            ctx.mark_non_differentiable(*(each for each in made if not each.dtype.is_floating_point))
+
+    def of(self, ctx: Any, *grads: torch.Tensor) -> Any:
+        """Gradients come in however autograd has them and are made contiguous."""
         wanted = [grad.contiguous() for grad in grads if grad.dtype.is_floating_point]
-        assert len(wanted) == len(strides)
-        found = backward(*wanted, *ctx.saved_tensors)
+        if torch.is_grad_enabled() or not unseen():
+            found = self._operator(*wanted, *ctx.saved_tensors)
+        else:
+            found = self._compute(*wanted, *ctx.saved_tensors)
         left = iter(found if isinstance(found, tuple) else (found,))
-        return tuple(next(left) if each else None for each in floating)
+        return tuple(next(left) if each else None for each in self._floating)
 
-    torch.library.register_autograd(name, gradients, setup_context=keep, lib=library)
+    def register(self, name: str) -> None:
+        """Have autograd call these for the operator `name`."""
+        library = _LIBRARIES[name.partition("::")[0]]
+        torch.library.register_autograd(name, self.of, setup_context=self.keep, lib=library)
+
+
+def differentiable(compute: Compute, gradients: Gradients) -> Callable[..., Any]:
+    """`compute` with autograd, for calls that are `unseen`."""
+
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *tensors: torch.Tensor) -> Any:
+            output = only(compute(*tensors))
+            gradients.keep(ctx, tensors, output)
+            return output
+
+        @staticmethod
+        def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+            return gradients.of(ctx, *grads)
+
+    # Past what torch does for transforms, of which there are none.
+    return super(torch.autograd.Function, Function).apply  # type: ignore[no-any-return, misc]
+
+
+def only(made: Tensors) -> Any:
+    """The one of a tuple of one."""
+    return made[0] if len(made) == 1 else made
 
 
 def once_differentiable(name: str) -> None:

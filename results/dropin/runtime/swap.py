@@ -170,7 +170,7 @@ def computed(
         tensors = (*inputs, *(_held(layer, name) for name in kernel.parameters.values()))
         fits, why = kernel.check(*tensors)
         if fits:
-            return kernel.operator(*tensors)
+            return kernel.run(*tensors)
     if kernels and not torch.compiler.is_compiling():
         kernels[-1].say(why)
     return stock(layer)(*inputs, **named)
@@ -184,7 +184,7 @@ def stock(layer: nn.Module) -> Callable[..., Any]:
 
 def _held(layer: nn.Module, name: str) -> Any:
     """A parameter or buffer; names may have dots."""
-    if "." not in name:
-        return getattr(layer, name)
+    if name in layer._parameters:
+        return layer._parameters[name]
     path, _, own = name.rpartition(".")
     return getattr(layer.get_submodule(path), own)
