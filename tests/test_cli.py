@@ -51,7 +51,10 @@ SURFACE = {
     },
     "report": {"run", "--format", "--output"},
     "metrics": {"runs", "--keep", "--output", "--json"},
-    "export": {"run", "task", "--out", "--all", "--layer", "--rename", "--backward", "--name", "--format", "--measure", "--json"},
+    "export": {
+        "run", "task", "--out", "--all", "--layer", "--rename", "--backward", "--name", "--format", "--measure", "--inside",
+        "--licence", "--set", "--kernelbench-dir", "--json",
+    },
     "gradient": {"task", "--out", "--saved", "--set", "--precision", "--kernelbench-dir"},
     "serve policy": {"model", "options", "--host", "--port", "--backend"},
     "train curate": {"runs", "--out", "--k", "--evaluation-list", "--held-out-share", "--seed", "--kernelbench-dir", "--json"},

@@ -16,6 +16,7 @@ from agent.bench.feedback import feedback
 from agent.bench.fusion import fusion
 from agent.bench.goals import first, goals
 from agent.bench.guards import guards
+from agent.bench.kernels import kernels
 from agent.bench.knobs import knobs
 from agent.bench.pools import disturbance, throughput
 from agent.bench.profiles import profiles
@@ -45,6 +46,7 @@ for part in (
     fusion,
     feedback,
     knobs,
+    kernels,
     profiles,
     emulated,
 ):

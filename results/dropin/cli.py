@@ -11,7 +11,7 @@ from rich.table import Table
 from kernelbench.cli import Json, KernelbenchDir, Overrides, one_task
 from kernelbench.errors import StorageError, UsageError
 from kernelbench.records import Precision
-from results.dropin.format import Format
+from results.dropin.format import UNSTATED, Format
 
 
 def export(
@@ -20,20 +20,38 @@ def export(
     task: Annotated[str, typer.Argument(help="Its id in the run, or the end of it.", metavar="[TASK]")] = "",
     every: Annotated[bool, typer.Option("--all", help="All tasks with a verified kernel.")] = False,
     layer: Annotated[
-        str, typer.Option(help="The class that it stands in for, as module.Class or Class.")
-    ] = "",
+        list[str] | None,
+        typer.Option(
+            help="The class that it stands in for, as module.Class or Class; with --all TASK:Class.",
+            metavar="[TASK:]CLASS",
+        ),
+    ] = None,
     rename: Annotated[
         list[str] | None,
-        typer.Option(help="The task's parameter = the layer's, where names differ.", metavar="NAME=NAME"),
+        typer.Option(
+            help="The task's parameter = the layer's, where names differ; with --all TASK:NAME=NAME.",
+            metavar="[TASK:]NAME=NAME",
+        ),
     ] = None,
     backward: Annotated[
-        str, typer.Option(help="A run of the task that `kernelwright gradient` wrote.", metavar="RUN")
-    ] = "",
+        list[str] | None,
+        typer.Option(
+            help="A run of the task that `kernelwright gradient` wrote; with --all TASK:RUN.",
+            metavar="[TASK:]RUN",
+        ),
+    ] = None,
     name: Annotated[str, typer.Option(help="Of the package, by default of the task.")] = "",
     format: Annotated[
         Format, typer.Option(help="torch: a project for pip; hf: a repository of Hugging Face's kernels.")
     ] = Format.torch,
     measure: Annotated[bool, typer.Option(help="Time it, eager and compiled, in its wrapper.")] = True,
+    inside: Annotated[
+        str,
+        typer.Option(help="Time a whole model, with and without: a task id or a file.", metavar="TASK"),
+    ] = "",
+    licence: Annotated[str, typer.Option(help="Of the package, as SPDX names it: Apache-2.0.")] = UNSTATED,
+    overrides: Overrides = None,
+    kernelbench_dir: KernelbenchDir = None,
     as_json: Json = False,
 ) -> None:
     """Make a package of a verified kernel, to be dropped into a model that is trained.
@@ -47,14 +65,24 @@ def export(
 
     if bool(task) == every:
         raise UsageError("give a task, or --all", "kernelwright export RUN TASK --out DIR")
-    if every and (layer or rename or backward):
-        raise UsageError("--layer, --rename and --backward are of one task", "export one with TASK")
     winners = Winner.all_of(run) if every else [Winner.of(run, task)]
-    names = dict(_pair(each) for each in rename or ())
-    own = Winner.only(backward) if backward else None
-    chosen = [Chosen(_identifier(w.task.id), w, layer, names, own) for w in winners]
+    names = [winner.name for winner in winners]
+    layers = _by_kernel(layer, names, "--layer", every)
+    renames = _by_kernel(rename, names, "--rename", every)
+    runs = _by_kernel(backward, names, "--backward", every)
+    chosen = [
+        Chosen(
+            named,
+            winner,
+            layers[named][0] if layers[named] else "",
+            dict(_pair(each) for each in renames[named]),
+            Winner.only(runs[named][0]) if runs[named] else None,
+        )
+        for named, winner in zip(names, winners, strict=True)
+    ]
+    whole = one_task(inside, overrides, Precision.fp32, kernelbench_dir) if inside else None
     metadata = write(
-        chosen, out, name or (chosen[0].name if len(chosen) == 1 else "drop_in"), format, measure
+        chosen, out, name or (names[0] if len(names) == 1 else "drop_in"), format, measure, whole, licence
     )
     if as_json:
         print(json.dumps({"schema": 1, "folder": str(out), "metadata": metadata}))
@@ -88,6 +116,22 @@ def gradient(
     Console(highlight=False).print(f"Written to {out}.", markup=False, soft_wrap=True)
 
 
+def _by_kernel(given: list[str] | None, names: list[str], option: str, every: bool) -> dict[str, list[str]]:
+    """Values of an option by the kernel that they are of; with --all each says which."""
+    found: dict[str, list[str]] = {name: [] for name in names}
+    for text in given or ():
+        named, colon, value = text.partition(":") if every else (names[0], ":", text)
+        if not colon or named not in found:
+            raise UsageError(
+                f"{option} {text} does not say of which kernel",
+                f"say {option} {names[0]}:…; there are {', '.join(names)}",
+            )
+        found[named].append(value)
+        if option != "--rename" and len(found[named]) > 1:
+            raise UsageError(f"{named} has two {option}", "give one")
+    return found
+
+
 def _pair(text: str) -> tuple[str, str]:
     first, equals, second = text.partition("=")
     if not (first and equals and second):
@@ -95,19 +139,14 @@ def _pair(text: str) -> tuple[str, str]:
     return first, second
 
 
-def _identifier(task_id: str) -> str:
-    """What the kernel of a task is called: the last part of its id."""
-    last = task_id.replace(":", "/").rsplit("/", 1)[-1].removesuffix(".py")
-    found = "".join(c if c.isalnum() else "_" for c in last)
-    return found if found[:1].isalpha() else f"kernel_{found}"
-
-
 def _show(metadata: dict[str, Any], out: Path) -> None:
     table = Table()
     for heading in ("kernel", "what", "reference", "drop-in", "speedup"):
         table.add_column(heading, justify="left" if heading in ("kernel", "what") else "right")
     slow = []
-    for name, rows in metadata.get("measured", {}).items():
+    inside = metadata.get("measured_inside", {})
+    whole = {inside["task"]: inside["the whole"]} if inside else {}
+    for name, rows in {**metadata.get("measured", {}), **whole}.items():
         for what, found in rows.items():
             us = (f"{found[each]:.1f} µs" for each in ("reference_us", "drop_in_us"))
             table.add_row(name, what, *us, f"{found['speedup']:.2f}")

@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+UNSTATED = "unstated"  # a licence
+
 
 class Format(StrEnum):
     torch = "torch"  # a project that pip installs

@@ -20,7 +20,7 @@ from typing import Any
 from kernelbench.errors import StorageError, UsageError
 from kernelbench.parsing import parsed
 from kernelbench.records import Candidate, Task
-from results.dropin.format import Format
+from results.dropin.format import UNSTATED, Format
 from results.dropin.winner import Winner
 from results.encoding import kernelwright_version
 from results.templating import template as template_in
@@ -45,14 +45,21 @@ class Chosen:
 
 
 def write(
-    chosen: Sequence[Chosen], out: Path, name: str, form: Format = Format.torch, measure: bool = True
+    chosen: Sequence[Chosen],
+    out: Path,
+    name: str,
+    form: Format = Format.torch,
+    measure: bool = True,
+    inside: Task | None = None,
+    licence: str = UNSTATED,
 ) -> dict[str, Any]:
     """Writes the package `name` into the new folder `out`; what its metadata.json says.
 
-    `measure`: time it, eager and compiled, in its wrapper.
+    `measure`: time it, eager and compiled, in its wrapper. `inside`: time a whole model, too, with and
+    without. `licence`: of what is in the package.
 
-    Raises UsageError for a kernel that cannot be exported and for a bad name, StorageError where `out` is
-    not empty or cannot be written.
+    Raises UsageError for a kernel that cannot be exported, for a bad name and where a model to be timed has
+    no layer that is replaced, StorageError where `out` is not empty or cannot be written.
     """
     _check_name(name, "package")
     for each in chosen:
@@ -66,7 +73,9 @@ def write(
         beside.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=beside) as temporary:
             whole = Path(temporary) / "package"
-            metadata = _written(chosen, whole, name, form, measure)
+            metadata = _written(chosen, whole, name, form, licence)
+            if measure or inside is not None:
+                _measure(metadata, whole, name, form, measure, inside)
             if out.exists():
                 out.rmdir()
             whole.rename(out)
@@ -121,8 +130,8 @@ _NOTES = {
 }
 
 
-def _written(chosen: Sequence[Chosen], whole: Path, name: str, form: Format, measure: bool) -> dict[str, Any]:
-    place = whole / "build" / "torch-cpu" if form is Format.hf else whole
+def _written(chosen: Sequence[Chosen], whole: Path, name: str, form: Format, licence: str) -> dict[str, Any]:
+    place = _place(whole, form)
     package = place / name
     shutil.copytree(_RUNTIME, package / "runtime", ignore=shutil.ignore_patterns("__pycache__"))
     (package / "libraries").mkdir()
@@ -130,7 +139,7 @@ def _written(chosen: Sequence[Chosen], whole: Path, name: str, form: Format, mea
     kernels = []
     about: dict[str, Any] = {}
     for each in chosen:
-        words, examined = _kernel(each, package / each.name, package / "libraries", functions)
+        words, examined = _kernel(each, package / each.name, package / "libraries", functions, licence)
         kernels.append(words)
         about = {
             "torch": examined.torch,
@@ -138,13 +147,6 @@ def _written(chosen: Sequence[Chosen], whole: Path, name: str, form: Format, mea
         }
     (package / "libraries" / "functions.json").write_text(json.dumps(functions, indent=1) + "\n")
     summary = f"Verified kernels for PyTorch: {', '.join(each.name for each in chosen)}."
-    shown = {
-        "name": name,
-        "summary": summary,
-        "kernels": kernels,
-        "kernelwright": kernelwright_version(),
-        "torch": about["torch"],
-    }
     (package / "tests").mkdir()
     (package / "tests" / "__init__.py").write_text("")
     (package / "tests" / "test_drop_in.py").write_text(template("test_drop_in.py").render(name=name))
@@ -154,16 +156,14 @@ def _written(chosen: Sequence[Chosen], whole: Path, name: str, form: Format, mea
     metadata = {
         "schema": 1,
         "name": name,
+        "summary": summary,
         "kernelwright": kernelwright_version(),
         **about,
         "kernels": kernels,
     }
-    if measure:
-        _seal(package, metadata, shown)
-        metadata["measured"] = _measured(place, name)
-    digest = _seal(package, metadata, shown)
+    digest = _seal(package, metadata)
     if form is Format.hf:
-        (place / "metadata.json").write_text(_for_hugging_face(name, digest))
+        (place / "metadata.json").write_text(_for_hugging_face(name, digest, licence))
     else:
         packages = sorted(".".join(p.parent.relative_to(whole).parts) for p in package.rglob("__init__.py"))
         (whole / "pyproject.toml").write_text(
@@ -175,11 +175,31 @@ def _written(chosen: Sequence[Chosen], whole: Path, name: str, form: Format, mea
                 packages=[*packages, f"{name}.libraries"],
             )
         )
-    (whole / "README.md").write_text(template("readme.md").render(**shown))
+    (whole / "README.md").write_text(template("readme.md").render(**metadata))
     return metadata
 
 
-def _seal(package: Path, metadata: dict[str, Any], shown: Mapping[str, Any]) -> str:
+def _place(whole: Path, form: Format) -> Path:
+    """Where the package lies."""
+    return whole / "build" / "torch-cpu" if form is Format.hf else whole
+
+
+def _measure(
+    metadata: dict[str, Any], whole: Path, name: str, form: Format, alone: bool, inside: Task | None
+) -> None:
+    """What the package's own benchmark finds, added to its metadata."""
+    place = _place(whole, form)
+    if alone:
+        metadata["measured"] = _measured(place, name)
+    if inside is not None:
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+            file.write(inside.source)
+            file.flush()
+            metadata["measured_inside"] = {"task": inside.id, **_measured(place, name, file.name)}
+    _seal(place / name, metadata)
+
+
+def _seal(package: Path, metadata: dict[str, Any]) -> str:
     """Writes metadata.json with the hash of every file, and __init__.py with the hash of that."""
     own = {package / "metadata.json", package / "__init__.py"}
     files = sorted(
@@ -191,9 +211,9 @@ def _seal(package: Path, metadata: dict[str, Any], shown: Mapping[str, Any]) -> 
     text = json.dumps(metadata, indent=1) + "\n"
     (package / "metadata.json").write_text(text)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    names = [each["name"] for each in shown["kernels"]]
+    names = [each["name"] for each in metadata["kernels"]]
     (package / "__init__.py").write_text(
-        template("init.py").render(**{**shown, "kernels": names}, metadata_sha256=digest)
+        template("init.py").render(**{**metadata, "kernels": names}, metadata_sha256=digest)
     )
     return digest
 
@@ -214,25 +234,29 @@ def _overrides(chosen: Sequence[Chosen], name: str, window: str) -> str:
     return template("titan.py").render(name=name, layers=layers, torchtitan=window)
 
 
-def _for_hugging_face(name: str, digest: str) -> str:
+def _for_hugging_face(name: str, digest: str, licence: str) -> str:
     """The metadata.json that `kernels` 0.17 reads."""
     words = {
         "id": f"{name}_cpu_{digest[:10]}",
         "name": name.replace("_", "-"),
         "version": int(_VERSION),
-        "license": "Apache-2.0",
+        "license": licence,
         "python-depends": [],
         "backend": {"type": "cpu"},
     }
     return json.dumps(words, indent=1) + "\n"
 
 
-def _measured(whole: Path, name: str) -> Any:
+def _measured(folder: Path, name: str, *inside: str) -> Any:
     """What the package's own benchmark finds, in a process of its own."""
-    command = [sys.executable, "-W", "ignore", "-m", f"{name}.benchmark", "--json"]
-    done = subprocess.run(command, cwd=whole, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-W", "ignore", "-m", f"{name}.benchmark", "--json", *inside]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["it says nothing"]
+        if inside:
+            raise UsageError(
+                f"the model cannot be timed: {last[0]}", "name another --inside, or another --layer"
+            )
         raise UsageError(
             f"the package cannot be used: {last[0]}", "this is a fault of kernelwright: report it"
         )
@@ -240,7 +264,7 @@ def _measured(whole: Path, name: str) -> Any:
 
 
 def _kernel(
-    chosen: Chosen, folder: Path, libraries: Path, functions: dict[str, Any]
+    chosen: Chosen, folder: Path, libraries: Path, functions: dict[str, Any], licence: str
 ) -> tuple[dict[str, Any], Any]:
     winner = chosen.winner
     examined = _examined(winner.task, winner.candidate)
@@ -279,7 +303,7 @@ def _kernel(
             "speedup": f"{speedup.median:.2f} [{speedup.low:.2f}, {speedup.high:.2f}]"
             if speedup
             else "unknown",
-            "licence": "Apache-2.0",
+            "licence": licence,
             "evaluation": winner.evaluation.model_dump(mode="json", by_alias=True),
         },
     }

@@ -22,6 +22,13 @@ class Winner(Record):
     kernelwright: str  # version
     environment: Environment | None
 
+    @property
+    def name(self) -> str:
+        """What the kernel is called: the last part of its task's id."""
+        last = self.task.id.replace(":", "/").rsplit("/", 1)[-1].removesuffix(".py")
+        found = "".join(c if c.isalnum() else "_" for c in last)
+        return found if found[:1].isalpha() else f"kernel_{found}"
+
     @classmethod
     def of(cls, run: Path | str, task: str) -> "Winner":
         """`task`: its id, or the end of one. Raises UsageError where none is verified, StorageError."""

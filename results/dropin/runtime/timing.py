@@ -3,12 +3,14 @@
 A custom operator is a barrier to fusion and may slow a compiled model down, so that what counts is the whole.
 """
 
+import copy
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
 from .kernel import Kernel
 
@@ -30,6 +32,24 @@ def timed(kernel: Kernel) -> dict[str, dict[str, float]]:
         found["training"] = versus(_step(kernel.by_reference, given), _step(kernel, given))
         compiled = [torch.compile(call) for call in (kernel.by_reference, kernel)]
         found["training, compiled"] = versus(*(_step(call, given) for call in compiled))
+    return found
+
+
+def inside(
+    model: nn.Module, inputs: Sequence[Any], apply: Callable[[nn.Module], Any]
+) -> dict[str, dict[str, float]]:
+    """As `timed`, of a whole model as it is and after `apply`, whose errors come through."""
+    dropped = copy.deepcopy(model)
+    apply(dropped)
+    found = {}
+    both = (model, dropped)
+    compiled = tuple(torch.compile(each) for each in both)
+    with torch.no_grad():
+        found["forward"] = versus(*(_call(each, inputs) for each in both))
+        found["forward, compiled"] = versus(*(_call(each, inputs) for each in compiled))
+    if any(each.requires_grad for each in model.parameters()):
+        found["training"] = versus(*(_trained(each, inputs) for each in both))
+        found["training, compiled"] = versus(*(_trained(each, inputs) for each in compiled))
     return found
 
 
@@ -61,8 +81,17 @@ def _block(call: Call, count: int) -> float:
     return (time.perf_counter() - began) / count
 
 
-def _call(function: Callable[..., Any], given: list[torch.Tensor]) -> Call:
+def _call(function: Callable[..., Any], given: Sequence[Any]) -> Call:
     return lambda: function(*given)
+
+
+def _trained(model: Callable[..., Any], given: Sequence[Any]) -> Call:
+    def step() -> None:
+        found = model(*given)
+        made = found if isinstance(found, tuple | list) else (found,)
+        sum(each.square().mean() for each in made if each.requires_grad).backward()
+
+    return step
 
 
 def _step(function: Callable[..., Any], given: list[torch.Tensor]) -> Call:

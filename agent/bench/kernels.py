@@ -1,0 +1,132 @@
+"""The kernels of results/published/kernels: found by the builtin coder, exported in every format, tested."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent.bench.publishing import in_words, log
+from kernelbench.records import Fingerprint
+from results import wording
+from results.dropin.format import Format
+from results.dropin.winner import Winner
+from results.folder import write_atomically
+
+PUBLISHED = Path("results") / "published" / "kernels"
+_RUNS = Path("runs") / "bench-kernels"
+_NAME = "fused_kernels"
+# What they stand in for, in each format; the others are functions to be called.
+_LLAMA = {"rms_norm": "LlamaRMSNorm", "swiglu": "LlamaMLP", "layer_norm": "LayerNorm"}
+_LAYERS: Mapping[Format, Mapping[str, str]] = {
+    Format.torch: _LLAMA,
+    Format.hf: _LLAMA,
+    Format.torchtitan: {"rms_norm": "torchtitan.models.common.nn_modules.RMSNorm"},
+    Format.megatron: {"layer_norm": "megatron.core.transformer.torch_norm.WrappedTorchNorm"},
+}
+
+
+def kernels(rounds: int = 6) -> None:
+    """Run, export and test them; what is in runs/bench-kernels already is not measured again."""
+    tasks = sorted((PUBLISHED / "tasks").glob("*.py"))
+    forward = _RUNS / "forward"
+    _run([str(task) for task in tasks], forward, rounds)
+    backward = {task.stem: _gradient(task, rounds) for task in tasks}
+    tested = {form: _exported(form, forward, backward) for form in Format}
+    metadata = json.loads((_RUNS / Format.torch / _NAME / "metadata.json").read_text())
+    for run in (forward, *backward.values()):
+        for winner in Winner.all_of(run):
+            write_atomically(PUBLISHED / f"{winner.name}.py", winner.candidate.source)
+    write_atomically(PUBLISHED / "README.md", _table(metadata, tested))
+
+
+def _run(words: Sequence[str], out: Path, rounds: int) -> None:
+    wanted = ["--resume", str(out)] if (out / "run.db").exists() else [*words, "--rounds", str(rounds)]
+    _kernelwright("run", *wanted, *([] if "--resume" in wanted else ["--out", str(out)]))
+
+
+def _gradient(task: Path, rounds: int) -> Path:
+    """The run of its gradient, a task of its own."""
+    source = _RUNS / f"{task.stem}_gradient.py"
+    _kernelwright("gradient", str(task), "--out", str(source), "--saved")
+    out = _RUNS / f"{task.stem}_gradient"
+    _run([str(source)], out, rounds)
+    return out
+
+
+def _exported(form: Format, forward: Path, backward: Mapping[str, Path]) -> str:
+    """What the package's own tests say."""
+    out = _RUNS / form
+    shutil.rmtree(out, ignore_errors=True)
+    words = ["export", str(forward), "--all", "--format", form, "--name", _NAME, "--out", str(out)]
+    words += ["--licence", "Apache-2.0"]
+    for kernel, layer in _LAYERS[form].items():
+        words += ["--layer", f"{kernel}:{layer}"]
+    for kernel, run in backward.items():
+        words += ["--backward", f"{kernel}:{run}"]
+    if form is Format.torch:
+        words += ["--inside", str(PUBLISHED / "llama.py")]
+    else:
+        words += ["--no-measure"]
+    _kernelwright(*words)
+    place = out / "build" / "torch-cpu" if form is Format.hf else out
+    tests = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--pyargs",
+        _NAME,
+    ]
+    done = subprocess.run(tests, cwd=place, capture_output=True, text=True, check=False)
+    last = done.stdout.strip().splitlines()[-1]
+    log(f"{form}: {last}")
+    if done.returncode:
+        raise SystemExit(done.stdout)
+    return re.sub(r" in .*", "", last)
+
+
+def _kernelwright(*words: str) -> None:
+    subprocess.run([sys.executable, "-m", "kernelwright", *words], check=True)
+
+
+def _table(metadata: Mapping[str, Any], tested: Mapping[Format, str]) -> str:
+    heads = ("kernel", "verified over eager", "backward", *next(iter(metadata["measured"].values())))
+    rows = [heads, ("---",) * len(heads)]
+    for kernel in metadata["kernels"]:
+        way = kernel["backward"]["way"] if kernel["backward"] else "none"
+        found = metadata["measured"][kernel["name"]].values()
+        rows.append((kernel["name"], kernel["provenance"]["speedup"], way, *map(_cell, found)))
+    whole = metadata["measured_inside"]["the whole"].values()
+    rows.append(("[the Llama](llama.py) with them", "", "", *map(_cell, whole)))
+    mark = Fingerprint.model_validate(
+        metadata["kernels"][0]["provenance"]["evaluation"]["target"]["fingerprint"]
+    )
+    return "\n".join(
+        (
+            "# Kernels for training",
+            "",
+            f"Made by `python -m agent.bench kernels` on {in_words(mark)}.",
+            "",
+            "`tasks/` has the references, the files here their kernels, forward and backward, written by the",
+            "builtin coder and verified. Exported in every format, the package's own tests say:",
+            "",
+            *(f"- `{form}`: {said}" for form, said in tested.items()),
+            "",
+            "Medians in µs of reference / drop-in, and their ratio, in the package's wrapper:",
+            "",
+            *(f"| {' | '.join(row)} |" for row in rows),
+            "",
+        )
+    )
+
+
+def _cell(row: Mapping[str, float]) -> str:
+    return f"{row['reference_us']:.0f} / {row['drop_in_us']:.0f}, {wording.ratio(row['speedup'])}"
