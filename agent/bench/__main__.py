@@ -24,6 +24,7 @@ from agent.bench.scheduling import scheduling
 from agent.bench.scripted import serve
 from agent.bench.suites import suite, upstream
 from agent.bench.trust import aa, efforts, naive, rejections, shortcuts
+from agent.bench.wrapper import wrapper
 
 app = typer.Typer(help=__doc__, pretty_exceptions_enable=False)
 for part in (
@@ -49,6 +50,7 @@ for part in (
     kernels,
     profiles,
     emulated,
+    wrapper,
 ):
     app.command()(part)
 app.command(hidden=True)(naive)
@@ -79,6 +81,8 @@ def everything(
     fusion()
     feedback()
     profiles()
+    wrapper()
+    kernels()
     emulated()
 
 

@@ -403,3 +403,62 @@ def test_the_command(tmp_path: Path) -> None:
         assert found["speedup"] == pytest.approx(found["reference_us"] / found["drop_in_us"])
     again = subprocess.run([*command, "--out", str(tmp_path / "out")], capture_output=True, text=True)
     assert again.returncode == 2 and "is not empty — choose a new folder" in again.stderr
+    every = [*command[:5], "--all", "--out", str(tmp_path / "all"), "--no-measure"]
+    for layer, why in (
+        ("Block", "--layer Block does not say of which kernel — say --layer sigmoids:…; there are sigmoids"),
+        ("other:Block", "does not say of which kernel"),
+    ):
+        bad = subprocess.run([*every, "--layer", layer], capture_output=True, text=True)
+        assert bad.returncode == 2 and why in bad.stderr
+    words = ["--layer", "sigmoids:models.Block", "--licence", "MIT", "--json"]
+    done = subprocess.run([*every, *words], capture_output=True, text=True)
+    (kernel,) = json.loads(done.stdout)["metadata"]["kernels"]
+    assert kernel["layer"] == "models.Block" and kernel["provenance"]["licence"] == "MIT"
+
+
+WHOLE = """
+import torch
+from torch import nn
+
+
+class Norm(nn.Module):
+    def __init__(self, width, eps):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(width))
+        self.eps = eps
+
+    def forward(self, hidden):
+        return hidden * torch.rsqrt(hidden.square().mean(-1, keepdim=True) + self.eps) * self.scale
+
+
+class Model(nn.Module):
+    def __init__(self, eps):
+        super().__init__()
+        self.norm = Norm(64, eps)
+        self.linear = nn.Linear(64, 64)
+
+    def forward(self, x):
+        return x + self.linear(self.norm(x))
+
+
+def get_inputs():
+    return [torch.randn(4, 16, 64)]
+
+
+def get_init_inputs():
+    return [1e-6]
+"""
+
+
+def test_a_whole_model_is_timed_with_and_without(tmp_path: Path) -> None:
+    chosen = [Chosen("rms_norm", NORM, layer="Norm", names={"weight": "scale"})]
+    task = Task(id="file:block", level=3, source=WHOLE)
+    found = write(chosen, tmp_path / "out", "fused", measure=False, inside=task)["measured_inside"]
+    assert found["task"] == "file:block"
+    assert set(found["the whole"]) == {"forward", "forward, compiled", "training", "training, compiled"}
+    assert all(row["speedup"] > 0 for row in found["the whole"].values())
+    python(tmp_path / "out", "-c", "import fused; assert fused.METADATA['measured_inside']")
+    other = Task(id="file:block", level=3, source=WHOLE.replace("return [1e-6]", "return [0.5]"))
+    with pytest.raises(UsageError, match="the model cannot be timed: .*something else"):
+        write(chosen, tmp_path / "other", "fused", measure=False, inside=other)
+    assert not (tmp_path / "other").exists()
