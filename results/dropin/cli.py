@@ -42,7 +42,11 @@ def export(
     ] = None,
     name: Annotated[str, typer.Option(help="Of the package, by default of the task.")] = "",
     format: Annotated[
-        Format, typer.Option(help="torch: a project for pip; hf: a repository of Hugging Face's kernels.")
+        Format,
+        typer.Option(
+            help="torch: a project for pip; hf: a repository of Hugging Face's kernels; torchtitan: with "
+            "overrides; megatron: with layer specs."
+        ),
     ] = Format.torch,
     measure: Annotated[bool, typer.Option(help="Time it, eager and compiled, in its wrapper.")] = True,
     inside: Annotated[

@@ -150,8 +150,8 @@ def _written(chosen: Sequence[Chosen], whole: Path, name: str, form: Format, lic
     (package / "tests").mkdir()
     (package / "tests" / "__init__.py").write_text("")
     (package / "tests" / "test_drop_in.py").write_text(template("test_drop_in.py").render(name=name))
-    if form is Format.torchtitan:
-        (package / "titan.py").write_text(_overrides(chosen, name, form.window))
+    if form.module:
+        (package / form.module).write_text(_for_framework(chosen, name, form))
     (package / "benchmark.py").write_text(template("benchmark.py").render(name=name))
     metadata = {
         "schema": 1,
@@ -218,20 +218,22 @@ def _seal(package: Path, metadata: dict[str, Any]) -> str:
     return digest
 
 
-def _overrides(chosen: Sequence[Chosen], name: str, window: str) -> str:
+def _for_framework(chosen: Sequence[Chosen], name: str, form: Format) -> str:
+    """What a framework is given of the kernels that stand in for its layers; the others are functions."""
     named: dict[str, list[str]] = {}
     for each in chosen:
-        if "." not in each.layer:
+        if each.layer and "." not in each.layer:
             raise UsageError(
-                f"{each.name} says nothing of the module of its layer",
+                f"--layer {each.layer} says nothing of its module",
                 "say --layer torchtitan.models.common.nn_modules.RMSNorm, say",
             )
-        named.setdefault(each.layer, []).append(each.name)
+        if each.layer:
+            named.setdefault(each.layer, []).append(each.name)
     layers = [
         {"module": module, "cls": cls, "function": cls.lower(), "kernels": kernels}
         for (module, _, cls), kernels in ((layer.rpartition("."), k) for layer, k in named.items())
     ]
-    return template("titan.py").render(name=name, layers=layers, torchtitan=window)
+    return template(form.module).render(name=name, layers=layers, window=form.window)
 
 
 def _for_hugging_face(name: str, digest: str, licence: str) -> str:

@@ -82,10 +82,15 @@ def apply(model: nn.Module, kernels: Sequence[Kernel], package: str) -> Report:
             + (f", and left\n{why}" if why else ", and the model has no such layer")
         )
     for layer, fit in chosen:
-        remove(layer, package)
-        setattr(layer, _MARK, package)
-        layer.forward = MethodType(_forward(tuple(fit)), layer)  # so that a deep copy calls its own
+        put(layer, fit, package)
     return report
+
+
+def put(layer: nn.Module, kernels: Sequence[Kernel], package: str) -> None:
+    """Have a layer call kernels that fit it."""
+    remove(layer, package)
+    setattr(layer, _MARK, package)
+    layer.forward = MethodType(_forward(tuple(kernels)), layer)  # so that a deep copy calls its own
 
 
 def remove(model: nn.Module, package: str) -> int:

@@ -459,6 +459,6 @@ def test_a_whole_model_is_timed_with_and_without(tmp_path: Path) -> None:
     assert all(row["speedup"] > 0 for row in found["the whole"].values())
     python(tmp_path / "out", "-c", "import fused; assert fused.METADATA['measured_inside']")
     other = Task(id="file:block", level=3, source=WHOLE.replace("return [1e-6]", "return [0.5]"))
-    with pytest.raises(UsageError, match="the model cannot be timed: .*something else"):
+    with pytest.raises(UsageError, match=r"the model cannot be timed: .*something else"):
         write(chosen, tmp_path / "other", "fused", measure=False, inside=other)
     assert not (tmp_path / "other").exists()

@@ -1,0 +1,54 @@
+"""Specs of Megatron-core, whose layers are named by their classes and built later."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from .kernel import Kernel
+from .swap import NothingReplacedError, put, why_not
+
+
+def drop_in(stock: type, kernels: Sequence[Kernel], package: str) -> type:
+    """A class that builds the layers of `stock` and has the kernels compute those that they fit.
+
+    What it builds are stock's own objects, with stock's parameters, as after the package's `apply`.
+    """
+
+    def build(_: type, *args: Any, **named: Any) -> Any:
+        layer = stock(*args, **named)
+        reasons = {kernel: why_not(kernel, layer) for kernel in kernels}
+        for kernel, reason in reasons.items():
+            if reason:
+                kernel.say(reason)
+        if fit := [kernel for kernel, reason in reasons.items() if not reason]:
+            put(layer, fit, package)
+        return layer
+
+    words = f"`{stock.__name__}` by {', '.join(kernel.name for kernel in kernels)}."
+    return type(f"DropIn{stock.__name__}", (), {"__new__": build, "__doc__": words})
+
+
+def replaced(spec: Any, layers: Mapping[type, type], package: str) -> Any:
+    """A copy of a spec that names other classes. Raises NothingReplacedError where it names none of them."""
+    count, found = _replaced(spec, layers)
+    if not count:
+        wanted = ", ".join(f"{layer.__module__}.{layer.__name__}" for layer in layers) or "no class at all"
+        raise NothingReplacedError(f"{package} replaces nothing here: it stands in for {wanted}")
+    return found
+
+
+def _replaced(spec: Any, layers: Mapping[type, type]) -> tuple[int, Any]:
+    """How often a class was replaced, and the copy."""
+    if isinstance(spec, type):
+        return (1, layers[spec]) if spec in layers else (0, spec)
+    if isinstance(spec, list | tuple):
+        pairs = [_replaced(each, layers) for each in spec]
+        return sum(count for count, _ in pairs), type(spec)(each for _, each in pairs)
+    if isinstance(spec, dict):
+        parts = {name: _replaced(each, layers) for name, each in spec.items()}
+        return sum(count for count, _ in parts.values()), {name: each for name, (_, each) in parts.items()}
+    if is_dataclass(spec):
+        parts = {each.name: _replaced(getattr(spec, each.name), layers) for each in fields(spec)}
+        changed = {name: each for name, (count, each) in parts.items() if count}
+        return sum(count for count, _ in parts.values()), replace(spec, **changed)
+    return 0, spec
