@@ -5,6 +5,7 @@ refused here: weights that are not the reference's, inputs that are no tensors, 
 inputs.
 """
 
+import copy
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,6 +28,8 @@ _INSTRUCTIONS = re.compile(
     "sse|ssse|avx|fma|f16c|bmi|amx|adx|popcnt|abm|lzcnt|movbe|aes|vaes|pclmul|vpclmul|gfni|sha|asimd|sve|neon"
 )
 
+_LARGEST = 2**27  # elements of a tensor with which `_rows` is tried, 1 GiB in float64
+
 
 class Library(Record):
     """A shared object: its C++ functions with (type, pointers) of each parameter."""
@@ -42,6 +45,7 @@ class Examined(Record):
     inputs: tuple[dict[str, Any], ...]
     weights: tuple[dict[str, Any], ...]
     outputs: tuple[dict[str, Any], ...]
+    rows: tuple[int, ...]  # dimensions along which the reference can be split, see `_rows`
     parameters: tuple[str, ...]  # the weights' names in the reference
     gradients: tuple[dict[str, Any], ...]  # of `Gradient`
     no_gradient: str  # why there is none
@@ -66,13 +70,15 @@ def examined(task: Task, candidate: Candidate, folder: Path) -> Examined:
         outputs = _checked(task, model, kernel, inputs, names)
     taken = _names(model, len(inputs))
     held = dict(model.named_parameters()) | dict(model.named_buffers())
+    weights = [held[name] for name in names]
     called = [*taken, *(_identifier(name) for name in names)]
     made = ["output"] if len(outputs) == 1 else [f"output_{place}" for place in range(len(outputs))]
     found, why = _gradients(model, inputs, names, called, made)
     return Examined(
         inputs=_words(taken, inputs),
-        weights=_words([_identifier(name) for name in names], [held[name] for name in names]),
+        weights=_words([_identifier(name) for name in names], weights),
         outputs=_words(made, outputs),
+        rows=_rows(model, inputs, outputs),
         parameters=tuple(names),
         gradients=tuple(vars(each) for each in found),
         no_gradient=why,
@@ -161,6 +167,50 @@ def _gradients(
         return gradients(model, inputs, weights, names, made), ""
     except NoGradient as why:
         return [], str(why)
+
+
+def _rows(
+    model: nn.Module, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+) -> tuple[int, ...]:
+    """Dimensions of all inputs and outputs along which the model can be split: of inputs that are joined
+    there it makes what it makes of each, joined. Tried in float64, on numbers by chance.
+    """
+    if max(each.numel() for each in (*inputs, *outputs)) > _LARGEST:
+        return ()
+    chance = torch.Generator().manual_seed(0)
+    forms = [Argument("", tuple(x.shape), tuple(x.stride()), x.dtype) for x in inputs]
+    # The second is larger, so that what is taken over both, a mean say, is that of neither.
+    parts = [[_scaled(form.like(chance), by) for form in forms] for by in (1.0, 3.0)]
+    try:
+        twin = copy.deepcopy(model).double()
+        alone = [_all(twin(*part)) for part in parts]
+        dimensions = range(min(each.dim() for each in (*inputs, *outputs)))
+        return tuple(d for d in dimensions if _splits(twin, parts, alone, d))
+    except Exception:  # noqa: BLE001 - a reference may refuse such numbers or another dtype
+        return ()
+
+
+def _splits(
+    model: nn.Module, parts: Sequence[Sequence[torch.Tensor]], alone: Sequence[tuple[torch.Tensor, ...]], d: int
+) -> bool:
+    if len({each.shape[d] for each in (*parts[0], *alone[0])}) > 1:
+        return False
+    joined = [torch.cat(each, d) for each in zip(*alone, strict=True)]
+    try:
+        made = _all(model(*(torch.cat(each, d) for each in zip(*parts, strict=True))))
+        for ours, right in zip(made, joined, strict=True):
+            torch.testing.assert_close(ours, right, rtol=0.0, atol=1e-4 * float(right.abs().max()))
+    except Exception:  # noqa: BLE001 - other numbers, another shape, or not to be called so
+        return False
+    return True
+
+
+def _scaled(tensor: torch.Tensor, by: float) -> torch.Tensor:
+    return tensor.double() * by if tensor.is_floating_point() else tensor
+
+
+def _all(made: Any) -> tuple[torch.Tensor, ...]:
+    return made if isinstance(made, tuple) else (made,)
 
 
 def _names(model: nn.Module, count: int) -> list[str]:

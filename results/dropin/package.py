@@ -292,6 +292,7 @@ def _kernel(
         "inputs": examined.inputs,
         "weights": examined.weights,
         "outputs": examined.outputs,
+        "rows": examined.rows,
         "backward": backward,
         "no_gradient": examined.no_gradient,
         "provenance": {

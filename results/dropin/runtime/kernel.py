@@ -43,6 +43,7 @@ class Kernel:
         self.outputs = [Argument.read(each) for each in words["outputs"]]
         self.why_not_here = here
         self.trainable: bool = bool(words["backward"])
+        self.rows: list[int] = words["rows"]  # dimensions along which it can be split, see `sharding`
         self._fits = check_of(self.arguments, here)
         self.check = self._fits if self.trainable else self._without_gradient
         self.reference = import_module(f"{module}.reference")
@@ -63,6 +64,9 @@ class Kernel:
         fits, why = self.check(*tensors)
         if fits:
             return self.run(*tensors)
+        made, why = self.by_parts(why, *tensors)
+        if not why:
+            return made
         if not torch.compiler.is_compiling():
             self.say(why)
         return self.by_reference(*tensors)
@@ -76,6 +80,21 @@ class Kernel:
                 if each.requires_grad:
                     return self._differentiable(*tensors)
         return only(self._compute(*tensors))
+
+    def by_parts(self, why: str, *tensors: torch.Tensor) -> tuple[Any, str]:
+        """What the kernel makes of distributed tensors, of whose parts it computes this rank's.
+
+        `why`: a call of these is outside the envelope. With the reason why this one, too, is; "" where not.
+        """
+        if self.why_not_here or not any(type(each).__name__ == "DTensor" for each in tensors):
+            return None, why
+        from . import sharding  # not every torch has what it imports
+
+        if why := sharding.problem(tensors, self.inputs, self.rows):
+            return None, why
+        parts = sharding.parts(tensors, len(self.inputs))
+        fits, why = self.check(*parts)
+        return (sharding.whole(self.run(*parts), tensors[0]), "") if fits else (None, f"of its part, {why}")
 
     def _without_gradient(self, *tensors: torch.Tensor) -> tuple[bool, str]:
         """Of a kernel without a backward: where autograd records, it would lose gradients in silence."""

@@ -54,6 +54,11 @@ def unseen() -> bool:
     )
 
 
+def _plain(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether these have memory of their own; a gradient that is on its way from another rank has not."""
+    return all([type(each) is torch.Tensor for each in tensors])  # noqa: C419 - quicker than a generator
+
+
 class Gradients:
     """What autograd keeps of a call of a kernel, and what it computes of that."""
 
@@ -85,7 +90,7 @@ class Gradients:
     def of(self, ctx: Any, *grads: torch.Tensor) -> Any:
         """Gradients come in however autograd has them and are made contiguous."""
         wanted = [grad.contiguous() for grad in grads if grad.dtype.is_floating_point]
-        if torch.is_grad_enabled() or not unseen():
+        if torch.is_grad_enabled() or not unseen() or not _plain(wanted):
             found = self._operator(*wanted, *ctx.saved_tensors)
         else:
             found = self._compute(*wanted, *ctx.saved_tensors)

@@ -176,6 +176,9 @@ def computed(
         fits, why = kernel.check(*tensors)
         if fits:
             return kernel.run(*tensors)
+        made, why = kernel.by_parts(why, *tensors)
+        if not why:
+            return made
     if kernels and not torch.compiler.is_compiling():
         kernels[-1].say(why)
     return stock(layer)(*inputs, **named)

@@ -1,0 +1,69 @@
+"""Distributed tensors (DTensor): each rank's kernel computes that rank's part, where the kernel's rows are split.
+
+Rows are dimensions along which a part of the outputs needs that part of the inputs and all weights, no more.
+So the outputs are placed as the inputs are, and a weight's gradient is a sum over ranks (`Partial`).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+
+from .envelope import Argument
+from .operators import Tensors
+
+
+def problem(tensors: Sequence[Any], inputs: Sequence[Argument], rows: Sequence[int]) -> str:
+    """Why the kernel cannot compute parts of these inputs and weights; "" where it can.
+
+    All ranks say the same, for they must go on alike.
+    """
+    if odd := [type(each).__name__ for each in tensors if type(each) is not DTensor]:
+        return f"it was called with a {odd[0]} beside distributed tensors"
+    first, count = tensors[0], len(inputs)
+    if any(each.device_mesh != first.device_mesh for each in tensors):
+        return "its tensors are on several device meshes"
+    if any(each.placements != first.placements for each in tensors[:count]):
+        return "its inputs are split in several ways"
+    if not all(type(each) is Replicate for weight in tensors[count:] for each in weight.placements):
+        return "a weight is not whole on each rank"
+    parts = [1] * first.dim()
+    for place, each in enumerate(first.placements):
+        if type(each) is Shard and each.dim in rows:
+            parts[each.dim] *= first.device_mesh.size(place)
+        elif type(each) is not Replicate:
+            return f"{inputs[0].name} is placed {each}, and a kernel can be split along {list(rows)} alone"
+    if any(size % count for each in tensors[:count] for size, count in zip(each.shape, parts, strict=False)):
+        return f"{inputs[0].name} of shape {tuple(first.shape)} cannot be split evenly"
+    return ""
+
+
+def parts(tensors: Sequence[DTensor], count: int) -> Tensors:
+    """This rank's parts of inputs, the first `count`, and of weights; gradients go back to the tensors."""
+    placements = tensors[0].placements
+    summed = [Partial() if type(each) is Shard else each for each in placements]
+    wanted = [placements] * count + [summed] * (len(tensors) - count)
+    found = (each.to_local(grad_placements=grad) for each, grad in zip(tensors, wanted, strict=True))
+    return tuple(_Waited.apply(each) if type(each) is AsyncCollectiveTensor else each for each in found)
+
+
+def whole(made: Any, like: DTensor) -> Any:
+    """The distributed tensors whose parts a kernel made of parts of inputs that are placed like this one."""
+    if isinstance(made, tuple):
+        return tuple(whole(each, like) for each in made)
+    return DTensor.from_local(made, like.device_mesh, like.placements, run_check=False)
+
+
+class _Waited(torch.autograd.Function):
+    """A part that is still on its way, when it is there."""
+
+    @staticmethod
+    def forward(ctx: Any, part: AsyncCollectiveTensor) -> torch.Tensor:
+        found: torch.Tensor = part.trigger_wait()
+        return found.view_as(found)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
+        return grads[0]
