@@ -121,7 +121,8 @@ class _Fusion:
             both = sorted(
                 (*self.members[self.unit[base]], *self.members[mine]), key=lambda s: self.order[s.name]
             )
-            if analyse([s for s in both if not isinstance(s, _ALONE)]) is not None:
+            fits = analyse([s for s in both if not isinstance(s, _ALONE)]) is not None
+            if fits and not self.makes_cycle(both):
                 del self.members[self.unit[base]]
                 self.members[mine], self.unit[base] = both, mine
         for choice in self.choices(statement):
@@ -180,7 +181,6 @@ class _Fusion:
     def makes_cycle(self, merged: list[Statement]) -> bool:
         """Whether something outside depends on one of `merged` and is needed by another."""
         inside = {s.name for s in merged}
-        lowest = self.order[merged[0].name]
         todo = [base for name in inside for base in self.reads[name] if base not in inside]
         seen: set[int] = set()
         while todo:
@@ -190,9 +190,7 @@ class _Fusion:
             if name not in self.unit or self.unit[name] in seen:
                 continue
             seen.add(self.unit[name])
-            unit = self.members[self.unit[name]]
-            if self.order[unit[-1].name] > lowest:  # earlier ones cannot depend on `merged`
-                todo += [base for s in unit for base in self.reads[s.name]]
+            todo += [base for s in self.members[self.unit[name]] for base in self.reads[s.name]]
         return False
 
     def units(self) -> list[Unit]:

@@ -31,7 +31,7 @@ def read(source: str, constructor: tuple[str, ...], whole: bool = False) -> Refe
     `constructor` are the literals the graph was traced with; other values are refused at construction.
     """
     tree = parsed(source)
-    model = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Model")
+    model = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Model"][-1]
     methods = {n.name: n for n in model.body if isinstance(n, ast.FunctionDef)}
     kept = set(methods) if whole else _reachable_methods(methods)
     members, wanted = [], set()

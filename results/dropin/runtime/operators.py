@@ -35,7 +35,7 @@ def define(name: str, takes: int, outputs: Sequence[Argument], compute: Compute)
     given = ", ".join(f"Tensor a{place}" for place in range(takes))
     returned = "Tensor" if one else f"({', '.join('Tensor' for _ in outputs)})"
     library.define(f"{function}({given}) -> {returned}", tags=torch.Tag.pt2_compliant_tag)
-    library.impl(function, lambda *tensors: only(compute(*tensors)), "CPU")
+    library.impl(function, lambda *tensors: only(_apart(compute(*tensors))), "CPU")
 
     def fake(*tensors: torch.Tensor) -> Any:
         return only(tuple(tensors[0].new_empty_strided(o.shape, o.strides, dtype=o.dtype) for o in outputs))
@@ -56,7 +56,10 @@ def unseen() -> bool:
 
 def _plain(tensors: Sequence[torch.Tensor]) -> bool:
     """Whether these have memory of their own; a gradient that is on its way from another rank has not."""
-    return all([type(each) is torch.Tensor for each in tensors])  # noqa: C419 - quicker than a generator
+    for each in tensors:  # noqa: SIM110 - quicker than a generator
+        if type(each) is not torch.Tensor:
+            return False
+    return True
 
 
 class Gradients:
@@ -119,6 +122,17 @@ def differentiable(compute: Compute, gradients: Gradients) -> Callable[..., Any]
 
     # Past what torch does for transforms, of which there are none.
     return super(torch.autograd.Function, Function).apply  # type: ignore[no-any-return, misc]
+
+
+def _apart(made: Tensors) -> Tensors:
+    """Each with memory of its own, as operators promise: a backward may give one tensor for two gradients."""
+    seen: set[int] = set()
+    found = []
+    for each in made:
+        place = each.untyped_storage().data_ptr()
+        found.append(each.clone() if place in seen else each)
+        seen.add(place)
+    return tuple(found)
 
 
 def only(made: Tensors) -> Any:
