@@ -47,7 +47,7 @@ def _replaced(spec: Any, layers: Mapping[type, type]) -> tuple[int, Any]:
     if isinstance(spec, dict):
         parts = {name: _replaced(each, layers) for name, each in spec.items()}
         return sum(count for count, _ in parts.values()), {name: each for name, (_, each) in parts.items()}
-    if is_dataclass(spec):
+    if is_dataclass(spec) and not isinstance(spec, type):
         parts = {each.name: _replaced(getattr(spec, each.name), layers) for each in fields(spec)}
         changed = {name: each for name, (count, each) in parts.items() if count}
         return sum(count for count, _ in parts.values()), replace(spec, **changed)

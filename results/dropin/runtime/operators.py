@@ -121,7 +121,7 @@ def differentiable(compute: Compute, gradients: Gradients) -> Callable[..., Any]
             return gradients.of(ctx, *grads)
 
     # Past what torch does for transforms, of which there are none.
-    return super(torch.autograd.Function, Function).apply  # type: ignore[no-any-return, misc]
+    return super(torch.autograd.Function, Function).apply
 
 
 def _apart(made: Tensors) -> Tensors:

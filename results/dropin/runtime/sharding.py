@@ -1,4 +1,4 @@
-"""Distributed tensors (DTensor): each rank's kernel computes that rank's part, where the kernel's rows are split.
+"""Distributed tensors (DTensor): each rank's kernel computes its part, where the kernel's rows are split.
 
 Rows are dimensions along which a part of the outputs needs that part of the inputs and all weights, no more.
 So the outputs are placed as the inputs are, and a weight's gradient is a sum over ranks (`Partial`).
@@ -35,7 +35,7 @@ def problem(tensors: Sequence[Any], inputs: Sequence[Argument], rows: Sequence[i
             parts[each.dim] *= first.device_mesh.size(place)
         elif type(each) is not Replicate:
             return f"{inputs[0].name} is placed {each}, and a kernel can be split along {list(rows)} alone"
-    if any(size % count for each in tensors[:count] for size, count in zip(each.shape, parts, strict=False)):
+    if any(size % ways for each in tensors[:count] for size, ways in zip(each.shape, parts, strict=False)):
         return f"{inputs[0].name} of shape {tuple(first.shape)} cannot be split evenly"
     return ""
 

@@ -124,6 +124,8 @@ def why_not(kernel: Kernel, layer: nn.Module) -> str:
     for name, argument in wanted.items():
         if name not in held:
             return f"it has no {name}"
+        if type(held[name]).__name__ == "DTensor":
+            return f"its {name} is distributed already: apply this before fully_shard or parallelize_module"
         if why := argument.problem(held[name]).replace(argument.name, name, 1):
             return why
     return _differs(kernel, layer, [held[name] for name in wanted])
@@ -181,13 +183,16 @@ def computed(
             return made
     if kernels and not torch.compiler.is_compiling():
         kernels[-1].say(why)
-    return stock(layer)(*inputs, **named)
+    return _stock_class(layer).forward(layer, *inputs, **named)  # not bound first, for torch.compile
 
 
 def stock(layer: nn.Module) -> Callable[..., Any]:
     """The layer's own forward, as its model has it."""
-    own: Any = getattr(type(layer), STOCK, type(layer))
-    return MethodType(own.forward, layer)
+    return MethodType(_stock_class(layer).forward, layer)
+
+
+def _stock_class(layer: nn.Module) -> Any:
+    return getattr(type(layer), STOCK, type(layer))
 
 
 def _held(layer: nn.Module, name: str) -> Any:

@@ -1,6 +1,8 @@
 """A package's overrides for torchtitan, on its debug model."""
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import small_kernels as kernels
@@ -53,6 +55,49 @@ def loss(model, batch):
 
 OVERRIDE = "fused.titan.rmsnorm"
 """
+TRAINER = """
+import os
+import sys
+from types import SimpleNamespace
+
+import torch
+
+# torchtitan trains on an accelerator or not at all: torch.cpu stands in for one here,
+torch._utils._get_available_device_type = lambda: "cpu"
+vars(torch.cpu).update(
+    current_device=lambda: 0,
+    empty_cache=lambda: None,
+    get_device_name=lambda _: "CPU",
+    get_device_properties=lambda _: SimpleNamespace(total_memory=2**30),
+    memory_stats=lambda _: {},
+    reset_peak_memory_stats=lambda: None,
+)
+torch.distributed.set_timeout = lambda *_: None  # which torch 2.13 has not, and torchtitan 0.3 calls
+os.environ |= dict(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0", HF_HUB_OFFLINE="1")
+from torchtitan.components.metrics import MetricsProcessor
+from torchtitan.models.common.attention import ScaledDotProductAttention
+from torchtitan.models.llama3.config_registry import llama3_debugmodel
+from torchtitan.train import main
+
+log, logged = MetricsProcessor.log, []
+MetricsProcessor.log = lambda self, *numbers, **more: (logged.append(numbers), log(self, *numbers, **more))
+
+
+def debugmodel():  # what --config names
+    config = llama3_debugmodel()
+    for layer in config.model_spec.model.layers:  # flex attention has no backward on the CPU
+        layer.attention.inner_attention = ScaledDotProductAttention.Config()
+    return config
+
+
+def trained(*options):
+    sys.argv[1:] = ["--module", "__main__", "--config", "debugmodel", *OPTIONS, *options]
+    logged.clear()
+    with torch.profiler.profile() as profile:
+        main()
+    counts = {e.key: e.count for e in profile.key_averages() if e.key.startswith("fused::")}
+    return torch.tensor([numbers[1:] for numbers in logged]), sorted(counts.values())  # loss twice, gradients' norm
+"""
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +132,49 @@ for batch in batches(4):
     for _, optimizer in both:
         optimizer.step()
 with torch.profiler.profile() as profile:
-    loss(dropped, batch)
-assert sum(e.count for e in profile.key_averages() if e.key.startswith("fused::rms_norm")) == 13
+    loss(dropped, batch).backward()
+counts = {e.key: e.count for e in profile.key_averages() if e.key.startswith("fused::rms_norm")}
+assert len(counts) == 2 and set(counts.values()) == {13}, counts
 """)  # fmt: skip
+
+
+def test_its_own_trainer_trains_alike(exported: Path, tmp_path: Path) -> None:
+    """With FSDP over one rank and activations computed again, as its debug config has it."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = ["<unk>", "<s>", "</s>", *(f"w{place}" for place in range(200))]
+    vocabulary = {word: place for place, word in enumerate(words)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    texts = [" ".join(words[(row * place) % 200 + 3] for place in range(50)) for row in range(64)]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.jsonl").write_text("\n".join(json.dumps({"text": each}) for each in texts))
+    options = {
+        "hf_assets_path": tmp_path,
+        "dataloader.dataset_path": tmp_path / "data",
+        "dump_folder": tmp_path / "out",
+        "training.local_batch_size": 2,
+        "training.seq_len": 32,
+        "debug.seed": 0,
+    }
+    said = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    script = (
+        f"OPTIONS = {said}\n"
+        + TRAINER
+        + """
+STEPS = ["--training.steps", "2", "--training.mixed_precision_param", "float32"]
+numbers, counts = trained(*STEPS)
+assert numbers.shape == (2, 3) and not counts, (numbers, counts)
+found, counts = trained(*STEPS, "--override.imports", "fused.titan.rmsnorm")
+torch.testing.assert_close(found, numbers)
+# The twelve norms in blocks are computed twice, and each is called twice, for a mode looks at operators there.
+assert counts == [2 * 13, 2 * (12 * 2 * 2 + 1)], counts
+found, counts = trained("--training.steps", "1", "--override.imports", "fused.titan.rmsnorm")
+assert found.isfinite().all() and not counts, (found, counts)  # bfloat16: the layers compute
+"""
+    )
+    python(exported, "-c", script)
 
 
 def test_a_config_of_another_layer_stays(exported: Path) -> None:
@@ -99,6 +184,16 @@ assert not [name for name, layer in dropped.named_modules() if type(layer).__nam
 batch = next(batches(1))
 torch.testing.assert_close(loss(dropped, batch), loss(stock, batch), rtol=0, atol=0)
 """)  # fmt: skip
+
+
+def test_looking_at_a_config_draws_no_numbers() -> None:
+    import torch
+
+    from results.dropin.runtime.titan import fitting
+
+    before = torch.get_rng_state()
+    fitting(SimpleNamespace(build=lambda: torch.nn.Linear(4, 4)), [])
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_another_release_is_refused(exported: Path) -> None:
