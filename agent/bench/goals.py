@@ -51,7 +51,9 @@ class _Outcome:
         times less. What a task waits for others, and what its coder takes, is not counted.
         """
         assert self.winner is not None
-        won = next(a for a in self.before if a.candidate.sha256 == self.winner.candidate.sha256)
+        # The reference, which the best may give way to in the end, was no candidate of the search.
+        named = self.winner.candidate.sha256
+        won = next((a for a in self.before if a.candidate.sha256 == named), self.winner)
         seconds = 0.0
         for attempt in self.before:
             seconds += attempt.evaluation.stages.total_s
