@@ -101,8 +101,8 @@ def test_the_best_kernel_of_a_run_is_the_policys_own(
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert summary["correct"] == 1
-    [best] = (out / "best").iterdir()
-    assert best.read_text().endswith(SLOW)
+    own = [path for path in (out / "best").iterdir() if path.read_text().endswith(SLOW)]
+    assert len(own) == 1  # beside the reference, where that is faster
     with RunDatabase.open(out, read_only=True) as database:
         calls = database.llm_calls()
         [first, *_] = database.attempts("file:relu")

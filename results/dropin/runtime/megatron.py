@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+import torch
+
 from .kernel import Kernel
 from .swap import NothingReplacedError, put, why_not
 
@@ -16,7 +18,8 @@ def drop_in(stock: type, kernels: Sequence[Kernel], package: str) -> type:
 
     def build(_: type, *args: Any, **named: Any) -> Any:
         layer = stock(*args, **named)
-        reasons = {kernel: why_not(kernel, layer) for kernel in kernels}
+        with torch.random.fork_rng(devices=[]):  # weights of later layers are drawn from the same numbers
+            reasons = {kernel: why_not(kernel, layer) for kernel in kernels}
         for kernel, reason in reasons.items():
             if reason:
                 kernel.say(reason)
@@ -25,7 +28,8 @@ def drop_in(stock: type, kernels: Sequence[Kernel], package: str) -> type:
         return layer
 
     words = f"`{stock.__name__}` by {', '.join(kernel.name for kernel in kernels)}."
-    return type(f"DropIn{stock.__name__}", (), {"__new__": build, "__doc__": words})
+    own = {"__new__": build, "__doc__": words}
+    return type(f"DropIn{stock.__name__}", (stock,), own)  # Megatron asks of what specs name: issubclass
 
 
 def replaced(spec: Any, layers: Mapping[type, type], package: str) -> Any:
@@ -39,8 +43,10 @@ def replaced(spec: Any, layers: Mapping[type, type], package: str) -> Any:
 
 def _replaced(spec: Any, layers: Mapping[type, type]) -> tuple[int, Any]:
     """How often a class was replaced, and the copy."""
-    if isinstance(spec, type):
-        return (1, layers[spec]) if spec in layers else (0, spec)
+    if isinstance(spec, type | tuple):
+        for layer, other in layers.items():
+            if spec in (layer, (layer.__module__, layer.__name__)):  # a ModuleSpec may say where it is
+                return 1, other
     if isinstance(spec, list | tuple):
         pairs = [_replaced(each, layers) for each in spec]
         return sum(count for count, _ in pairs), type(spec)(each for _, each in pairs)

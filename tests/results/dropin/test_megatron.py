@@ -31,6 +31,7 @@ from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.tensor_parallel import get_cuda_rng_tracker
 from megatron.core.transformer import TransformerConfig
+from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.torch_norm import WrappedTorchNorm
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 
@@ -108,9 +109,27 @@ torch.testing.assert_close(loss(dropped), loss(stock), rtol=0, atol=0)
 
 def test_a_layer_that_is_another_one_stays(exported: Path) -> None:
     run(exported, """
+import logging
+
+said = []
+logging.getLogger("fused").addFilter(lambda record: said.append(record.getMessage()) or True)
 dropped = gpt(fused.megatron.replaced(specs()), eps=0.5)
+assert len(said) == 1 and "something else" in said[0], said
 assert not [name for name, layer in dropped.named_modules() if "forward" in vars(layer)]
 torch.testing.assert_close(loss(dropped), loss(gpt(specs(), eps=0.5)), rtol=0, atol=0)
+
+
+class Noisy(torch.nn.RMSNorm):
+    def forward(self, x):
+        return torch.nn.functional.dropout(super().forward(x))
+
+
+from fused.runtime.megatron import drop_in
+
+before = torch.get_rng_state()
+noisy = drop_in(Noisy, list(fused.KERNELS.values()), "fused")(64, 1e-6)
+assert type(noisy) is Noisy and "forward" not in vars(noisy)
+assert torch.equal(torch.get_rng_state(), before)  # looking at it drew none
 """)  # fmt: skip
 
 
@@ -121,6 +140,9 @@ import pytest
 spec = specs()
 new = fused.megatron.replaced(spec)
 assert spec == specs() and new != spec and new.layer_norm is not WrappedTorchNorm
+assert issubclass(new.layer_norm, WrappedTorchNorm)
+by_path = ModuleSpec(module=(WrappedTorchNorm.__module__, "WrappedTorchNorm"))
+assert fused.megatron.replaced(by_path) == ModuleSpec(module=new.layer_norm)
 with pytest.raises(fused.NothingReplacedError, match="WrappedTorchNorm"):
     fused.megatron.replaced(spec.layer_specs[0].submodules.mlp)
 """)  # fmt: skip
