@@ -19,9 +19,15 @@ pytestmark = [
 ]
 
 RANKS = (
-    LAYERS.replace("import pytest\n", "")
-    + """
+    """
 import os
+
+os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+# It may give one rank what was compiled for the other's part.
+os.environ["TORCHINDUCTOR_AUTOGRAD_CACHE"] = "0"
+"""
+    + LAYERS.replace("import pytest\n", "")
+    + """
 import sys
 import tempfile
 from functools import partial
@@ -34,7 +40,6 @@ from torch.distributed.tensor.parallel import (
     ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module,
 )
 
-os.environ["GLOO_SOCKET_IFNAME"] = "lo"
 calls = []  # shapes with which the kernel itself was called
 
 
@@ -51,8 +56,6 @@ def count(module, name):
 
 def on_rank(rank, store):
     init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    # It gives one rank what was compiled for the other's part: github.com/pytorch/pytorch/issues/188390
-    torch._functorch.config.enable_autograd_cache = False
     torch.manual_seed(0)
     count("fused.rms_norm.kernel", "rms_norm")
     check(rank, init_device_mesh("cpu", (2,)))
