@@ -14,6 +14,7 @@ from results import wording
 from results.records import Attempt
 
 _CLEARLY = 0.97  # of a baseline's speed, by the medians, where intervals are too wide to tell
+_GRAPHS = "CUDA graphs"
 _CALLS = {
     "torch.compile": "self.compile()",
     "max-autotune": 'self.compile(mode="max-autotune-no-cudagraphs")',
@@ -36,29 +37,32 @@ class Faster:
     ratio: Interval  # its time over the kernel's
 
 
-def faster_baseline(best: Attempt) -> Faster | None:
-    """The one that a kernel is furthest behind: by the whole interval, or by 3% in the median."""
+def faster_baselines(best: Attempt) -> list[Faster]:
+    """Those that a kernel is behind, by the whole interval or by 3% in the median; the fastest first."""
     timing, speedup = best.evaluation.timing, best.evaluation.speedup
     if timing is None or speedup is None:
-        return None
+        return []
     baselines = (
         ("eager", timing.eager_us, speedup.eager),
         ("torch.compile", timing.compile_us, speedup.compile),
         ("max-autotune", timing.max_autotune_us, speedup.max_autotune),
-        ("CUDA graphs", timing.cuda_graphs_us, speedup.cuda_graphs),
+        (_GRAPHS, timing.cuda_graphs_us, speedup.cuda_graphs),
     )
     found = [
         Faster(name, time_us, ratio)
         for name, time_us, ratio in baselines
         if time_us is not None and ratio is not None and (ratio.high < 1 or ratio.median < _CLEARLY)
     ]
-    return min(found, key=lambda each: each.ratio.median, default=None)
+    return sorted(found, key=lambda each: each.ratio.median)
 
 
-def with_baseline(task: Task, best: Attempt, faster: Faster) -> str | None:
-    """A file whose `ModelNew` is the baseline; None for CUDA graphs, which overwrite what they returned."""
-    if faster.baseline == "CUDA graphs":
-        return None
+def handed_in(best: Attempt) -> Faster | None:
+    """What is handed in instead of the kernel; never CUDA graphs, which overwrite what they returned."""
+    return next((each for each in faster_baselines(best) if each.baseline != _GRAPHS), None)
+
+
+def with_baseline(task: Task, best: Attempt, faster: Faster) -> str:
+    """A file whose `ModelNew` is the baseline."""
     timing = best.evaluation.timing
     assert timing is not None
     heading = (

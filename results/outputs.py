@@ -3,7 +3,7 @@
 from results.database import RunDatabase
 from results.folder import RunFolder
 from results.formats import Format, render
-from results.handing_in import faster_baseline, with_baseline
+from results.handing_in import handed_in, with_baseline
 from results.report import Report
 from results.summary import Summary, best_attempt
 
@@ -19,11 +19,11 @@ def write_outputs(folder: RunFolder, database: RunDatabase) -> Summary:
         best = best_attempt(report.attempts[task.task.id])
         if best is None:
             continue
-        faster = faster_baseline(best)
-        instead = with_baseline(task.task, best, faster) if faster is not None else None
-        folder.write(folder.best(task.task.slug), instead or best.candidate.source)
-        if instead is not None:
-            folder.write(folder.best(f"{task.task.slug}.kernel"), best.candidate.source)
+        source, faster = best.candidate.source, handed_in(best)
+        if faster is not None:
+            folder.write(folder.best(f"{task.task.slug}.kernel"), source)
+            source = with_baseline(task.task, best, faster)
+        folder.write(folder.best(task.task.slug), source)
     folder.write(folder.report, render(report, Format.html))
     folder.write(folder.summary, report.summary.model_dump_json(indent=2) + "\n")
     return report.summary

@@ -17,7 +17,9 @@ from run_factory import new_run
 from kernelbench.errors import StorageError, UsageError
 from kernelbench.records import Interval
 from results.folder import RunFolder, write_atomically
+from results.handing_in import faster_baselines, handed_in
 from results.outputs import write_outputs
+from results.records import Attempt
 from results.summary import Summary
 
 HOLDER = """
@@ -198,3 +200,26 @@ def test_a_baseline_that_is_faster_is_handed_in_beside_the_kernel(
     assert asked == [(module["ModelNew"], {})]
     assert torch.equal(model(torch.ones(2)), torch.full((2,), 3.0))
     assert f"{compiled:.2f}×" in module["__doc__"] and "torch.compile" in module["__doc__"]
+
+
+def test_cuda_graphs_are_not_handed_in_but_what_is_fastest_beside_them() -> None:
+    task, kernel = run_factory.task("scale"), run_factory.candidate(1)
+    of = run_factory.evaluation(task, kernel, eager=1.2)
+    assert of.timing is not None and of.speedup is not None
+    us = {"compile_us": run_factory.interval(80.0), "cuda_graphs_us": run_factory.interval(40.0)}
+    ratios = {"compile": run_factory.interval(0.8), "cuda_graphs": run_factory.interval(0.4)}
+    timing, speedup = of.timing.model_copy(update=us), of.speedup.model_copy(update=ratios)
+    evaluation = of.model_copy(update={"timing": timing, "speedup": speedup})
+    best = Attempt(
+        id=1,
+        task=task.id,
+        round=0,
+        confirms=True,
+        candidate=kernel,
+        advice=None,
+        evaluation=evaluation,
+        profile=None,
+    )
+    assert [each.baseline for each in faster_baselines(best)] == ["CUDA graphs", "torch.compile"]
+    instead = handed_in(best)
+    assert instead is not None and instead.baseline == "torch.compile"

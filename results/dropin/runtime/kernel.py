@@ -72,8 +72,13 @@ class Kernel:
         return self.by_reference(*tensors)
 
     def run(self, *tensors: torch.Tensor) -> Any:
-        """What `operator` computes, which is only called where somebody may look: that takes time."""
+        """What `operator` computes, which is only called where somebody may look: that takes time.
+
+        Transforms of torch.func get the reference: operators with an autograd of their own take none.
+        """
         if not unseen():
+            if torch._C._are_functorch_transforms_active() and not torch.compiler.is_compiling():
+                return self.by_reference(*tensors)
             return self.operator(*tensors)
         if self.trainable and torch.is_grad_enabled():
             for each in tensors:

@@ -4,10 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-import torch
-
 from .kernel import Kernel
-from .swap import NothingReplacedError, put, why_not
+from .swap import NothingReplacedError, fitting, put
 
 
 def drop_in(stock: type, kernels: Sequence[Kernel], package: str) -> type:
@@ -18,12 +16,7 @@ def drop_in(stock: type, kernels: Sequence[Kernel], package: str) -> type:
 
     def build(_: type, *args: Any, **named: Any) -> Any:
         layer = stock(*args, **named)
-        with torch.random.fork_rng(devices=[]):  # weights of later layers are drawn from the same numbers
-            reasons = {kernel: why_not(kernel, layer) for kernel in kernels}
-        for kernel, reason in reasons.items():
-            if reason:
-                kernel.say(reason)
-        if fit := [kernel for kernel, reason in reasons.items() if not reason]:
+        if fit := fitting(kernels, layer):
             put(layer, fit, package)
         return layer
 

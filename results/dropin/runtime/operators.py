@@ -81,12 +81,12 @@ class Gradients:
         made = {each.name: len(inputs) + place for place, each in enumerate(outputs)}
         self._uses = [named[use] if use in named else made[use] for use in uses]
         self._floating = [each.dtype.is_floating_point for each in inputs]
-        self._plain = all(each.dtype.is_floating_point for each in outputs)
+        self._all_floating = all(each.dtype.is_floating_point for each in outputs)
 
     def keep(self, ctx: Any, inputs: Tensors, output: Any) -> None:
         given = (*inputs, *(output if isinstance(output, tuple) else (output,)))
         ctx.save_for_backward(*(given[place] for place in self._uses))
-        if not self._plain:
+        if not self._all_floating:
             made = given[len(inputs) :]
             ctx.mark_non_differentiable(*(each for each in made if not each.dtype.is_floating_point))
 

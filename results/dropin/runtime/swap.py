@@ -131,6 +131,17 @@ def why_not(kernel: Kernel, layer: nn.Module) -> str:
     return _differs(kernel, layer, [held[name] for name in wanted])
 
 
+def fitting(kernels: Sequence[Kernel], layer: nn.Module) -> list[Kernel]:
+    """Those that were made for this layer; why others were not is logged."""
+    found = []
+    for kernel in kernels:
+        if reason := why_not(kernel, layer):
+            kernel.say(reason)
+        else:
+            found.append(kernel)
+    return found
+
+
 def _required(forward: Callable[..., Any]) -> int:
     """How many arguments a bound method must be given."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -144,7 +155,7 @@ def _differs(kernel: Kernel, layer: nn.Module, weights: Sequence[torch.Tensor]) 
     """
     inputs = [each.like(torch.Generator().manual_seed(0)) for each in kernel.inputs]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):  # a layer may draw, a dropout say
             theirs, ours = stock(layer)(*inputs), kernel.by_reference(*inputs, *weights)
     except Exception as error:  # noqa: BLE001 - it is the model's code
         said = str(error).split("\n")[0]

@@ -218,6 +218,59 @@ def test_it():
 """)
 
 
+def test_operators_are_called_only_where_somebody_looks(run: Run) -> None:
+    run("""
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Looking(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+def test_it(monkeypatch):
+    called = []
+    kernel = fused.rms_norm
+    operator = kernel.operator
+    monkeypatch.setattr(kernel, "operator", lambda *tensors: called.append(1) or operator(*tensors))
+    x, weight = torch.randn(4, 16, 64), torch.rand(64, requires_grad=True)
+    plain = kernel(x, weight)
+    plain.sum().backward()
+    assert not called and weight.grad.any()
+    with Looking():
+        torch.testing.assert_close(kernel(x, weight), plain)
+    with torch.profiler.profile():
+        kernel(x, weight)
+    assert len(called) == 2
+    wanted = x.clone().requires_grad_()
+    kernel(wanted, weight).sum().backward()
+    found = torch.func.grad(lambda x: kernel(x, weight.detach()).sum())(x)
+    torch.testing.assert_close(found, wanted.grad)
+    assert len(called) == 2
+""")
+
+
+def test_looking_at_layers_draws_no_numbers(run: Run) -> None:
+    run("""
+class Noisy(Norm):
+    def forward(self, hidden):
+        return nn.functional.dropout(super().forward(hidden))
+
+
+Noisy.__qualname__ = "Norm"
+
+
+def test_it():
+    before = torch.get_rng_state()
+    with pytest.raises(fused.NothingReplacedError):
+        fused.apply(Noisy())
+    after = torch.get_rng_state()
+    torch.set_rng_state(before)
+    Noisy()  # whose weight is by chance
+    assert torch.equal(after, torch.get_rng_state())
+""")
+
+
 def test_a_model_is_compiled_whole(run: Run) -> None:
     run("""
 def test_it():
