@@ -189,10 +189,10 @@ torch.testing.assert_close(loss(dropped, batch), loss(stock, batch), rtol=0, ato
 def test_looking_at_a_config_draws_no_numbers() -> None:
     import torch
 
-    from results.dropin.runtime.titan import fitting
+    from results.dropin.runtime.titan import fitting_config
 
     before = torch.get_rng_state()
-    fitting(SimpleNamespace(build=lambda: torch.nn.Linear(4, 4)), [])
+    fitting_config(SimpleNamespace(build=lambda: torch.nn.Linear(4, 4)), [])
     assert torch.equal(torch.get_rng_state(), before)
 
 
