@@ -44,8 +44,10 @@ def kernels(rounds: int = 6) -> None:
 
 
 def _run(words: Sequence[str], out: Path, rounds: int) -> None:
-    wanted = ["--resume", str(out)] if (out / "run.db").exists() else [*words, "--rounds", str(rounds)]
-    _kernelwright("run", *wanted, *([] if "--resume" in wanted else ["--out", str(out)]))
+    if (out / "run.db").exists():
+        _kernelwright("run", "--resume", str(out))
+    else:
+        _kernelwright("run", *words, "--rounds", str(rounds), "--out", str(out))
 
 
 def _gradient(task: Path, rounds: int) -> Path:
