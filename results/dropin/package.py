@@ -20,6 +20,7 @@ from typing import Any
 from kernelbench.errors import StorageError, UsageError
 from kernelbench.parsing import parsed
 from kernelbench.records import Candidate, Task
+from kernelbench.sources import input_domains
 from results.dropin.format import UNSTATED, Format
 from results.dropin.winner import Winner
 from results.encoding import kernelwright_version
@@ -118,9 +119,19 @@ def _gradient_source(task: Task, examined: Any, gradient: Mapping[str, Any]) -> 
             ],
             outputs=[each["name"] for each in examined.outputs],
             given=given,
+            domains=_domains(task, examined, gradient),
         )
         .lstrip("\n")
     )
+
+
+def _domains(task: Task, examined: Any, gradient: Mapping[str, Any]) -> list[str]:
+    """Of what the gradient takes, where the task says it of its own inputs: those, and real numbers."""
+    own = input_domains(task.source)
+    if own is None:
+        return []
+    named = dict(zip((each["name"] for each in examined.inputs), own, strict=True))
+    return [named.get(name, "real") for name in gradient["takes"]]
 
 
 _NOTES = {

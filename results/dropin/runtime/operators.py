@@ -27,7 +27,7 @@ def define(name: str, takes: int, outputs: Sequence[Argument], compute: Compute)
     """The new operator `namespace::function` of so many tensors, on the CPU.
 
     `name`: holds a hash of what it computes, so that one name is never two things. `compute` returns as many
-    fresh tensors as there are `outputs`.
+    tensors as there are `outputs`; what is another's memory is copied.
     """
     namespace, _, function = name.partition("::")
     library = _LIBRARIES.setdefault(namespace, torch.library.Library(namespace, "FRAGMENT"))
@@ -35,7 +35,7 @@ def define(name: str, takes: int, outputs: Sequence[Argument], compute: Compute)
     given = ", ".join(f"Tensor a{place}" for place in range(takes))
     returned = "Tensor" if one else f"({', '.join('Tensor' for _ in outputs)})"
     library.define(f"{function}({given}) -> {returned}", tags=torch.Tag.pt2_compliant_tag)
-    library.impl(function, lambda *tensors: only(_apart(compute(*tensors))), "CPU")
+    library.impl(function, lambda *tensors: only(_apart(compute(*tensors), tensors)), "CPU")
 
     def fake(*tensors: torch.Tensor) -> Any:
         return only(tuple(tensors[0].new_empty_strided(o.shape, o.strides, dtype=o.dtype) for o in outputs))
@@ -124,13 +124,13 @@ def differentiable(compute: Compute, gradients: Gradients) -> Callable[..., Any]
     return super(torch.autograd.Function, Function).apply
 
 
-def _apart(made: Tensors) -> Tensors:
-    """Each with memory of its own, as operators promise: a backward may give one tensor for two gradients."""
-    seen: set[int] = set()
+def _apart(made: Tensors, given: Tensors) -> Tensors:
+    """Each with memory of its own, as operators promise: a gradient may be another's, or what came in."""
+    seen = {each.untyped_storage().data_ptr() for each in given}
     found = []
     for each in made:
         place = each.untyped_storage().data_ptr()
-        found.append(each.clone() if place in seen else each)
+        found.append(each.clone(memory_format=torch.contiguous_format) if place in seen else each)
         seen.add(place)
     return tuple(found)
 

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import run_factory
 import small_kernels as kernels
 
 from kernelbench.errors import KernelwrightError, StorageError, UsageError
+from kernelbench.evaluator import Evaluator
 from kernelbench.records import Candidate, Task, Verdict
+from kernelbench.sources import input_domains
 from results.dropin.package import Chosen, gradient_task, write
 from results.dropin.winner import Winner
 
@@ -426,6 +429,39 @@ def test_the_gradient_is_a_task_that_computes_it(saved: bool) -> None:
             )
             outputs = outputs if isinstance(outputs, tuple) else (outputs,)
             torch.testing.assert_close(made, torch.autograd.grad(outputs, inputs, given[:-2]))
+
+
+def test_the_gradient_s_inputs_are_of_the_task_s_domains(tmp_path: Path) -> None:
+    """Else the evaluator would try indices out of range, or refuse the task."""
+    embedding = Task(
+        id="file:embedding",
+        level=1,
+        source=textwrap.dedent("""
+            import torch
+            from torch import nn
+
+            input_domains = ["index"]
+
+            class Model(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.embedding = nn.Embedding(16, 8)
+
+                def forward(self, places):
+                    return self.embedding(places).square()
+
+            def get_inputs():
+                return [torch.randint(0, 16, (4, 6))]
+
+            def get_init_inputs():
+                return []
+        """),
+    )
+    source = gradient_task(embedding)
+    assert input_domains(source) == ["real", "index", "real"]
+    assert "pow" not in source.rpartition("class Model(")[2], "the first power is no operation"
+    with Evaluator(cache=tmp_path) as evaluator:
+        assert evaluator.audit(Task(id="file:gradient", level=1, source=source)) == []
 
 
 def test_a_backward_that_is_a_kernel(tmp_path: Path) -> None:
