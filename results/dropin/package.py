@@ -240,6 +240,9 @@ def _for_framework(chosen: Sequence[Chosen], name: str, form: Format) -> str:
             )
         if each.layer:
             named.setdefault(each.layer, []).append(each.name)
+    classes = [layer.rpartition(".")[2] for layer in named]
+    if twice := [name for name in classes if classes.count(name) > 1]:
+        raise UsageError(f"two of the layers are called {twice[0]}", "put each into a package of its own")
     layers = [
         {"module": module, "cls": cls, "function": cls.lower(), "kernels": kernels}
         for (module, _, cls), kernels in ((layer.rpartition("."), k) for layer, k in named.items())

@@ -13,7 +13,7 @@ from .kernel import Kernel
 
 NONE: Mapping[str, Any] = {}
 STOCK = "_kernelwright_stock"  # on a class that is a drop-in itself: the class that it stands in for
-_MARK = "_kernelwright_drop_in"  # on a layer: which package computes it
+_MARK = "_kernelwright_drop_in"  # on a layer: which package computes it, by which kernels
 
 
 class DropInError(Exception):
@@ -47,7 +47,8 @@ def apply(model: nn.Module, kernels: Sequence[Kernel], package: str) -> Report:
 
     A layer is replaced where its class, the names, shapes and dtypes of its parameters, and what it computes
     on numbers by chance are the kernel's; elsewhere it stays, with the reason in the report. The
-    layer's own forward computes outside the envelope.
+    layer's own forward computes outside the envelope. Layers that were built of this package's specs are
+    reported, too.
 
     Raises ConflictError where another package computes such a layer, NothingReplacedError where none is
     replaced. The model is as it was then.
@@ -56,23 +57,25 @@ def apply(model: nn.Module, kernels: Sequence[Kernel], package: str) -> Report:
     chosen: list[tuple[nn.Module, list[Kernel]]] = []
     for name, layer in model.named_modules():
         mine = [kernel for kernel in kernels if kernel.layer and kernel.layer in _classes(layer)]
+        holder, by = vars(layer).get(_MARK, ("", ""))
         if not mine:
+            if holder == package:
+                report.replaced[name] = by
             continue
-        holder = vars(layer).get(_MARK)
-        if holder not in (None, package):
+        if holder not in ("", package):
             raise ConflictError(f"{name} is computed by {holder} already: call its remove(model) first")
-        changed = "forward" in vars(layer) and holder is None
+        changed = "forward" in vars(layer) and not holder
         reasons = {
             each.name: "its forward has been replaced by something else" if changed else why_not(each, layer)
             for each in mine
         }
         fit = [kernel for kernel in mine if not reasons[kernel.name]]
         if fit:
-            report.replaced[name] = ", ".join(kernel.name for kernel in fit)
+            report.replaced[name] = _names(fit)
             chosen.append((layer, fit))
         else:
             report.left[name] = "; ".join(dict.fromkeys(reasons.values()))
-    if not chosen:
+    if not report.replaced:
         wanted = (
             ", ".join(dict.fromkeys(kernel.layer for kernel in kernels if kernel.layer)) or "no class at all"
         )
@@ -89,7 +92,7 @@ def apply(model: nn.Module, kernels: Sequence[Kernel], package: str) -> Report:
 def put(layer: nn.Module, kernels: Sequence[Kernel], package: str) -> None:
     """Have a layer call kernels that fit it."""
     remove(layer, package)
-    setattr(layer, _MARK, package)
+    setattr(layer, _MARK, (package, _names(kernels)))
     layer.forward = MethodType(_forward(tuple(kernels)), layer)  # so that a deep copy calls its own
 
 
@@ -97,11 +100,15 @@ def remove(model: nn.Module, package: str) -> int:
     """Have all layers that this package computes compute themselves again; how many there were."""
     count = 0
     for layer in model.modules():
-        if vars(layer).get(_MARK) == package:
+        if vars(layer).get(_MARK, ("", ""))[0] == package:
             del layer.forward  # the instance's; the class has its own
             delattr(layer, _MARK)
             count += 1
     return count
+
+
+def _names(kernels: Sequence[Kernel]) -> str:
+    return ", ".join(kernel.name for kernel in kernels)
 
 
 def _classes(layer: nn.Module) -> Iterator[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import small_kernels as kernels
 import torch
-from test_package import LAYERS, NORM, SIGMOIDS, python, winner
+from exporting import LAYERS, NORM, SIGMOIDS, python, winner
 
 from results.dropin.package import Chosen, write
 

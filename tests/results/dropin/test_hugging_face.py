@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from test_package import NORM, python
+from exporting import NORM, python
 
 from results.dropin.format import Format
 from results.dropin.package import Chosen, write

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import small_kernels as kernels
-from test_package import python, winner
+from exporting import python, winner
 
 from kernelbench.errors import UsageError
 from results.dropin.format import Format
@@ -92,6 +92,7 @@ def test_a_gpt_is_built_of_drop_ins_and_trains_alike(exported: Path) -> None:
 stock, dropped = gpt(specs()), gpt(fused.megatron.replaced(specs()))
 norms = [name for name, layer in dropped.named_modules() if "forward" in vars(layer)]
 assert len(norms) == 5, norms
+assert fused.apply(dropped).replaced == dict.fromkeys(norms, "rms_norm")
 assert stock.state_dict().keys() == dropped.state_dict().keys()
 losses = [loss(model) for model in (stock, dropped)]
 torch.testing.assert_close(*losses)
@@ -163,6 +164,9 @@ else:
     python(exported, "-c", script)
 
 
-def test_a_layer_without_its_module_is_refused(tmp_path: Path) -> None:
+def test_layers_without_their_module_or_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="says nothing of its module"):
         write([Chosen("rms_norm", NORM, layer="Norm")], tmp_path / "out", "fused", Format.megatron)
+    chosen = [Chosen("one", NORM, layer="first.Norm"), Chosen("other", NORM, layer="second.Norm")]
+    with pytest.raises(UsageError, match="two of the layers are called Norm"):
+        write(chosen, tmp_path / "out", "fused", Format.megatron)

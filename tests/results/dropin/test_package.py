@@ -2,75 +2,17 @@
 
 import json
 import shutil
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import run_factory
 import small_kernels as kernels
+from exporting import LAYERS, NORM, SIGMOIDS, python, winner
 
-from kernelbench.errors import KernelwrightError, StorageError, UsageError
-from kernelbench.evaluator import Evaluator
-from kernelbench.records import Candidate, Task, Verdict
-from kernelbench.sources import input_domains
-from results.dropin.package import Chosen, gradient_task, write
-from results.dropin.winner import Winner
+from kernelbench.errors import StorageError, UsageError
+from results.dropin.package import Chosen, write
 
-LAYERS = """
-import copy
-import logging
-
-import pytest
-import torch
-from torch import nn
-
-import fused
-
-
-class Norm(nn.Module):
-    def __init__(self, width=64, eps=1e-6):
-        super().__init__()
-        self.scale = nn.Parameter(torch.rand(width))
-        self.eps = eps
-
-    def forward(self, hidden):
-        return hidden * torch.rsqrt(hidden.square().mean(-1, keepdim=True) + self.eps) * self.scale
-
-
-class Block(nn.Module):
-    def __init__(self, width=64, eps=1e-6):
-        super().__init__()
-        self.norm = Norm(width, eps)
-        self.linear = nn.Linear(width, width)
-
-    def forward(self, x):
-        return x + self.linear(self.norm(x))
-
-
-def model(*blocks):
-    return nn.Sequential(*blocks)
-"""
 Run = Callable[[str], None]
-
-
-def winner(source: str, kernel: str, name: str) -> Winner:
-    task = Task(id=f"file:{name}", level=1, source=source)
-    candidate = Candidate(source=kernel, language="cpp", author="test")
-    return Winner(
-        task=task,
-        candidate=candidate,
-        evaluation=run_factory.evaluation(task, candidate, eager=2.0),
-        command="kernelwright run",
-        kernelwright="0",
-        environment=None,
-    )
-
-
-NORM = winner(kernels.RMS_NORM, kernels.RMS_NORM_KERNEL, "rms_norm")
-SIGMOIDS = winner(kernels.SIGMOIDS, kernels.SIGMOIDS_KERNEL, "sigmoids")
 
 
 @pytest.fixture(scope="module")
@@ -102,19 +44,6 @@ def run(exported: Path, tmp_path: Path) -> Run:
         python(exported, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(path))
 
     return call
-
-
-def python(folder: Path, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-P", *words],
-        cwd=folder,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(folder), "HOME": str(folder.parent)},
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_its_own_tests_pass_without_kernelwright(exported: Path) -> None:
@@ -390,164 +319,3 @@ def test_bad_names_and_folders(tmp_path: Path, exported: Path) -> None:
         write([Chosen("rms_norm", NORM)], exported, "fused")
     with pytest.raises(UsageError, match="two kernels are called"):
         write([Chosen("rms_norm", NORM)] * 2, tmp_path / "out", "fused")
-
-
-def test_the_winner_of_a_run(tmp_path: Path) -> None:
-    good, bad = run_factory.task("softmax"), run_factory.task("relu")
-    with run_factory.new_run(tmp_path) as database:
-        for task, verdict in ((good, Verdict.correct), (bad, Verdict.wrong_output)):
-            made = run_factory.candidate(1)
-            database.add_task(task)
-            evaluation = run_factory.evaluation(task, made, verdict, eager=2.0)
-            database.record_attempt(task.id, 1, made, None, evaluation, None)
-    assert Winner.of(tmp_path, "softmax").candidate == run_factory.candidate(1)
-    assert [each.task for each in Winner.all_of(tmp_path)] == [good]
-    for name, why in (("relu", "no kernel that is correct .*wrong_output"), ("tanh", "no task tanh")):
-        with pytest.raises(KernelwrightError, match=why):
-            Winner.of(tmp_path, name)
-
-
-@pytest.mark.parametrize("saved", [False, True])
-def test_the_gradient_is_a_task_that_computes_it(saved: bool) -> None:
-    import torch
-
-    for one in (NORM, SIGMOIDS):
-        forward: dict[str, object] = {}
-        found: dict[str, object] = {}
-        exec(one.task.source, forward)
-        exec(gradient_task(one.task, saved), found)
-        given = found["get_inputs"]()  # type: ignore[operator]
-        made = found["Model"]()(*given)  # type: ignore[operator]
-        assert len(made) == 2
-        if not saved:  # then it takes gradients of the outputs, and what the forward takes
-            inputs = [each.requires_grad_() for each in given[-2:]]
-            model = forward["Model"](*forward["get_init_inputs"]())  # type: ignore[operator]
-            outputs = torch.func.functional_call(
-                model,
-                dict(zip(dict(model.named_parameters()), inputs[1:], strict=False)),
-                tuple(inputs[: 2 - len(list(model.parameters()))]),
-            )
-            outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-            torch.testing.assert_close(made, torch.autograd.grad(outputs, inputs, given[:-2]))
-
-
-def test_the_gradient_s_inputs_are_of_the_task_s_domains(tmp_path: Path) -> None:
-    """Else the evaluator would try indices out of range, or refuse the task."""
-    embedding = Task(
-        id="file:embedding",
-        level=1,
-        source=textwrap.dedent("""
-            import torch
-            from torch import nn
-
-            input_domains = ["index"]
-
-            class Model(nn.Module):
-                def __init__(self):
-                    super().__init__()
-                    self.embedding = nn.Embedding(16, 8)
-
-                def forward(self, places):
-                    return self.embedding(places).square()
-
-            def get_inputs():
-                return [torch.randint(0, 16, (4, 6))]
-
-            def get_init_inputs():
-                return []
-        """),
-    )
-    source = gradient_task(embedding)
-    assert input_domains(source) == ["real", "index", "real"]
-    assert "pow" not in source.rpartition("class Model(")[2], "the first power is no operation"
-    with Evaluator(cache=tmp_path) as evaluator:
-        assert evaluator.audit(Task(id="file:gradient", level=1, source=source)) == []
-
-
-def test_a_backward_that_is_a_kernel(tmp_path: Path) -> None:
-    """It is the gradient's own reference, under another name, here; and not that of another task."""
-    source = gradient_task(SIGMOIDS.task, saved=True)
-    own = winner(source, f"{source}\n\nModelNew = Model\n", "gradient")
-    written = write([Chosen("sigmoids", SIGMOIDS, backward=own)], tmp_path / "out", "fused", measure=False)
-    assert written["kernels"][0]["backward"]["way"] == "kernel"
-    python(tmp_path / "out", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "fused")
-    with pytest.raises(UsageError, match="is not the gradient of file:rms_norm"):
-        write([Chosen("rms_norm", NORM, backward=own)], tmp_path / "other", "fused")
-
-
-def test_the_command(tmp_path: Path) -> None:
-    """It times the drop-in, says where it does not pay, and goes on with nothing that cannot be exported."""
-    folder = tmp_path / "run"
-    with run_factory.new_run(folder) as database:
-        database.add_task(SIGMOIDS.task)
-        database.record_attempt(SIGMOIDS.task.id, 1, SIGMOIDS.candidate, None, SIGMOIDS.evaluation, None)
-    command = [sys.executable, "-m", "kernelwright", "export", str(folder), "sigmoids", "--json"]
-    done = subprocess.run(
-        [*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, timeout=280
-    )
-    assert done.returncode == 0, done.stderr
-    measured = json.loads(done.stdout)["metadata"]["measured"]["sigmoids"]
-    assert set(measured) == {"forward", "forward, compiled", "training", "training, compiled"}
-    for found in measured.values():
-        assert found["speedup"] == pytest.approx(found["reference_us"] / found["drop_in_us"])
-    again = subprocess.run([*command, "--out", str(tmp_path / "out")], capture_output=True, text=True)
-    assert again.returncode == 2 and "is not empty — choose a new folder" in again.stderr
-    every = [*command[:5], "--all", "--out", str(tmp_path / "all"), "--no-measure"]
-    for layer, why in (
-        ("Block", "--layer Block does not say of which kernel — say --layer sigmoids:…; there are sigmoids"),
-        ("other:Block", "does not say of which kernel"),
-    ):
-        bad = subprocess.run([*every, "--layer", layer], capture_output=True, text=True)
-        assert bad.returncode == 2 and why in bad.stderr
-    words = ["--layer", "sigmoids:models.Block", "--licence", "MIT", "--json"]
-    done = subprocess.run([*every, *words], capture_output=True, text=True)
-    (kernel,) = json.loads(done.stdout)["metadata"]["kernels"]
-    assert kernel["layer"] == "models.Block" and kernel["provenance"]["licence"] == "MIT"
-
-
-WHOLE = """
-import torch
-from torch import nn
-
-
-class Norm(nn.Module):
-    def __init__(self, width, eps):
-        super().__init__()
-        self.scale = nn.Parameter(torch.rand(width))
-        self.eps = eps
-
-    def forward(self, hidden):
-        return hidden * torch.rsqrt(hidden.square().mean(-1, keepdim=True) + self.eps) * self.scale
-
-
-class Model(nn.Module):
-    def __init__(self, eps):
-        super().__init__()
-        self.norm = Norm(64, eps)
-        self.linear = nn.Linear(64, 64)
-
-    def forward(self, x):
-        return x + self.linear(self.norm(x))
-
-
-def get_inputs():
-    return [torch.randn(4, 16, 64)]
-
-
-def get_init_inputs():
-    return [1e-6]
-"""
-
-
-def test_a_whole_model_is_timed_with_and_without(tmp_path: Path) -> None:
-    chosen = [Chosen("rms_norm", NORM, layer="Norm", names={"weight": "scale"})]
-    task = Task(id="file:block", level=3, source=WHOLE)
-    found = write(chosen, tmp_path / "out", "fused", measure=False, inside=task)["measured_inside"]
-    assert found["task"] == "file:block"
-    assert set(found["the whole"]) == {"forward", "forward, compiled", "training", "training, compiled"}
-    assert all(row["speedup"] > 0 for row in found["the whole"].values())
-    python(tmp_path / "out", "-c", "import fused; assert fused.METADATA['measured_inside']")
-    other = Task(id="file:block", level=3, source=WHOLE.replace("return [1e-6]", "return [0.5]"))
-    with pytest.raises(UsageError, match=r"the model cannot be timed: .*something else"):
-        write(chosen, tmp_path / "other", "fused", measure=False, inside=other)
-    assert not (tmp_path / "other").exists()

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import small_kernels as kernels
-from test_package import python, winner
+from exporting import python, winner
 
 from results.dropin.format import Format
 from results.dropin.package import Chosen, write

@@ -1,0 +1,108 @@
+"""`kernelwright export`: what of a run it takes, what it says and times."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import run_factory
+from exporting import NORM, SIGMOIDS, python
+
+from kernelbench.errors import KernelwrightError, UsageError
+from kernelbench.records import Task, Verdict
+from results.dropin.package import Chosen, write
+from results.dropin.winner import Winner
+
+
+def test_the_winner_of_a_run(tmp_path: Path) -> None:
+    good, bad = run_factory.task("softmax"), run_factory.task("relu")
+    with run_factory.new_run(tmp_path) as database:
+        for task, verdict in ((good, Verdict.correct), (bad, Verdict.wrong_output)):
+            made = run_factory.candidate(1)
+            database.add_task(task)
+            evaluation = run_factory.evaluation(task, made, verdict, eager=2.0)
+            database.record_attempt(task.id, 1, made, None, evaluation, None)
+    assert Winner.of(tmp_path, "softmax").candidate == run_factory.candidate(1)
+    assert [each.task for each in Winner.all_of(tmp_path)] == [good]
+    for name, why in (("relu", "no kernel that is correct .*wrong_output"), ("tanh", "no task tanh")):
+        with pytest.raises(KernelwrightError, match=why):
+            Winner.of(tmp_path, name)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """It times the drop-in, says where it does not pay, and goes on with nothing that cannot be exported."""
+    folder = tmp_path / "run"
+    with run_factory.new_run(folder) as database:
+        database.add_task(SIGMOIDS.task)
+        database.record_attempt(SIGMOIDS.task.id, 1, SIGMOIDS.candidate, None, SIGMOIDS.evaluation, None)
+    command = [sys.executable, "-m", "kernelwright", "export", str(folder), "sigmoids", "--json"]
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, timeout=280
+    )
+    assert done.returncode == 0, done.stderr
+    measured = json.loads(done.stdout)["metadata"]["measured"]["sigmoids"]
+    assert set(measured) == {"forward", "forward, compiled", "training", "training, compiled"}
+    for found in measured.values():
+        assert found["speedup"] == pytest.approx(found["reference_us"] / found["drop_in_us"])
+    again = subprocess.run([*command, "--out", str(tmp_path / "out")], capture_output=True, text=True)
+    assert again.returncode == 2 and "is not empty — choose a new folder" in again.stderr
+    every = [*command[:5], "--all", "--out", str(tmp_path / "all"), "--no-measure"]
+    for layer, why in (
+        ("Block", "--layer Block does not say of which kernel — say --layer sigmoids:…; there are sigmoids"),
+        ("other:Block", "does not say of which kernel"),
+    ):
+        bad = subprocess.run([*every, "--layer", layer], capture_output=True, text=True)
+        assert bad.returncode == 2 and why in bad.stderr
+    words = ["--layer", "sigmoids:models.Block", "--licence", "MIT", "--json"]
+    done = subprocess.run([*every, *words], capture_output=True, text=True)
+    (kernel,) = json.loads(done.stdout)["metadata"]["kernels"]
+    assert kernel["layer"] == "models.Block" and kernel["provenance"]["licence"] == "MIT"
+
+
+WHOLE = """
+import torch
+from torch import nn
+
+
+class Norm(nn.Module):
+    def __init__(self, width, eps):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(width))
+        self.eps = eps
+
+    def forward(self, hidden):
+        return hidden * torch.rsqrt(hidden.square().mean(-1, keepdim=True) + self.eps) * self.scale
+
+
+class Model(nn.Module):
+    def __init__(self, eps):
+        super().__init__()
+        self.norm = Norm(64, eps)
+        self.linear = nn.Linear(64, 64)
+
+    def forward(self, x):
+        return x + self.linear(self.norm(x))
+
+
+def get_inputs():
+    return [torch.randn(4, 16, 64)]
+
+
+def get_init_inputs():
+    return [1e-6]
+"""
+
+
+def test_a_whole_model_is_timed_with_and_without(tmp_path: Path) -> None:
+    chosen = [Chosen("rms_norm", NORM, layer="Norm", names={"weight": "scale"})]
+    task = Task(id="file:block", level=3, source=WHOLE)
+    found = write(chosen, tmp_path / "out", "fused", measure=False, inside=task)["measured_inside"]
+    assert found["task"] == "file:block"
+    assert set(found["the whole"]) == {"forward", "forward, compiled", "training", "training, compiled"}
+    assert all(row["speedup"] > 0 for row in found["the whole"].values())
+    python(tmp_path / "out", "-c", "import fused; assert fused.METADATA['measured_inside']")
+    other = Task(id="file:block", level=3, source=WHOLE.replace("return [1e-6]", "return [0.5]"))
+    with pytest.raises(UsageError, match=r"the model cannot be timed: .*something else"):
+        write(chosen, tmp_path / "other", "fused", measure=False, inside=other)
+    assert not (tmp_path / "other").exists()
