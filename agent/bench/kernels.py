@@ -1,10 +1,12 @@
 """The kernels of results/published/kernels: found by the builtin coder, exported in every format, tested."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from results.folder import write_atomically
 PUBLISHED = Path("results") / "published" / "kernels"
 _RUNS = Path("runs") / "bench-kernels"
 _NAME = "fused_kernels"
+_LEARNT = ("docs/LOG.md", "--steps", "300", "--picture", str(PUBLISHED / "curves.svg"))
 # What they stand in for, in each format; the others are functions to be called.
 _LLAMA = {"rms_norm": "LlamaRMSNorm", "swiglu": "LlamaMLP", "layer_norm": "LayerNorm"}
 _LAYERS: Mapping[Format, Mapping[str, str]] = {
@@ -30,17 +33,18 @@ _LAYERS: Mapping[Format, Mapping[str, str]] = {
 
 
 def kernels(rounds: int = 6) -> None:
-    """Run, export and test them; what is in runs/bench-kernels already is not measured again."""
+    """Run, export and test them, and train with them; what is in runs/bench-kernels is not measured again."""
     tasks = sorted((PUBLISHED / "tasks").glob("*.py"))
     forward = _RUNS / "forward"
     _run([str(task) for task in tasks], forward, rounds)
     backward = {task.stem: _gradient(task, rounds) for task in tasks}
     tested = {form: _exported(form, forward, backward) for form in Format}
+    trained = [_trained("llama", Format.torch, *_LEARNT), _trained("torchtitan", Format.torchtitan)]
     metadata = json.loads((_RUNS / Format.torch / _NAME / "metadata.json").read_text())
     for run in (forward, *backward.values()):
         for winner in Winner.all_of(run):
             write_atomically(PUBLISHED / f"{winner.name}.py", winner.candidate.source)
-    write_atomically(PUBLISHED / "README.md", _table(metadata, tested))
+    write_atomically(PUBLISHED / "README.md", _table(metadata, tested, trained))
 
 
 def _run(words: Sequence[str], out: Path, rounds: int) -> None:
@@ -95,11 +99,22 @@ def _exported(form: Format, forward: Path, backward: Mapping[str, Path]) -> str:
     return re.sub(r" in .*", "", last)
 
 
+def _trained(what: str, form: Format, *words: str) -> str:
+    """The command that trains with the package, and what it says."""
+    command = [str(PUBLISHED / f"train_{what}.py"), _NAME, *words]
+    place = {**os.environ, "PYTHONPATH": str(_RUNS / form)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", *command], env=place, stdout=subprocess.PIPE, text=True, check=True
+    )
+    log(done.stdout)
+    return f"PYTHONPATH={_RUNS / form} python {' '.join(command)}\n\n{done.stdout}"
+
+
 def _kernelwright(*words: str) -> None:
     subprocess.run([sys.executable, "-m", "kernelwright", *words], check=True)
 
 
-def _table(metadata: Mapping[str, Any], tested: Mapping[Format, str]) -> str:
+def _table(metadata: Mapping[str, Any], tested: Mapping[Format, str], trained: Sequence[str]) -> str:
     heads = ("kernel", "verified over eager", "backward", *next(iter(metadata["measured"].values())))
     rows = [heads, ("---",) * len(heads)]
     for kernel in metadata["kernels"]:
@@ -126,6 +141,11 @@ def _table(metadata: Mapping[str, Any], tested: Mapping[Format, str]) -> str:
             "",
             *(f"| {' | '.join(row)} |" for row in rows),
             "",
+            "Training with them and without, from the same seed: the losses, and how far they are apart:",
+            "",
+            "![loss curves](curves.svg)",
+            "",
+            *(textwrap.indent(said, "    ") for said in trained),
         )
     )
 

@@ -22,7 +22,7 @@ class Model(nn.Module):
             intermediate_size=hidden_features,
             num_attention_heads=heads,
             num_hidden_layers=layers,
-            rms_norm_eps=1e-6,
+            rms_norm_eps=1e-5,
             use_cache=False,
         )
         self.llama = LlamaForCausalLM(config)

@@ -3,7 +3,7 @@
     python results/published/kernels/train_torchtitan.py PACKAGE
 
 PACKAGE is what `kernelwright export --format torchtitan --layer torchtitan.models.common.nn_modules.RMSNorm` wrote of
-tasks/rms_norm.py, with `--set eps=1e-5`, as torchtitan's norms have it.
+tasks/rms_norm.py.
 """
 
 import argparse

@@ -6,7 +6,7 @@ from torch import nn
 batch_size = 8
 tokens = 128
 features = 256
-eps = 1e-6
+eps = 1e-5
 
 
 class Model(nn.Module):
