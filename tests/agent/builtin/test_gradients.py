@@ -1,0 +1,39 @@
+"""The builtin coder has right kernels for gradients as autograd takes them, of the tasks whose kernels are published."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agent.builtin.coder import BuiltinCoder
+from agent.tracing import trace
+from kernelbench.evaluator import Evaluator
+from kernelbench.records import Task
+from results.dropin.package import gradient_task
+
+TASKS = sorted((Path(__file__).parents[3] / "results" / "published" / "kernels" / "tasks").glob("*.py"))
+
+
+@pytest.fixture(scope="module")
+def coder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltinCoder]:
+    with Evaluator(cache=tmp_path_factory.mktemp("cache")) as evaluator:
+        yield BuiltinCoder(partial(trace, evaluator.pool))
+
+
+@pytest.mark.parametrize("path", TASKS, ids=lambda path: path.stem)
+def test_its_kernel_is_right(coder: BuiltinCoder, path: Path) -> None:
+    forward = Task(id=f"file:{path.stem}", level=1, source=path.read_text())
+    task = Task(id=f"file:{path.stem}_gradient", level=1, source=gradient_task(forward, saved=True))
+    candidate = coder.propose(task, [], None)
+    assert candidate.language == "cpp", candidate.source
+    found: dict[str, Any] = {}
+    exec(task.source, found)
+    exec(candidate.source, found)
+    torch.manual_seed(0)
+    inputs = found["get_inputs"]()
+    with torch.no_grad():
+        right, ours = (found[name]()(*inputs) for name in ("Model", "ModelNew"))
+    torch.testing.assert_close(ours, right, rtol=1e-4, atol=1e-4)
