@@ -12,7 +12,10 @@ from results.dropin.package import gradient_task
 PUBLISHED = Path(__file__).parents[3] / "results" / "published" / "kernels"
 
 
-@pytest.mark.parametrize("path", sorted(PUBLISHED.glob("tasks/*.py")), ids=lambda path: path.stem)
+TASKS = [path for path in sorted(PUBLISHED.glob("tasks/*.py")) if (PUBLISHED / path.name).exists()]
+
+
+@pytest.mark.parametrize("path", TASKS, ids=lambda path: path.stem)
 def test_a_kernel_is_right_and_so_is_its_gradient(path: Path) -> None:
     forward = Task(id=f"file:{path.stem}", level=1, source=path.read_text())
     for source, kernel in (
