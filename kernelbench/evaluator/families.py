@@ -82,6 +82,7 @@ def _fill(tensor: torch.Tensor, family: str, draws: Draws) -> None:
             signs = draws.normal(*tensor.shape).to(tensor.dtype)
             draws.fill_normal(tensor).mul_(1.2).exp_().mul_(scale).copysign_(signs)
         case "needle":
+            tensor = tensor if tensor.dim() else tensor.view(1)  # a single number is a row of one
             rows, columns = tensor.shape[:-1], tensor.shape[-1]
             tensor.zero_().scatter_(-1, draws.below(columns, *rows, 1), 8.0 * scale)
         case "edge":

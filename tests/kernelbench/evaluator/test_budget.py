@@ -100,6 +100,14 @@ def test_families_keep_inputs_within_their_domain(domain: str, family: str) -> N
         assert infer_domain(made) == domain or not made.any() or family == "needle"
 
 
+@pytest.mark.parametrize("family", ["zero_centred", "heavy_tailed", "needle", "edge"])
+def test_a_single_number_is_an_input_like_others(family: str) -> None:
+    """As the gradient of a loss is."""
+    made = torch.tensor(0.3)
+    rewrite([made], ["real"], family, Draws(11), distinct=True)
+    assert made.shape == () and made != 0.3
+
+
 @pytest.mark.parametrize("columns", [1, 7, 4096])
 def test_the_fused_passes_say_what_torch_would_say(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(48, columns)
