@@ -287,7 +287,7 @@ def _kernel(
     folder.mkdir()
     (folder / "__init__.py").write_text("")
     (folder / "reference.py").write_text(winner.task.source)
-    (folder / "kernel.py").write_text(_standing_alone(winner.candidate.source))
+    (folder / "kernel.py").write_text(_standing_alone(winner.candidate.source) + _ARGUMENTS)
     _keep(examined.libraries, libraries, functions)
     backward = _backward(chosen, examined, folder, libraries, functions)
     if unknown := sorted(set(chosen.names or {}) - set(examined.parameters)):
@@ -386,8 +386,11 @@ _JIT = {
 }
 
 
+_ARGUMENTS = "\n\nfrom .reference import get_init_inputs  # noqa: E402\n"  # a gradient's model takes none
+
+
 def _standing_alone(source: str) -> str:
-    """The candidate with the package's loader instead of kernelwright's, and the reference's arguments.
+    """The candidate with the package's loader instead of kernelwright's.
 
     Raises UsageError where it imports more of kernelwright than that.
     """
@@ -406,7 +409,7 @@ def _standing_alone(source: str) -> str:
                 f"a kernel that is to be exported says {next(iter(_JIT))!r}",
             )
         lines[first:last] = [known]
-    return "\n".join([*lines, "", "", "from .reference import get_init_inputs  # noqa: E402", ""])
+    return "\n".join([*lines, ""])
 
 
 def _check_name(name: str, what: str) -> None:

@@ -73,8 +73,11 @@ def test_a_backward_that_is_a_kernel(tmp_path: Path) -> None:
     """It is the gradient's own reference, under another name, here; and not that of another task."""
     source = gradient_task(SIGMOIDS.task, saved=True)
     own = winner(source, f"{source}\n\nModelNew = Model\n", "gradient")
-    written = write([Chosen("sigmoids", SIGMOIDS, backward=own)], tmp_path / "out", "fused", measure=False)
-    assert written["kernels"][0]["backward"]["way"] == "kernel"
+    source = gradient_task(NORM.task, saved=True)
+    of_norm = winner(source, f"{source}\n\nModelNew = Model\n", "gradient")
+    chosen = [Chosen("sigmoids", SIGMOIDS, backward=own), Chosen("rms_norm", NORM, backward=of_norm)]
+    written = write(chosen, tmp_path / "out", "fused", measure=False)
+    assert [kernel["backward"]["way"] for kernel in written["kernels"]] == ["kernel", "kernel"]
     python(tmp_path / "out", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "fused")
     with pytest.raises(UsageError, match="is not the gradient of file:rms_norm"):
         write([Chosen("rms_norm", NORM, backward=own)], tmp_path / "other", "fused")
