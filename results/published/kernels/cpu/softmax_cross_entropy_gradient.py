@@ -1,0 +1,298 @@
+"""3 fused kernels in C++ with OpenMP, built for one set of shapes.
+
+- `sum_div`: ne, sum, convert, div, where
+- `where_kernel`: where
+- `logsumexp_rows`: amax, sub, exp_nonpositive, sum, log, mul, exp
+
+Left to torch: scatter.
+Schedule: fuse=all, vector=512, unroll=off; each kernel names its own.
+"""
+
+import torch
+from torch import nn
+
+from kernelbench import jit
+
+SOURCE = r"""
+#if defined(__AVX512F__)
+#pragma GCC target("prefer-vector-width=512")
+#endif
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <immintrin.h>
+
+static inline int64_t where_i64(bool condition, int64_t a, int64_t b) { return condition ? a : b; }
+
+static inline float where_f32(bool condition, float a, float b) { return condition ? a : b; }
+
+static inline float float_of(int32_t i) {
+    float x;
+    std::memcpy(&x, &i, sizeof x);
+    return x;
+}
+
+static inline int32_t bits_of(float x) {
+    int32_t i;
+    std::memcpy(&i, &x, sizeof i);
+    return i;
+}
+
+// e^x for x <= 0 within 1.1 ulp. Without large results one factor serves: 2^(n + 24), and 2^-24 after it.
+static inline float exp_nonpositive_f32(float x) {
+    const float clamped = x < -104.0f ? -104.0f : x;
+    const float shifted = std::fma(clamped, 1.44269504f, 12582912.0f);
+    const float n = shifted - 12582912.0f;
+    float r = std::fma(n, -0.693359375f, clamped);
+    r = std::fma(n, 2.12194440e-4f, r);
+    const float r2 = r * r;
+    const float high = std::fma(std::fma(1.9875691500e-4f, r, 1.3981999507e-3f), r2,
+                                std::fma(8.3334519073e-3f, r, 4.1665795894e-2f));
+    const float low = std::fma(1.6666665459e-1f, r, 5.0000001201e-1f);
+    const float p = std::fma(std::fma(high, r2, low), r2, r) + 1.0f;
+    const float scale = float_of((bits_of(shifted) - (0x4b400000 - 127 - 24)) << 23);
+    return p * (x < -104.0f ? 0.0f : scale) * 5.9604644775390625e-08f;
+}
+
+// Natural logarithm within 1.0 ulp.
+static inline float log_f32(float x) {
+    const bool tiny = x < 1.17549435e-38f;
+    const float scaled = tiny ? x * 8388608.0f : x;
+    const int32_t offset = bits_of(scaled) - 0x3f3504f3;  // sqrt(1/2)
+    const int32_t exponent = offset >> 23;
+    const float m = float_of((offset & 0x007fffff) + 0x3f3504f3) - 1.0f;
+    const float n = static_cast<float>(exponent - (tiny ? 23 : 0));
+    const float m2 = m * m;
+    const float high = std::fma(std::fma(-1.1514610310e-1f, m, 1.1676998740e-1f), m2,
+                                std::fma(-1.2420140846e-1f, m, 1.4249322787e-1f));
+    const float low = std::fma(std::fma(-1.6668057665e-1f, m, 2.0000714765e-1f), m2,
+                               std::fma(-2.4999993993e-1f, m, 3.3333331174e-1f));
+    const float m4 = m2 * m2;
+    const float p = std::fma(std::fma(7.0376836292e-2f, m4, high), m4, low);
+    float y = p * m * m2;
+    y = std::fma(n, -2.12194440e-4f, y);
+    y = std::fma(-0.5f * m, m, y);
+    y = std::fma(n, 0.693359375f, m + y);
+    y = x == std::numeric_limits<float>::infinity() ? x : y;
+    y = x == 0.0f ? -std::numeric_limits<float>::infinity() : y;
+    return x >= 0.0f ? y : std::numeric_limits<float>::quiet_NaN();
+}
+
+// 2^n for -126 <= n <= 127.
+static inline float power_of_two(int32_t n) { return float_of((n + 127) << 23); }
+
+// e^x within 1.1 ulp: x = n ln 2 + r, a polynomial in r, and 2^n in two factors because the result may be
+// a denormal. Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits. Zero is multiplied, not
+// rounded to: a product that underflows takes a hundred cycles.
+static inline float exp_f32(float x) {
+    const float clamped = std::fabs(x) > 104.0f ? std::copysign(104.0f, x) : x;
+    const float shifted = std::fma(clamped, 1.44269504f, 12582912.0f);
+    const float n = shifted - 12582912.0f;
+    float r = std::fma(n, -0.693359375f, clamped);
+    r = std::fma(n, 2.12194440e-4f, r);
+    const float r2 = r * r;
+    const float high = std::fma(std::fma(1.9875691500e-4f, r, 1.3981999507e-3f), r2,
+                                std::fma(8.3334519073e-3f, r, 4.1665795894e-2f));
+    const float low = std::fma(1.6666665459e-1f, r, 5.0000001201e-1f);
+    const float p = std::fma(std::fma(high, r2, low), r2, r) + 1.0f;
+    const int32_t whole = bits_of(shifted) - 0x4b400000;
+    const int32_t half = whole >> 1;
+    const float scale = power_of_two(half);
+    return p * (x < -104.0f ? 0.0f : scale) * power_of_two(whole - half);
+}
+
+static inline void stream_fence() {
+#if defined(__AVX__)
+    _mm_sfence();
+#endif
+}
+
+// Copies past the caches: the lines written are not read first. `stream_fence` makes them visible.
+static inline void stream_bytes(void* to, const void* from, int64_t bytes) {
+    char* target = static_cast<char*>(to);
+    const char* source = static_cast<const char*>(from);
+#if defined(__AVX512F__)
+    const int64_t head = std::min<int64_t>(bytes, -reinterpret_cast<intptr_t>(target) & 63);
+    std::memcpy(target, source, head);
+    int64_t at = head;
+    for (; at + 64 <= bytes; at += 64)
+        _mm512_stream_si512(reinterpret_cast<__m512i*>(target + at), _mm512_loadu_si512(source + at));
+#elif defined(__AVX__)
+    const int64_t head = std::min<int64_t>(bytes, -reinterpret_cast<intptr_t>(target) & 31);
+    std::memcpy(target, source, head);
+    int64_t at = head;
+    for (; at + 32 <= bytes; at += 32)
+        _mm256_stream_si256(reinterpret_cast<__m256i*>(target + at),
+                            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source + at)));
+#else
+    int64_t at = 0;
+#endif
+    std::memcpy(target + at, source + at, bytes - at);
+}
+
+// 1024 elements in blocks; 1 pass over each.
+// Schedule: block=256, streaming=off, prefetch=off.
+extern "C" void sum_div(
+    const int64_t* target,
+    const float* grad_output,
+    float* div_1_out,
+    uint8_t* ne_3_out,
+    int64_t* where_2_out) {
+    const float grad_output_value = grad_output[0];
+    constexpr int64_t NUMEL = 1024, BLOCK = 256;
+    constexpr int64_t ROWS = NUMEL / BLOCK;
+    constexpr int64_t CHUNKS = 4;
+    int64_t sum_2_parts[CHUNKS];
+    for (int64_t chunk = 0; chunk < CHUNKS; ++chunk) {
+        int64_t sum_2_part = 0;
+        for (int64_t row = chunk * ROWS / CHUNKS; row < (chunk + 1) * ROWS / CHUNKS; ++row) {
+            const int64_t first = row * BLOCK;
+            const int64_t* target_row = target + first;
+            uint8_t* ne_3_out_row = ne_3_out + first;
+            int64_t* where_2_out_row = where_2_out + first;
+            int64_t sum_2_row = 0;
+            #pragma omp simd reduction(+ : sum_2_row)
+            for (int64_t i = 0; i < BLOCK; ++i) {
+                const bool ne_2 = target_row[i] != -100;
+                const bool ne_3 = target_row[i] != -100;
+                const int64_t where_2 = where_i64(ne_3, target_row[i], 0);
+                sum_2_row = sum_2_row + static_cast<int64_t>(ne_2);
+                ne_3_out_row[i] = ne_3;
+                where_2_out_row[i] = where_2;
+            }
+            sum_2_part = sum_2_part + sum_2_row;
+        }
+        sum_2_parts[chunk] = sum_2_part;
+    }
+    int64_t sum_2_total = sum_2_parts[0];
+    for (int64_t chunk = 1; chunk < CHUNKS; ++chunk) sum_2_total = sum_2_total + sum_2_parts[chunk];
+    const int64_t sum_2 = sum_2_total;
+    const float _to_copy = static_cast<float>(sum_2);
+    const float div_1 = grad_output_value / _to_copy;
+    div_1_out[0] = div_1;
+}
+
+// 1024 elements in blocks; 1 pass over each.
+// Schedule: block=256, streaming=off, prefetch=off.
+extern "C" void where_kernel(const uint8_t* ne_3, const float* div_1, float* where_3_out) {
+    const float div_1_value = div_1[0];
+    constexpr int64_t NUMEL = 1024, BLOCK = 256;
+    constexpr int64_t ROWS = NUMEL / BLOCK;
+    for (int64_t row = 0; row < ROWS; ++row) {
+        const int64_t first = row * BLOCK;
+        const uint8_t* ne_3_row = ne_3 + first;
+        float* where_3_out_row = where_3_out + first;
+        #pragma omp simd
+        for (int64_t i = 0; i < BLOCK; ++i) {
+            const float where_3 = where_f32((ne_3_row[i] != 0), div_1_value, 0.0f);
+            where_3_out_row[i] = where_3;
+        }
+    }
+}
+
+// 1024 rows of 8192; 3 passes over each.
+// Schedule: block=4096, streaming=on, prefetch=on.
+extern "C" void logsumexp_rows(
+    const float* logits,
+    const float* scatter,
+    const float* where_3,
+    float* sub_2_out) {
+    constexpr int64_t ROWS = 1024, COLUMNS = 8192;
+    constexpr int64_t BLOCK = 4096;
+    #pragma omp parallel
+    {
+        #pragma omp for schedule(static) nowait
+        for (int64_t row = 0; row < ROWS; ++row) {
+            const float* logits_row = logits + row * COLUMNS;
+            const float* scatter_row = scatter + row * COLUMNS;
+            const float where_3_value = where_3[row];
+            float* sub_2_out_row = sub_2_out + row * COLUMNS;
+            float amax = -INFINITY;
+            int32_t amax_nan = 0;
+            double sum_4_total = 0.0;
+            for (int64_t start = 0; start < COLUMNS; start += BLOCK) {
+                float sum_4 = 0.0f;
+                #pragma omp simd reduction(max : amax) reduction(| : amax_nan) reduction(+ : sum_4)
+                for (int64_t i = 0; i < BLOCK; ++i) {
+                    const float mul = scatter_row[start + i] * where_3_value;
+                    const float amax_value = logits_row[start + i];
+                    amax = amax_value > amax ? amax_value : amax;
+                    amax_nan |= amax_value != amax_value;
+                    sum_4 = sum_4 + mul;
+                }
+                sum_4_total += sum_4;
+            }
+            if (amax_nan) amax = NAN;
+            const float sum_4 = static_cast<float>(sum_4_total);
+            double sum_1_total = 0.0;
+            for (int64_t start = 0; start < COLUMNS; start += 256) {
+                #pragma GCC unroll 1
+                for (int64_t p = start; p < start + 256; p += 16) {
+                    __builtin_prefetch(logits_row + COLUMNS + p);
+                    __builtin_prefetch(scatter_row + COLUMNS + p);
+                }
+                float sum_1 = 0.0f;
+                #pragma omp simd reduction(+ : sum_1)
+                for (int64_t i = 0; i < 256; ++i) {
+                    const float sub = logits_row[start + i] - amax;
+                    const float exp = exp_nonpositive_f32(sub);
+                    sum_1 = sum_1 + exp;
+                }
+                sum_1_total += sum_1;
+            }
+            const float sum_1 = static_cast<float>(sum_1_total);
+            const float log = log_f32(sum_1);
+            for (int64_t start = 0; start < COLUMNS; start += BLOCK) {
+                alignas(64) float sub_2_block[BLOCK];
+                #pragma omp simd
+                for (int64_t i = 0; i < BLOCK; ++i) {
+                    const float sub = logits_row[start + i] - amax;
+                    const float sub_1 = sub - log;
+                    const float mul = scatter_row[start + i] * where_3_value;
+                    const float exp_1 = exp_f32(sub_1);
+                    const float mul_1 = exp_1 * sum_4;
+                    const float sub_2 = mul - mul_1;
+                    sub_2_block[i] = sub_2;
+                }
+                stream_bytes(sub_2_out_row + start, sub_2_block, BLOCK * sizeof(float));
+            }
+        }
+        stream_fence();
+    }
+}
+"""
+
+lib = jit.compile_cpp(SOURCE)
+
+GRAD_OUTPUT_SHAPE = ()
+LOGITS_SHAPE = (1024, 8192)
+TARGET_SHAPE = (1024,)
+
+
+def checked(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """The tensor, contiguous; the kernels are built for one shape and dtype."""
+    if tensor.shape != shape or tensor.dtype != dtype:
+        found = f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+        raise ValueError(f"{name} must be {dtype} of shape {shape}, got {found}")
+    return tensor.contiguous()
+
+
+class ModelNew(nn.Module):
+    @torch.no_grad()
+    def forward(self, grad_output, logits, target):
+        grad_output = checked("grad_output", grad_output, GRAD_OUTPUT_SHAPE, torch.float32)
+        logits = checked("logits", logits, LOGITS_SHAPE, torch.float32)
+        target = checked("target", target, TARGET_SHAPE, torch.int64)
+        div_1 = torch.empty(())
+        ne_3 = torch.empty((1024, 1), dtype=torch.bool)
+        where_2 = torch.empty((1024, 1), dtype=torch.int64)
+        lib.sum_div(target, grad_output, div_1, ne_3, where_2)
+        full_like = torch.ops.aten.full.default([1024, 8192], 0.0, dtype=torch.float32)
+        scatter = torch.ops.aten.scatter.value(full_like, 1, where_2, -1.0)
+        where_3 = torch.empty((1024, 1))
+        lib.where_kernel(ne_3, div_1, where_3)
+        sub_2 = torch.empty((1024, 8192))
+        lib.logsumexp_rows(logits, scatter, where_3, sub_2)
+        return sub_2,
