@@ -171,6 +171,29 @@ def rms_norm(x: Tensor, shape: list[int], weight: Tensor | None, eps: float | No
     return (y if weight is None else y * weight), rstd
 
 
+def nll_loss_backward(
+    grad: Tensor,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: Tensor,
+) -> Tensor:
+    """Without a tensor of zeros to write into: the class says which element of its row is not one."""
+    if x.dim() != 2:
+        return NotImplemented
+    if reduction == 1:  # the mean
+        grad = grad / total_weight
+    counts = target != ignore_index
+    wanted = torch.where(counts, target, 0)
+    if weight is not None:
+        grad = grad * weight[wanted]
+    grad = torch.where(counts, grad, 0)
+    places = torch.arange(x.shape[1], dtype=torch.int32, device=x.device)
+    return torch.where(places == wanted.to(torch.int32)[:, None], -grad[:, None], 0)
+
+
 @functools.cache  # a tenth of a second; operators that are registered later stay as they are
 def table() -> Mapping[Any, Callable[..., Any]]:
     """The decomposition table for `ExportedProgram.run_decompositions`."""
@@ -193,6 +216,7 @@ def table() -> Mapping[Any, Callable[..., Any]]:
             aten.var.correction: variance,
             aten.log_sigmoid_forward.default: log_sigmoid,
             aten._fused_rms_norm.default: rms_norm,
+            aten.nll_loss_backward.default: nll_loss_backward,
         }
     )
     return MappingProxyType(dict(found))

@@ -162,6 +162,12 @@ POINTWISE: dict[str, Pointwise] = {
     "relu": _unary("at_least_{t}({0}, <0.0>)"),
     "gelu": Pointwise(("self", "approximate"), _gelu, 1, cost=30),
     "silu": _unary("{0} * sigmoid_{t}({0})", 16),
+    "silu_backward": Pointwise(
+        ("grad_output", "self"),
+        "{0} * (sigmoid_{t}({1}) * (<1.0> + {1} * (<1.0> - sigmoid_{t}({1}))))",
+        2,
+        cost=18,
+    ),
     "mish": _unary("mish_{t}({0})", 40),
     "softplus": Pointwise(("self", "beta", "threshold"), _softplus, 1, cost=30),
     "elu": Pointwise(("self", "alpha", "scale", "input_scale"), _elu, 1, cost=16),

@@ -36,7 +36,7 @@ def export(
     backward: Annotated[
         list[str] | None,
         typer.Option(
-            help="A run of the task that `kernelwright gradient` wrote; with --all TASK:RUN.",
+            help="A run of what `kernelwright gradient` wrote; with --all TASK:RUN.",
             metavar="[TASK:]RUN",
         ),
     ] = None,
@@ -80,7 +80,7 @@ def export(
             winner,
             layers[named][0] if layers[named] else "",
             dict(_pair(each) for each in renames[named]),
-            Winner.only(runs[named][0]) if runs[named] else None,
+            Winner.all_of(runs[named][0]) if runs[named] else (),
         )
         for named, winner in zip(names, winners, strict=True)
     ]
@@ -100,6 +100,13 @@ def gradient(
     saved: Annotated[
         bool, typer.Option("--saved", help="From outputs of the forward, where that leaves less to compute.")
     ] = False,
+    forward: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file for a second task: the forward, with what else of it the gradient then takes: "
+            "products, which would take long to compute again, and sums."
+        ),
+    ] = None,
     overrides: Overrides = None,
     precision: Annotated[
         Precision, typer.Option(help="What floating inputs and weights are cast to.")
@@ -107,17 +114,19 @@ def gradient(
     kernelbench_dir: KernelbenchDir = None,
 ) -> None:
     """Write the gradient of a task as a task of its own, for which `kernelwright run` finds a kernel."""
-    from results.dropin.package import gradient_task
+    from results.dropin.package import gradient_tasks
     from results.folder import write_atomically
 
-    text = gradient_task(one_task(task, overrides, precision, kernelbench_dir), saved)
-    try:
-        write_atomically(out, text)
-    except OSError as error:
-        raise StorageError(
-            f"{out} cannot be written ({error.strerror or error})", "choose another --out"
-        ) from error
-    Console(highlight=False).print(f"Written to {out}.", markup=False, soft_wrap=True)
+    way = "activations" if forward else "saved" if saved else "recompute"
+    texts = gradient_tasks(one_task(task, overrides, precision, kernelbench_dir), way)
+    for file, text in zip([out, forward] if forward else [out], texts, strict=False):
+        try:
+            write_atomically(file, text)
+        except OSError as error:
+            raise StorageError(
+                f"{file} cannot be written ({error.strerror or error})", "choose another file"
+            ) from error
+        Console(highlight=False).print(f"Written to {file}.", markup=False, soft_wrap=True)
 
 
 def _by_kernel(given: list[str] | None, names: list[str], option: str, every: bool) -> dict[str, list[str]]:

@@ -54,8 +54,11 @@ class Examined(Record):
     cpu_flags: tuple[str, ...]
 
 
-def examined(task: Task, candidate: Candidate, folder: Path) -> Examined:
-    """`folder`: for the files that are imported. Raises UsageError where it cannot be exported."""
+def examined(task: Task, candidate: Candidate, folder: Path, fresh: bool = True) -> Examined:
+    """`folder`: for the files that are imported; `fresh`: outputs share no memory with inputs.
+
+    Raises UsageError where it cannot be exported.
+    """
     torch.manual_seed(0)
     libraries: dict[str, Library] = {}
     with torch.no_grad():
@@ -67,7 +70,7 @@ def examined(task: Task, candidate: Candidate, folder: Path) -> Examined:
         kernel = import_source(candidate.source, "exported_kernel", folder).ModelNew(*arguments)
         kernel = kernel.to(LANES[task.precision])
         names = _weights(model, kernel)
-        outputs = _checked(task, model, kernel, inputs, names)
+        outputs = _checked(task, model, kernel, inputs, names, fresh)
         rows = _rows(model, inputs, outputs)
     taken = _names(model, len(inputs))
     held = dict(model.named_parameters()) | dict(model.named_buffers())
@@ -123,10 +126,15 @@ def _weights(model: nn.Module, kernel: nn.Module) -> list[str]:
 
 
 def _checked(
-    task: Task, model: nn.Module, kernel: nn.Module, inputs: Sequence[Any], names: Sequence[str]
+    task: Task,
+    model: nn.Module,
+    kernel: nn.Module,
+    inputs: Sequence[Any],
+    names: Sequence[str],
+    fresh: bool,
 ) -> tuple[torch.Tensor, ...]:
     """Outputs of the reference. The kernel's are the same, for weights that are changed after it was made,
-    too, and share no memory with what came in.
+    too, and, where they are to be `fresh`, share no memory with what came in.
     """
     if not inputs or not all(type(each) is torch.Tensor and each.device.type == "cpu" for each in inputs):
         raise UsageError(f"{task.id} takes what is no tensor on the CPU", "export a task of tensors alone")
@@ -144,7 +152,7 @@ def _checked(
     if not all(torch.equal(old, new) for old, new in zip(before, after, strict=True)):
         raise UsageError("the kernel writes into its inputs or weights", "export one that leaves them alone")
     given = {each.untyped_storage().data_ptr() for each in after}
-    if any(each.numel() and each.untyped_storage().data_ptr() in given for each in found):
+    if fresh and any(each.numel() and each.untyped_storage().data_ptr() in given for each in found):
         raise UsageError("an output shares memory with an input", "export a kernel whose outputs are fresh")
     for ours, right in zip(found, outputs, strict=True):
         try:

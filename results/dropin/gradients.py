@@ -4,14 +4,16 @@ Traced from torch.func.vjp of the reference by make_fx, so that it is exactly wh
 coder can write a kernel for it.
 """
 
+import operator
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.flop_counter import flop_registry
 
 
 class NoGradient(Exception):  # noqa: N818 - what was found out
@@ -22,13 +24,16 @@ class NoGradient(Exception):  # noqa: N818 - what was found out
 class Gradient:
     """`lines`: of a function body over `takes`; it returns a gradient for each floating argument.
 
-    `takes`: the gradients of the outputs, then `uses`: of the forward's arguments and outputs, by name.
+    `takes`: the gradients of the outputs, then `uses`: by name, of the forward's arguments, outputs and
+    `saves`: what the function body `forward`, over the forward's arguments, returns after the outputs.
     """
 
     takes: tuple[str, ...]
     uses: tuple[str, ...]
     lines: tuple[str, ...]
-    way: str  # "recompute" or "saved": whether it computes outputs again, or takes them
+    way: str  # "recompute", "saved" where it takes outputs, "activations" where it takes `saves`, too
+    saves: tuple[str, ...] = ()
+    forward: tuple[str, ...] = ()
 
     @property
     def operations(self) -> int:
@@ -42,7 +47,8 @@ def gradients(
     names: Sequence[str],
     outputs: Sequence[str],
 ) -> list[Gradient]:
-    """By recomputation and, where that leaves less to compute, from saved outputs. Raises NoGradient.
+    """By recomputation and, where that leaves less to compute, from outputs, and from what else the forward
+    saves. Raises NoGradient.
 
     `names`: of inputs and weights, as the function is to call them; `weights`: as the model calls them.
     """
@@ -71,57 +77,128 @@ def gradients(
             made = forward(*arguments)
             grads = [torch.ones_like(each) for each in made if each.dtype.is_floating_point]
             # Views stay views: without them each would be a copy, for up to twice the time.
-            graph = make_fx(torch.func.functionalize(both, remove="mutations"))(grads, *arguments)
+            graph = make_fx(torch.func.functionalize(both, remove="mutations"))(grads, *arguments).graph
     except Exception as error:
         raise NoGradient(
             f"torch.func.vjp cannot be traced ({type(error).__name__}: {error})".split("\n")[0]
         ) from error
-    if any(node.op == "get_attr" for node in graph.graph.nodes):
+    if any(node.op == "get_attr" for node in graph.nodes):
         raise NoGradient("its gradient holds constant tensors")
     of_outputs = [
         f"grad_{name}" for name, each in zip(outputs, made, strict=True) if each.dtype.is_floating_point
     ]
-    found = [_written(graph, of_outputs, names, outputs, saved) for saved in (False, True)]
-    return found if found[1].operations < found[0].operations else found[:1]
+    joint = _Joint(graph, of_outputs, names, outputs)
+    found = [joint.recomputing()]
+    for way in (joint.from_outputs(), joint.from_activations()):
+        if way.operations < found[-1].operations:
+            found.append(way)
+    return found
 
 
-def _written(
-    traced: fx.GraphModule, grads: Sequence[str], names: Sequence[str], outputs: Sequence[str], saved: bool
-) -> Gradient:
-    graph = fx.Graph()
-    values: dict[fx.Node, Any] = {}
-    flat = list(graph.graph_copy(traced.graph, values))
-    made, wanted = flat[: len(outputs)], flat[len(outputs) :]
-    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-    if saved:
-        for name, node in zip(outputs, made, strict=True):
+class _Joint:
+    """The graph of forward and backward together, which takes `grads` and `names` and returns `outputs`, then
+    gradients; and functions that are parts of it.
+    """
+
+    def __init__(
+        self, graph: fx.Graph, grads: Sequence[str], names: Sequence[str], outputs: Sequence[str]
+    ) -> None:
+        for node in graph.nodes:  # the derivative of a square has a first power
+            if node.target is torch.ops.aten.pow.Tensor_Scalar and node.args[1] == 1:
+                node.replace_all_uses_with(node.args[0])
+        self._graph = graph
+        self._grads, self._names, self._outputs = tuple(grads), tuple(names), tuple(outputs)
+        self._given = [node for node in graph.nodes if node.op == "placeholder"]
+        flat = list(graph.output_node().args[0])  # type: ignore[arg-type]
+        self._made: list[Any] = flat[: len(outputs)]
+        self._wanted: list[Any] = flat[len(outputs) :]
+
+    def recomputing(self) -> Gradient:
+        return self._gradient("recompute", {})
+
+    def from_outputs(self) -> Gradient:
+        return self._gradient("saved", self._by_output())
+
+    def from_activations(self) -> Gradient:
+        """What the forward saves is what takes long to compute and not to read: products, and what is at most
+        an eighth of what it is computed from.
+        """
+        known = self._by_output()
+        shared = {_base(node) for node in self._made}
+        worth = [n for n in self._of_forward() if _is_worth_saving(n) and n not in known and n not in shared]
+        called = {node: node.name for node in worth}
+        used = self._gradient("activations", known | called).uses
+        saves = {node: f"saved_{place}" for place, node in enumerate(n for n in worth if called[n] in used)}
+        _, lines = self._function(self._names, [*self._made, *saves], {})
+        kept = tuple(saves.values())
+        return replace(self._gradient("activations", known | saves), saves=kept, forward=lines)
+
+    def _gradient(self, way: str, given: Mapping[fx.Node, str]) -> Gradient:
+        takes, lines = self._function((*self._grads, *self._names), self._wanted, given)
+        uses = tuple(name for name in takes if name not in self._grads)
+        return Gradient((*self._grads, *uses), uses, lines, way)
+
+    def _by_output(self) -> dict[fx.Node, str]:
+        pairs = zip(self._made, self._outputs, strict=True)
+        return {node: name for node, name in pairs if node.op != "placeholder"}
+
+    def _of_forward(self) -> list[fx.Node]:
+        """What is computed on the way to outputs, and what comes with it, in order."""
+        needed: set[fx.Node] = set(self._made)
+        for node in reversed(self._graph.nodes):
+            if node in needed:
+                needed.update(node.all_input_nodes)
+        return [n for n in self._graph.nodes if _computed(n) in needed and n.op == "call_function"]
+
+    def _function(
+        self, names: Sequence[str], returned: Sequence[Any], given: Mapping[fx.Node, str]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What a function of `names` and of `given` takes that computes `returned`, and its lines."""
+        graph = fx.Graph()
+        values: dict[fx.Node, Any] = {}
+        graph.graph_copy(self._graph, values)
+        called = dict(zip((*self._grads, *self._names), (values[node] for node in self._given), strict=True))
+        for node, name in given.items():
             with graph.inserting_before(next(iter(graph.nodes))):
-                given = graph.placeholder(name)
-            if node.op != "placeholder":
-                node.replace_all_uses_with(given)
-                wanted = [given if each is node else each for each in wanted]
-            placeholders.append(given)
-    graph.output(tuple(wanted))
-    for node in graph.nodes:  # the derivative of a square has a first power
-        if node.target is torch.ops.aten.pow.Tensor_Scalar and node.args[1] == 1:
-            node.replace_all_uses_with(node.args[0])
-    graph.eliminate_dead_code()
-    called = [*grads, *names, *(outputs if saved else ())]
-    for node, name in zip(placeholders, called, strict=True):
-        node.name = node.target = name
-    used = [
-        (node, name) for node, name in zip(placeholders, called, strict=True) if node.users or name in grads
-    ]
-    for node in placeholders:
-        if not node.users:
-            graph.erase_node(node)
-    lines = _lines(graph)
-    return Gradient(
-        takes=tuple(name for _, name in used),
-        uses=tuple(name for _, name in used if name not in grads),
-        lines=lines,
-        way="saved" if saved else "recompute",
-    )
+                called[name] = graph.placeholder(name)
+            values[node].replace_all_uses_with(called[name])
+            values[node] = called[name]
+        graph.output(tuple(values[each] for each in returned))
+        graph.eliminate_dead_code()
+        for name, node in called.items():
+            node.name = node.target = name
+        takes = tuple(name for name in (*names, *given.values()) if called[name].users)
+        for node in called.values():
+            if not node.users:
+                graph.erase_node(node)
+        return takes, _lines(graph)
+
+
+def _is_worth_saving(node: fx.Node) -> bool:
+    value, computed = node.meta.get("val"), _computed(node)
+    if not isinstance(value, torch.Tensor) or _is_view(node):
+        return False
+    if getattr(computed.target, "_overloadpacket", None) in flop_registry:
+        return True
+    read = [each.meta.get("val") for each in computed.all_input_nodes]
+    return any(isinstance(each, torch.Tensor) and 8 * value.numel() <= each.numel() for each in read)
+
+
+def _computed(node: fx.Node) -> Any:
+    """What this is one of the results of, where there are several."""
+    return node.args[0] if node.target is operator.getitem else node
+
+
+def _is_view(node: fx.Node) -> bool:
+    target = _computed(node).target
+    return isinstance(target, torch._ops.OpOverload) and target.is_view
+
+
+def _base(node: fx.Node) -> fx.Node:
+    """Whose memory this is."""
+    while _is_view(node):
+        node = _computed(node).all_input_nodes[0]
+    return node
 
 
 def _lines(graph: fx.Graph) -> tuple[str, ...]:

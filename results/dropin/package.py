@@ -35,14 +35,14 @@ _VERSION = "1"  # of the packages' form
 @dataclass(frozen=True)
 class Chosen:
     """A kernel for a package. `layer`: the class that it stands in for; `names`: reference's parameter ->
-    layer's, where they differ; `backward`: a verified kernel for `gradient_task`.
+    layer's, where they differ; `backward`: verified kernels for `gradient_tasks`.
     """
 
     name: str
     winner: Winner
     layer: str = ""
     names: Mapping[str, str] | None = None
-    backward: Winner | None = None
+    backward: Sequence[Winner] = ()
 
 
 def write(
@@ -87,11 +87,14 @@ def write(
     return metadata
 
 
-def gradient_task(task: Task, saved: bool = False) -> str:
-    """The source of the task whose kernel computes gradients of `task`.
+def gradient_tasks(task: Task, way: str = "recompute") -> tuple[str, str]:
+    """The source of the task whose kernel computes gradients of `task`, and of the one that computes what it
+    takes of the forward; "" where those are outputs.
 
-    `saved`: from the outputs of the forward, where that leaves less to compute. Raises UsageError where
-    the task has no gradient that can be traced.
+    `way`: "recompute"; "saved" for one that takes outputs, where that leaves less to compute; "activations"
+    for one that takes more of the forward.
+
+    Raises UsageError where the task has no gradient that can be traced, or none that takes more.
     """
     itself = Candidate(source=f"{task.source}\n\nModelNew = Model\n", language="torch", author="reference")
     examined = _examined(task, itself)
@@ -99,8 +102,16 @@ def gradient_task(task: Task, saved: bool = False) -> str:
         raise UsageError(
             f"the gradient of {task.id} cannot be written down: {examined.no_gradient}", "choose another task"
         )
-    gradient = examined.gradients[-1 if saved else 0]
-    return _gradient_source(task, examined, gradient)
+    gradient = _best(examined, way)
+    if way == "activations" and not gradient["saves"]:
+        raise UsageError(f"the gradient of {task.id} takes no more of the forward", "leave --forward out")
+    return _gradient_source(task, examined, gradient), _forward_source(task, examined, gradient)
+
+
+def _best(examined: Any, way: str) -> Mapping[str, Any]:
+    """Of the gradients that go this way, or one that comes before it, the one that computes least."""
+    ways = ("recompute", "saved", "activations")
+    return [each for each in examined.gradients if ways.index(each["way"]) <= ways.index(way)][-1]
 
 
 def _gradient_source(task: Task, examined: Any, gradient: Mapping[str, Any]) -> str:
@@ -114,15 +125,33 @@ def _gradient_source(task: Task, examined: Any, gradient: Mapping[str, Any]) -> 
             takes=gradient["takes"],
             lines=gradient["lines"],
             inputs=[each["name"] for each in examined.inputs],
-            weights=[
-                (w["name"], path) for w, path in zip(examined.weights, examined.parameters, strict=True)
-            ],
+            weights=_paths(examined),
             outputs=[each["name"] for each in examined.outputs],
+            saves=list(gradient["saves"]),
+            forward=gradient["forward"],
             given=given,
             domains=_domains(task, examined, gradient),
         )
         .lstrip("\n")
     )
+
+
+def _forward_source(task: Task, examined: Any, gradient: Mapping[str, Any]) -> str:
+    if not gradient["saves"]:
+        return ""
+    text = template("forward_task.py").render(
+        source=task.source.rstrip(),
+        saves=gradient["saves"],
+        lines=gradient["forward"],
+        inputs=[each["name"] for each in examined.inputs],
+        weights=_paths(examined),
+    )
+    return text.lstrip("\n")
+
+
+def _paths(examined: Any) -> list[tuple[str, str]]:
+    """Of each weight, what the gradient calls it and where the model has it."""
+    return [(w["name"], path) for w, path in zip(examined.weights, examined.parameters, strict=True)]
 
 
 def _domains(task: Task, examined: Any, gradient: Mapping[str, Any]) -> list[str]:
@@ -137,6 +166,7 @@ def _domains(task: Task, examined: Any, gradient: Mapping[str, Any]) -> list[str
 _NOTES = {
     "recompute": "what of the forward it needs it computes again",
     "saved": "outputs of the forward are given, not computed again",
+    "activations": "products and sums of the forward are given, not computed again",
     "kernel": "a kernel of its own",
 }
 
@@ -332,45 +362,73 @@ def _backward(
 ) -> dict[str, Any] | None:
     if not examined.gradients:
         return None
-    if chosen.backward is None:
-        gradient = examined.gradients[-1]
+    saves: list[dict[str, Any]] = []
+    if not chosen.backward:
+        gradient = _best(examined, "saved")
         text = template("backward.py").render(
             kernel=chosen.name, note=_NOTES[gradient["way"]], takes=gradient["takes"], lines=gradient["lines"]
         )
-        way = gradient["way"]
+        (folder / "backward.py").write_text(text)
     else:
-        own = chosen.backward
-        sources = [_gradient_source(chosen.winner.task, examined, each) for each in examined.gradients]
-        place = next((p for p, text in enumerate(sources) if text.strip() == own.task.source.strip()), None)
-        if place is None:
-            raise UsageError(
-                f"{own.task.id} is not the gradient of {chosen.winner.task.id}",
-                "write that with `kernelwright gradient`, and run it",
-            )
-        gradient, way = examined.gradients[place], "kernel"
-        found = _examined(own.task, own.candidate)
-        _keep(found.libraries, libraries, functions)
-        text = _standing_alone(own.candidate.source)
-    (folder / "backward.py").write_text(text)
-    return {"way": way, "takes": gradient["takes"], "uses": gradient["uses"]}
+        gradient, own, training = _chosen_gradient(chosen, examined)
+        # A sum's gradient is what came in, of which operators make a copy where they must.
+        _embedded(own, folder / "backward.py", libraries, functions, fresh=False)
+        if training is not None:
+            made = _embedded(training, folder / "training.py", libraries, functions).outputs
+            for name, each in zip(gradient["saves"], made[len(examined.outputs) :], strict=True):
+                saves.append({**each, "name": name})
+    way = "kernel" if chosen.backward else gradient["way"]
+    return {"way": way, "takes": gradient["takes"], "uses": gradient["uses"], "saves": saves}
 
 
-def _examined(task: Task, candidate: Candidate) -> Any:
+def _chosen_gradient(chosen: Chosen, examined: Any) -> tuple[Mapping[str, Any], Winner, Winner | None]:
+    """The gradient that there are kernels for, its kernel, and that of the forward that saves for it."""
+    task = chosen.winner.task
+    own = {winner.task.source.strip(): winner for winner in chosen.backward}
+    for gradient in examined.gradients:
+        found = own.get(_gradient_source(task, examined, gradient).strip())
+        if found is None:
+            continue
+        if not gradient["saves"]:
+            return gradient, found, None
+        if training := own.get(_forward_source(task, examined, gradient).strip()):
+            return gradient, found, training
+        raise UsageError(
+            f"{found.task.id} takes what no kernel of {task.id} saves",
+            "write that task with `kernelwright gradient --forward`, and run both in one run",
+        )
+    named = ", ".join(each.task.id for each in chosen.backward)
+    raise UsageError(
+        f"{named} is not the gradient of {task.id}", "write that with `kernelwright gradient`, and run it"
+    )
+
+
+def _embedded(
+    winner: Winner, file: Path, libraries: Path, functions: dict[str, Any], fresh: bool = True
+) -> Any:
+    """Writes a kernel of its own, as a package has it; what was found out of it."""
+    found = _examined(winner.task, winner.candidate, fresh)
+    _keep(found.libraries, libraries, functions)
+    file.write_text(_standing_alone(winner.candidate.source))
+    return found
+
+
+def _examined(task: Task, candidate: Candidate, fresh: bool = True) -> Any:
     """In a process of its own, which imports what was verified."""
     with (
         tempfile.TemporaryDirectory() as folder,
         ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
     ):
-        return pool.submit(partial(_examine, task, candidate, Path(folder))).result()
+        return pool.submit(partial(_examine, task, candidate, Path(folder), fresh)).result()
 
 
-def _examine(task: Task, candidate: Candidate, folder: Path) -> Any:
+def _examine(task: Task, candidate: Candidate, folder: Path, fresh: bool) -> Any:
     import warnings
 
     from results.dropin.examine import examined
 
     warnings.simplefilter("ignore")
-    return examined(task, candidate, folder)
+    return examined(task, candidate, folder, fresh)
 
 
 def _keep(found: Sequence[Any], libraries: Path, functions: dict[str, Any]) -> None:

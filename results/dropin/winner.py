@@ -68,15 +68,6 @@ class Winner(Record):
             raise UsageError(f"{run} has no kernel that is correct", "only verified kernels are exported")
         return [cls.of(run, task) for task in tasks]
 
-    @classmethod
-    def only(cls, run: Path | str) -> "Winner":
-        """Of a run of one task. Raises UsageError, StorageError."""
-        found = cls.all_of(run)
-        if len(found) != 1:
-            names = ", ".join(each.task.id for each in found)
-            raise UsageError(f"{run} has kernels of several tasks: {names}", "run the gradient alone")
-        return found[0]
-
 
 def _task(tasks: Sequence[TaskRun], wanted: str, run: str) -> TaskRun:
     found = [t for t in tasks if t.task.id == wanted] or [t for t in tasks if t.task.id.endswith(wanted)]

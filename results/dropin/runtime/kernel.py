@@ -18,6 +18,7 @@ from .operators import (
     existing,
     once_differentiable,
     only,
+    trained_by,
     unseen,
 )
 
@@ -50,6 +51,7 @@ class Kernel:
         self._model = self.reference.Model(*self.reference.get_init_inputs())
         self._said: set[str] = set()
         self.operator: Any = None
+        self.training: Any = None  # the operator where a gradient is wanted, if that saves more
         if not here:
             self._define(words, module, f"{namespace}::{words['operator']}")
 
@@ -121,20 +123,32 @@ class Kernel:
 
     def _define(self, words: Mapping[str, Any], module: str, name: str) -> None:
         """Operators, unless another copy of the package has defined them, and what they call."""
-        known = existing(name)
-        self._compute = _Loaded(import_module(f"{module}.kernel"), list(self.parameters), len(self.inputs))
-        self.operator = known or define(name, len(self.arguments), self.outputs, self._compute)
-        if backward := words["backward"]:
-            compute = _Loaded(import_module(f"{module}.backward"), [], 0)
-            wanted = [each for each in self.arguments if each.dtype.is_floating_point]
-            operator = existing(f"{name}_backward") or define(
-                f"{name}_backward", len(backward["takes"]), wanted, compute
-            )
-            gradients = Gradients(operator, compute, backward["uses"], self.arguments, self.outputs)
-            self._differentiable = differentiable(self._compute, gradients)
-            if known is None:
-                once_differentiable(f"{name}_backward")
+        known, given = existing(name), len(self.arguments)
+        self._compute = self._loaded(f"{module}.kernel")
+        self.operator = known or define(name, given, self.outputs, self._compute)
+        if not (backward := words["backward"]):
+            return
+        compute = _Loaded(import_module(f"{module}.backward"), [], 0)
+        wanted = [each for each in self.arguments if each.dtype.is_floating_point]
+        operator = existing(f"{name}_backward") or define(
+            f"{name}_backward", len(backward["takes"]), wanted, compute
+        )
+        saves = [Argument.read(each) for each in backward["saves"]]
+        gradients = Gradients(operator, compute, backward["uses"], self.arguments, self.outputs, saves)
+        forward = self._loaded(f"{module}.training") if saves else self._compute
+        self._differentiable = differentiable(forward, gradients, len(self.outputs))
+        if known is None:
+            once_differentiable(f"{name}_backward")
+            if saves:
+                training = define(f"{name}_training", given, [*self.outputs, *saves], forward)
+                gradients.register(f"{name}_training")
+                trained_by(name, training, len(self.outputs))
+            else:
                 gradients.register(name)
+        self.training = existing(f"{name}_training")
+
+    def _loaded(self, module: str) -> "_Loaded":
+        return _Loaded(import_module(module), list(self.parameters), len(self.inputs))
 
 
 class _Loaded:

@@ -72,27 +72,37 @@ class Gradients:
         uses: Sequence[str],
         inputs: Sequence[Argument],
         outputs: Sequence[Argument],
+        saves: Sequence[Argument] = (),
     ) -> None:
         """`operator`, which calls `compute`: the backward. `uses`: what it takes after the outputs'
-        gradients, by name: inputs and outputs. It returns a gradient for each floating input, in order.
+        gradients, by name: inputs, outputs and what the forward `saves` after those. It returns a gradient
+        for each floating input, in order.
         """
         self._operator, self._compute = operator, compute
-        named = {each.name: place for place, each in enumerate(inputs)}
-        made = {each.name: len(inputs) + place for place, each in enumerate(outputs)}
-        self._uses = [named[use] if use in named else made[use] for use in uses]
+        self._inputs, self._outputs, self._saves = len(inputs), outputs, len(saves)
+        places = {each.name: place for place, each in enumerate((*inputs, *outputs, *saves))}
+        self._uses = [places[use] for use in uses]
         self._floating = [each.dtype.is_floating_point for each in inputs]
         self._all_floating = all(each.dtype.is_floating_point for each in outputs)
 
     def keep(self, ctx: Any, inputs: Tensors, output: Any) -> None:
         given = (*inputs, *(output if isinstance(output, tuple) else (output,)))
         ctx.save_for_backward(*(given[place] for place in self._uses))
-        if not self._all_floating:
-            made = given[len(inputs) :]
-            ctx.mark_non_differentiable(*(each for each in made if not each.dtype.is_floating_point))
+        if self._saves or not self._all_floating:
+            made = given[self._inputs : len(given) - self._saves]
+            saved = given[len(given) - self._saves :]
+            ctx.mark_non_differentiable(*(m for m in made if not m.dtype.is_floating_point), *saved)
+        if self._saves:  # of which there would be zeros
+            ctx.set_materialize_grads(False)
 
-    def of(self, ctx: Any, *grads: torch.Tensor) -> Any:
+    def of(self, ctx: Any, *grads: torch.Tensor | None) -> Any:
         """Gradients come in however autograd has them and are made contiguous."""
-        wanted = [grad.contiguous() for grad in grads if grad.dtype.is_floating_point]
+        wanted = []
+        for grad, output in zip(grads, self._outputs, strict=False):
+            if output.dtype.is_floating_point:
+                if grad is None:
+                    grad = ctx.saved_tensors[0].new_zeros(output.shape, dtype=output.dtype)
+                wanted.append(grad.contiguous())
         if torch.is_grad_enabled() or not unseen() or not _plain(wanted):
             found = self._operator(*wanted, *ctx.saved_tensors)
         else:
@@ -106,15 +116,15 @@ class Gradients:
         torch.library.register_autograd(name, self.of, setup_context=self.keep, lib=library)
 
 
-def differentiable(compute: Compute, gradients: Gradients) -> Callable[..., Any]:
-    """`compute` with autograd, for calls that are `unseen`."""
+def differentiable(compute: Compute, gradients: Gradients, returned: int) -> Callable[..., Any]:
+    """The first tensors of `compute`, as many as are `returned`, with autograd; for calls that are `unseen`."""
 
     class Function(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *tensors: torch.Tensor) -> Any:
-            output = only(compute(*tensors))
-            gradients.keep(ctx, tensors, output)
-            return output
+            made = compute(*tensors)
+            gradients.keep(ctx, tensors, made)
+            return only(made[:returned])
 
         @staticmethod
         def backward(ctx: Any, *grads: torch.Tensor) -> Any:
@@ -122,6 +132,19 @@ def differentiable(compute: Compute, gradients: Gradients) -> Callable[..., Any]
 
     # Past what torch does for transforms, of which there are none.
     return super(torch.autograd.Function, Function).apply
+
+
+def trained_by(name: str, training: Any, returned: int) -> None:
+    """Where a gradient is wanted, have the operator `name` be the first outputs of `training`."""
+    operator = existing(name)
+
+    def of(*tensors: torch.Tensor) -> Any:
+        if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
+            return only(training(*tensors)[:returned])
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator(*tensors)
+
+    _LIBRARIES[name.partition("::")[0]].impl(name.partition("::")[2], of, "Autograd")
 
 
 def _apart(made: Tensors, given: Tensors) -> Tensors:

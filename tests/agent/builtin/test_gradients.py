@@ -12,7 +12,7 @@ from agent.builtin.coder import BuiltinCoder
 from agent.tracing import trace
 from kernelbench.evaluator import Evaluator
 from kernelbench.records import Task
-from results.dropin.package import gradient_task
+from results.dropin.package import gradient_tasks
 
 TASKS = sorted((Path(__file__).parents[3] / "results" / "published" / "kernels" / "tasks").glob("*.py"))
 
@@ -26,7 +26,7 @@ def coder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltinCoder]:
 @pytest.mark.parametrize("path", TASKS, ids=lambda path: path.stem)
 def test_its_kernel_is_right(coder: BuiltinCoder, path: Path) -> None:
     forward = Task(id=f"file:{path.stem}", level=1, source=path.read_text())
-    task = Task(id=f"file:{path.stem}_gradient", level=1, source=gradient_task(forward, saved=True))
+    task = Task(id=f"file:{path.stem}_gradient", level=1, source=gradient_tasks(forward, "saved")[0])
     candidate = coder.propose(task, [], None)
     assert candidate.language == "cpp", candidate.source
     found: dict[str, Any] = {}

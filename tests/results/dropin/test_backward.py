@@ -11,20 +11,20 @@ from kernelbench.errors import UsageError
 from kernelbench.evaluator import Evaluator
 from kernelbench.records import Task
 from kernelbench.sources import input_domains
-from results.dropin.package import Chosen, gradient_task, write
+from results.dropin.package import Chosen, gradient_tasks, write
 
 
-@pytest.mark.parametrize("saved", [False, True])
-def test_the_gradient_is_a_task_that_computes_it(saved: bool) -> None:
+@pytest.mark.parametrize("way", ["recompute", "saved"])
+def test_the_gradient_is_a_task_that_computes_it(way: str) -> None:
     for one in (NORM, SIGMOIDS):
         forward: dict[str, object] = {}
         found: dict[str, object] = {}
         exec(one.task.source, forward)
-        exec(gradient_task(one.task, saved), found)
+        exec(gradient_tasks(one.task, way)[0], found)
         given = found["get_inputs"]()  # type: ignore[operator]
         made = found["Model"]()(*given)  # type: ignore[operator]
         assert len(made) == 2
-        if not saved:  # then it takes gradients of the outputs, and what the forward takes
+        if way == "recompute":  # then it takes gradients of the outputs, and what the forward takes
             inputs = [each.requires_grad_() for each in given[-2:]]
             model = forward["Model"](*forward["get_init_inputs"]())  # type: ignore[operator]
             outputs = torch.func.functional_call(
@@ -62,7 +62,7 @@ def test_the_gradient_s_inputs_are_of_the_task_s_domains(tmp_path: Path) -> None
                 return []
         """),
     )
-    source = gradient_task(embedding)
+    source = gradient_tasks(embedding)[0]
     assert input_domains(source) == ["real", "index", "real"]
     assert "pow" not in source.rpartition("class Model(")[2], "the first power is no operation"
     with Evaluator(cache=tmp_path) as evaluator:
@@ -71,13 +71,78 @@ def test_the_gradient_s_inputs_are_of_the_task_s_domains(tmp_path: Path) -> None
 
 def test_a_backward_that_is_a_kernel(tmp_path: Path) -> None:
     """It is the gradient's own reference, under another name, here; and not that of another task."""
-    source = gradient_task(SIGMOIDS.task, saved=True)
+    source = gradient_tasks(SIGMOIDS.task, "saved")[0]
     own = winner(source, f"{source}\n\nModelNew = Model\n", "gradient")
-    source = gradient_task(NORM.task, saved=True)
+    source = gradient_tasks(NORM.task, "saved")[0]
     of_norm = winner(source, f"{source}\n\nModelNew = Model\n", "gradient")
-    chosen = [Chosen("sigmoids", SIGMOIDS, backward=own), Chosen("rms_norm", NORM, backward=of_norm)]
+    chosen = [Chosen("sigmoids", SIGMOIDS, backward=[own]), Chosen("rms_norm", NORM, backward=[of_norm])]
     written = write(chosen, tmp_path / "out", "fused", measure=False)
     assert [kernel["backward"]["way"] for kernel in written["kernels"]] == ["kernel", "kernel"]
     python(tmp_path / "out", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "fused")
     with pytest.raises(UsageError, match="is not the gradient of file:rms_norm"):
-        write([Chosen("rms_norm", NORM, backward=own)], tmp_path / "other", "fused")
+        write([Chosen("rms_norm", NORM, backward=[own])], tmp_path / "other", "fused")
+
+
+GATED = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.down = nn.Linear(16, 32), nn.Linear(32, 16)
+        self.norm = nn.LayerNorm(16)
+
+    def forward(self, x, y):
+        gate = nn.functional.silu(self.gate(self.norm(x)))
+        return self.down(gate) + y, gate.sum()
+
+
+def get_inputs():
+    return [torch.randn(8, 16), torch.randn(8, 16)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_backward_from_what_the_forward_saves(tmp_path: Path) -> None:
+    """Products and a norm's statistics; without gradients the forward saves nothing."""
+    task = Task(id="file:gated", level=1, source=GATED)
+    gradient, forward = gradient_tasks(task, "activations")
+    body = gradient.rpartition("class Model(")[2].partition("def get_inputs")[0]
+    assert "addmm" not in body and "silu.default" in body
+    itself, backward, training = (
+        winner(source, f"{source}\n\nModelNew = Model\n", name)
+        for source, name in ((GATED, "gated"), (gradient, "gradient"), (forward, "forward"))
+    )
+    chosen = [Chosen("gated", itself, layer="Gated", backward=[training, backward])]
+    written = write(chosen, tmp_path / "out", "fused", measure=True)
+    saved = written["kernels"][0]["backward"]["saves"]
+    assert [each["shape"] for each in saved] == [[8, 1], [8, 1], [8, 32]]
+    python(tmp_path / "out", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "fused")
+    used = """
+        import torch, fused
+
+        kernel = fused.KERNELS["gated"]
+        given = [each.like(torch.Generator().manual_seed(0)).requires_grad_() for each in kernel.arguments]
+        first, _ = torch.compile(lambda *g: kernel(*g), fullgraph=True)(*given)
+        wanted = torch.autograd.grad(kernel.by_reference(*given)[0].sum(), given)  # nothing of the second
+        for made in (first, kernel(*given)[0], kernel.operator(*given)[0]):
+            torch.testing.assert_close(torch.autograd.grad(made.sum(), given), wanted)
+        for grad in (True, False):
+            with torch.set_grad_enabled(grad), torch.profiler.profile() as seen:
+                kernel.operator(*given)
+            names = {each.name for each in seen.events()}
+            assert any("_training" in name for name in names) == grad, names
+    """
+    python(tmp_path / "out", "-c", textwrap.dedent(used))
+    with pytest.raises(UsageError, match="takes what no kernel of file:gated saves"):
+        write([Chosen("gated", itself, backward=[backward])], tmp_path / "other", "fused")
+
+
+def test_a_gradient_that_takes_nothing_else_of_the_forward() -> None:
+    with pytest.raises(UsageError, match="leave --forward out"):
+        gradient_tasks(SIGMOIDS.task, "activations")
