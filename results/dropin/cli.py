@@ -114,7 +114,7 @@ def gradient(
     kernelbench_dir: KernelbenchDir = None,
 ) -> None:
     """Write the gradient of a task as a task of its own, for which `kernelwright run` finds a kernel."""
-    from results.dropin.package import gradient_tasks
+    from results.dropin.gradient_tasks import gradient_tasks
     from results.folder import write_atomically
 
     way = "activations" if forward else "saved" if saved else "recompute"

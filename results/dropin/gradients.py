@@ -109,7 +109,7 @@ class _Joint:
         self._graph = graph
         self._grads, self._names, self._outputs = tuple(grads), tuple(names), tuple(outputs)
         self._given = [node for node in graph.nodes if node.op == "placeholder"]
-        flat = list(graph.output_node().args[0])  # type: ignore[arg-type]
+        flat = list(graph.output_node().args[0])
         self._made: list[Any] = flat[: len(outputs)]
         self._wanted: list[Any] = flat[len(outputs) :]
 
@@ -209,4 +209,5 @@ def _lines(graph: fx.Graph) -> tuple[str, ...]:
         re.sub(r";(?:\s*\w+\s*=)+\s*None$", "", line.strip().partition("  # ")[0].rstrip())
         for line in body.splitlines()
     ]
+    lines = [re.sub(r"(?<![\w.])(device\(|inf\b|nan\b)", r"torch.\1", line) for line in lines]
     return tuple(line for line in lines if line and not line.endswith("= None"))

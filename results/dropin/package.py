@@ -9,25 +9,22 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from kernelbench.errors import StorageError, UsageError
 from kernelbench.parsing import parsed
-from kernelbench.records import Candidate, Task
-from kernelbench.sources import input_domains
+from kernelbench.records import Task
+from results.dropin.apart import examined_apart
 from results.dropin.format import UNSTATED, Format
+from results.dropin.gradient_tasks import NOTES, best, forward_source, gradient_source
+from results.dropin.templating import template
 from results.dropin.winner import Winner
 from results.encoding import kernelwright_version
-from results.templating import template as template_in
 
 _RUNTIME = Path(__file__).parent / "runtime"
-template = partial(template_in, folder=Path(__file__).parent / "templates")
 _TAKEN = ("apply", "benchmark", "kernelized", "layers", "libraries", "remove", "runtime", "tests")
 _VERSION = "1"  # of the packages' form
 
@@ -87,90 +84,6 @@ def write(
     return metadata
 
 
-def gradient_tasks(task: Task, way: str = "recompute") -> tuple[str, str]:
-    """The source of the task whose kernel computes gradients of `task`, and of the one that computes what it
-    takes of the forward; "" where those are outputs.
-
-    `way`: "recompute"; "saved" for one that takes outputs, where that leaves less to compute; "activations"
-    for one that takes more of the forward.
-
-    Raises UsageError where the task has no gradient that can be traced, or none that takes more.
-    """
-    itself = Candidate(source=f"{task.source}\n\nModelNew = Model\n", language="torch", author="reference")
-    examined = _examined(task, itself)
-    if not examined.gradients:
-        raise UsageError(
-            f"the gradient of {task.id} cannot be written down: {examined.no_gradient}", "choose another task"
-        )
-    gradient = _best(examined, way)
-    if way == "activations" and not gradient["saves"]:
-        raise UsageError(f"the gradient of {task.id} takes no more of the forward", "leave --forward out")
-    return _gradient_source(task, examined, gradient), _forward_source(task, examined, gradient)
-
-
-def _best(examined: Any, way: str) -> Mapping[str, Any]:
-    """Of the gradients that go this way, or one that comes before it, the one that computes least."""
-    ways = ("recompute", "saved", "activations")
-    return [each for each in examined.gradients if ways.index(each["way"]) <= ways.index(way)][-1]
-
-
-def _gradient_source(task: Task, examined: Any, gradient: Mapping[str, Any]) -> str:
-    floating = [each["name"] for each in examined.outputs if "float" in each["dtype"]]
-    given = [*(f"torch.randn_like({name})" for name in floating), *gradient["uses"]]
-    return (
-        template("gradient_task.py")
-        .render(
-            source=task.source.rstrip(),
-            note=_NOTES[gradient["way"]],
-            takes=gradient["takes"],
-            lines=gradient["lines"],
-            inputs=[each["name"] for each in examined.inputs],
-            weights=_paths(examined),
-            outputs=[each["name"] for each in examined.outputs],
-            saves=list(gradient["saves"]),
-            forward=gradient["forward"],
-            given=given,
-            domains=_domains(task, examined, gradient),
-        )
-        .lstrip("\n")
-    )
-
-
-def _forward_source(task: Task, examined: Any, gradient: Mapping[str, Any]) -> str:
-    if not gradient["saves"]:
-        return ""
-    text = template("forward_task.py").render(
-        source=task.source.rstrip(),
-        saves=gradient["saves"],
-        lines=gradient["forward"],
-        inputs=[each["name"] for each in examined.inputs],
-        weights=_paths(examined),
-    )
-    return text.lstrip("\n")
-
-
-def _paths(examined: Any) -> list[tuple[str, str]]:
-    """Of each weight, what the gradient calls it and where the model has it."""
-    return [(w["name"], path) for w, path in zip(examined.weights, examined.parameters, strict=True)]
-
-
-def _domains(task: Task, examined: Any, gradient: Mapping[str, Any]) -> list[str]:
-    """Of what the gradient takes, where the task says it of its own inputs: those, and real numbers."""
-    own = input_domains(task.source)
-    if own is None:
-        return []
-    named = dict(zip((each["name"] for each in examined.inputs), own, strict=True))
-    return [named.get(name, "real") for name in gradient["takes"]]
-
-
-_NOTES = {
-    "recompute": "what of the forward it needs it computes again",
-    "saved": "outputs of the forward are given, not computed again",
-    "activations": "products and sums of the forward are given, not computed again",
-    "kernel": "a kernel of its own",
-}
-
-
 def _written(chosen: Sequence[Chosen], whole: Path, name: str, form: Format, licence: str) -> dict[str, Any]:
     place = _place(whole, form)
     package = place / name
@@ -180,11 +93,11 @@ def _written(chosen: Sequence[Chosen], whole: Path, name: str, form: Format, lic
     kernels = []
     about: dict[str, Any] = {}
     for each in chosen:
-        words, examined = _kernel(each, package / each.name, package / "libraries", functions, licence)
+        words, found = _kernel(each, package / each.name, package / "libraries", functions, licence)
         kernels.append(words)
         about = {
-            "torch": examined.torch,
-            "cpu_flags": examined.cpu_flags if functions else (),  # of this machine, which built them
+            "torch": found.torch,
+            "cpu_flags": found.cpu_flags if functions else (),  # of this machine, which built them
         }
     (package / "libraries" / "functions.json").write_text(json.dumps(functions, indent=1) + "\n")
     summary = f"Verified kernels for PyTorch: {', '.join(each.name for each in chosen)}."
@@ -313,7 +226,7 @@ def _kernel(
     chosen: Chosen, folder: Path, libraries: Path, functions: dict[str, Any], licence: str
 ) -> tuple[dict[str, Any], Any]:
     winner = chosen.winner
-    examined = _examined(winner.task, winner.candidate)
+    examined = examined_apart(winner.task, winner.candidate)
     folder.mkdir()
     (folder / "__init__.py").write_text("")
     (folder / "reference.py").write_text(winner.task.source)
@@ -364,9 +277,9 @@ def _backward(
         return None
     saves: list[dict[str, Any]] = []
     if not chosen.backward:
-        gradient = _best(examined, "saved")
+        gradient = best(examined, "saved")
         text = template("backward.py").render(
-            kernel=chosen.name, note=_NOTES[gradient["way"]], takes=gradient["takes"], lines=gradient["lines"]
+            kernel=chosen.name, note=NOTES[gradient["way"]], takes=gradient["takes"], lines=gradient["lines"]
         )
         (folder / "backward.py").write_text(text)
     else:
@@ -386,12 +299,12 @@ def _chosen_gradient(chosen: Chosen, examined: Any) -> tuple[Mapping[str, Any], 
     task = chosen.winner.task
     own = {winner.task.source.strip(): winner for winner in chosen.backward}
     for gradient in examined.gradients:
-        found = own.get(_gradient_source(task, examined, gradient).strip())
+        found = own.get(gradient_source(task, examined, gradient).strip())
         if found is None:
             continue
         if not gradient["saves"]:
             return gradient, found, None
-        if training := own.get(_forward_source(task, examined, gradient).strip()):
+        if training := own.get(forward_source(task, examined, gradient).strip()):
             return gradient, found, training
         raise UsageError(
             f"{found.task.id} takes what no kernel of {task.id} saves",
@@ -407,28 +320,10 @@ def _embedded(
     winner: Winner, file: Path, libraries: Path, functions: dict[str, Any], fresh: bool = True
 ) -> Any:
     """Writes a kernel of its own, as a package has it; what was found out of it."""
-    found = _examined(winner.task, winner.candidate, fresh)
+    found = examined_apart(winner.task, winner.candidate, fresh)
     _keep(found.libraries, libraries, functions)
     file.write_text(_standing_alone(winner.candidate.source))
     return found
-
-
-def _examined(task: Task, candidate: Candidate, fresh: bool = True) -> Any:
-    """In a process of its own, which imports what was verified."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
-    ):
-        return pool.submit(partial(_examine, task, candidate, Path(folder), fresh)).result()
-
-
-def _examine(task: Task, candidate: Candidate, folder: Path, fresh: bool) -> Any:
-    import warnings
-
-    from results.dropin.examine import examined
-
-    warnings.simplefilter("ignore")
-    return examined(task, candidate, folder, fresh)
 
 
 def _keep(found: Sequence[Any], libraries: Path, functions: dict[str, Any]) -> None:

@@ -117,7 +117,7 @@ class Gradients:
 
 
 def differentiable(compute: Compute, gradients: Gradients, returned: int) -> Callable[..., Any]:
-    """The first tensors of `compute`, as many as are `returned`, with autograd; for calls that are `unseen`."""
+    """`compute` with autograd, for calls that are `unseen`; of its tensors as many as are `returned`."""
 
     class Function(torch.autograd.Function):
         @staticmethod
@@ -136,7 +136,7 @@ def differentiable(compute: Compute, gradients: Gradients, returned: int) -> Cal
 
 def trained_by(name: str, training: Any, returned: int) -> None:
     """Where a gradient is wanted, have the operator `name` be the first outputs of `training`."""
-    operator = existing(name)
+    operator: Any = existing(name)
 
     def of(*tensors: torch.Tensor) -> Any:
         if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):

@@ -12,7 +12,7 @@ from agent.builtin.coder import BuiltinCoder
 from agent.tracing import trace
 from kernelbench.evaluator import Evaluator
 from kernelbench.records import Task
-from results.dropin.package import gradient_tasks
+from results.dropin.gradient_tasks import gradient_tasks
 
 TASKS = sorted((Path(__file__).parents[3] / "results" / "published" / "kernels" / "tasks").glob("*.py"))
 

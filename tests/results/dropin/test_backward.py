@@ -2,6 +2,7 @@
 
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,8 @@ from kernelbench.errors import UsageError
 from kernelbench.evaluator import Evaluator
 from kernelbench.records import Task
 from kernelbench.sources import input_domains
-from results.dropin.package import Chosen, gradient_tasks, write
+from results.dropin.gradient_tasks import gradient_tasks
+from results.dropin.package import Chosen, write
 
 
 @pytest.mark.parametrize("way", ["recompute", "saved"])
@@ -146,3 +148,18 @@ def test_a_backward_from_what_the_forward_saves(tmp_path: Path) -> None:
 def test_a_gradient_that_takes_nothing_else_of_the_forward() -> None:
     with pytest.raises(UsageError, match="leave --forward out"):
         gradient_tasks(SIGMOIDS.task, "activations")
+
+
+def test_a_gradient_with_constants_of_a_device() -> None:
+    """Its lines stand alone, whatever they name of torch."""
+    causal = GATED.replace(
+        "gate = nn.functional.silu(self.gate(self.norm(x)))",
+        'x = x.masked_fill(~torch.ones(8, 16, dtype=torch.bool).tril(), float("-inf")).softmax(-1); '
+        "gate = nn.functional.silu(self.gate(x))",
+    )
+    source, _ = gradient_tasks(Task(id="file:causal", level=1, source=causal), "activations")
+    assert "torch.device(" in source
+    found: dict[str, Any] = {}
+    exec(source, found)
+    given = found["get_inputs"]()
+    assert all(each.isfinite().all() for each in found["Model"]()(*given))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kernelbench.records import Task
-from results.dropin.package import gradient_tasks
+from results.dropin.gradient_tasks import gradient_tasks
 
 PUBLISHED = Path(__file__).parents[3] / "results" / "published" / "kernels"
 

@@ -1,0 +1,27 @@
+"""`examine` in a process of its own, which imports what was verified."""
+
+import tempfile
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from kernelbench.records import Candidate, Task
+
+
+def examined_apart(task: Task, candidate: Candidate, fresh: bool = True) -> Any:
+    """What a package must know of a kernel, see `examine.examined`. Raises UsageError."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
+    ):
+        return pool.submit(partial(_examine, task, candidate, Path(folder), fresh)).result()
+
+
+def _examine(task: Task, candidate: Candidate, folder: Path, fresh: bool) -> Any:
+    from results.dropin.examine import examined
+
+    warnings.simplefilter("ignore")
+    return examined(task, candidate, folder, fresh)

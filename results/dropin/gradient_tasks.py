@@ -1,0 +1,104 @@
+"""The gradient of a task as a task that a coder can write a kernel for, and the forward that saves for it."""
+
+import ast
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from kernelbench.errors import UsageError
+from kernelbench.parsing import parsed
+from kernelbench.records import Candidate, Task
+from kernelbench.sources import input_domains
+from results.dropin.apart import examined_apart
+from results.dropin.templating import template
+
+NOTES = {
+    "recompute": "what of the forward it needs it computes again",
+    "saved": "outputs of the forward are given, not computed again",
+    "activations": "products and sums of the forward are given, not computed again",
+    "kernel": "a kernel of its own",
+}
+
+
+def gradient_tasks(task: Task, way: str = "recompute") -> tuple[str, str]:
+    """The source of the task whose kernel computes gradients of `task`, and of the one that computes what it
+    takes of the forward; "" where those are outputs.
+
+    `way`: "recompute"; "saved" for one that takes outputs, where that leaves less to compute; "activations"
+    for one that takes more of the forward.
+
+    Raises UsageError where the task has no gradient that can be traced, or none that takes more.
+    """
+    itself = Candidate(source=f"{task.source}\n\nModelNew = Model\n", language="torch", author="reference")
+    examined = examined_apart(task, itself)
+    if not examined.gradients:
+        raise UsageError(
+            f"the gradient of {task.id} cannot be written down: {examined.no_gradient}", "choose another task"
+        )
+    gradient = best(examined, way)
+    if way == "activations" and not gradient["saves"]:
+        raise UsageError(f"the gradient of {task.id} takes no more of the forward", "leave --forward out")
+    return gradient_source(task, examined, gradient), forward_source(task, examined, gradient)
+
+
+def best(examined: Any, way: str) -> Mapping[str, Any]:
+    """Of the gradients that go this way, or one that comes before it, the one that computes least."""
+    ways = ("recompute", "saved", "activations")
+    return [each for each in examined.gradients if ways.index(each["way"]) <= ways.index(way)][-1]
+
+
+def gradient_source(task: Task, examined: Any, gradient: Mapping[str, Any]) -> str:
+    """The task whose kernel computes one of the gradients that were found."""
+    floating = [each["name"] for each in examined.outputs if "float" in each["dtype"]]
+    given = [*(f"torch.randn_like({name})" for name in floating), *gradient["uses"]]
+    return (
+        template("gradient_task.py")
+        .render(
+            source=task.source.rstrip(),
+            note=NOTES[gradient["way"]],
+            takes=gradient["takes"],
+            lines=gradient["lines"],
+            inputs=[each["name"] for each in examined.inputs],
+            weights=_paths(examined),
+            outputs=[each["name"] for each in examined.outputs],
+            saves=list(gradient["saves"]),
+            forward=gradient["forward"],
+            given=given,
+            domains=_domains(task, examined, gradient),
+        )
+        .lstrip("\n")
+    )
+
+
+def forward_source(task: Task, examined: Any, gradient: Mapping[str, Any]) -> str:
+    """The task with a forward that returns what its gradient takes of it, too; "" where it takes outputs."""
+    if not gradient["saves"]:
+        return ""
+    text = template("training_forward.py").render(
+        saves=gradient["saves"],
+        lines=gradient["forward"],
+        inputs=[each["name"] for each in examined.inputs],
+        weights=_paths(examined),
+    )
+    lines = task.source.splitlines()
+    model = [n for n in parsed(task.source).body if isinstance(n, ast.ClassDef) and n.name == "Model"][-1]
+    own = [n for n in model.body if isinstance(n, ast.FunctionDef) and n.name == "forward"]
+    if own:
+        lines[own[-1].lineno - 1 : own[-1].end_lineno] = textwrap.indent(text, "    ").splitlines()
+    else:  # it is inherited
+        lines.insert(model.end_lineno or 0, "\n" + textwrap.indent(text, "    "))
+    return "\n".join([*lines, ""])
+
+
+def _paths(examined: Any) -> list[tuple[str, str]]:
+    """Of each weight, what the gradient calls it and where the model has it."""
+    return [(w["name"], path) for w, path in zip(examined.weights, examined.parameters, strict=True)]
+
+
+def _domains(task: Task, examined: Any, gradient: Mapping[str, Any]) -> list[str]:
+    """Of what the gradient takes, where the task says it of its own inputs: those, and real numbers."""
+    own = input_domains(task.source)
+    if own is None:
+        return []
+    named = dict(zip((each["name"] for each in examined.inputs), own, strict=True))
+    return [named.get(name, "real") for name in gradient["takes"]]
