@@ -287,7 +287,9 @@ def _backward(
         # A sum's gradient is what came in, of which operators make a copy where they must.
         _embedded(own, folder / "backward.py", libraries, functions, fresh=False)
         if training is not None:
-            made = _embedded(training, folder / "training.py", libraries, functions).outputs
+            file = folder / "training.py"
+            made = _embedded(training, file, libraries, functions).outputs
+            file.write_text(file.read_text() + _ARGUMENTS)
             for name, each in zip(gradient["saves"], made[len(examined.outputs) :], strict=True):
                 saves.append({**each, "name": name})
     way = "kernel" if chosen.backward else gradient["way"]

@@ -91,9 +91,9 @@ from torch import nn
 
 
 class Model(nn.Module):
-    def __init__(self):
+    def __init__(self, width):
         super().__init__()
-        self.gate, self.down = nn.Linear(16, 32), nn.Linear(32, 16)
+        self.gate, self.down = nn.Linear(16, width), nn.Linear(width, 16)
         self.norm = nn.LayerNorm(16)
 
     def forward(self, x, y):
@@ -106,7 +106,7 @@ def get_inputs():
 
 
 def get_init_inputs():
-    return []
+    return [32]
 """
 
 

@@ -16,8 +16,8 @@
 - `copy_kernel`: copy
 - `cumsum_exp_rows_and_2_more`: launches cumsum_exp_rows, sub_kernel, eq_kernel
 
-Left to torch: arange, bmm, contiguous, slice_scatter.
-Schedule: fuse=all, vector=256, unroll=off; each kernel names its own.
+Left to torch: arange, contiguous, bmm, slice_scatter.
+Schedule: fuse=all, vector=512, unroll=off; each kernel names its own.
 """
 
 import torch
@@ -27,7 +27,7 @@ from kernelbench import jit
 
 SOURCE = r"""
 #if defined(__AVX512F__)
-#pragma GCC target("prefer-vector-width=256")
+#pragma GCC target("prefer-vector-width=512")
 #endif
 #include <algorithm>
 #include <cmath>
@@ -175,7 +175,7 @@ static void eq_kernel(const int64_t* arange, uint8_t* eq_out) {
 extern "C" void mul_sum_rows(
     const float* grad_output_0,
     const float* exp_1,
-    const float* bmm_1,
+    const float* saved_1,
     float* mul_8_out,
     float* mul_10_out) {
     constexpr int64_t ROWS = 2048, COLUMNS = 64;
@@ -183,13 +183,13 @@ extern "C" void mul_sum_rows(
     for (int64_t row = 0; row < ROWS; ++row) {
         const float* grad_output_0_row = grad_output_0 + row * COLUMNS;
         const float exp_1_value = exp_1[row];
-        const float* bmm_1_row = bmm_1 + row * COLUMNS;
+        const float* saved_1_row = saved_1 + row * COLUMNS;
         float* mul_8_out_row = mul_8_out + row * COLUMNS;
         float sum_4 = 0.0f;
         #pragma omp simd reduction(+ : sum_4)
         for (int64_t i = 0; i < COLUMNS; ++i) {
             const float mul_8 = grad_output_0_row[i] * exp_1_value;
-            const float mul_9 = grad_output_0_row[i] * bmm_1_row[i];
+            const float mul_9 = grad_output_0_row[i] * saved_1_row[i];
             sum_4 = sum_4 + mul_9;
             mul_8_out_row[i] = mul_8;
         }
@@ -204,7 +204,7 @@ extern "C" void exp_mul_sum_add_rows(
     const float* cumsum_contiguous,
     const float* grad_output_1,
     const float* state,
-    const float* bmm_4,
+    const float* bmm_2,
     float* mul_6_out,
     float* add_2_out) {
     constexpr int64_t ROWS = 32, COLUMNS = 4096;
@@ -213,7 +213,7 @@ extern "C" void exp_mul_sum_add_rows(
         const float cumsum_contiguous_value = cumsum_contiguous[row];
         const float* grad_output_1_row = grad_output_1 + row * COLUMNS;
         const float* state_row = state + row * COLUMNS;
-        const float* bmm_4_row = bmm_4 + row * COLUMNS;
+        const float* bmm_2_row = bmm_2 + row * COLUMNS;
         float* add_2_out_row = add_2_out + row * COLUMNS;
         const float exp_3 = exp_f32(cumsum_contiguous_value);
         double sum_2_total = 0.0;
@@ -222,7 +222,7 @@ extern "C" void exp_mul_sum_add_rows(
             for (int64_t p = start; p < start + 256; p += 16) {
                 __builtin_prefetch(grad_output_1_row + COLUMNS + p);
                 __builtin_prefetch(state_row + COLUMNS + p);
-                __builtin_prefetch(bmm_4_row + COLUMNS + p);
+                __builtin_prefetch(bmm_2_row + COLUMNS + p);
                 __builtin_prefetch(add_2_out_row + p, 1);
             }
             float sum_2 = 0.0f;
@@ -230,7 +230,7 @@ extern "C" void exp_mul_sum_add_rows(
             for (int64_t i = 0; i < 256; ++i) {
                 const float mul_4 = grad_output_1_row[start + i] * exp_3;
                 const float mul_5 = grad_output_1_row[start + i] * state_row[start + i];
-                const float add_2 = mul_4 + bmm_4_row[start + i];
+                const float add_2 = mul_4 + bmm_2_row[start + i];
                 sum_2 = sum_2 + mul_5;
                 add_2_out_row[start + i] = add_2;
             }
@@ -247,8 +247,8 @@ extern "C" void exp_mul_sum_add_rows(
 extern "C" void sub_exp_mul_neg_rows(
     const float* cumsum,
     const uint8_t* le,
-    const float* bmm,
-    const float* bmm_7,
+    const float* saved_0,
+    const float* bmm_5,
     float* mul_out,
     float* mul_12_out,
     float* where_4_out,
@@ -264,8 +264,8 @@ extern "C" void sub_exp_mul_neg_rows(
         const float* cumsum_row = cumsum + outer * 64;
         const float* cumsum_row_ = cumsum + outer * 64 + first;
         const uint8_t* le_row = le + first;
-        const float* bmm_row = bmm + outer * 4096 + first;
-        const float* bmm_7_row = bmm_7 + outer * 4096 + first;
+        const float* saved_0_row = saved_0 + outer * 4096 + first;
+        const float* bmm_5_row = bmm_5 + outer * 4096 + first;
         float* mul_out_row = mul_out + outer * 4096 + first;
         float* mul_12_out_row = mul_12_out + outer * 4096 + first;
         float* where_4_out_row = where_4_out + outer * 4096 + first;
@@ -280,9 +280,9 @@ extern "C" void sub_exp_mul_neg_rows(
                 const float where = where_f32((le_row[j * 64 + i] != 0), sub, 0.0f);
                 const float exp = exp_f32(where);
                 const float where_1 = where_f32((le_row[j * 64 + i] != 0), exp, 0.0f);
-                const float mul = bmm_row[j * 64 + i] * where_1;
-                const float mul_11 = bmm_7_row[j * 64 + i] * bmm_row[j * 64 + i];
-                const float mul_12 = bmm_7_row[j * 64 + i] * where_1;
+                const float mul = saved_0_row[j * 64 + i] * where_1;
+                const float mul_11 = bmm_5_row[j * 64 + i] * saved_0_row[j * 64 + i];
+                const float mul_12 = bmm_5_row[j * 64 + i] * where_1;
                 const float where_3 = where_f32((le_row[j * 64 + i] != 0), mul_11, 0.0f);
                 const float mul_13 = where_3 * exp;
                 const float where_4 = where_f32((le_row[j * 64 + i] != 0), mul_13, 0.0f);
@@ -302,18 +302,18 @@ extern "C" void sub_exp_mul_neg_rows(
 
 // 131072 elements in blocks; 1 pass over each.
 // Schedule: block=256, streaming=off, prefetch=off, threads=all.
-extern "C" void add_kernel(const float* bmm_5, const float* bmm_9, float* add_5_out) {
+extern "C" void add_kernel(const float* bmm_3, const float* bmm_7, float* add_5_out) {
     constexpr int64_t NUMEL = 131072, BLOCK = 256;
     constexpr int64_t ROWS = NUMEL / BLOCK;
     #pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < ROWS; ++row) {
         const int64_t first = row * BLOCK;
-        const float* bmm_5_row = bmm_5 + first;
-        const float* bmm_9_row = bmm_9 + first;
+        const float* bmm_3_row = bmm_3 + first;
+        const float* bmm_7_row = bmm_7 + first;
         float* add_5_out_row = add_5_out + first;
         #pragma omp simd
         for (int64_t i = 0; i < BLOCK; ++i) {
-            const float add_5 = bmm_5_row[i] + bmm_9_row[i];
+            const float add_5 = bmm_3_row[i] + bmm_7_row[i];
             add_5_out_row[i] = add_5;
         }
     }
@@ -339,10 +339,10 @@ extern "C" void sub_exp(const float* cumsum_contiguous, const float* cumsum, flo
 // 131072 elements in tiles, in which axes change places; 1 pass over each.
 // Schedule: streaming=off, threads=all.
 extern "C" void mul_add(
-    const float* bmm_3,
+    const float* bmm_1,
     const float* exp_2,
-    const float* bmm_8,
-    float* bmm_3_contiguous_out,
+    const float* bmm_6,
+    float* bmm_1_contiguous_out,
     float* add_6_out) {
     constexpr int64_t ROWS = 64, COLUMNS = 64, TILE = 64, BLOCK = 64;
     constexpr int64_t DOWN = (ROWS + TILE - 1) / TILE, ALONG = (COLUMNS + BLOCK - 1) / BLOCK;
@@ -350,23 +350,23 @@ extern "C" void mul_add(
     for (int64_t tile = 0; tile < 32 * DOWN * ALONG; ++tile) {
         const int64_t outer = tile / (DOWN * ALONG);
         const int64_t first = tile / DOWN % ALONG * BLOCK, top = tile % DOWN * TILE;
-        const float* bmm_3_corner = bmm_3 + outer * 4096 + top + first * 64;
-        alignas(64) float bmm_3_tile[TILE * BLOCK];
-        turn_f32(bmm_3_corner, 64, bmm_3_tile, BLOCK, TILE, BLOCK);
-        const float* bmm_8_corner = bmm_8 + outer * 4096 + top + first * 64;
-        alignas(64) float bmm_8_tile[TILE * BLOCK];
-        turn_f32(bmm_8_corner, 64, bmm_8_tile, BLOCK, TILE, BLOCK);
+        const float* bmm_1_corner = bmm_1 + outer * 4096 + top + first * 64;
+        alignas(64) float bmm_1_tile[TILE * BLOCK];
+        turn_f32(bmm_1_corner, 64, bmm_1_tile, BLOCK, TILE, BLOCK);
+        const float* bmm_6_corner = bmm_6 + outer * 4096 + top + first * 64;
+        alignas(64) float bmm_6_tile[TILE * BLOCK];
+        turn_f32(bmm_6_corner, 64, bmm_6_tile, BLOCK, TILE, BLOCK);
         for (int64_t j = 0; j < TILE; ++j) {
             const float exp_2_value = exp_2[outer * 64 + top + j];
-            float* bmm_3_contiguous_out_row = bmm_3_contiguous_out + outer * 4096 + top * 64 + first + j * 64;
+            float* bmm_1_contiguous_out_row = bmm_1_contiguous_out + outer * 4096 + top * 64 + first + j * 64;
             float* add_6_out_row = add_6_out + outer * 4096 + top * 64 + first + j * 64;
             #pragma omp simd
             for (int64_t i = 0; i < BLOCK; ++i) {
-                const float bmm_3_contiguous = bmm_3_tile[j * BLOCK + i];
-                const float mul_2 = bmm_3_contiguous * exp_2_value;
-                const float bmm_8_contiguous = bmm_8_tile[j * BLOCK + i];
-                const float add_6 = mul_2 + bmm_8_contiguous;
-                bmm_3_contiguous_out_row[i] = bmm_3_contiguous;
+                const float bmm_1_contiguous = bmm_1_tile[j * BLOCK + i];
+                const float mul_2 = bmm_1_contiguous * exp_2_value;
+                const float bmm_6_contiguous = bmm_6_tile[j * BLOCK + i];
+                const float add_6 = mul_2 + bmm_6_contiguous;
+                bmm_1_contiguous_out_row[i] = bmm_1_contiguous;
                 add_6_out_row[i] = add_6;
             }
         }
@@ -378,7 +378,7 @@ extern "C" void mul_add(
 extern "C" void mul_sum_neg_add_rows(
     const float* exp_2,
     const float* key,
-    const float* bmm_3_contiguous,
+    const float* bmm_1_contiguous,
     const uint8_t* eq,
     const float* mul_6,
     float* mul_1_out,
@@ -389,7 +389,7 @@ extern "C" void mul_sum_neg_add_rows(
     for (int64_t row = 0; row < ROWS; ++row) {
         const float exp_2_value = exp_2[row];
         const float* key_row = key + row * COLUMNS;
-        const float* bmm_3_contiguous_row = bmm_3_contiguous + row * COLUMNS;
+        const float* bmm_1_contiguous_row = bmm_1_contiguous + row * COLUMNS;
         const bool eq_value = (eq[row % 64] != 0);
         const float mul_6_value = mul_6[row / 64];
         float* mul_1_out_row = mul_1_out + row * COLUMNS;
@@ -398,7 +398,7 @@ extern "C" void mul_sum_neg_add_rows(
         #pragma omp simd reduction(+ : sum_1)
         for (int64_t i = 0; i < COLUMNS; ++i) {
             const float mul_1 = exp_2_value * key_row[i];
-            const float mul_3 = bmm_3_contiguous_row[i] * key_row[i];
+            const float mul_3 = bmm_1_contiguous_row[i] * key_row[i];
             sum_1 = sum_1 + mul_3;
             mul_1_out_row[i] = mul_1;
         }
@@ -511,6 +511,8 @@ KEY_SHAPE = (8, 4, 64, 64)
 VALUE_SHAPE = (8, 4, 64, 64)
 GATE_SHAPE = (8, 4, 64)
 STATE_SHAPE = (8, 4, 64, 64)
+SAVED_0_SHAPE = (32, 64, 64)
+SAVED_1_SHAPE = (32, 64, 64)
 
 
 def checked(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -523,7 +525,7 @@ def checked(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torc
 
 class ModelNew(nn.Module):
     @torch.no_grad()
-    def forward(self, grad_output_0, grad_output_1, query, key, value, gate, state):
+    def forward(self, grad_output_0, grad_output_1, query, key, value, gate, state, saved_0, saved_1):
         grad_output_0 = checked("grad_output_0", grad_output_0, GRAD_OUTPUT_0_SHAPE, torch.float32)
         grad_output_1 = checked("grad_output_1", grad_output_1, GRAD_OUTPUT_1_SHAPE, torch.float32)
         query = checked("query", query, QUERY_SHAPE, torch.float32)
@@ -531,16 +533,9 @@ class ModelNew(nn.Module):
         value = checked("value", value, VALUE_SHAPE, torch.float32)
         gate = checked("gate", gate, GATE_SHAPE, torch.float32)
         state = checked("state", state, STATE_SHAPE, torch.float32)
+        saved_0 = checked("saved_0", saved_0, SAVED_0_SHAPE, torch.float32)
+        saved_1 = checked("saved_1", saved_1, SAVED_1_SHAPE, torch.float32)
         arange = torch.ops.aten.arange.start_step(0, 64)
-        expand = query.expand([8, 4, 64, 64])
-        view = expand.reshape(32, 64, 64)
-        permute = key.permute(0, 1, 3, 2)
-        expand_1 = permute.expand([8, 4, 64, 64])
-        view_1 = expand_1.reshape(32, 64, 64)
-        bmm = torch.bmm(view, view_1)
-        expand_5 = state.expand([8, 4, 64, 64])
-        view_6 = expand_5.reshape(32, 64, 64)
-        bmm_1 = torch.bmm(view, view_6)
         cumsum = torch.empty((8, 4, 64))
         exp_1 = torch.empty((8, 4, 64))
         le = torch.empty((64, 64), dtype=torch.bool)
@@ -554,51 +549,58 @@ class ModelNew(nn.Module):
         expand_3 = value.expand([8, 4, 64, 64])
         view_4 = expand_3.reshape(32, 64, 64)
         permute_3 = view_4.permute(0, 2, 1)
-        bmm_3 = torch.bmm(view_10, permute_3)
+        bmm_1 = torch.bmm(view_10, permute_3)
         mul_8 = torch.empty((8, 4, 64, 64))
         mul_10 = torch.empty((8, 4, 64))
-        lib.mul_sum_rows(grad_output_0, exp_1, bmm_1, mul_8, mul_10)
+        lib.mul_sum_rows(grad_output_0, exp_1, saved_1, mul_8, mul_10)
+        expand = query.expand([8, 4, 64, 64])
+        view = expand.reshape(32, 64, 64)
         permute_5 = view.permute(0, 2, 1)
         view_14 = mul_8.view((32, 64, 64))
-        bmm_4 = torch.bmm(permute_5, view_14)
+        bmm_2 = torch.bmm(permute_5, view_14)
+        expand_5 = state.expand([8, 4, 64, 64])
+        view_6 = expand_5.reshape(32, 64, 64)
         permute_6 = view_6.permute(0, 2, 1)
-        bmm_5 = torch.bmm(view_14, permute_6)
+        bmm_3 = torch.bmm(view_14, permute_6)
         mul_6 = torch.empty((8, 4))
         add_2 = torch.empty((8, 4, 64, 64))
-        lib.exp_mul_sum_add_rows(cumsum_contiguous_, grad_output_1, state, bmm_4, mul_6, add_2)
+        lib.exp_mul_sum_add_rows(cumsum_contiguous_, grad_output_1, state, bmm_2, mul_6, add_2)
         view_17 = grad_output_0.reshape(32, 64, 64)
-        bmm_7 = torch.bmm(view_17, permute_3)
+        bmm_5 = torch.bmm(view_17, permute_3)
         mul = torch.empty((8, 4, 64, 64))
         mul_12 = torch.empty((8, 4, 64, 64))
         where_4 = torch.empty((8, 4, 64, 64))
         sum_6 = torch.empty((8, 4, 1, 64))
-        lib.sub_exp_mul_neg_rows(cumsum, le, bmm, bmm_7, mul, mul_12, where_4, sum_6)
+        lib.sub_exp_mul_neg_rows(cumsum, le, saved_0, bmm_5, mul, mul_12, where_4, sum_6)
         view_3 = mul.view((32, 64, 64))
         permute_7 = view_3.permute(0, 2, 1)
-        bmm_6 = torch.bmm(permute_7, view_17)
+        bmm_4 = torch.bmm(permute_7, view_17)
         view_20 = mul_12.view((32, 64, 64))
-        bmm_8 = torch.bmm(permute_5, view_20)
+        bmm_6 = torch.bmm(permute_5, view_20)
+        permute = key.permute(0, 1, 3, 2)
+        expand_1 = permute.expand([8, 4, 64, 64])
+        view_1 = expand_1.reshape(32, 64, 64)
         permute_10 = view_1.permute(0, 2, 1)
-        bmm_9 = torch.bmm(view_20, permute_10)
+        bmm_7 = torch.bmm(view_20, permute_10)
         add_5 = torch.empty((8, 4, 64, 64))
-        lib.add_kernel(bmm_5, bmm_9, add_5)
+        lib.add_kernel(bmm_3, bmm_7, add_5)
         exp_2 = torch.empty((8, 4, 64))
         lib.sub_exp(cumsum_contiguous, cumsum, exp_2)
-        bmm_3_contiguous = torch.empty((8, 4, 64, 64))
+        bmm_1_contiguous = torch.empty((8, 4, 64, 64))
         add_6 = torch.empty((8, 4, 64, 64))
-        lib.mul_add(bmm_3, exp_2, bmm_8, bmm_3_contiguous, add_6)
+        lib.mul_add(bmm_1, exp_2, bmm_6, bmm_1_contiguous, add_6)
         mul_1 = torch.empty((8, 4, 64, 64))
         mul_7 = torch.empty((8, 4, 64))
         add = torch.empty((8, 4, 64))
-        lib.mul_sum_neg_add_rows(exp_2, key, bmm_3_contiguous, eq, mul_6, mul_1, mul_7, add)
+        lib.mul_sum_neg_add_rows(exp_2, key, bmm_1_contiguous, eq, mul_6, mul_1, mul_7, add)
         permute_2 = mul_1.view((32, 64, 64))
-        bmm_2 = torch.bmm(permute_2, view_10)
+        bmm = torch.bmm(permute_2, view_10)
         sum_3 = torch.empty((8, 4, 1))
         lib.sum_rows(mul_7, sum_3)
         full = torch.ops.aten.full.default([8, 4, 64], 0.0, dtype=torch.float32)
         slice_scatter = torch.ops.aten.slice_scatter.default(full, sum_3, 2, -1, 9223372036854775807)
         add_4 = torch.empty((8, 4, 64, 64))
-        lib.add_kernel(bmm_2, bmm_6, add_4)
+        lib.add_kernel(bmm, bmm_4, add_4)
         add_8 = torch.empty((8, 4, 64))
         lib.add_sum_rows(add, slice_scatter, mul_10, where_4, sum_6, add_8)
         cumsum_1 = torch.empty((8, 4, 64))

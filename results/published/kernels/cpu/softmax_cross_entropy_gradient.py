@@ -1,10 +1,10 @@
 """3 fused kernels in C++ with OpenMP, built for one set of shapes.
 
 - `sum_div`: ne, sum, convert, div, where
-- `where_kernel`: where
-- `logsumexp_rows`: amax, sub, exp_nonpositive, sum, log, mul, exp
+- `neg_kernel`: where, neg
+- `logsumexp_rows`: amax, sub, exp_nonpositive, sum, log, eq, where, exp, mul
 
-Left to torch: scatter.
+Left to torch: arange.
 Schedule: fuse=all, vector=512, unroll=off; each kernel names its own.
 """
 
@@ -137,9 +137,9 @@ static inline void stream_bytes(void* to, const void* from, int64_t bytes) {
 extern "C" void sum_div(
     const int64_t* target,
     const float* grad_output,
+    uint8_t* ne_2_out,
     float* div_1_out,
-    uint8_t* ne_3_out,
-    int64_t* where_2_out) {
+    int32_t* _to_copy_1_out) {
     const float grad_output_value = grad_output[0];
     constexpr int64_t NUMEL = 1024, BLOCK = 256;
     constexpr int64_t ROWS = NUMEL / BLOCK;
@@ -150,17 +150,17 @@ extern "C" void sum_div(
         for (int64_t row = chunk * ROWS / CHUNKS; row < (chunk + 1) * ROWS / CHUNKS; ++row) {
             const int64_t first = row * BLOCK;
             const int64_t* target_row = target + first;
-            uint8_t* ne_3_out_row = ne_3_out + first;
-            int64_t* where_2_out_row = where_2_out + first;
+            uint8_t* ne_2_out_row = ne_2_out + first;
+            int32_t* _to_copy_1_out_row = _to_copy_1_out + first;
             int64_t sum_2_row = 0;
             #pragma omp simd reduction(+ : sum_2_row)
             for (int64_t i = 0; i < BLOCK; ++i) {
                 const bool ne_2 = target_row[i] != -100;
-                const bool ne_3 = target_row[i] != -100;
-                const int64_t where_2 = where_i64(ne_3, target_row[i], 0);
+                const int64_t where_2 = where_i64(ne_2, target_row[i], 0);
+                const int32_t _to_copy_1 = static_cast<int32_t>(where_2);
                 sum_2_row = sum_2_row + static_cast<int64_t>(ne_2);
-                ne_3_out_row[i] = ne_3;
-                where_2_out_row[i] = where_2;
+                ne_2_out_row[i] = ne_2;
+                _to_copy_1_out_row[i] = _to_copy_1;
             }
             sum_2_part = sum_2_part + sum_2_row;
         }
@@ -176,18 +176,19 @@ extern "C" void sum_div(
 
 // 1024 elements in blocks; 1 pass over each.
 // Schedule: block=256, streaming=off, prefetch=off.
-extern "C" void where_kernel(const uint8_t* ne_3, const float* div_1, float* where_3_out) {
+extern "C" void neg_kernel(const uint8_t* ne_2, const float* div_1, float* neg_1_out) {
     const float div_1_value = div_1[0];
     constexpr int64_t NUMEL = 1024, BLOCK = 256;
     constexpr int64_t ROWS = NUMEL / BLOCK;
     for (int64_t row = 0; row < ROWS; ++row) {
         const int64_t first = row * BLOCK;
-        const uint8_t* ne_3_row = ne_3 + first;
-        float* where_3_out_row = where_3_out + first;
+        const uint8_t* ne_2_row = ne_2 + first;
+        float* neg_1_out_row = neg_1_out + first;
         #pragma omp simd
         for (int64_t i = 0; i < BLOCK; ++i) {
-            const float where_3 = where_f32((ne_3_row[i] != 0), div_1_value, 0.0f);
-            where_3_out_row[i] = where_3;
+            const float where_3 = where_f32((ne_2_row[i] != 0), div_1_value, 0.0f);
+            const float neg_1 = -where_3;
+            neg_1_out_row[i] = neg_1;
         }
     }
 }
@@ -196,8 +197,9 @@ extern "C" void where_kernel(const uint8_t* ne_3, const float* div_1, float* whe
 // Schedule: block=4096, streaming=on, prefetch=on.
 extern "C" void logsumexp_rows(
     const float* logits,
-    const float* scatter,
-    const float* where_3,
+    const int32_t* arange,
+    const int32_t* to_copy_1,
+    const float* neg_1,
     float* sub_2_out) {
     constexpr int64_t ROWS = 1024, COLUMNS = 8192;
     constexpr int64_t BLOCK = 4096;
@@ -206,8 +208,8 @@ extern "C" void logsumexp_rows(
         #pragma omp for schedule(static) nowait
         for (int64_t row = 0; row < ROWS; ++row) {
             const float* logits_row = logits + row * COLUMNS;
-            const float* scatter_row = scatter + row * COLUMNS;
-            const float where_3_value = where_3[row];
+            const int32_t to_copy_1_value = to_copy_1[row];
+            const float neg_1_value = neg_1[row];
             float* sub_2_out_row = sub_2_out + row * COLUMNS;
             float amax = -INFINITY;
             int32_t amax_nan = 0;
@@ -216,11 +218,12 @@ extern "C" void logsumexp_rows(
                 float sum_4 = 0.0f;
                 #pragma omp simd reduction(max : amax) reduction(| : amax_nan) reduction(+ : sum_4)
                 for (int64_t i = 0; i < BLOCK; ++i) {
-                    const float mul = scatter_row[start + i] * where_3_value;
+                    const bool eq = arange[start + i] == to_copy_1_value;
+                    const float where_4 = where_f32(eq, neg_1_value, 0.0f);
                     const float amax_value = logits_row[start + i];
                     amax = amax_value > amax ? amax_value : amax;
                     amax_nan |= amax_value != amax_value;
-                    sum_4 = sum_4 + mul;
+                    sum_4 = sum_4 + where_4;
                 }
                 sum_4_total += sum_4;
             }
@@ -231,7 +234,6 @@ extern "C" void logsumexp_rows(
                 #pragma GCC unroll 1
                 for (int64_t p = start; p < start + 256; p += 16) {
                     __builtin_prefetch(logits_row + COLUMNS + p);
-                    __builtin_prefetch(scatter_row + COLUMNS + p);
                 }
                 float sum_1 = 0.0f;
                 #pragma omp simd reduction(+ : sum_1)
@@ -250,10 +252,11 @@ extern "C" void logsumexp_rows(
                 for (int64_t i = 0; i < BLOCK; ++i) {
                     const float sub = logits_row[start + i] - amax;
                     const float sub_1 = sub - log;
-                    const float mul = scatter_row[start + i] * where_3_value;
+                    const bool eq = arange[start + i] == to_copy_1_value;
+                    const float where_4 = where_f32(eq, neg_1_value, 0.0f);
                     const float exp_1 = exp_f32(sub_1);
-                    const float mul_1 = exp_1 * sum_4;
-                    const float sub_2 = mul - mul_1;
+                    const float mul = exp_1 * sum_4;
+                    const float sub_2 = where_4 - mul;
                     sub_2_block[i] = sub_2;
                 }
                 stream_bytes(sub_2_out_row + start, sub_2_block, BLOCK * sizeof(float));
@@ -285,14 +288,13 @@ class ModelNew(nn.Module):
         grad_output = checked("grad_output", grad_output, GRAD_OUTPUT_SHAPE, torch.float32)
         logits = checked("logits", logits, LOGITS_SHAPE, torch.float32)
         target = checked("target", target, TARGET_SHAPE, torch.int64)
+        arange = torch.ops.aten.arange.start_step(0, 8192, dtype=torch.int32)
+        ne_2 = torch.empty((1024,), dtype=torch.bool)
         div_1 = torch.empty(())
-        ne_3 = torch.empty((1024, 1), dtype=torch.bool)
-        where_2 = torch.empty((1024, 1), dtype=torch.int64)
-        lib.sum_div(target, grad_output, div_1, ne_3, where_2)
-        full_like = torch.ops.aten.full.default([1024, 8192], 0.0, dtype=torch.float32)
-        scatter = torch.ops.aten.scatter.value(full_like, 1, where_2, -1.0)
-        where_3 = torch.empty((1024, 1))
-        lib.where_kernel(ne_3, div_1, where_3)
+        _to_copy_1 = torch.empty((1024,), dtype=torch.int32)
+        lib.sum_div(target, grad_output, ne_2, div_1, _to_copy_1)
+        neg_1 = torch.empty((1024, 1))
+        lib.neg_kernel(ne_2, div_1, neg_1)
         sub_2 = torch.empty((1024, 8192))
-        lib.logsumexp_rows(logits, scatter, where_3, sub_2)
+        lib.logsumexp_rows(logits, arange, _to_copy_1, neg_1, sub_2)
         return sub_2,

@@ -1,9 +1,9 @@
 """2 fused kernels in C++ with OpenMP, built for one set of shapes.
 
-- `silu_mul`: silu, mul
+- `silu_mul_silu_backward`: silu, mul, silu_backward
 - `add_kernel`: add
 
-Left to torch: mm, silu_backward.
+Left to torch: mm.
 Schedule: vector=512, unroll=off; each kernel names its own.
 """
 
@@ -56,51 +56,52 @@ static inline float sigmoid_f32(float x) {
 
 // 720896 elements in blocks; 1 pass over each.
 // Schedule: block=256, streaming=off, prefetch=off.
-extern "C" void silu_mul(
-    const float* mm,
+extern "C" void silu_mul_silu_backward(
+    const float* saved_0,
+    const float* saved_1,
     const float* mm_1,
-    const float* mm_3,
     float* mul_out,
     float* mul_1_out,
-    float* mul_2_out) {
+    float* silu_backward_out) {
     constexpr int64_t NUMEL = 720896, BLOCK = 256;
     constexpr int64_t ROWS = NUMEL / BLOCK;
     #pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < ROWS; ++row) {
         const int64_t first = row * BLOCK;
-        const float* mm_row = mm + first;
+        const float* saved_0_row = saved_0 + first;
+        const float* saved_1_row = saved_1 + first;
         const float* mm_1_row = mm_1 + first;
-        const float* mm_3_row = mm_3 + first;
         float* mul_out_row = mul_out + first;
         float* mul_1_out_row = mul_1_out + first;
-        float* mul_2_out_row = mul_2_out + first;
+        float* silu_backward_out_row = silu_backward_out + first;
         #pragma omp simd
         for (int64_t i = 0; i < BLOCK; ++i) {
-            const float silu = mm_row[i] * sigmoid_f32(mm_row[i]);
-            const float mul = silu * mm_1_row[i];
-            const float mul_1 = mm_3_row[i] * silu;
-            const float mul_2 = mm_3_row[i] * mm_1_row[i];
+            const float silu = saved_0_row[i] * sigmoid_f32(saved_0_row[i]);
+            const float mul = silu * saved_1_row[i];
+            const float mul_1 = mm_1_row[i] * silu;
+            const float mul_2 = mm_1_row[i] * saved_1_row[i];
+            const float silu_backward = mul_2 * (sigmoid_f32(saved_0_row[i]) * (1.0f + saved_0_row[i] * (1.0f - sigmoid_f32(saved_0_row[i]))));
             mul_out_row[i] = mul;
             mul_1_out_row[i] = mul_1;
-            mul_2_out_row[i] = mul_2;
+            silu_backward_out_row[i] = silu_backward;
         }
     }
 }
 
 // 262144 elements in blocks; 1 pass over each.
 // Schedule: block=256, streaming=off, prefetch=off.
-extern "C" void add_kernel(const float* mm_5, const float* mm_7, float* add_out) {
+extern "C" void add_kernel(const float* mm_3, const float* mm_5, float* add_out) {
     constexpr int64_t NUMEL = 262144, BLOCK = 256;
     constexpr int64_t ROWS = NUMEL / BLOCK;
     #pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < ROWS; ++row) {
         const int64_t first = row * BLOCK;
+        const float* mm_3_row = mm_3 + first;
         const float* mm_5_row = mm_5 + first;
-        const float* mm_7_row = mm_7 + first;
         float* add_out_row = add_out + first;
         #pragma omp simd
         for (int64_t i = 0; i < BLOCK; ++i) {
-            const float add = mm_5_row[i] + mm_7_row[i];
+            const float add = mm_3_row[i] + mm_5_row[i];
             add_out_row[i] = add;
         }
     }
@@ -114,6 +115,8 @@ X_SHAPE = (8, 128, 256)
 GATE_PROJ_WEIGHT_SHAPE = (704, 256)
 UP_PROJ_WEIGHT_SHAPE = (704, 256)
 DOWN_PROJ_WEIGHT_SHAPE = (256, 704)
+SAVED_0_SHAPE = (1024, 704)
+SAVED_1_SHAPE = (1024, 704)
 
 
 def checked(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -126,40 +129,38 @@ def checked(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torc
 
 class ModelNew(nn.Module):
     @torch.no_grad()
-    def forward(self, grad_output, x, gate_proj_weight, up_proj_weight, down_proj_weight):
+    def forward(self, grad_output, x, gate_proj_weight, up_proj_weight, down_proj_weight, saved_0, saved_1):
         grad_output = checked("grad_output", grad_output, GRAD_OUTPUT_SHAPE, torch.float32)
         x = checked("x", x, X_SHAPE, torch.float32)
         gate_proj_weight = checked("gate_proj_weight", gate_proj_weight, GATE_PROJ_WEIGHT_SHAPE, torch.float32)
         up_proj_weight = checked("up_proj_weight", up_proj_weight, UP_PROJ_WEIGHT_SHAPE, torch.float32)
         down_proj_weight = checked("down_proj_weight", down_proj_weight, DOWN_PROJ_WEIGHT_SHAPE, torch.float32)
-        view = x.reshape(1024, 256)
-        permute = gate_proj_weight.permute(1, 0)
-        mm = torch.mm(view, permute)
-        permute_1 = up_proj_weight.permute(1, 0)
-        mm_1 = torch.mm(view, permute_1)
+        saved_0 = checked("saved_0", saved_0, SAVED_0_SHAPE, torch.float32)
+        saved_1 = checked("saved_1", saved_1, SAVED_1_SHAPE, torch.float32)
         view_5 = grad_output.reshape(1024, 256)
         permute_2 = down_proj_weight.permute(1, 0)
         permute_5 = permute_2.permute(1, 0)
-        mm_3 = torch.mm(view_5, permute_5)
+        mm_1 = torch.mm(view_5, permute_5)
         mul = torch.empty((8, 128, 704))
         mul_1 = torch.empty((8, 128, 704))
-        mul_2 = torch.empty((8, 128, 704))
-        lib.silu_mul(mm, mm_1, mm_3, mul, mul_1, mul_2)
+        silu_backward = torch.empty((8, 128, 704))
+        lib.silu_mul_silu_backward(saved_0, saved_1, mm_1, mul, mul_1, silu_backward)
         permute_3 = view_5.permute(1, 0)
         view_4 = mul.view((1024, 704))
-        mm_2 = torch.mm(permute_3, view_4)
+        mm = torch.mm(permute_3, view_4)
         view_7 = mul_1.view((1024, 704))
         permute_7 = view_7.permute(1, 0)
-        mm_4 = torch.mm(permute_7, view)
+        view = x.reshape(1024, 256)
+        mm_2 = torch.mm(permute_7, view)
+        permute_1 = up_proj_weight.permute(1, 0)
         permute_9 = permute_1.permute(1, 0)
-        mm_5 = torch.mm(view_7, permute_9)
-        view_1 = mm.view((8, 128, 704))
-        silu_backward = torch.ops.aten.silu_backward.default(mul_2, view_1)
+        mm_3 = torch.mm(view_7, permute_9)
         view_9 = silu_backward.view((1024, 704))
         permute_11 = view_9.permute(1, 0)
-        mm_6 = torch.mm(permute_11, view)
+        mm_4 = torch.mm(permute_11, view)
+        permute = gate_proj_weight.permute(1, 0)
         permute_13 = permute.permute(1, 0)
-        mm_7 = torch.mm(view_9, permute_13)
+        mm_5 = torch.mm(view_9, permute_13)
         add = torch.empty((8, 128, 256))
-        lib.add_kernel(mm_5, mm_7, add)
-        return add, mm_6, mm_4, mm_2
+        lib.add_kernel(mm_3, mm_5, add)
+        return add, mm_4, mm_2, mm
