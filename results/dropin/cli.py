@@ -53,6 +53,14 @@ def export(
         str,
         typer.Option(help="Time a whole model, with and without: a task id or a file.", metavar="TASK"),
     ] = "",
+    where_faster: Annotated[
+        bool,
+        typer.Option(
+            "--where-faster",
+            help="Layers call a kernel only in the modes (forward or training, eager or compiled) in which "
+            "it was measured to be faster; elsewhere they compute themselves.",
+        ),
+    ] = False,
     licence: Annotated[str, typer.Option(help="Of the package, as SPDX names it: Apache-2.0.")] = UNSTATED,
     overrides: Overrides = None,
     kernelbench_dir: KernelbenchDir = None,
@@ -85,9 +93,8 @@ def export(
         for named, winner in zip(names, winners, strict=True)
     ]
     whole = one_task(inside, overrides, Precision.fp32, kernelbench_dir) if inside else None
-    metadata = write(
-        chosen, out, name or (names[0] if len(names) == 1 else "drop_in"), format, measure, whole, licence
-    )
+    named = name or (names[0] if len(names) == 1 else "drop_in")
+    metadata = write(chosen, out, named, format, measure, whole, licence, where_faster)
     if as_json:
         print(json.dumps({"schema": 1, "folder": str(out), "metadata": metadata}))
         return
@@ -168,8 +175,10 @@ def _show(metadata: dict[str, Any], out: Path) -> None:
     console = Console(highlight=False)
     if table.row_count:
         console.print(table)
+    left_out = [f"{kernel['name']}, {mode}" for kernel in metadata["kernels"] for mode in kernel["slower"]]
     for each in slow:
-        console.print(f"The drop-in does not pay: {each}.", markup=False, soft_wrap=True)
+        end = ": layers compute themselves there" if each in left_out else ""
+        console.print(f"The drop-in does not pay: {each}{end}.", markup=False, soft_wrap=True)
     for kernel in metadata["kernels"]:
         if not kernel["backward"]:
             why = kernel["no_gradient"]

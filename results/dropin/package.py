@@ -50,11 +50,13 @@ def write(
     measure: bool = True,
     inside: Task | None = None,
     licence: str = UNSTATED,
+    where_faster: bool = False,
 ) -> dict[str, Any]:
     """Writes the package `name` into the new folder `out`; what its metadata.json says.
 
     `measure`: time it, eager and compiled, in its wrapper. `inside`: time a whole model, too, with and
-    without. `licence`: of what is in the package.
+    without. `licence`: of what is in the package. `where_faster`: layers call a kernel only in modes in which
+    it was measured to be faster.
 
     Raises UsageError for a kernel that cannot be exported, for a bad name and where a model to be timed has
     no layer that is replaced, StorageError where `out` is not empty or cannot be written.
@@ -72,8 +74,10 @@ def write(
         with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=beside) as temporary:
             whole = Path(temporary) / "package"
             metadata = _written(chosen, whole, name, form, licence)
-            if measure or inside is not None:
-                _measure(metadata, whole, name, form, measure, inside)
+            if measure or where_faster:
+                _measure(metadata, whole, name, form, where_faster)
+            if inside is not None:
+                _measure_inside(metadata, whole, name, form, inside)
             if out.exists():
                 out.rmdir()
             whole.rename(out)
@@ -138,18 +142,24 @@ def _place(whole: Path, form: Format) -> Path:
     return whole / "build" / "torch-cpu" if form is Format.hf else whole
 
 
-def _measure(
-    metadata: dict[str, Any], whole: Path, name: str, form: Format, alone: bool, inside: Task | None
-) -> None:
-    """What the package's own benchmark finds, added to its metadata."""
+def _measure(metadata: dict[str, Any], whole: Path, name: str, form: Format, where_faster: bool) -> None:
+    """What the package's own benchmark finds, added to its metadata, and what kernels are left out of."""
     place = _place(whole, form)
-    if alone:
-        metadata["measured"] = _measured(place, name)
-    if inside is not None:
-        with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
-            file.write(inside.source)
-            file.flush()
-            metadata["measured_inside"] = {"task": inside.id, **_measured(place, name, file.name)}
+    metadata["measured"] = _measured(place, name)
+    if where_faster:
+        for kernel in metadata["kernels"]:
+            modes = metadata["measured"].get(kernel["name"], {}).items()
+            kernel["slower"] = [mode for mode, found in modes if found["speedup"] < 1]
+    _seal(place / name, metadata)
+
+
+def _measure_inside(metadata: dict[str, Any], whole: Path, name: str, form: Format, inside: Task) -> None:
+    """What the package's own benchmark finds in a model, added to its metadata."""
+    place = _place(whole, form)
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+        file.write(inside.source)
+        file.flush()
+        metadata["measured_inside"] = {"task": inside.id, **_measured(place, name, file.name)}
     _seal(place / name, metadata)
 
 
@@ -252,6 +262,7 @@ def _kernel(
         "rows": examined.rows,
         "backward": backward,
         "no_gradient": examined.no_gradient,
+        "slower": [],  # modes in which layers do not call it
         "provenance": {
             "task": winner.task.id,
             "task_sha256": winner.task.sha256,

@@ -1,5 +1,6 @@
 """One kernel of a package: its envelope, its operators, and the reference that computes everywhere else."""
 
+import copy
 import logging
 import threading
 from collections.abc import Mapping, Sequence
@@ -49,6 +50,7 @@ class Kernel:
         self.check = self._fits if self.trainable else self._without_gradient
         self.reference = import_module(f"{module}.reference")
         self._model = self.reference.Model(*self.reference.get_init_inputs())
+        self._slower = frozenset(words["slower"])  # modes in which layers compute themselves, see `pays`
         self._said: set[str] = set()
         self.operator: Any = None
         self.training: Any = None  # the operator where a gradient is wanted, if that saves more
@@ -88,6 +90,16 @@ class Kernel:
                     return self._differentiable(*tensors)
         return only(self._compute(*tensors))
 
+    def pays(self, tensors: Sequence[torch.Tensor]) -> tuple[bool, str]:
+        """Whether a layer gains by it where it is called now, as far as was measured; why not."""
+        if not self._slower:
+            return True, ""
+        trains = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
+        mode = "training" if trains else "forward"
+        if torch.compiler.is_compiling():
+            mode += ", compiled"
+        return (False, f"it was measured to be slower ({mode})") if mode in self._slower else (True, "")
+
     def by_parts(self, why: str, *tensors: torch.Tensor) -> tuple[Any, str]:
         """What the kernel makes of distributed tensors, of whose parts it computes this rank's.
 
@@ -114,6 +126,10 @@ class Kernel:
         count = len(self.inputs)
         weights = dict(zip(self.parameters, tensors[count:], strict=True))
         return torch.func.functional_call(self._model, weights, tensors[:count])
+
+    def stock(self) -> torch.nn.Module:
+        """The reference as a layer of a model."""
+        return copy.deepcopy(self._model)
 
     def say(self, why: str) -> None:
         """Log, once, why the reference computes."""

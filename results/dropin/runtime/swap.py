@@ -193,6 +193,9 @@ def computed(
             why = f"it was called with something else than {len(kernel.inputs)} tensors"
             continue
         tensors = (*inputs, *(_held(layer, name) for name in kernel.parameters.values()))
+        gains, why = kernel.pays(tensors)
+        if not gains:
+            continue
         fits, why = kernel.check(*tensors)
         if fits:
             return kernel.run(*tensors)

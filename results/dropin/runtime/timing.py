@@ -21,18 +21,34 @@ Call = Callable[[], Any]
 
 def timed(kernel: Kernel) -> dict[str, dict[str, float]]:
     """Medians over alternating blocks, in µs: of the reference and of the drop-in, and their ratio."""
-    given = [each.like(torch.Generator().manual_seed(0)) for each in kernel.arguments]
+    stock = kernel.stock()
+    inputs = [each.like(torch.Generator().manual_seed(0)) for each in kernel.inputs]
+    own = dict(stock.named_parameters()) | dict(stock.named_buffers())
+    given = [*inputs, *(own[name] for name in kernel.parameters)]
     found = {}
+
+    def calls(reference: Callable[..., Any], drop_in: Callable[..., Any]) -> tuple[Call, Call]:
+        return _call(reference, inputs), _call(drop_in, given)
+
     with torch.no_grad():
-        found["forward"] = versus(_call(kernel.by_reference, given), _call(kernel, given))
-        compiled = [torch.compile(call) for call in (kernel.by_reference, kernel)]
-        found["forward, compiled"] = versus(*(_call(call, given) for call in compiled))
+        found["forward"] = versus(*calls(stock, kernel))
+        found["forward, compiled"] = versus(*calls(*_compiled(stock, kernel)))
     if kernel.trainable:
-        given = [each.requires_grad_(each.is_floating_point()) for each in given]
-        found["training"] = versus(_step(kernel.by_reference, given), _step(kernel, given))
-        compiled = [torch.compile(call) for call in (kernel.by_reference, kernel)]
-        found["training, compiled"] = versus(*(_step(call, given) for call in compiled))
+        for each in inputs:
+            each.requires_grad_(each.is_floating_point())
+        wanted = [each for each in given if each.requires_grad]
+        found["training"] = versus(*(_step(call, wanted) for call in calls(stock, kernel)))
+        compiled = calls(*_compiled(stock, kernel))
+        found["training, compiled"] = versus(*(_step(call, wanted) for call in compiled))
     return found
+
+
+def _compiled(*functions: Callable[..., Any]) -> list[Callable[..., Any]]:
+    """Each compiled afresh: what one function was compiled for before counts, and after eight torch gives up,
+    with a warning, and calls it as it is.
+    """
+    torch.compiler.reset()
+    return [torch.compile(each) for each in functions]
 
 
 def inside(
@@ -43,7 +59,7 @@ def inside(
     apply(dropped)
     found = {}
     both = (model, dropped)
-    compiled = tuple(torch.compile(each) for each in both)
+    compiled = _compiled(*both)
     with torch.no_grad():
         found["forward"] = versus(*(_call(each, inputs) for each in both))
         found["forward, compiled"] = versus(*(_call(each, inputs) for each in compiled))
@@ -94,11 +110,9 @@ def _trained(model: Callable[..., Any], given: Sequence[Any]) -> Call:
     return step
 
 
-def _step(function: Callable[..., Any], given: list[torch.Tensor]) -> Call:
-    wanted = [each for each in given if each.requires_grad]
-
+def _step(call: Call, wanted: Sequence[torch.Tensor]) -> Call:
     def step() -> Any:
-        found = function(*given)
+        found = call()
         made = [each for each in (found if isinstance(found, tuple) else (found,)) if each.requires_grad]
         return torch.autograd.grad(made, wanted, [torch.ones_like(each) for each in made])
 

@@ -3,11 +3,12 @@
 import json
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 import run_factory
-from exporting import NORM, SIGMOIDS, python
+from exporting import LAYERS, NORM, SIGMOIDS, python
 
 from kernelbench.errors import KernelwrightError, UsageError
 from kernelbench.records import Task, Verdict
@@ -106,3 +107,51 @@ def test_a_whole_model_is_timed_with_and_without(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"the model cannot be timed: .*something else"):
         write(chosen, tmp_path / "other", "fused", measure=False, inside=other)
     assert not (tmp_path / "other").exists()
+
+
+def test_layers_compute_themselves_where_that_was_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speedups = {"forward": 2.0, "forward, compiled": 0.9, "training": 0.5, "training, compiled": 1.0}
+    found = {mode: {"speedup": speedup} for mode, speedup in speedups.items()}
+    monkeypatch.setattr("results.dropin.package._measured", lambda *_: {"rms_norm": found})
+    chosen = [Chosen("rms_norm", NORM, layer="Norm", names={"weight": "scale"})]
+    written = write(chosen, tmp_path / "out", "fused", where_faster=True)
+    assert written["kernels"][0]["slower"] == ["forward, compiled", "training"]
+    used = """
+        graphs = []
+
+        def backend(graph, inputs):
+            graphs.append(graph.code)
+            return graph
+
+        block = Block()
+        fused.apply(block)
+        for grad in (False, True):
+            with torch.set_grad_enabled(grad):
+                with torch.profiler.profile() as seen:
+                    block(torch.rand(4, 16, 64))
+                names = [each.name for each in seen.events()]
+                assert any(name.startswith("fused::") for name in names) == (not grad), names
+                torch.compiler.reset()
+                torch.compile(block, backend=backend, fullgraph=True)(torch.rand(4, 16, 64))
+        assert ["fused" in code for code in graphs] == [False, True], graphs
+    """
+    python(tmp_path / "out", "-c", LAYERS + textwrap.dedent(used))
+
+
+def test_what_was_compiled_before_does_not_keep_a_reference_from_being_compiled(tmp_path: Path) -> None:
+    """torch compiles a function for so many cases; then it warns, and calls it as it is."""
+    chosen = [Chosen("rms_norm", NORM), Chosen("sigmoids", SIGMOIDS)]
+    write(chosen, tmp_path / "out", "fused", measure=False)
+    timed = """
+        import torch
+        import fused
+        from fused.runtime.timing import timed
+
+        torch._dynamo.config.recompile_limit = 2
+        torch._dynamo.config.fail_on_recompile_limit_hit = True
+        for kernel in fused.KERNELS.values():
+            assert len(timed(kernel)) == 4
+    """
+    python(tmp_path / "out", "-c", textwrap.dedent(timed))
