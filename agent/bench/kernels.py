@@ -20,6 +20,8 @@ from results.folder import write_atomically
 
 PUBLISHED = Path("results") / "published" / "kernels"
 _RUNS = Path("runs") / "bench-kernels"
+_FASTER = _RUNS / "faster"
+_WHOLE = str(PUBLISHED / "llama.py")
 _NAME = "fused_kernels"
 _LEARNT = ("docs/LOG.md", "--steps", "300", "--picture", str(PUBLISHED / "curves.svg"))
 # What they stand in for, in each format; the others are functions to be called.
@@ -43,12 +45,19 @@ def kernels(rounds: int = 6) -> None:
     backward = {task.stem: _gradient(task, rounds) for task in tasks}
     tested = {form: _exported(form, forward, backward) for form in Format}
     trained = [_trained("llama", Format.torch, *_LEARNT), _trained("torchtitan", Format.torchtitan)]
-    metadata = json.loads((_RUNS / Format.torch / _NAME / "metadata.json").read_text())
+    metadata = _metadata(_RUNS / Format.torch)
+    _export(Format.torch, _FASTER, forward, backward, "--inside", _WHOLE, "--where-faster")
     for run in (forward, *backward.values()):
         for winner in Winner.all_of(run):
             write_atomically(PUBLISHED / "cpu" / f"{winner.name}.py", winner.candidate.source)
     ways = {name: _way(run) for name, run in backward.items()}
-    write_atomically(PUBLISHED / "README.md", _table(rounds, metadata, ways, tested, trained))
+    faster = _metadata(_FASTER)["measured_inside"]
+    write_atomically(PUBLISHED / "README.md", _table(rounds, metadata, faster, ways, tested, trained))
+
+
+def _metadata(package: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((package / _NAME / "metadata.json").read_text())
+    return found
 
 
 def _way(run: Path) -> str:
@@ -81,18 +90,8 @@ def _gradient(task: Path, rounds: int) -> Path:
 def _exported(form: Format, forward: Path, backward: Mapping[str, Path]) -> str:
     """What the package's own tests say."""
     out = _RUNS / form
-    shutil.rmtree(out, ignore_errors=True)
-    words = ["export", str(forward), "--all", "--format", form, "--name", _NAME, "--out", str(out)]
-    words += ["--licence", "Apache-2.0"]
-    for kernel, layer in _LAYERS[form].items():
-        words += ["--layer", f"{kernel}:{layer}"]
-    for kernel, run in backward.items():
-        words += ["--backward", f"{kernel}:{run}"]
-    if form is Format.torch:
-        words += ["--inside", str(PUBLISHED / "llama.py")]
-    else:
-        words += ["--no-measure"]
-    _kernelwright(*words)
+    how = ("--inside", _WHOLE) if form is Format.torch else ("--no-measure",)
+    _export(form, out, forward, backward, *how)
     place = out / "build" / "torch-cpu" if form is Format.hf else out
     tests = [
         sys.executable,
@@ -114,6 +113,17 @@ def _exported(form: Format, forward: Path, backward: Mapping[str, Path]) -> str:
     return re.sub(r" in .*", "", last)
 
 
+def _export(form: Format, out: Path, forward: Path, backward: Mapping[str, Path], *how: str) -> None:
+    shutil.rmtree(out, ignore_errors=True)
+    words = ["export", str(forward), "--all", "--format", form, "--name", _NAME, "--out", str(out)]
+    words += ["--licence", "Apache-2.0", *how]
+    for kernel, layer in _LAYERS[form].items():
+        words += ["--layer", f"{kernel}:{layer}"]
+    for kernel, run in backward.items():
+        words += ["--backward", f"{kernel}:{run}"]
+    _kernelwright(*words)
+
+
 def _trained(what: str, form: Format, *words: str) -> str:
     """The command that trains with the package, and what it says."""
     command = [str(PUBLISHED / f"train_{what}.py"), _NAME, *words]
@@ -132,6 +142,7 @@ def _kernelwright(*words: str) -> None:
 def _table(
     rounds: int,
     metadata: Mapping[str, Any],
+    faster: Mapping[str, Any],
     ways: Mapping[str, str],
     tested: Mapping[Format, str],
     trained: Sequence[str],
@@ -143,8 +154,9 @@ def _table(
         rows.append(
             (kernel["name"], kernel["provenance"]["speedup"], ways[kernel["name"]], *map(_cell, found))
         )
-    whole = metadata["measured_inside"]["the whole"].values()
-    rows.append(("[the Llama](llama.py) with them", "", "", *map(_cell, whole)))
+    for what, inside in (("them", metadata["measured_inside"]), ("`--where-faster`", faster)):
+        whole = inside["the whole"].values()
+        rows.append((f"[the Llama](llama.py) with {what}", "", "", *map(_cell, whole)))
     mark = Fingerprint.model_validate(
         metadata["kernels"][0]["provenance"]["evaluation"]["target"]["fingerprint"]
     )
