@@ -36,7 +36,7 @@ def export(
     backward: Annotated[
         list[str] | None,
         typer.Option(
-            help="A run of what `kernelwright gradient` wrote; with --all TASK:RUN.",
+            help="A run of what `kernelwright gradient` wrote; with --all RUN of all of them, or TASK:RUN.",
             metavar="[TASK:]RUN",
         ),
     ] = None,
@@ -141,14 +141,18 @@ def _by_kernel(given: list[str] | None, names: list[str], option: str, every: bo
     found: dict[str, list[str]] = {name: [] for name in names}
     for text in given or ():
         named, colon, value = text.partition(":") if every else (names[0], ":", text)
+        if option == "--backward" and not colon:
+            for each in found.values():
+                each.append(text)
+            continue
         if not colon or named not in found:
             raise UsageError(
                 f"{option} {text} does not say of which kernel",
                 f"say {option} {names[0]}:…; there are {', '.join(names)}",
             )
         found[named].append(value)
-        if option != "--rename" and len(found[named]) > 1:
-            raise UsageError(f"{named} has two {option}", "give one")
+    if option != "--rename" and (twice := [name for name, values in found.items() if len(values) > 1]):
+        raise UsageError(f"{twice[0]} has two {option}", "give one")
     return found
 
 
