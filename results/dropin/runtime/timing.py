@@ -4,6 +4,7 @@ A custom operator is a barrier to fusion and may slow a compiled model down, so 
 """
 
 import copy
+import ctypes
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,18 @@ from .kernel import Kernel
 _ROUNDS = 15
 _BLOCK_S = 0.02
 Call = Callable[[], Any]
+
+
+def keep_memory() -> None:
+    """Have this process keep memory that is freed, where glibc allocates it.
+
+    Else each call may take memory from the system anew, or none may, by what lies beside it; page faults
+    then cost more than a kernel. Both sides are timed so, as they are where kernels are verified.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for parameter, value in ((-4, 0), (-1, -1), (-8, 1)):  # M_MMAP_MAX, M_TRIM_THRESHOLD, M_ARENA_MAX
+            mallopt(parameter, value)
 
 
 def timed(kernel: Kernel) -> dict[str, dict[str, float]]:
