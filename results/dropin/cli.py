@@ -124,6 +124,8 @@ def gradient(
     from results.dropin.gradient_tasks import gradient_tasks
     from results.folder import write_atomically
 
+    if forward == out:
+        raise UsageError(f"--out and --forward are both {out}", "name two files")
     way = "activations" if forward else "saved" if saved else "recompute"
     texts = gradient_tasks(one_task(task, overrides, precision, kernelbench_dir), way)
     for file, text in zip([out, forward] if forward else [out], texts, strict=False):

@@ -20,7 +20,7 @@ from kernelbench.evaluator.loading import LANES, import_source, to_lane
 from kernelbench.jit.cache import BuildCache
 from kernelbench.jit.library import CppLibrary, build
 from kernelbench.records import Candidate, Record, Task
-from results.dropin.gradients import Gradient, NoGradient, gradients
+from results.dropin.gradients import Gradient, NoGradient, gradients, unlike
 from results.dropin.runtime.envelope import Argument, flags_here
 from results.dropin.runtime.libraries import key
 
@@ -77,6 +77,7 @@ def examined(task: Task, candidate: Candidate, folder: Path, fresh: bool = True)
     weights = [held[name] for name in names]
     called = [*taken, *(_identifier(name) for name in names)]
     made = ["output"] if len(outputs) == 1 else [f"output_{place}" for place in range(len(outputs))]
+    made = [unlike(name, called) for name in made]
     found, why = _gradients(model, inputs, names, called, made)
     return Examined(
         inputs=_words(taken, inputs),

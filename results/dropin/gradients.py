@@ -85,7 +85,9 @@ def gradients(
     if any(node.op == "get_attr" for node in graph.nodes):
         raise NoGradient("its gradient holds constant tensors")
     of_outputs = [
-        f"grad_{name}" for name, each in zip(outputs, made, strict=True) if each.dtype.is_floating_point
+        unlike(f"grad_{name}", names)
+        for name, each in zip(outputs, made, strict=True)
+        if each.dtype.is_floating_point
     ]
     joint = _Joint(graph, of_outputs, names, outputs)
     found = [joint.recomputing()]
@@ -93,6 +95,13 @@ def gradients(
         if way.operations < found[-1].operations:
             found.append(way)
     return found
+
+
+def unlike(name: str, taken: Sequence[str]) -> str:
+    """The name, with as many underscores after it as it takes to be none that is taken."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 class _Joint:
@@ -126,9 +135,11 @@ class _Joint:
         known = self._by_output()
         shared = {_base(node) for node in self._made}
         worth = [n for n in self._of_forward() if _is_worth_saving(n) and n not in known and n not in shared]
-        called = {node: node.name for node in worth}
+        taken = (*self._grads, *self._names, *self._outputs)
+        called = {node: unlike(node.name, taken) for node in worth}
         used = self._gradient("activations", known | called).uses
-        saves = {node: f"saved_{place}" for place, node in enumerate(n for n in worth if called[n] in used)}
+        kept_nodes = [node for node in worth if called[node] in used]
+        saves = {node: unlike(f"saved_{place}", taken) for place, node in enumerate(kept_nodes)}
         _, lines = self._function(self._names, [*self._made, *saves], {})
         kept = tuple(saves.values())
         return replace(self._gradient("activations", known | saves), saves=kept, forward=lines)

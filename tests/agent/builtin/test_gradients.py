@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from agent.builtin.coder import BuiltinCoder
+from agent.builtin.decompose import nll_loss_backward
 from agent.tracing import trace
 from kernelbench.evaluator import Evaluator
 from kernelbench.records import Task
@@ -29,6 +30,7 @@ def test_its_kernel_is_right(coder: BuiltinCoder, path: Path) -> None:
     task = Task(id=f"file:{path.stem}_gradient", level=1, source=gradient_tasks(forward, "saved")[0])
     candidate = coder.propose(task, [], None)
     assert candidate.language == "cpp", candidate.source
+    assert "_backward.default" not in candidate.source, "a gradient is left to torch whole"
     found: dict[str, Any] = {}
     exec(task.source, found)
     exec(candidate.source, found)
@@ -37,3 +39,20 @@ def test_its_kernel_is_right(coder: BuiltinCoder, path: Path) -> None:
     with torch.no_grad():
         right, ours = (found[name]()(*inputs) for name in ("Model", "ModelNew"))
     torch.testing.assert_close(ours, right, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_cross_entropy_s_gradient_is_that_of_torch(reduction: str, weighted: bool) -> None:
+    """Of rows that do not count, too."""
+    torch.manual_seed(0)
+    logs = torch.randn(6, 5).log_softmax(1).requires_grad_()
+    target = torch.tensor([0, 4, -100, 2, 2, -100])
+    weight = torch.rand(5) + 0.5 if weighted else None
+    number = {"none": 0, "mean": 1, "sum": 2}[reduction]
+    loss, total = torch.ops.aten.nll_loss_forward(logs, target, weight, number, -100)
+    grad = torch.rand(loss.shape)
+    (right,) = torch.autograd.grad(loss, logs, grad)
+    torch.testing.assert_close(
+        nll_loss_backward(grad, logs.detach(), target, weight, number, -100, total), right
+    )

@@ -1,5 +1,8 @@
 """The gradient of a task as a task, and its kernel as the backward of a package."""
 
+import inspect
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ from kernelbench.errors import UsageError
 from kernelbench.evaluator import Evaluator
 from kernelbench.records import Task
 from kernelbench.sources import input_domains
+from results.dropin.cli import _by_kernel
 from results.dropin.gradient_tasks import gradient_tasks
 from results.dropin.package import Chosen, write
 
@@ -163,3 +167,50 @@ def test_a_gradient_with_constants_of_a_device() -> None:
     exec(source, found)
     given = found["get_inputs"]()
     assert all(each.isfinite().all() for each in found["Model"]()(*given))
+
+
+@pytest.mark.parametrize("way", ["recompute", "saved", "activations"])
+def test_inputs_may_have_any_names(way: str) -> None:
+    """Names that gradients give to outputs, to what is saved and to what they compute themselves, too."""
+    source = GATED.replace("(self, x, y)", "(self, inputs, output_0)").replace(
+        "self.norm(x)", "self.norm(inputs)"
+    )
+    source = source.replace("self.down(gate) + y", "self.down(gate) * output_0")
+    gradient, _ = gradient_tasks(Task(id="file:gated", level=1, source=source), way)
+    found: dict[str, Any] = {}
+    exec(gradient, found)
+    torch.manual_seed(0)
+    given = found["get_inputs"]()
+    named = dict(zip(inspect.signature(found["Model"].forward).parameters, [None, *given], strict=True))
+    forward = found["Forward"](32)
+    inputs = [named[name] for name in ("inputs", "output_0")]
+    weights = {name: named.get(name.replace(".", "_")) for name, _ in forward.named_parameters()}
+    torch.manual_seed(0)  # as they were drawn
+    drawn = found["Forward"](32)
+    original = found["forward_inputs"]()
+    for each, right in zip(inputs, original, strict=True):
+        torch.testing.assert_close(each, right)
+    with torch.no_grad():
+        for name, weight in drawn.named_parameters():
+            weight.add_(0.1 * torch.rand_like(weight))
+            assert weights[name] is None or torch.equal(weights[name], weight)
+    inputs = [each.requires_grad_() for each in original]
+    grads = [grad for name, grad in named.items() if name.startswith("grad_")]
+    wanted = torch.autograd.grad(drawn(*inputs), [*inputs, *drawn.parameters()], grads)
+    torch.testing.assert_close(found["Model"]()(*given), wanted)
+
+
+def test_a_task_needs_a_file_of_its_own(tmp_path: Path) -> None:
+    words = ["gradient", "builtin:level1/relu", "--out", "one.py", "--forward", "one.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "kernelwright", *words], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 2 and "name two files" in done.stderr
+
+
+def test_the_gradients_of_all_kernels_from_one_run() -> None:
+    both = _by_kernel(["runs/gradients"], ["norm", "mlp"], "--backward", True)
+    assert both == {"norm": ["runs/gradients"], "mlp": ["runs/gradients"]}
+    assert _by_kernel(["mlp:runs/b"], ["norm", "mlp"], "--backward", True) == {"norm": [], "mlp": ["runs/b"]}
+    with pytest.raises(UsageError, match="mlp has two --backward"):
+        _by_kernel(["mlp:runs/b", "runs/gradients"], ["norm", "mlp"], "--backward", True)
