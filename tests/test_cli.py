@@ -52,10 +52,10 @@ SURFACE = {
     "report": {"run", "--format", "--output"},
     "metrics": {"runs", "--keep", "--output", "--json"},
     "export": {
-        "run", "task", "--out", "--all", "--layer", "--rename", "--backward", "--name", "--format", "--measure", "--inside",
+        "run", "task", "--out", "--all", "--layer", "--rename", "--backward", "--name", "--format", "--measure", "--inside", "--where-faster",
         "--licence", "--set", "--kernelbench-dir", "--json",
     },
-    "gradient": {"task", "--out", "--saved", "--set", "--precision", "--kernelbench-dir"},
+    "gradient": {"task", "--out", "--forward", "--saved", "--set", "--precision", "--kernelbench-dir"},
     "serve policy": {"model", "options", "--host", "--port", "--backend"},
     "train curate": {"runs", "--out", "--k", "--evaluation-list", "--held-out-share", "--seed", "--kernelbench-dir", "--json"},
     "train sft": {
