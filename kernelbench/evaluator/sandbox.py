@@ -12,10 +12,13 @@ id too to what the judge's user owns.
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import resource
 import signal
+import socket
 import stat
+import struct
 import sys
 import tempfile
 import time
@@ -33,6 +36,7 @@ _CLONE_NEWUSER, _CLONE_NEWPID = 0x10000000, 0x20000000
 _CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
 _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG = 38, 36, 1
 _PR_CAPBSET_DROP, _PR_SET_DUMPABLE = 24, 4
+_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1  # set the flags of a network interface
 _MOST_PIECES = 1024  # IOV_MAX
 _STOP_S, _EXEC_S = 0.5, 1e-3  # to stop in, and what a process that does not then gets to reach its exec
 _YIELD_S = 5e-5  # a thread stops once it runs, so the judge must not hold its CPU
@@ -41,7 +45,7 @@ TRUSTED = ("oracle", "baseline", "toolchain")  # the first two run the user's ow
 
 _NAMESPACES = {
     "pid_namespace": (_CLONE_NEWPID, "killing the first process kills every descendant, however it forked"),
-    "network_namespace": (_CLONE_NEWNET, "no network but an unconfigured loopback"),
+    "network_namespace": (_CLONE_NEWNET, "no network but a loopback of its own"),
     "ipc_namespace": (_CLONE_NEWIPC, "no System V shared memory or message queues of other processes"),
     "mount_namespace": (
         mounts.CLONE_NEWNS,
@@ -106,6 +110,19 @@ def unshare_namespaces(layers: Collection[str]) -> None:
     for name, flag in wanted:
         if libc.unshare(flag) != 0:
             raise OSError(ctypes.get_errno(), f"unshare: {name}")
+    if "network_namespace" in layers:
+        _bring_up_loopback()
+
+
+def _bring_up_loopback() -> None:
+    """Bring up `lo` in this process's own network namespace; nothing else is reachable from there.
+
+    Nsight Compute and compute-sanitizer talk to the program that they watch over TCP on 127.0.0.1. Where it
+    is not permitted, the namespace has no network at all.
+    """
+    request = struct.pack("16sH14x", b"lo", _IFF_UP)  # struct ifreq of netdevice(7)
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        fcntl.ioctl(sock, _SIOCSIFFLAGS, request)
 
 
 def mount(fence: Fence) -> None:

@@ -71,6 +71,20 @@ def _up():
     assert evaluate(source).verdict is Verdict.wrong_output
 
 
+def test_the_loopback_of_a_worker_s_own_network_is_up(evaluator: Evaluator, evaluate: Evaluate) -> None:
+    if not on(evaluator, "network_namespace"):
+        pytest.skip("this machine does not permit network namespaces")
+    talk = """
+import socket
+with socket.create_server(("127.0.0.1", 0)) as server:  # as ncu and compute-sanitizer do
+    with socket.create_connection(server.getsockname(), timeout=5) as client:
+        client.sendall(b"hello")
+        assert server.accept()[0].recv(5) == b"hello"
+"""
+    evaluation = evaluate(talk + variant("Model", "Model"))
+    assert evaluation.verdict is Verdict.correct, evaluation.reason
+
+
 def test_the_environment_is_an_allowlist(evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     leak = "import os\nassert 'OPENAI_API_KEY' not in os.environ, 'leaked'\n"
