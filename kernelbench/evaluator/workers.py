@@ -89,7 +89,7 @@ class WorkerPool:
         )
         if "distinct_uid" in without:
             self.no_uid = "left off on request"
-        self._layers = sandbox.layers(self.no_uid, without)
+        self._layers = sandbox.layers(self.no_uid, without, gpu=device != "cpu")
         self._on = {layer.name for layer in self._layers if layer.on}
         self._groups: list[cgroups.Group] = []  # of workers that have ended
         if not sandbox.can_read_memory_of(None):
@@ -158,7 +158,8 @@ class WorkerPool:
             memory_bytes=memory_bytes,
             file_bytes=self.limits.file_bytes,
             processes=self.limits.processes,
-            layers=sandbox.layers_of(role, self._on),
+            layers=sandbox.layers_of(role, self._on, gpu=self.device != "cpu"),
+            gpu=self.device != "cpu",
             entrances=() if group is None else group.entrances,
         )
         try:
