@@ -8,7 +8,7 @@ from kernelbench.evaluator.channel import Channel
 
 def serve(channel: Channel) -> None:
     channel.receive_json()
-    own = os.readlink("/proc/self") == str(os.getpid())
+    own = str(Path("/proc/self").readlink()) == str(os.getpid())
     comm = Path(f"/proc/self/task/{os.getpid()}/comm")
     comm.write_text("renamed")
     channel.send_json({"pid": "own" if own else "other", "named": comm.read_text().strip()})
