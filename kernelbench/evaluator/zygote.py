@@ -107,12 +107,13 @@ def look_up_gpus_elsewhere() -> None:
     """
     import torch
 
-    for name in ("_raw_device_count_nvml", "_raw_device_uuid_nvml"):
-        setattr(torch.cuda, name, functools.cache(functools.partial(_elsewhere, getattr(torch.cuda, name))))
+    for name, unknown in (("_raw_device_count_nvml", -1), ("_raw_device_uuid_nvml", None)):
+        look_up = functools.partial(_elsewhere, getattr(torch.cuda, name), unknown)
+        setattr(torch.cuda, name, functools.cache(look_up))
 
 
-def _elsewhere(call: Callable[[], object]) -> Any:
-    """What `call` gives, as JSON can say it, in a forked process."""
+def _elsewhere(call: Callable[[], object], default: object) -> Any:
+    """What `call` returns in a forked process, as JSON can say it; `default` where it fails."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -124,16 +125,14 @@ def _elsewhere(call: Callable[[], object]) -> Any:
         answer = pipe.read()
     with contextlib.suppress(ChildProcessError):  # the kernel may have reaped it
         os.waitpid(child, 0)
-    return json.loads(answer) if answer else None
+    return json.loads(answer) if answer else default
 
 
 def _import(names: Sequence[str]) -> None:
     for name in names:
         importlib.import_module(name)
-    tasks = [
-        Path(f"/proc/self/task/{task}/comm").read_text().strip() for task in os.listdir("/proc/self/task")
-    ]
-    assert len(tasks) == 1, f"threads do not survive a fork: {', '.join(tasks)}"
+    threads = [comm.read_text().strip() for comm in Path("/proc/self/task").glob("*/comm")]
+    assert len(threads) == 1, f"threads do not survive a fork: {', '.join(threads)}"
 
 
 def _start(request: dict[str, Any], fds: list[int]) -> None:
