@@ -17,8 +17,10 @@ from torch import nn
 from kernelbench import jit
 from kernelbench.errors import UsageError
 from kernelbench.evaluator.loading import LANES, import_source, to_lane
+from kernelbench.jit.arguments import DTYPES
 from kernelbench.jit.cache import BuildCache
 from kernelbench.jit.library import CppLibrary, build
+from kernelbench.jit.signature import Parameter
 from kernelbench.records import Candidate, Record, Task
 from results.dropin.gradients import Gradient, NoGradient, gradients, unlike
 from results.dropin.runtime.envelope import Argument, flags_here
@@ -32,7 +34,7 @@ _LARGEST = 2**27  # elements of a tensor with which `_rows` is tried, 1 GiB in f
 
 
 class Library(Record):
-    """A shared object: its C++ functions with (type, pointers) of each parameter."""
+    """A shared object: its C++ functions with (type, pointers, dtypes pointed to) of each parameter."""
 
     key: str
     path: Path
@@ -101,7 +103,7 @@ def _recording(libraries: dict[str, Library]) -> Callable[..., CppLibrary]:
         functions = {
             name: {
                 "returns": signature.returns,
-                "parameters": [(parameter.type, parameter.pointers) for parameter in signature.parameters],
+                "parameters": [(p.type, p.pointers, _dtypes(p)) for p in signature.parameters],
             }
             for name, signature in signatures.items()
             if name in vars(library)
@@ -111,6 +113,12 @@ def _recording(libraries: dict[str, Library]) -> Callable[..., CppLibrary]:
         return library
 
     return compile_cpp
+
+
+def _dtypes(parameter: Parameter) -> list[str]:
+    """Names of the dtypes that a pointer may point to; none for numbers, and for what is not said (void)."""
+    found = DTYPES.get(parameter.type, ()) if parameter.pointers else ()
+    return sorted(str(dtype).removeprefix("torch.") for dtype in found)
 
 
 def _weights(model: nn.Module, kernel: nn.Module) -> list[str]:
