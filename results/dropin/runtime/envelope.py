@@ -1,4 +1,4 @@
-"""For which calls a kernel was verified and measured: shapes, dtypes, strides, device, torch and its state, CPU.
+"""For which calls a kernel was verified and measured: shapes, dtypes, strides, device, torch, its state, CPU.
 
 Outside it the reference computes.
 """

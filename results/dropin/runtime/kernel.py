@@ -38,6 +38,7 @@ class Kernel:
         """`words`: of metadata.json; `module`: that holds this kernel's files; `here`: why it cannot run
         here at all.
         """
+        self.words = words
         self.name: str = words["name"]
         self.layer: str = words["layer"]  # the class that it stands in for; "" for none
         self.parameters: dict[str, str] = words["parameters"]  # of the reference -> of the layer

@@ -1,7 +1,7 @@
 """What a layer consists of, so that a call can tell whether it is still what a kernel was put in for.
 
-A kernel computes the whole of a layer. What is done to its submodules later, an adapter around one of them, say,
-or a hook on one, would have no effect: then the layer's own forward has to compute.
+A kernel computes the whole of a layer. What is done to its submodules later, an adapter around one of them,
+say, or a hook on one, would have no effect: then the layer's own forward has to compute.
 """
 
 import copy

@@ -1,5 +1,5 @@
-"""The state of torch in which a kernel was verified: no autocast, float32 as default dtype, no default device,
-and no forward-mode derivatives.
+"""The state of torch in which a kernel was verified: no autocast, float32 as default dtype, no default
+device, and no forward-mode derivatives.
 
 In another state code does something else: under autocast a product is bfloat16, and what is allocated without
 a dtype or device is of the defaults. So calls there are outside the envelope.
