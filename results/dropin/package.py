@@ -263,6 +263,7 @@ def _kernel(
         "rows": examined.rows,
         "backward": backward,
         "no_gradient": examined.no_gradient,
+        "relies_on": examined.relies_on,
         "slower": [],  # modes in which layers do not call it
         "provenance": {
             "task": winner.task.id,
