@@ -209,9 +209,9 @@ def _unlike(found: Any, wanted: Any) -> str:
     return ""
 
 
-def _drawn() -> tuple[bytes, Any]:
+def _drawn() -> tuple[list[int], Any]:
     """What random numbers come next."""
-    return torch.get_rng_state().numpy().tobytes(), random.getstate()
+    return torch.get_rng_state().tolist(), random.getstate()
 
 
 @contextmanager
