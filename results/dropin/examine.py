@@ -7,7 +7,9 @@ inputs.
 
 import copy
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,10 @@ from torch import nn
 from kernelbench import jit
 from kernelbench.errors import UsageError
 from kernelbench.evaluator.loading import LANES, import_source, to_lane
+from kernelbench.jit.arguments import DTYPES
 from kernelbench.jit.cache import BuildCache
 from kernelbench.jit.library import CppLibrary, build
+from kernelbench.jit.signature import Parameter
 from kernelbench.records import Candidate, Record, Task
 from results.dropin.gradients import Gradient, NoGradient, gradients, unlike
 from results.dropin.runtime.envelope import Argument, flags_here
@@ -32,7 +36,7 @@ _LARGEST = 2**27  # elements of a tensor with which `_rows` is tried, 1 GiB in f
 
 
 class Library(Record):
-    """A shared object: its C++ functions with (type, pointers) of each parameter."""
+    """A shared object: its C++ functions with (type, pointers, dtypes pointed to) of each parameter."""
 
     key: str
     path: Path
@@ -49,6 +53,7 @@ class Examined(Record):
     parameters: tuple[str, ...]  # the weights' names in the reference
     gradients: tuple[dict[str, Any], ...]  # of `Gradient`
     no_gradient: str  # why there is none
+    relies_on: tuple[str, ...]  # states of torch without which the kernel's own code goes wrong
     libraries: tuple[Library, ...]
     torch: str
     cpu_flags: tuple[str, ...]
@@ -71,6 +76,7 @@ def examined(task: Task, candidate: Candidate, folder: Path, fresh: bool = True)
         kernel = kernel.to(LANES[task.precision])
         names = _weights(model, kernel)
         outputs = _checked(task, model, kernel, inputs, names, fresh)
+        relies_on = _relies_on(kernel, inputs, outputs)
         rows = _rows(model, inputs, outputs)
     taken = _names(model, len(inputs))
     held = dict(model.named_parameters()) | dict(model.named_buffers())
@@ -87,6 +93,7 @@ def examined(task: Task, candidate: Candidate, folder: Path, fresh: bool = True)
         parameters=tuple(names),
         gradients=tuple(vars(each) for each in found),
         no_gradient=why,
+        relies_on=relies_on,
         libraries=tuple(libraries.values()),
         torch=torch.__version__,
         cpu_flags=tuple(sorted(flag for flag in flags_here() if _INSTRUCTIONS.match(flag))),
@@ -101,7 +108,7 @@ def _recording(libraries: dict[str, Library]) -> Callable[..., CppLibrary]:
         functions = {
             name: {
                 "returns": signature.returns,
-                "parameters": [(parameter.type, parameter.pointers) for parameter in signature.parameters],
+                "parameters": [(p.type, p.pointers, _dtypes(p)) for p in signature.parameters],
             }
             for name, signature in signatures.items()
             if name in vars(library)
@@ -111,6 +118,12 @@ def _recording(libraries: dict[str, Library]) -> Callable[..., CppLibrary]:
         return library
 
     return compile_cpp
+
+
+def _dtypes(parameter: Parameter) -> list[str]:
+    """Names of the dtypes that a pointer may point to; none for numbers, and for what is not said (void)."""
+    found = DTYPES.get(parameter.type, ()) if parameter.pointers else ()
+    return sorted(str(dtype).removeprefix("torch.") for dtype in found)
 
 
 def _weights(model: nn.Module, kernel: nn.Module) -> list[str]:
@@ -164,6 +177,42 @@ def _checked(
                 "a kernel for training reads its weights at each call",
             ) from None
     return tuple(found)
+
+
+def _relies_on(
+    kernel: nn.Module, inputs: Sequence[torch.Tensor], right: Sequence[torch.Tensor]
+) -> tuple[str, ...]:
+    """The states of torch that the kernel takes for granted: its file computes something else, or raises, in
+    another one. No fault in a package, which calls it in no other, but in a file that is used by itself.
+    """
+    found = []
+    for name, state in _STATES.items():
+        try:
+            with state():
+                made = _all(kernel(*inputs))
+            for ours, before in zip(made, right, strict=True):
+                assert ours.device == before.device
+                atol = 1e-3 * float(before.abs().max() if before.numel() else 0)
+                torch.testing.assert_close(ours, before, rtol=1e-3, atol=atol)
+        except Exception:  # noqa: BLE001 - the loader refuses what the C++ would misread, torch other things
+            found.append(name)
+    return tuple(found)
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+_STATES: dict[str, Callable[[], Any]] = {
+    "the default dtype float32": partial(_default_dtype, torch.float64),
+    "the CPU as default device": partial(torch.device, "meta"),
+}
 
 
 def _gradients(
