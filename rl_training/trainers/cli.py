@@ -12,6 +12,7 @@ from rich.console import Console
 from kernelbench.cli import Json, TargetName
 from kernelbench.errors import UsageError
 from rl_training.tracking.trackers import Tracking
+from rl_training.trainers.precision import Precision
 
 Model = Annotated[str, typer.Option(help="A model's folder, or its name on the Hugging Face Hub.")]
 Out = Annotated[Path, typer.Option(help="A new folder; one that was begun before is gone on with.")]
@@ -32,7 +33,14 @@ DeepSpeed = Annotated[
 Checkpointing = Annotated[
     bool, typer.Option("--gradient-checkpointing", help="Less memory, a third more time.")
 ]
-DType = Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of the weights.")]
+PrecisionName = Annotated[
+    Literal["float32", "bf16-mixed", "bf16"] | None,
+    typer.Option(
+        help="bf16-mixed: float32 weights, computing in bf16; bf16: float32 adapters on bf16 weights. "
+        "Default: on a GPU these two, for all weights and for adapters; on a CPU float32.",
+        show_default=False,
+    ),
+]
 Track = Annotated[Tracking, typer.Option(help="Where else numbers go; metrics.jsonl always has them.")]
 Cpu = Annotated[bool, typer.Option("--cpu", help="Even where there is a GPU.")]
 
@@ -51,7 +59,7 @@ def sft(
     seed: Seed = 0,
     save_every: SaveEvery = 50,
     lora_rank: LoraRank = None,
-    dtype: DType = "float32",
+    precision: PrecisionName = None,
     optimizer: Optimizer = "adamw_torch",
     deepspeed: DeepSpeed = None,
     gradient_checkpointing: Checkpointing = False,
@@ -76,19 +84,22 @@ def sft(
     from rl_training.tracking.run import tracked
     from rl_training.tracking.trackers import reporting
     from rl_training.trainers import supervised
+    from rl_training.trainers.arguments import require_runnable
     from rl_training.trainers.policy import load_policy
+    from rl_training.trainers.precision import of_weights
     from rl_training.trainers.settings import SftSettings
 
-    settings = _checked(
+    settings = checked(
         SftSettings,
         **_common(
-            model, steps, learning_rate, batch_size, micro_batch, seed, save_every, lora_rank, dtype,
+            model, steps, learning_rate, batch_size, micro_batch, seed, save_every, lora_rank, precision,
             optimizer, deepspeed, gradient_checkpointing, cpu,
         ),
         max_length=max_length,
     )  # fmt: skip
     set_seed(seed)
-    policy = load_policy(model, settings.lora, dtype)
+    require_runnable(settings)
+    policy = load_policy(model, settings.lora, of_weights(settings.precision))
     inputs = hashes([data / "sft" / "train.parquet", *sorted(Path(model).glob("*.safetensors"))])
     with tracked(out, "sft", settings, {"training": seed}, inputs) as run:
         written = supervised.train(
@@ -137,6 +148,23 @@ def rl(
     max_completion: Annotated[int, typer.Option(help="Tokens of a reply.", min=1)] = 8192,
     kl: Annotated[float, typer.Option(help="Weight of the divergence from the first policy.", min=0)] = 0.0,
     entropy: Annotated[float, typer.Option(help="Weight of an entropy bonus.", min=0)] = 0.0,
+    clip_low: Annotated[
+        float | None,
+        typer.Option(
+            help="How far ratios of probabilities may be below 1. Default: 0.2; gspo 0.0003.",
+            show_default=False,
+        ),
+    ] = None,
+    clip_high: Annotated[
+        float | None,
+        typer.Option(
+            help="How far above 1; of cispo the largest ratio. Default: 0.28; gspo 0.0004; cispo 5.",
+            show_default=False,
+        ),
+    ] = None,
+    updates_per_batch: Annotated[
+        int, typer.Option(help="Updates with the same replies; ratios, and so clips, need two.", min=1)
+    ] = 1,
     vllm: Annotated[Literal["none", "colocate", "server"], typer.Option(help="vLLM generates.")] = "none",
     restores: Annotated[
         int, typer.Option(help="After so many collapses, from the last good checkpoint.", min=0)
@@ -145,7 +173,7 @@ def rl(
     seed: Seed = 0,
     save_every: SaveEvery = 10,
     lora_rank: LoraRank = None,
-    dtype: DType = "float32",
+    precision: PrecisionName = None,
     optimizer: Optimizer = "adamw_torch",
     deepspeed: DeepSpeed = None,
     gradient_checkpointing: Checkpointing = False,
@@ -176,21 +204,26 @@ def rl(
     from rl_training.tracking.run import tracked
     from rl_training.tracking.trackers import reporting
     from rl_training.trainers import online_run
+    from rl_training.trainers.arguments import require_runnable
     from rl_training.trainers.policy import load_policy
+    from rl_training.trainers.precision import of_weights
     from rl_training.trainers.settings import OnlineSettings
 
-    settings = _checked(
+    settings = checked(
         OnlineSettings,
         **_common(
-            model, steps, learning_rate, batch_size, micro_batch, seed, save_every, lora_rank, dtype,
+            model, steps, learning_rate, batch_size, micro_batch, seed, save_every, lora_rank, precision,
             optimizer, deepspeed, gradient_checkpointing, cpu,
         ),
         estimator=estimator, loss=loss, reward=scheme, smooth=smooth, turns=turns, contrastive=exemplars,
         group=group, temperature=temperature, top_p=top_p, max_completion=max_completion, kl=kl,
-        entropy=entropy, vllm=vllm, restores=restores,
+        entropy=entropy, clip_low=clip_low, clip_high=clip_high,
+        updates_per_batch=updates_per_batch, vllm=vllm, restores=restores,
     )  # fmt: skip
     set_seed(seed)
-    load_policy(model, settings.lora, dtype)  # what is wrong with it shows before an evaluator starts
+    require_runnable(settings)
+    load = lambda: load_policy(model, settings.lora, of_weights(settings.precision))  # noqa: E731
+    load()  # what is wrong with it shows before an evaluator starts
     inputs = hashes(sorted(Path(model).glob("*.safetensors")))
     inputs |= {each.task.id: each.task.sha256 for each in tasks}
     with ExitStack() as stack:
@@ -199,8 +232,8 @@ def rl(
         pool = stack.enter_context(ProfilingPool(evaluator))
         hacks = stack.enter_context(HackMemory(run.path / "hacks.db"))
         world = World(pool, scheme, hacks=hacks)
-        written = online_run.train(
-            lambda: load_policy(model, settings.lora, dtype),
+        done = online_run.train(
+            load,
             lambda: Environment(
                 {each.task.id: each for each in tasks}, world, turns, shown=exemplars, seed=seed
             ),
@@ -210,7 +243,7 @@ def rl(
             [MetricsFile(run.path), Progress()],
             reporting=reporting(tracking, run.path),
         )
-    _tell(out, written, steps, as_json)
+    _tell(out, done.policy, done.steps, as_json, done.settled)
 
 
 def _samples(data: Path) -> list[dict[str, Any]]:
@@ -230,8 +263,11 @@ def _samples(data: Path) -> list[dict[str, Any]]:
 
 def _common(
     model: str, steps: int, learning_rate: float, batch: int, micro_batch: int, seed: int, save_every: int,
-    lora_rank: int | None, dtype: str, optimizer: str, deepspeed: Path | None, checkpointing: bool, cpu: bool,
+    lora_rank: int | None, precision: Precision | None, optimizer: str, deepspeed: Path | None,
+    checkpointing: bool, cpu: bool,
 ) -> dict[str, Any]:  # fmt: skip
+    from rl_training.trainers.precision import usual
+
     return {
         "model": model,
         "steps": steps,
@@ -241,7 +277,7 @@ def _common(
         "seed": seed,
         "save_every": save_every,
         "lora": {"rank": lora_rank} if lora_rank is not None else None,
-        "dtype": dtype,
+        "precision": precision if precision is not None else usual(lora_rank is not None, cpu),
         "optimizer": optimizer,
         "deepspeed": str(deepspeed) if deepspeed is not None else None,
         "gradient_checkpointing": checkpointing,
@@ -249,7 +285,7 @@ def _common(
     }
 
 
-def _checked(kind: Any, **values: Any) -> Any:
+def checked(kind: Any, **values: Any) -> Any:
     try:
         return kind(**values)
     except ValidationError as error:
@@ -266,10 +302,15 @@ def _quiet() -> None:
     quiet()
 
 
-def _tell(out: Path, written: Path, steps: int, as_json: bool) -> None:
+def _tell(out: Path, written: Path, steps: int, as_json: bool, settled: str = "") -> None:
     if as_json:
-        print(json.dumps({"schema": 1, "folder": str(out), "policy": str(written), "steps": steps}))
+        told = {"schema": 1, "folder": str(out), "policy": str(written), "steps": steps}
+        print(json.dumps(told | ({"settled": settled} if settled else {})))
         return
+    if settled:
+        Console(highlight=False).print(
+            f"Nothing was left to learn after step {steps}: {settled}.", soft_wrap=True
+        )
     Console(highlight=False).print(
         f"Written to {written}; `kernelwright report {out}` shows how it went.", markup=False, soft_wrap=True
     )

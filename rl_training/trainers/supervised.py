@@ -15,7 +15,7 @@ from kernelbench.errors import UsageError
 from rl_training.trainers.arguments import NOT_TRACKED, arguments
 from rl_training.trainers.checkpoints import WholeCheckpoints, last_good
 from rl_training.trainers.guards import StopAtNaN
-from rl_training.trainers.policy import Policy
+from rl_training.trainers.policy import Policy, keep_base
 from rl_training.trainers.settings import SftSettings
 
 
@@ -35,6 +35,7 @@ def train(
     Diverged.
     """
     kept = _short_enough(policy, rows, settings.max_length)
+    keep_base(policy.model, out)
     config = SFTConfig(
         **arguments(settings, out, reporting),
         completion_only_loss=True,
