@@ -242,6 +242,7 @@ def _merged(adapters: Path, dtype: str) -> "PreTrainedModel":
         model.resize_token_embeddings(tokens)
     merged: PreTrainedModel = PeftModel.from_pretrained(model, str(adapters)).merge_and_unload()
     merged.name_or_path = ""
+    merged.requires_grad_(True)  # peft froze it
     return merged
 
 
