@@ -60,7 +60,7 @@ SURFACE = {
     "train curate": {"runs", "--out", "--k", "--evaluation-list", "--held-out-share", "--seed", "--kernelbench-dir", "--json"},
     "train sft": {
         "--model", "--data", "--out", "--steps", "--learning-rate", "--batch-size", "--micro-batch", "--max-length",
-        "--seed", "--save-every", "--lora-rank", "--precision", "--optimizer", "--deepspeed", "--gradient-checkpointing",
+        "--reasoning", "--min-speedup", "--seed", "--save-every", "--lora-rank", "--precision", "--optimizer", "--deepspeed", "--gradient-checkpointing",
         "--tracking", "--cpu", "--json",
     },
     "train rl": {

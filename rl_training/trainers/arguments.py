@@ -77,7 +77,7 @@ def _require_optimizer(name: str) -> None:
         )
     made = TrainingArguments(use_cpu=True, report_to="none", **_optimizer(name))
     try:
-        Trainer.get_optimizer_cls_and_kwargs(made, torch.nn.Sequential(torch.nn.Linear(1, 1)))  # type: ignore[arg-type]
+        Trainer.get_optimizer_cls_and_kwargs(made, torch.nn.Sequential(torch.nn.Linear(1, 1)))
     except ImportError as error:
         why = str(error).splitlines()[0].rstrip(".")
         raise MissingPrerequisite(

@@ -1,9 +1,10 @@
 """`kernelwright train sft` and `kernelwright train rl`."""
 
 import json
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from pydantic import ValidationError
@@ -13,6 +14,11 @@ from kernelbench.cli import Json, TargetName
 from kernelbench.errors import UsageError
 from rl_training.tracking.trackers import Tracking
 from rl_training.trainers.precision import Precision
+
+if TYPE_CHECKING:
+    from results.database import RunDatabase
+    from rl_training.environment.task_data import TaskData
+    from rl_training.exemplars import ExemplarStore
 
 Model = Annotated[str, typer.Option(help="A model's folder, or its name on the Hugging Face Hub.")]
 Out = Annotated[Path, typer.Option(help="A new folder; one that was begun before is gone on with.")]
@@ -56,6 +62,17 @@ def sft(
     max_length: Annotated[
         int, typer.Option(help="Tokens of a prompt with its completion; longer ones are left out.", min=1)
     ] = 16384,
+    reasoning: Annotated[
+        Literal["think", "drop"] | None,
+        typer.Option(
+            help="Learn the reasoning before a completion, too, or leave it out. "
+            "Default: think, where the chat template has a place for it.",
+            show_default=False,
+        ),
+    ] = None,
+    min_speedup: Annotated[
+        float, typer.Option(help="Leave out samples whose speedup is not surely above it.", min=0)
+    ] = 0.0,
     seed: Seed = 0,
     save_every: SaveEvery = 50,
     lora_rank: LoraRank = None,
@@ -75,7 +92,7 @@ def sft(
     from rl_training.curation import parquet
 
     parquet.require()
-    rows = _samples(data)
+    rows = _samples(data, min_speedup)
     _quiet()
     from transformers import set_seed
 
@@ -85,17 +102,19 @@ def sft(
     from rl_training.tracking.trackers import reporting
     from rl_training.trainers import supervised
     from rl_training.trainers.arguments import require_runnable
-    from rl_training.trainers.policy import load_policy
+    from rl_training.trainers.policy import load_policy, load_tokenizer
     from rl_training.trainers.precision import of_weights
     from rl_training.trainers.settings import SftSettings
 
+    if reasoning is None:
+        reasoning = "think" if supervised.has_place_for_reasoning(load_tokenizer(model)) else "drop"
     settings = checked(
         SftSettings,
         **_common(
             model, steps, learning_rate, batch_size, micro_batch, seed, save_every, lora_rank, precision,
             optimizer, deepspeed, gradient_checkpointing, cpu,
         ),
-        max_length=max_length,
+        max_length=max_length, reasoning=reasoning, min_speedup=min_speedup,
     )  # fmt: skip
     set_seed(seed)
     require_runnable(settings)
@@ -110,6 +129,9 @@ def sft(
             [MetricsFile(run.path), Progress()],
             reporting(tracking, run.path),
         )
+    reasoned = sum(bool(row.get("reasoning")) for row in rows)
+    if reasoned and reasoning == "drop":
+        Console(stderr=True).print(f"Reasoning was left out: {reasoned} of {len(rows)} samples have some.")
     _tell(out, written, steps, as_json)
 
 
@@ -192,9 +214,8 @@ def rl(
     from rl_training.environment.world import World
     from rl_training.rewards.hacks import HackMemory
     from rl_training.rewards.scheme import scheme_of
-    from rl_training.tasks import tasks_from
 
-    scheme, tasks = scheme_of(reward), tasks_from(data, 0.0, seed).train
+    scheme, tasks = scheme_of(reward), _tasks(data, seed, target)
     _quiet()
     from transformers import set_seed
 
@@ -231,11 +252,13 @@ def rl(
         evaluator = stack.enter_context(Evaluator(cache=cache_folder(), device=target))
         pool = stack.enter_context(ProfilingPool(evaluator))
         hacks = stack.enter_context(HackMemory(run.path / "hacks.db"))
+        for known in _runs(data):
+            hacks.learn(known)
         world = World(pool, scheme, hacks=hacks)
         done = online_run.train(
             load,
             lambda: Environment(
-                {each.task.id: each for each in tasks}, world, turns, shown=exemplars, seed=seed
+                {each.task.id: each for each in tasks}, world, turns, _exemplars(data, tasks), exemplars, seed
             ),
             tasks,
             settings,
@@ -246,18 +269,52 @@ def rl(
     _tell(out, done.policy, done.steps, as_json, done.settled)
 
 
-def _samples(data: Path) -> list[dict[str, Any]]:
+def _tasks(data: Sequence[str], seed: int, target: str) -> tuple["TaskData", ...]:
+    from rl_training.tasks import tasks_from
+
+    found = tasks_from(data, 0.0, seed)
+    if found.device.partition(":")[0] != target.partition(":")[0]:
+        raise UsageError(
+            f"--target {target}: the tasks are for {found.device}, and prompts describe that",
+            f"give --target {found.device}, or runs on {target}",
+        )
+    return found.train
+
+
+def _runs(data: Sequence[str]) -> Iterator["RunDatabase"]:
+    """Those of the sources that are runs, each open until the next."""
+    from results.database import RunDatabase
+
+    for source in data:
+        if not (Path(source) / "tasks").is_dir():  # a data set
+            with RunDatabase.open(source, read_only=True) as run:
+                yield run
+
+
+def _exemplars(data: Sequence[str], tasks: Sequence["TaskData"]) -> "ExemplarStore":
+    """The kernels of runs; of a data set the winner of each task."""
+    from rl_training.exemplars import ExemplarStore
+
+    store = ExemplarStore()
+    for task in tasks:
+        store.begin(task)
+    for known in _runs(data):
+        store.learn(known)
+    return store
+
+
+def _samples(data: Path, min_speedup: float) -> list[dict[str, Any]]:
     from rl_training.curation import parquet
 
     path = data / "sft" / "train.parquet"
     if not path.is_file():
         raise UsageError(f"{data} holds no samples ({path})", "give a folder that `train curate` wrote")
-    rows = parquet.read(path)
-    if len({row["task"] for row in rows}) < 2:
-        raise UsageError(
-            f"{path} has samples of one task alone, which a policy would learn by heart",
-            "curate runs of several tasks",
-        )
+    rows = [row for row in parquet.read(path) if row["speedup_low"] > min_speedup]
+    tasks = len({row["task"] for row in rows})
+    if tasks < 2:
+        few = "one task alone, which a policy would learn by heart" if tasks else "no task"
+        above = f" with a speedup surely above {min_speedup:g}" if min_speedup else ""
+        raise UsageError(f"{path} has samples{above} of {few}", "curate runs of several tasks")
     return rows
 
 

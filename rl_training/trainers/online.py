@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
+from accelerate.utils import gather_object  # type: ignore[import-untyped]
 from trl import GRPOConfig, GRPOTrainer
 
 from agent.llm.model import Message

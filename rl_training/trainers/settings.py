@@ -11,6 +11,7 @@ from rl_training.trainers.advantages import Estimator
 from rl_training.trainers.policy import LoraSettings
 from rl_training.trainers.precision import Precision, require_learnable
 
+Reasoning = Literal["think", "drop"]  # before a completion, or not at all
 Loss = Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "gspo"]
 
 # Low and high of each loss, as its paper has them, for ratios of probabilities from 1 - low to 1 + high; None
@@ -53,6 +54,8 @@ class TrainingSettings(Record):
 
 class SftSettings(TrainingSettings):
     max_length: int = Field(default=16384, gt=0)  # tokens; longer samples are left out
+    reasoning: Reasoning = "drop"
+    min_speedup: float = Field(default=0.0, ge=0)  # samples with no more were left out
     schedule: str = "cosine"
     warmup_share: float = Field(default=0.03, ge=0, lt=1)
 
