@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, TrainerCallback
 
 from kernelbench.errors import UsageError
 from rl_training.trainers import supervised
+from rl_training.trainers.collapse import Collapsed, Limits
 from rl_training.trainers.policy import LoraSettings, load_policy
 from rl_training.trainers.precision import of_weights
 from rl_training.trainers.settings import SftSettings
@@ -97,8 +98,9 @@ def test_what_is_loaded_is_what_was_trained(
     assert (tmp_path / "rl" / "base").exists() == (first is not None and then is not None)
 
 
-def test_a_third_set_of_adapters(model: Path, tmp_path: Path) -> None:
-    taught(model, tmp_path / "1", RANK)
+def test_a_third_set_of_adapters(tmp_path: Path) -> None:
+    """Of a model whose last layer is its first, as small ones' are."""
+    taught(tiny_policy.save(tmp_path / "model", tied=True), tmp_path / "1", RANK)
     taught(tmp_path / "1" / "policy", tmp_path / "2", RANK)
     said = taught(tmp_path / "2" / "policy", tmp_path / "3", LoraSettings(rank=2))
     for how, found in loaded(tmp_path / "3" / "policy").items():
@@ -142,6 +144,17 @@ def test_adapters_with_a_divergence_go_on_where_they_were(model: Path, tmp_path:
         run(chosen, tmp_path / "parts", callbacks=[Killed()])
     run(chosen, tmp_path / "parts", callbacks=[resumed])
     assert torch.equal(whole.logits, resumed.logits)
+
+
+def test_the_adapters_from_before_a_collapse_are_written(model: Path, tmp_path: Path) -> None:
+    pool = Paying(lambda number: [0, 2, 2.5, 3][number % 4] if number < 16 else 0)
+    chosen = settings(model, lora=RANK, kl=0.1, steps=30, restores=0)
+    with pytest.raises(Collapsed, match=r"policy is the policy of checkpoint-2"):
+        run(chosen, tmp_path, pool, limits=Limits(patience=3))
+    kept, written = loaded(tmp_path / "checkpoint-2"), loaded(tmp_path / "policy")
+    for how, found in kept.items():
+        torch.testing.assert_close(written[how], found)
+        assert (found - logits(load_policy(str(model)).model)).abs().mean() > 0.01
 
 
 def test_adapters_name_their_model_by_its_whole_path(
