@@ -142,7 +142,7 @@ class Demo:
             top_p=self.settings.top_p,
         )
         with tracked(folder / "rl", "online", chosen, {"seed": seed}, {}) as training:
-            return online_run.train(
+            finished = online_run.train(
                 lambda: load_policy(chosen.model),
                 lambda: Environment({each.task.id: each for each in data}, world),
                 data,
@@ -150,6 +150,7 @@ class Demo:
                 training.path,
                 [MetricsFile(training.path), Progress()],
             )
+        return finished.policy
 
     def _tried(
         self, seed: int, tasks: DemoTasks, target: Target, pool: MeasuredPool, policies: dict[str, Path]
