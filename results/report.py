@@ -93,9 +93,7 @@ class Report:
             ("last-level cache", f"{machine.last_level_cache_bytes / 2**20:.1f} MiB"),
             (
                 "measured ceilings",
-                f"copy {target.ceilings.copy_bytes_s / 1e9:.1f} GB/s "
-                f"(cached {target.ceilings.cached_copy_bytes_s / 1e9:.1f} GB/s), "
-                f"fp32 {target.ceilings.fp32_flops_s / 1e9:.0f} GFLOP/s",
+                wording.ceilings(target.ceilings),
             ),
             ("system", machine.system),
             ("python", machine.python),

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
-from kernelbench.evaluator import without_gpu
+from kernelbench.evaluator import eviction, without_gpu
 from kernelbench.evaluator.gate import Gate
 from kernelbench.evaluator.parked import ParkedSessions
 from kernelbench.evaluator.protocol import Effort, Limits, Protocol
@@ -104,8 +104,11 @@ class Evaluator:
     @property
     def environment(self) -> Environment:
         protocol = self.protocol
+        cold = protocol.caches == "cold" and (self.pool.device != "cpu" or eviction.of_machine().complete)
         return Environment(
-            sandbox=self.layers, caches=protocol.caches, arrivals_per_s=protocol.arrivals_per_s
+            sandbox=self.layers,
+            caches="cold" if cold else "hot",  # where there is too little memory to empty them with
+            arrivals_per_s=protocol.arrivals_per_s,
         )
 
     def session(self, task: Task, vary_weights: bool = True) -> TaskSession:

@@ -124,10 +124,10 @@ class OracleClient:
     def share(self, slots: int, heap_bytes: int, aside_bytes: int, cache_bytes: int) -> None:
         """Make memory for `slots` calls' inputs, and on a GPU for each worker's tensors: see `DeviceMemory`.
 
-        `cache_bytes`: what the last-level cache holds.
+        `cache_bytes`: what the L2 cache of a GPU holds.
         """
         if self.device == "cpu":
-            host = HostMemory(self.inputs, slots, self.output_bytes, cache_bytes)
+            host = HostMemory(self.inputs, slots, self.output_bytes)
             self.memory = host
             fds = [host.inputs.fd, host.readback.fd]
             self._ask("attach", fds, self.limits.load_s, slots=slots, readback_bytes=host.readback.size)

@@ -18,9 +18,15 @@ from kernelbench.evaluator.channel import Channel, ChannelClosed, ChannelTimeout
 from kernelbench.evaluator.gate import Gate
 from kernelbench.evaluator.process import Worker, remove
 from kernelbench.evaluator.protocol import Limits
+from kernelbench.machine import memory_bytes as machine_bytes
 from kernelbench.records import Layer
 
 _THREADS = 4  # a worker may start for each that computes, beside its processes
+_STACK_BYTES = 8 << 20  # of a thread, which no memory is taken for until it is used
+_SIDE_BY_SIDE = (
+    4  # trees that share a user id, by which the system counts: those of an evaluation pool's lanes
+)
+_MOST_SHARE = 0.75  # of the machine's memory, for one worker, so that the judge is not the one that goes
 _GROUPS_LEFT_S = 2.0  # for control groups to be left by killed processes
 _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CXX", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
                 "TORCH_CUDA_ARCH_LIST")  # fmt: skip
@@ -127,15 +133,16 @@ class WorkerPool:
             os.chown(folder, owner, owner)
         return folder
 
-    def start(self, role: str, entry: str, candidate: str = "") -> Worker:
+    def start(self, role: str, entry: str, candidate: str = "", memory_bytes: int | None = None) -> Worker:
         """A new worker that runs `entry` ("module:function") behind the fence of its `role`.
 
-        `candidate`: the sha256 of what a builder or candidate will load.
+        `candidate`: the sha256 of what a builder or candidate will load. `memory_bytes`: that it may take,
+        where the limit of all workers is not meant.
         """
         with self._lock:
-            return self._start(role, entry, candidate)
+            return self._start(role, entry, candidate, memory_bytes)
 
-    def _start(self, role: str, entry: str, candidate: str) -> Worker:
+    def _start(self, role: str, entry: str, candidate: str, memory_bytes: int | None) -> Worker:
         if not self._ready:
             self._await_zygote()
         scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self._base))
@@ -146,7 +153,9 @@ class WorkerPool:
         stderr_r, stderr_w = os.pipe()
         status_r, status_w = os.pipe()
         trusted = role in sandbox.TRUSTED
-        memory_bytes = self.limits.memory_bytes * (4 if role == "oracle" else 1)
+        if memory_bytes is None:
+            memory_bytes = self.limits.memory_bytes * (4 if role == "oracle" else 1)
+        memory_bytes = min(memory_bytes, int(_MOST_SHARE * machine_bytes()))
         group = self._group(memory_bytes)
         fence = sandbox.Fence(
             role=role,
@@ -155,9 +164,9 @@ class WorkerPool:
             # What a candidate's builder wrote is loaded by that candidate only.
             cache=str(self.cache / "trusted" if trusted else self.builds_of(candidate)),
             headers=None if trusted else str(self._headers),
-            memory_bytes=memory_bytes,
+            memory_bytes=memory_bytes + self.threads * _STACK_BYTES,
             file_bytes=self.limits.file_bytes,
-            processes=self.limits.processes,
+            processes=_SIDE_BY_SIDE * self._tasks,
             layers=sandbox.layers_of(role, self._on),
             entrances=() if group is None else group.entrances,
         )
@@ -188,6 +197,11 @@ class WorkerPool:
         self._workers.append(worker)
         return worker
 
+    @property
+    def _tasks(self) -> int:
+        """Processes and threads that a worker's tree may have."""
+        return self.limits.processes + _THREADS * self.threads
+
     def _group(self, memory_bytes: int) -> cgroups.Group | None:
         """A control group for one worker, where there are any; removes those of workers that have ended."""
         self._remove_groups()
@@ -195,7 +209,7 @@ class WorkerPool:
         if "control_groups" not in self._on or isinstance(parents, str):
             return None
         try:
-            return parents.make(memory_bytes, self.limits.processes + _THREADS * self.threads)
+            return parents.make(memory_bytes, self._tasks)
         except OSError as error:
             raise InfrastructureError(
                 f"no control group for a worker: {error.strerror}", "run `kernelwright doctor`"
