@@ -70,7 +70,8 @@ class Measured:
             return
         call()
         times = max(1, int(_REPEAT_S / _seconds(call, 1)[0]))
-        found, until = [], time.perf_counter() + _ON_CPU_S
+        found: list[tuple[float, float]] = []
+        until = time.perf_counter() + _ON_CPU_S
         while len(found) < _FEWEST or (len(found) < repeats and time.perf_counter() < until):
             found.append(_seconds(call, times))
         seconds, self.disturbed = min(found)
