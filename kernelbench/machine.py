@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kernelbench import control_groups, cpu_caches
 from kernelbench.cpu_caches import SharedCache
+from kernelbench.errors import StorageError
 from kernelbench.records import Fingerprint
 
 UNKNOWN_CACHE_BYTES = 32 << 20  # what a last-level cache is taken for of which nothing is told
@@ -18,9 +19,17 @@ _MEMORY_INFO = Path("/proc/meminfo")
 
 
 def cache_folder() -> Path:
-    """Where builds and measured ceilings are kept: $KERNELWRIGHT_HOME, else ~/.cache/kernelwright."""
+    """Where builds and measured ceilings are kept: $KERNELWRIGHT_HOME, else ~/.cache/kernelwright.
+
+    Raises StorageError where there is neither.
+    """
     given = os.environ.get("KERNELWRIGHT_HOME")
-    return Path(given) if given else Path.home() / ".cache" / "kernelwright"
+    if given:
+        return Path(given)
+    try:
+        return Path.home() / ".cache" / "kernelwright"
+    except RuntimeError:  # no HOME, and a user that the system does not know, as in some containers
+        raise StorageError("there is no home folder", "set KERNELWRIGHT_HOME to a writable folder") from None
 
 
 def usable_cpus() -> int:

@@ -12,12 +12,13 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Self
 
-from kernelbench.errors import InfrastructureError, MissingPrerequisite
-from kernelbench.evaluator import cgroups, sandbox
+from kernelbench.errors import InfrastructureError, MissingPrerequisite, StorageError
+from kernelbench.evaluator import cgroups, faults, sandbox
 from kernelbench.evaluator.channel import Channel, ChannelClosed, ChannelTimeout
 from kernelbench.evaluator.gate import Gate
 from kernelbench.evaluator.process import Worker, remove
 from kernelbench.evaluator.protocol import Limits
+from kernelbench.evaluator.scratch import ScratchFolder
 from kernelbench.machine import memory_bytes as machine_bytes
 from kernelbench.records import Layer
 
@@ -65,11 +66,23 @@ class WorkerPool:
         self.cache = cache
         self.threads = threads
         self._headers = cache / "trusted" / "headers"
-        for folder in (self._headers, cache / "inductor"):  # Landlock opens only folders that are there
-            make_folder(folder)
+        try:
+            for folder in (self._headers, cache / "inductor"):  # Landlock opens only folders that are there
+                make_folder(folder)
+        except OSError as error:
+            raise StorageError(
+                f"the cache folder {cache} cannot be made: {error.strerror}",
+                "set KERNELWRIGHT_HOME to a writable folder",
+            ) from None
         self._workers: list[Worker] = []
-        self._base = Path(tempfile.mkdtemp(prefix="kernelwright-"))
-        self._base.chmod(0o711)
+        self._scratch = ScratchFolder()
+        self._base = self._scratch.path
+        try:
+            faults.check_folder(cache, "the cache folder", "KERNELWRIGHT_HOME")
+            faults.check_folder(self._base, "the temporary folder", "TMPDIR")
+        except StorageError:
+            self._scratch.remove()
+            raise
         ours, theirs = socket.socketpair()
         root = str(Path(__file__).parents[2])
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
@@ -132,6 +145,11 @@ class WorkerPool:
         if (owner := self._uid("builder")) is not None:
             os.chown(folder, owner, owner)
         return folder
+
+    @property
+    def space_left(self) -> bool:
+        """Whether builds and scratch folders can be written to."""
+        return faults.space_left(self.cache) and faults.space_left(self._base)
 
     def start(self, role: str, entry: str, candidate: str = "", memory_bytes: int | None = None) -> Worker:
         """A new worker that runs `entry` ("module:function") behind the fence of its `role`.
@@ -258,7 +276,7 @@ class WorkerPool:
         except subprocess.TimeoutExpired:
             self._zygote.kill()
             self._zygote.wait()
-        remove(self._base)
+        self._scratch.remove()
         deadline = time.monotonic() + _GROUPS_LEFT_S
         self._remove_groups()
         while self._groups and time.monotonic() < deadline:

@@ -224,3 +224,70 @@ def test_a_limit_of_the_judge_s_own_is_no_obstacle(tmp_path: Path) -> None:
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, cwd=Path.cwd())
     assert resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY
+
+
+def measuring(patch: pytest.MonkeyPatch, *found: Ceilings) -> list[Ceilings]:
+    """Have measurements come to these; the list has those that are left."""
+    left = list(found)
+    patch.setattr(target_module, "_PAUSE_S", 0.0)
+    patch.setattr(target_module, "_MEASURED", 3)
+    patch.setattr(target_module, "_MOST_MEASURED", 6)
+    patch.setattr(target_module, "_measure_once", lambda *_: left.pop(0))
+    return left
+
+
+def ceilings_of(copy: float | None, disturbed: float) -> Ceilings:
+    return Ceilings(copy_bytes_s=copy, cached_copy_bytes_s=1e11, fp32_flops_s=1e11, disturbed=disturbed)
+
+
+def test_ceilings_of_a_busy_machine_are_not_believed(
+    evaluator: Evaluator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are measured until nobody is in the way, marked where somebody always is, and measured once more."""
+    monkeypatch.setattr(evaluator.pool, "cache", tmp_path)
+    left = measuring(monkeypatch, *(ceilings_of(1e9 * number, 0.3) for number in range(1, 7)))
+    found = detect_target(evaluator.pool).ceilings
+    assert found.busy and found.copy_bytes_s == 6e9 and not left
+    assert "the machine was busy" in wording.ceilings(found)
+
+    left = measuring(monkeypatch, ceilings_of(2e10, 0.001), ceilings_of(9e10, 0.001))
+    found = detect_target(evaluator.pool).ceilings
+    assert not found.busy and found.copy_bytes_s == 2e10
+    assert detect_target(evaluator.pool).ceilings == found and len(left) == 1
+    assert "busy" not in wording.ceilings(found)
+
+
+def test_ceilings_are_measured_until_nobody_is_in_the_way(
+    evaluator: Evaluator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluator.pool, "cache", tmp_path)
+    rates = [(1e9, 0.3), (2e9, 0.4), (3e9, 0.3), (2e10, 0.0), (1e9, 0.3)]
+    left = measuring(monkeypatch, *(ceilings_of(*each) for each in rates))
+    assert detect_target(evaluator.pool).ceilings == ceilings_of(2e10, 0.0)
+    assert len(left) == 1
+
+
+def test_what_one_measurement_could_not_find_another_may() -> None:
+    found = ceilings_of(None, 0.1).or_higher(ceilings_of(3e10, 0.2))
+    assert (found.copy_bytes_s, found.disturbed) == (3e10, 0.1)
+    assert ceilings_of(None, 0.1).or_higher(ceilings_of(None, 0.0)).copy_bytes_s is None
+
+
+def test_waiting_for_a_cpu_shows_in_a_measurement() -> None:
+    """Beside a process on the same CPU, which has half of it."""
+    code = """
+    import os, subprocess, sys, time
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    import torch
+    torch.set_num_threads(1)
+    from kernelbench.evaluator.ceilings import _seconds
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        time.sleep(0.3)
+        a = torch.rand(512, 512)
+        print(_seconds(lambda: a @ a, 100)[1])
+    finally:
+        other.kill()
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert float(done.stdout) > 0.2, done.stderr
