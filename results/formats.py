@@ -26,7 +26,7 @@ from results.report import (
     cost,
     intervals,
 )
-from results.summary import Summary, TaskSummary
+from results.summary import BASELINES, Summary, TaskSummary
 
 TABLE_WIDTH = 180  # characters, where the terminal does not say
 STYLES = {"faster": "green", "slower": "red", "even": "dim", "none": "dim"}
@@ -64,10 +64,21 @@ def render(report: Report, format: Format) -> str:
             return page(report)
 
 
+def console() -> Console:
+    """Standard output, as wide as the terminal, or TABLE_WIDTH where it is none."""
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=TABLE_WIDTH)
+
+
+def show(report: Report) -> None:
+    """Print the report for a terminal."""
+    console().print(table(report))
+
+
 def table(report: Report) -> Group:
     """The report for a terminal."""
     summary = report.summary
-    parts: list[RenderableType] = []
+    parts: list[RenderableType] = [Text(summary.headline, style="bold"), Text()]
     parts += [_task_table("tasks", summary.tasks), _aggregate_table(summary)]
     parts += [Text(AGGREGATE_NOTE, style="dim"), Text()]
     if summary.measures_nothing:
@@ -116,7 +127,13 @@ def _aggregate_table(summary: Summary) -> Table:
 
 def _markdown(report: Report) -> str:
     summary = report.summary
-    lines = ["# kernelwright run", "", *markdown_table(COLUMNS, map(cells, summary.tasks))]
+    lines = [
+        "# kernelwright run",
+        "",
+        f"{summary.headline}.",
+        "",
+        *markdown_table(COLUMNS, map(cells, summary.tasks)),
+    ]
     lines += ["", "## Aggregates", ""]
     lines += markdown_table(AGGREGATE_COLUMNS, (aggregate_cells(*row) for row in aggregates(summary)))
     lines += ["", AGGREGATE_NOTE]
@@ -142,18 +159,28 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list
 
 
 def _csv(summary: Summary) -> str:
-    """One line per task with raw numbers; what is unknown is empty."""
+    """One line per task with raw numbers, those of the best kernel; what is unknown is empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     bounds = ("median", "low", "high")
     names = ("speedup_eager", "speedup_compile", "speedup_fastest", "candidate_us")
-    plain = ("own_kernel_share", "candidate", "rounds", "stop_reason", "llm_calls", "usd", "seconds")
+    plain = (
+        "outcome",
+        "handed_in",
+        "own_kernel_share",
+        "candidate",
+        "rounds",
+        "stop_reason",
+        "llm_calls",
+        "usd",
+        "seconds",
+    )
     measured = [f"{name}_{bound}" for name in names for bound in bounds]
     writer.writerow(["task", "level", "verdict", *measured, *plain, "measures_nothing"])
     for task in (*summary.tasks, *summary.measures_nothing):
         numbers = [
             getattr(interval, bound) if interval else None
-            for interval in (*intervals(task), task.candidate_us)
+            for interval in (*(getattr(task.speedup, name, None) for name in BASELINES), task.candidate_us)
             for bound in bounds
         ]
         values = [getattr(task, name) for name in plain]
