@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelbench.records import Verdict
-from results import wording
 from results.page import page
 from results.records import Run
 from results.report import (
@@ -24,11 +23,13 @@ from results.report import (
     aggregates,
     cells,
     cost,
-    intervals,
+    kinds,
 )
 from results.summary import BASELINES, Summary, TaskSummary
 
 TABLE_WIDTH = 180  # characters, where the terminal does not say
+WIDE = 150  # characters, from which all columns of the tasks' table can be read
+LONGEST_NAME = 34  # characters of a task's id, before it is folded
 STYLES = {"faster": "green", "slower": "red", "even": "dim", "none": "dim"}
 
 
@@ -72,17 +73,18 @@ def console() -> Console:
 
 def show(report: Report) -> None:
     """Print the report for a terminal."""
-    console().print(table(report))
+    screen = console()
+    screen.print(table(report, screen.width))
 
 
-def table(report: Report) -> Group:
-    """The report for a terminal."""
+def table(report: Report, width: int = TABLE_WIDTH) -> Group:
+    """The report for a terminal of so many characters."""
     summary = report.summary
     parts: list[RenderableType] = [Text(summary.headline, style="bold"), Text()]
-    parts += [_task_table("tasks", summary.tasks), _aggregate_table(summary)]
+    parts += [*_tasks("tasks", summary.tasks, width), _aggregate_table(summary)]
     parts += [Text(AGGREGATE_NOTE, style="dim"), Text()]
     if summary.measures_nothing:
-        parts.append(_task_table("tasks that measure nothing (counted apart)", summary.measures_nothing))
+        parts += _tasks("tasks that measure nothing (counted apart)", summary.measures_nothing, width)
         parts += [Text(f"{task.task}: {task.measures_nothing_why}") for task in summary.measures_nothing]
     for each in report.tables():
         parts += [plain_table(each), Text(each.note, style="dim"), Text()]
@@ -92,16 +94,44 @@ def table(report: Report) -> Group:
     return Group(*parts, Text(), conditions)
 
 
+def _tasks(title: str, tasks: tuple[TaskSummary, ...], width: int) -> list[RenderableType]:
+    return [_task_table(title, tasks)] if width >= WIDE else _narrow_task_table(title, tasks)
+
+
+def _narrow_task_table(title: str, tasks: tuple[TaskSummary, ...]) -> list[RenderableType]:
+    """For 80 characters: what matters most, and below it why tasks stopped."""
+    suites = {task.task.partition(":")[0] for task in tasks}
+    suite = f"{suites.pop()}:" if len(suites) == 1 else ""
+    drawn = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 0, 0, 1))
+    for column in ("task", "vs eager", "vs fastest", "own", "time"):
+        numeric = column in ("own", "time")
+        drawn.add_column(column, justify="right" if numeric else "left", no_wrap=numeric, overflow="fold")
+    stopped: dict[str, list[str]] = {}
+    for task in tasks:
+        whole, verdict, eager, _, fastest, own, time, _, reason = cells(task)
+        name = whole.removeprefix(suite)
+        stopped.setdefault(reason, []).append(name)
+        over_eager, _, over_fastest = kinds(task)
+        first = Text(eager, STYLES[over_eager])
+        if task.verdict != Verdict.correct:
+            first = Text(verdict, "red")
+        drawn.add_row(Text(name), first, Text(fastest, STYLES[over_fastest]), Text(own), Text(time))
+    reasons = (Text(f"{reason}: {', '.join(names)}", "dim") for reason, names in stopped.items())
+    return [drawn, *reasons, Text()]
+
+
 def _task_table(title: str, tasks: tuple[TaskSummary, ...]) -> Table:
     drawn = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
+    longest = max((len(task.task) for task in tasks), default=0)
     for column in COLUMNS:
         numeric = column in ("own kernels", "time", "rounds")
-        drawn.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        least = min(longest, LONGEST_NAME) if column == "task" else None
+        drawn.add_column(column, justify="right" if numeric else "left", overflow="fold", min_width=least)
     for task in tasks:
         texts = [Text(cell) for cell in cells(task)]
         texts[1].style = "green" if task.verdict == Verdict.correct else "red"
-        for text, interval in zip(texts[2:5], intervals(task), strict=True):
-            text.style = STYLES[wording.kind(interval)]
+        for text, kind in zip(texts[2:5], kinds(task), strict=True):
+            text.style = STYLES[kind]
         drawn.add_row(*texts)
     return drawn
 

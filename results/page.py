@@ -19,6 +19,7 @@ from results.report import (
     aggregate_cells,
     aggregates,
     intervals,
+    kinds,
     speedups,
 )
 from results.summary import TaskSummary, best_attempt
@@ -105,6 +106,7 @@ def page(report: Report) -> str:
         sections=sections,
         speedups=speedups,
         intervals=intervals,
+        kinds=kinds,
     )
 
 
@@ -190,8 +192,8 @@ def _chart(tasks: tuple[TaskSummary, ...]) -> Chart | None:
             Bar(
                 task=task.task,
                 label=_short(task.task.removeprefix(suite)),
-                value=" ".join(speedups(task)[0]).strip(),
-                kind=wording.kind(interval),
+                value="reference" if task.handed_in else wording.with_bounds(interval),
+                kind=kinds(task)[0],
                 y=AXIS_HEIGHT + index * ROW_HEIGHT,
                 start=min(x(1.0), x(interval.median)),
                 width=max(1.0, abs(x(interval.median) - x(1.0))),

@@ -209,11 +209,18 @@ def aggregate_cells(name: str, aggregate: Aggregate) -> tuple[str, ...]:
 def speedups(task: TaskSummary) -> list[tuple[str, str]]:
     """How the columns of speedups say them: the number, or that it is none, and its bounds or the reason."""
     if task.handed_in:
-        by = f"(by {task.handed_in})"
+        reasons = f"(by {task.handed_in})", "", ""
         return [
-            ("reference", by) if found is not None else (wording.NOTHING, "") for found in intervals(task)
+            ("reference", reason) if found is not None else (wording.NOTHING, "")
+            for found, reason in zip(intervals(task), reasons, strict=True)
         ]
     return [(wording.headline(found), wording.bounds(found)) for found in intervals(task)]
+
+
+def kinds(task: TaskSummary) -> list[wording.Kind]:
+    """What each of these is; a speedup is none where the kernels that make it are not known to be its own."""
+    found = [wording.kind(interval) for interval in intervals(task)]
+    return ["even" if task.outcome == "not_own" and kind == "faster" else kind for kind in found]
 
 
 def intervals(task: TaskSummary) -> tuple[Interval | None, Interval | None, Interval | None]:
