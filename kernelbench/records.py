@@ -5,6 +5,7 @@ Times are in µs where the name ends in `_us`, in seconds where it ends in `_s`.
 """
 
 import hashlib
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Literal
 
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 SCHEMA = 1
 
 Language = Literal["cpp", "triton", "cuda", "torch"]
+BUSY = 0.02  # share of the time that threads waited for a CPU, above which a measurement is not believed
 TRAFFIC = "traffic"  # the baseline that moves the data and computes nothing
 
 
@@ -86,11 +88,34 @@ class Interval(Record):
 
 
 class Ceilings(Record):
-    """What the machine can do at best, measured on it."""
+    """What the machine can do at best, measured on it; None where it could not be measured."""
 
-    copy_bytes_s: float  # read + write of a working set larger than the last-level cache
-    cached_copy_bytes_s: float  # the same for a working set inside it
-    fp32_flops_s: float  # a large matmul
+    copy_bytes_s: float | None  # read + write of a working set larger than the last-level cache
+    cached_copy_bytes_s: float | None  # the same for a working set inside it
+    fp32_flops_s: float | None  # a large matmul
+    disturbed: float | None = None  # share of the time that threads waited for a CPU; None: not known
+
+    @property
+    def busy(self) -> bool:
+        """Whether others were in the way while they were measured, so that they may be too low."""
+        return self.disturbed is not None and self.disturbed > BUSY
+
+    def or_higher(self, other: "Ceilings") -> "Ceilings":
+        """The best of two measurements: others can have slowed one down, nothing can have sped it up.
+
+        One in which nobody was in the way is enough for the best of both not to be too low.
+        """
+
+        def both(name: str, choose: Callable[[list[float]], float]) -> float | None:
+            known = [value for value in (getattr(self, name), getattr(other, name)) if value is not None]
+            return choose(known) if known else None
+
+        return Ceilings(
+            copy_bytes_s=both("copy_bytes_s", max),
+            cached_copy_bytes_s=both("cached_copy_bytes_s", max),
+            fp32_flops_s=both("fp32_flops_s", max),
+            disturbed=both("disturbed", min),
+        )
 
 
 class Fingerprint(Record):

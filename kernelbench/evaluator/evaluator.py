@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
-from kernelbench.evaluator import without_gpu
+from kernelbench.evaluator import eviction, faults, without_gpu
 from kernelbench.evaluator.gate import Gate
 from kernelbench.evaluator.parked import ParkedSessions
 from kernelbench.evaluator.protocol import Effort, Limits, Protocol
@@ -87,7 +87,7 @@ class Evaluator:
     @property
     def target(self) -> Target:
         if self._target is None:
-            with self.pool.gate.closed():
+            with self.pool.gate.closed(), faults.of_the_machine():
                 self._target = detect_target(self.pool, self.pool.device)
         return self._target
 
@@ -104,8 +104,11 @@ class Evaluator:
     @property
     def environment(self) -> Environment:
         protocol = self.protocol
+        cold = protocol.caches == "cold" and (self.pool.device != "cpu" or eviction.of_machine().complete)
         return Environment(
-            sandbox=self.layers, caches=protocol.caches, arrivals_per_s=protocol.arrivals_per_s
+            sandbox=self.layers,
+            caches="cold" if cold else "hot",  # where there is too little memory to empty them with
+            arrivals_per_s=protocol.arrivals_per_s,
         )
 
     def session(self, task: Task, vary_weights: bool = True) -> TaskSession:
@@ -114,7 +117,7 @@ class Evaluator:
         same = held is not None and held.task == task and held.vary_weights == vary_weights
         if held is not None and same and held.alive:
             return held
-        with self.computing():
+        with self.computing(), faults.of_the_machine():
             self.park_session()
             self._session = self._parked.take(task, vary_weights) or TaskSession(
                 self.pool, self.target, task, self.protocol, self.limits, vary_weights
@@ -185,7 +188,7 @@ class Evaluator:
     ) -> Evaluation:
         """`evaluate`, at the task's own sizes and for no chips."""
         wanted = tuple(name for name in ALL_BASELINES if name in ("eager", *baselines))
-        with self.computing():
+        with self.computing(), faults.of_the_machine():
             trial = Trial(self, task, candidate, wanted, effort or self.protocol.effort, to_beat)
             return trial.evaluation()
 

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from kernelbench.evaluator import families
+from kernelbench.evaluator import families, native
 from kernelbench.evaluator.audit import audit
 from kernelbench.evaluator.budget import Expected, Leeway, compare, expect
 from kernelbench.evaluator.channel import Channel
@@ -128,6 +128,7 @@ class Oracle:
             "weight_bytes": sum(t.numel() * t.element_size() for t in self.model.state_dict().values()),
             "domains": self.domains,
             "random": self.random,
+            "not_built": native.not_built(),
             "flops": self.flops,
         }
 

@@ -1,9 +1,11 @@
 """The judge's side of the oracle: what it is asked, and what outputs of stopped workers it compares."""
 
 import json
+import logging
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from kernelbench.errors import InfrastructureError, TaskError
@@ -19,6 +21,12 @@ _NO_MEMORY = ("DeviceError", "OutOfMemoryError")  # of a GPU
 _SHORTCUTS_S = 900.0  # for trying all on one input
 _DOUBTFUL = 2.0  # budgets by which an honest kernel may be off on few elements
 _PART_BYTES = 1 << 18  # of an output that is looked at after every timed block
+_log = logging.getLogger("kernelwright")
+
+
+@cache
+def _warn_once(text: str) -> None:
+    _log.warning(text)
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,8 @@ class OracleClient:
         self.outputs = tuple(TensorLayout.from_json(t) for t in described["outputs"])
         self.views: list[bool] = described["views"]  # outputs that are an input's or a weight's memory
         self.random: bool = described["random"]
+        for name, why in described["not_built"].items():
+            _warn_once(f"the evaluator's {name}.cpp was not built, so that verifying takes longer: {why}")
         self.flops: int = described["flops"]
         self.weight_bytes: int = described["weight_bytes"]
         self.input_bytes = sum(t.element_bytes for t in self.inputs.tensors)
@@ -124,10 +134,10 @@ class OracleClient:
     def share(self, slots: int, heap_bytes: int, aside_bytes: int, cache_bytes: int) -> None:
         """Make memory for `slots` calls' inputs, and on a GPU for each worker's tensors: see `DeviceMemory`.
 
-        `cache_bytes`: what the last-level cache holds.
+        `cache_bytes`: what the L2 cache of a GPU holds.
         """
         if self.device == "cpu":
-            host = HostMemory(self.inputs, slots, self.output_bytes, cache_bytes)
+            host = HostMemory(self.inputs, slots, self.output_bytes)
             self.memory = host
             fds = [host.inputs.fd, host.readback.fd]
             self._ask("attach", fds, self.limits.load_s, slots=slots, readback_bytes=host.readback.size)

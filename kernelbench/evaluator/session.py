@@ -33,6 +33,7 @@ _HEAP_BYTES = 1 << 28  # of a worker on a GPU, beside room for outputs
 _CALLS_ON_GPU = 8  # times as many, which take microseconds each
 _REST_S = 10.0  # for what runs on a GPU to end, and for the context of a killed process to go
 _SHARE_OF_GPU = 32  # of its memory, for the inputs, or outputs, of one worker
+_SHARE_OF_MACHINE = 8  # of its memory, for all inputs, and as much for a worker's outputs
 _SPARE_CALLS = 4  # beside those whose outputs a block keeps: what calls need in between
 
 
@@ -147,8 +148,11 @@ class TaskSession:
         return self.target.device != "cpu"
 
     def _budget(self, nbytes: int) -> int:
-        """Of memory for inputs or outputs; on a GPU by its size, for calls are short there."""
-        return max(nbytes, self.target.fingerprint.memory_bytes // _SHARE_OF_GPU) if self._on_gpu else nbytes
+        """Of memory for inputs or outputs: less on a small machine, more on a GPU, where calls are short."""
+        whole = self.target.fingerprint.memory_bytes
+        if self._on_gpu:
+            return max(nbytes, whole // _SHARE_OF_GPU)
+        return min(nbytes, whole // _SHARE_OF_MACHINE)
 
     def _room_bytes(self, calls: int) -> list[int]:
         """The pieces of memory that a worker has before a block of `calls`: for its outputs, and some more.
@@ -190,6 +194,9 @@ class TaskSession:
         started = self.pool.gate.clock()
         fds = [self.open_setup()]
         try:
+            if module == "candidate":  # by the judge: a disk that is full says nothing of the candidate
+                file = worker.scratch / f"{module}.py"
+                file.write_text(source, encoding="utf-8", errors="surrogatepass")
             told, lent = self.oracle.memory.lend(worker)
             fds += lent
             message = {
@@ -366,9 +373,13 @@ class TaskSession:
 
     def _must_flush(self, calls: int) -> bool:
         """Whether inputs could still lie in the cache: not where the block moves four times what it holds."""
-        cold = self.protocol.caches == "cold"
         moved = calls * (self.oracle.inputs.slot_bytes + self.oracle.output_bytes)
-        return cold and moved < 4 * self.target.fingerprint.last_level_cache_bytes
+        return self.protocol.caches == "cold" and moved < 4 * self.target.fingerprint.last_level_cache_bytes
+
+    @property
+    def cold(self) -> bool:
+        """Whether calls that are timed find their inputs in memory, not in a cache."""
+        return self.protocol.caches == "cold" and self.oracle.memory.empties_caches
 
     @property
     def _timed_on_gpu(self) -> bool:

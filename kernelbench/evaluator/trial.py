@@ -7,7 +7,7 @@ from kernelbench.errors import InfrastructureError
 from kernelbench.evaluator.clocks import watched
 from kernelbench.evaluator.measurement import measure
 from kernelbench.evaluator.plausibility import implausible, near_ceilings
-from kernelbench.evaluator.process import Worker, WorkerDied, WorkerTimeout
+from kernelbench.evaluator.process import Worker, WorkerDied, WorkerTimeout, remove
 from kernelbench.evaluator.protocol import Effort
 from kernelbench.evaluator.refusal import BaselineFailed, Refused
 from kernelbench.evaluator.sanitizer import sanitize
@@ -151,7 +151,22 @@ class Trial:
                     break
                 refusal = self._failed_build(session)
         if refusal is not None:
+            self._check_space(session)
             raise refusal
+
+    def _check_space(self, session: TaskSession) -> None:
+        """A failure on a full disk is nobody's verdict, unless the candidate is what has filled it.
+
+        Raises InfrastructureError.
+        """
+        if session.pool.space_left:
+            return
+        remove(session.pool.builds_of(self.candidate.sha256))
+        if not session.pool.space_left:
+            raise InfrastructureError(
+                f"no space is left in {session.pool.cache} or the temporary folder",
+                "free some, or set KERNELWRIGHT_HOME and TMPDIR to folders with more",
+            )
 
     def _failed_build(self, session: TaskSession) -> Refused | None:
         limit = session.limits.build_s
@@ -188,6 +203,7 @@ class Trial:
             raise Refused(Verdict.timeout, f"loading took more than {session.limits.load_s:g} s") from None
         if not answer.get("ok"):
             worker.close()
+            self._check_space(session)
             raise _failed_load(answer)
         return worker, str(answer.get("weights"))
 

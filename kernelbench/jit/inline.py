@@ -103,7 +103,7 @@ def build(given: Mapping[str, Any], cache: BuildCache) -> Path:
         (workspace / "main.o").unlink()
 
     entry = cache.entry(key)
-    if not entry.is_dir():
+    if not cache.whole(entry):
         base = _base_options()
         options = (*base, *chosen)
         header: tuple[str, ...] = ()

@@ -147,7 +147,7 @@ def test_a_loop_that_calls_a_function_for_each_element_is_told_from_one_that_is_
         "function is not vectorizable",
         "plain_exp",
         "times eager's speed",
-        "of the speed of light",
+        "of what the roofline allows",
         "2.46 Mbytes",
     ):
         assert word in text

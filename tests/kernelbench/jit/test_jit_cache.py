@@ -130,6 +130,64 @@ def test_a_leftover_lock_file_means_nothing():
     assert cache.get_or_build("k" * 40, lambda folder: None, wait_s=0.2) == entry
 
 
+def built() -> Path:
+    return build(SOURCE, (), BuildCache(), 60)[0]
+
+
+@pytest.mark.parametrize("left", [0, 100, 5000])
+def test_an_entry_that_lost_a_part_is_built_once_more(wrapper: Callable[[str], Path], left: int) -> None:
+    """As after a full disk, or one that lost what it had not written. A library cut short kills who loads it."""
+    folder = wrapper(LOG)
+    os.truncate(built(), left)
+    assert jit.compile_cpp(SOURCE).answer() == jit.compile_cpp(SOURCE).answer() == 42
+    assert (folder / "log").read_text().split() == ["compiled"] * 2
+
+
+def test_an_entry_that_lost_a_file_is_built_once_more() -> None:
+    built().unlink()
+    assert built().exists()
+
+
+def test_a_library_of_zeros_is_built_once_more(wrapper: Callable[[str], Path], cache_folder: Path) -> None:
+    folder, path = wrapper(LOG), built()
+    path.write_bytes(bytes(path.stat().st_size))
+    assert jit.compile_cpp(SOURCE).answer() == jit.compile_cpp(SOURCE).answer() == 42
+    assert (folder / "log").read_text().split() == ["compiled"] * 2
+    assert len(entries(cache_folder)) == 1 and not leftovers(cache_folder)
+
+
+def test_a_library_that_cannot_be_loaded_is_built_twice_and_no_more(
+    wrapper: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, load = wrapper(LOG), ctypes.CDLL
+
+    def refuse(name: str | None) -> ctypes.CDLL:
+        if name is not None and name.endswith("kernel.so"):
+            raise OSError("wrong ELF class")
+        return load(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", refuse)
+    with pytest.raises(jit.BuildError, match="cannot be loaded: wrong ELF class"):
+        jit.compile_cpp(SOURCE)
+    assert (folder / "log").read_text().split() == ["compiled"] * 2
+
+
+def test_a_build_is_on_the_disk_before_it_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        events.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    rename = Path.rename
+    monkeypatch.setattr(Path, "rename", lambda path, to: events.append("renamed") or rename(path, to))
+    path = built()
+    assert events.index("kernel.so") < events.index("sizes.json") < events.index("renamed")
+    assert events.index("renamed") < events.index(path.parent.parent.name)
+
+
 READ_ONLY = """
 from kernelbench import jit
 assert jit.compile_cpp('extern "C" int answer() { return 42; }').answer() == 42
