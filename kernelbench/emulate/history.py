@@ -30,8 +30,8 @@ def watched() -> Iterator[None]:
         yield
     except Exception as error:
         kinds: dict[type, Kind] = {BuildError: "build", KernelFault: "fault", Unsupported: "unsupported"}
-        kind = next((kind for of, kind in kinds.items() if isinstance(error, of)), "other")
-        trouble = (kind, f"{type(error).__name__}: {error}"[:_LONGEST])
+        kind: Kind = next((kind for of, kind in kinds.items() if isinstance(error, of)), "other")
+        trouble: tuple[Kind, str] = (kind, f"{type(error).__name__}: {error}"[:_LONGEST])
         if trouble not in troubles and len(troubles) < _MOST_TROUBLES:
             troubles.append(trouble)
         raise

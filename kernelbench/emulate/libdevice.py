@@ -15,8 +15,8 @@ import torch
 from kernelbench.emulate.findings import Unsupported
 
 _AS_IN_TORCH = (
-    "acos acosh asin asinh atan atan2 atanh ceil copysign cos cosh erf erfc erfinv exp exp2 expm1 floor fmod fmax "
-    "fmin hypot lgamma log log10 log1p log2 nextafter pow rsqrt sin sinh sqrt tan tanh trunc"
+    "acos acosh asin asinh atan atan2 atanh ceil copysign cos cosh erf erfc erfinv exp exp2 expm1 floor "
+    "fmod fmax fmin hypot lgamma log log10 log1p log2 nextafter pow rsqrt sin sinh sqrt tan tanh trunc"
 )
 _FAST = "cos exp log log10 log2 pow sin tan"
 _FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
@@ -74,7 +74,7 @@ _FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "rcp_rn": lambda x: 1 / x,
     "sqrt_rn": torch.sqrt,
     "rsqrt_rn": torch.rsqrt,
-    "fmaf_rn": lambda x, y, z: x * y + z,
+    **dict.fromkeys(("fmaf_rn", "fma_rn"), lambda x, y, z: x * y + z),
 }  # fmt: skip
 # "__nv_expf", "__nv_fsqrt_rn", "__nv_isnand": the name without what tells the type.
 _SPELLINGS = (

@@ -8,6 +8,7 @@ All tensors say that they are on the GPU, those that nobody moved there, too.
 """
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -51,14 +52,14 @@ _CARDS = {
 class TorchOnGpu(TorchFunctionMode):
     """In the block torch says that there is a GPU, and tensors that they are on it; they stay where they are.
 
-    `zeros`: have memory that only kernels would write be zeros, where none of them runs: what torch calls find
-    there may be indices.
+    `zeros`: have memory that only kernels would write be zeros, where none of them runs: what torch calls
+    find there may be indices.
     """
 
     def __init__(self, chip: str = DEFAULT_CHIP, zeros: bool = False) -> None:
         super().__init__()
         self._zeros = zeros
-        self._pretended = _pretended(chip.rstrip("af"))
+        self._pretended = _pretended(chip.rstrip("af"), self)
         self._replaced: list[tuple[Any, str, Any]] = []
 
     def __enter__(self) -> Self:
@@ -160,6 +161,40 @@ class _Generator(torch.Generator):
         return super().__new__(cls, device=_here(device))
 
 
+def _operator(mode: TorchFunctionMode, define: Callable[..., Any]) -> Callable[..., Any]:
+    """torch.library.custom_op or triton_op, whose functions find torch as their callers do.
+
+    torch calls them outside the mode, and on the device where tensors lie.
+    """
+
+    def within(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with _Again(mode):
+                return function(*args, **kwargs)
+
+        return call
+
+    def operator(name: str, function: Any = None, /, **named: Any) -> Any:
+        named.pop("device_types", None)  # it is for where tensors lie
+        if function is None:
+            return lambda function: define(name, within(function), **named)
+        return define(name, within(function), **named)
+
+    return operator
+
+
+class _Again(TorchFunctionMode):
+    """A mode that is on once more."""
+
+    def __init__(self, mode: TorchFunctionMode) -> None:
+        super().__init__()
+        self._mode = mode
+
+    def __torch_function__(self, *given: Any) -> Any:
+        return self._mode.__torch_function__(*given)
+
+
 class _Block(contextlib.nullcontext[None]):
     """A device or stream guard."""
 
@@ -167,7 +202,7 @@ class _Block(contextlib.nullcontext[None]):
         super().__init__()
 
 
-def _pretended(chip: str) -> list[tuple[Any, str, Any]]:
+def _pretended(chip: str, mode: TorchFunctionMode) -> list[tuple[Any, str, Any]]:
     """Who has which attribute, and what it is on a GPU. What this leaves out fails as it does without one."""
     of_chip = properties(chip)
     capability = (of_chip.major, of_chip.minor)
@@ -204,7 +239,14 @@ def _pretended(chip: str) -> list[tuple[Any, str, Any]]:
         **_giving(None, "synchronize", "set_device_index", "set_stream", "empty_cache"),
         **_giving(default_stream, "current_stream"),
     }
+    library: Any = torch.library
+    operators = {
+        name: _operator(mode, getattr(library, name))
+        for name in ("custom_op", "triton_op")
+        if hasattr(library, name)
+    }
     wanted: list[tuple[Any, dict[str, Any]]] = [
+        (library, {**operators, "wrap_triton": lambda kernel: kernel}),
         (cuda, of_cuda),
         (cuda.nvtx, {name: _giving(None, name)[name] for name in ("range_push", "range_pop", "mark")}),
         (getattr(torch, "accelerator", None), of_accelerator),

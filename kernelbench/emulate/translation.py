@@ -61,6 +61,7 @@ _DYNAMIC_MEMORY = f"__thread __attribute__((aligned(1024))) char kw_dynamic_shar
 _ON_CPU = (
     (re.compile(r"(?:\.device\(\)|\.type\(\)|\.options\(\)\.device\(\))?\.is_cuda\(\)"), ".defined()"),
     (re.compile(r"\bkCUDA\b"), "kCPU"),
+    (re.compile(r"(?<=TORCH_LIBRARY_IMPL\()(\s*\w+\s*,\s*)CUDA\b"), r"\1CPU"),
 )
 
 
@@ -156,7 +157,7 @@ def _host_edits(bare: str) -> list[tuple[int, int, str]]:
         edits.append((begin, begin, f'kw::launch("{label}", '))
         edits += [(at, found.end(), ", "), (end, end + 3, ")")]
     for pattern, instead in _ON_CPU:
-        edits += [(found.start(), found.end(), instead) for found in pattern.finditer(bare)]
+        edits += [(*found.span(), found.expand(instead)) for found in pattern.finditer(bare)]
     return edits
 
 

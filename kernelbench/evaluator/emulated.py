@@ -1,11 +1,12 @@
 """Whether the kernels of a GPU candidate had a part in its right answers, where there is no GPU.
 
 A right answer may be a fallback's. "Right" takes that every call launched a kernel, and that every kernel of
-the file ran, at one size or another; else the candidate is partly checked, or not at all. What ran is noted by
-the worker, in the candidate's own process: this tells a fallback from a kernel, and does not stop a forger, nor
-one who launches a kernel and leaves its result.
+the file ran, at one size or another; else the candidate is partly checked, or not at all. What ran is noted
+by the worker, in the candidate's own process: this tells a fallback from a kernel, and stops neither a forger
+nor one who launches a kernel and leaves its result.
 """
 
+import importlib.util
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -58,6 +59,8 @@ def seen(worker: Worker, timeout_s: float) -> Seen:
 
 def refuse_other_kernels(candidate: Candidate) -> None:
     """Raises Refused where nothing here runs what the file makes its kernels with."""
+    if candidate.language == "triton" and importlib.util.find_spec("triton") is None:
+        raise Refused(Verdict.unmeasured, "not checked: Triton is not installed here: pip install triton")
     file = kernel_file(candidate.source)
     if file is not None and file.unemulated:
         raise Refused(Verdict.unmeasured, not_emulated(file.unemulated))

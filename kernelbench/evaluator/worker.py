@@ -69,6 +69,7 @@ class Runner:
         try:
             self.place = place_of(layout, message, memory_fds)
             stage = "import"
+            self.chip = message.get("chip") or self.chip
             self.language = language_of(message["source"])
             self.emulated = self.language in ("cuda", "triton") and self.place.device.type == "cpu"
             if self.language == "triton" and self.emulated:

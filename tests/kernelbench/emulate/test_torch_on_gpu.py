@@ -1,6 +1,7 @@
 """Host code that asks torch for a GPU, where there is none."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -100,6 +101,28 @@ def test_what_is_compiled_is_what_is_called() -> None:
     with TorchOnGpu():
         assert torch.compile(lambda x: x + 1)(torch.zeros(1)) == 1
         assert torch.compile(mode="max-autotune")(abs) is abs
+
+
+def test_custom_operators_and_functions_find_it_too() -> None:
+    with TorchOnGpu():
+
+        @torch.library.custom_op("kernelwright_test::twice", mutates_args=(), device_types="cuda")
+        def twice(x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if x.is_cuda else x
+
+        @torch.library.triton_op("kernelwright_test::thrice", mutates_args={})
+        def thrice(x: torch.Tensor) -> torch.Tensor:
+            assert torch.library.wrap_triton(twice) is twice
+            return x * 3 if x.is_cuda else x.clone()
+
+        class Negative(torch.autograd.Function):
+            @staticmethod
+            @torch.amp.custom_fwd(device_type="cuda")
+            def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+                return -x if x.is_cuda else x
+
+        result = Negative.apply(thrice(twice(torch.ones(1, device="cuda"))))
+    assert result == -6
 
 
 def test_graphs_are_not_emulated() -> None:
