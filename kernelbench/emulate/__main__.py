@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kernelbench.emulate.findings import Unsupported
-from kernelbench.emulate.translation import translate
+from kernelbench.emulate.translation import global_functions, translate
 from kernelbench.parsing import parsed
 
 _GLOBAL = "__global__"
@@ -27,7 +27,8 @@ def main() -> None:
     found: dict[str, str] = {}  # where a source was found first
     for path in sorted(each for each in folder.rglob("*") if each.is_file()):
         for source in sources(path):
-            found.setdefault(source, str(path.relative_to(folder)))
+            if next(global_functions(source), None) is not None:  # else it is a text about kernels
+                found.setdefault(source, str(path.relative_to(folder)))
     refused: Counter[str] = Counter()
     for source, where in found.items():
         try:

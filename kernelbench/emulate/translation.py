@@ -31,24 +31,31 @@ _SMALL_POINTER = re.compile(
     r"[<(]\s*(?:const\s+|volatile\s+|unsigned\s+|signed\s+)*"
     r"(?:u?char\d?|u?short\d?|u?int(?:8|16)_t|bool|(?:__)?half2?|\w*bfloat16\d?)\s*(?:const\s*)?\*"
 )
+# By their use: many sources include headers of which they use nothing.
 _UNSUPPORTED = (
     (re.compile(r"\basm\b(?:\s+volatile)?\s*\("), "inline PTX"),
-    (re.compile(r"\b(?:nvcuda\s*::\s*)?wmma\s*::|\bmma_sync\s*\(|#\s*include\s*<mma\.h>"), "wmma"),
-    (re.compile(r"\b__pipeline_\w+|\bmemcpy_async\b|#\s*include\s*<cuda_pipeline\w*\.h>|#\s*include\s*<cuda/[\w/]+>|(?:(?<![\w:]))(?:::\s*)?cuda\s*::\s*\w+"), "asynchronous copies and libcu++"),
-    (re.compile(r"#\s*include\s*<(?:cuda_fp[468]|curand)\w*\.h>|\b__nv_fp[468]\w*"), "fp8 and random numbers"),
-    (re.compile(r"#\s*include\s*<cub/|\bcub\s*::"), "CUB"),
-    (re.compile(r"#\s*include\s*[<\"](?:thrust|cutlass|cute)/|\b(?:thrust|cutlass|cute)\s*::"), "Thrust and CUTLASS"),
+    (re.compile(r"\bwmma\s*::|\bnvcuda\s*::|\bnamespace\s+nvcuda\b|\bmma_sync\s*\("), "wmma"),
+    (re.compile(r"\b__pipeline_\w+|\bmemcpy_async\b|(?<![\w:])(?:::\s*)?cuda\s*::\s*\w+"), "asynchronous copies and libcu++"),
+    (re.compile(r"\b__nv_fp[468]\w*|\bcurand\w*"), "fp8 and random numbers"),
+    (re.compile(r"\bcub\s*::|\bnamespace\s+cub\b"), "CUB"),
+    (re.compile(r"\b(?:thrust|cutlass|cute)\s*::|\bnamespace\s+(?:thrust|cutlass|cute)\b"), "Thrust and CUTLASS"),
     (re.compile(r"\bgrid\s*\.\s*sync\s*\(|\bthis_multi_grid\b|\bcluster_group\b|\bthis_cluster\b"), "barriers between blocks"),
     (re.compile(r"\btex[123]D\w*\s*[<(]|\bcudaTextureObject_t\b|\bcudaSurfaceObject_t\b"), "textures and surfaces"),
     (re.compile(r"(?<![\w:.>])(?:clock|clock64|__nanosleep|globaltimer)\s*\("), "clocks"),
     (re.compile(r"\b__dp2a\w*|\b__v(?!absdiffu4)\w+[24]\s*\("), "SIMD in a word"),
 )  # fmt: skip
+_HEADERS = re.compile(
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:(?:cuda|cub|thrust|cutlass|cute|nv)/|mma\.h|cuda_(?:fp[468]|pipeline)|curand|"
+    r"cublas|cudnn|cusparse|cusolver|cufft|nvtx|nvToolsExt|nccl|cuda_profiler_api|cuda_texture_types)"
+    r"[\w./]*[>\"]",
+    re.M,
+)  # fmt: skip
 _LAUNCHES = ((re.compile(r"<<<"), "launches from CUDA source"),)
 _OF_HOST = (
     (re.compile(r"\bcudaMalloc\w*\s*\(|\bcudaFree\w*\s*\("), "memory of cudaMalloc"),
-    (re.compile(r"\bcublas\w+|\bcudnn\w+|\bcusparse\w+|\bcufft\w+"), "CUDA's libraries"),
+    (re.compile(r"\b(?:cu|CU)(?:blas|BLAS|dnn|DNN|sparse|SPARSE|solver|SOLVER|fft|FFT)\w+|\b\w+CUDABlas\w*"), "CUDA's libraries"),
     (re.compile(r"\bcudaLaunch\w+\s*\(|\bcudaGraph\w+"), "launches by the runtime's functions"),
-)
+)  # fmt: skip
 _GLOBAL = re.compile(r"\b__global__\b[^;{}()]*?\b([A-Za-z_]\w*)\s*\(")
 _ATTRIBUTE = re.compile(r"\b__\w+__\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.)*(?:\\\n(?:[^\n\\]|\\.)*)*", re.M)
@@ -82,6 +89,7 @@ def translate(source: str, kernels: tuple[str, ...], host: bool = False) -> Tran
     """C++ for g++, with the same lines. `kernels`: those that are to be called. `host`: whether the source
     launches them itself, and works on torch's tensors. Raises Unsupported.
     """
+    source = _HEADERS.sub("", source)
     bare = blanked(source)
     for pattern, construct in (*_UNSUPPORTED, *(_OF_HOST if host else _LAUNCHES)):
         if (found := pattern.search(bare)) is not None:
