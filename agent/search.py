@@ -289,7 +289,10 @@ def best_of(history: Sequence[Attempt]) -> Attempt | None:
 
 
 def _needs_a_gpu(attempt: Attempt) -> bool:
+    """Whether its kernels gave right answers, and there is nothing to time them on."""
     evaluation = attempt.evaluation
+    if evaluation.correctness is None:  # they did not run, for one
+        return False
     of_gpu = attempt.candidate.language in ("triton", "cuda")
     return evaluation.verdict is Verdict.unmeasured and of_gpu and evaluation.target.device == "cpu"
 

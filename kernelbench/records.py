@@ -276,6 +276,7 @@ class Evaluation(Record):
     speedup: Speedup | None = None
     own_kernel_share: float | None = None
     builds: tuple[Build, ...] = ()  # of GPU kernels that were not timed
+    launched: tuple[str, ...] = ()  # GPU kernels that ran without a GPU, in emulation or interpreted
     stages: Stages
     environment: Environment
 

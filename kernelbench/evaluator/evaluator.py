@@ -122,6 +122,8 @@ class Evaluator:
             self._session = self._parked.take(task, vary_weights) or TaskSession(
                 self.pool, self.target, task, self.protocol, self.limits, vary_weights
             )
+            if len(self.chips) == 1:
+                self._session.chip = self.chips[0]
         return self._session
 
     def make_room(self, session: TaskSession, workers: int) -> None:

@@ -84,6 +84,7 @@ class TaskSession:
         self.pool, self.target, self.task = pool, target, task
         self.protocol, self.limits = protocol, limits
         self.vary_weights = vary_weights
+        self.chip: str | None = None  # that host code is told of where there is no GPU; None: any
         self.kernel_s = 0.0
         self.compile_s: dict[str, float] = {}
         self._baselines: dict[str, Worker | None] = {}
@@ -204,6 +205,7 @@ class TaskSession:
                 "source": source,
                 "module": module,
                 "class": cls,
+                "chip": self.chip,
                 "layout": [t.to_json() for t in self.oracle.inputs.tensors],
                 **told,
             }

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kernelbench.errors import InfrastructureError
+from kernelbench.evaluator import emulated
 from kernelbench.evaluator.clocks import watched
 from kernelbench.evaluator.measurement import measure
 from kernelbench.evaluator.plausibility import implausible, near_ceilings
@@ -33,8 +34,6 @@ from kernelbench.records import (
 if TYPE_CHECKING:
     from kernelbench.evaluator.evaluator import Evaluator
 
-# Languages of GPU kernels that run without one, and how.
-_EMULATED = {"triton": "in Triton's interpreter", "cuda": "in emulation"}
 _EMULATION = ("kernelbench.emulate.warm",)
 _MOST_HEADERS = 3  # precompiled ones, that one candidate may ask for
 
@@ -60,6 +59,7 @@ class Trial:
         self.stages: dict[str, float] = {}
         self.compile_s: dict[str, float] = {}
         self.clocks: Sequence[GpuClocks] = ()
+        self.launched: tuple[str, ...] = ()
         self.failed_baselines: dict[str, str] = {}
         self.same_code: dict[str, str] = {}
 
@@ -81,15 +81,18 @@ class Trial:
             timing=self._timing(),
             speedup=self._speedup() if paid else None,
             own_kernel_share=self.share,
+            launched=self.launched,
             stages=Stages(**{name: round(value, 4) for name, value in self.stages.items()}),
             environment=self.evaluator.environment,
         )
 
     def _judge(self) -> tuple[Verdict, str]:
         _check_syntax(self.candidate.source)
+        if self._without_gpu:
+            emulated.refuse_other_kernels(self.candidate)
         session = self.evaluator.session(self.task)
         self.evaluator.make_room(session, 1 + len(self.baselines))
-        if self.candidate.language == "cuda" and session.target.device == "cpu":
+        if self._without_gpu:
             session.pool.import_first(_EMULATION)
         self._build(session)
         worker, weights = self._load(session)
@@ -103,10 +106,10 @@ class Trial:
             worker, weights = self._load(session)
         with worker:
             with _Stage(self, "verify_s"):
-                self.correctness = verify(session, worker)
-            if self.candidate.language in _EMULATED and session.target.device == "cpu":
-                how = _EMULATED[self.candidate.language]
-                return Verdict.unmeasured, f"right {how}; there is no GPU to time it on"
+                correctness = verify(session, worker)
+            if self._without_gpu:
+                return self._launched_and_right(session, worker, correctness)
+            self.correctness = correctness
             if (tool := self.evaluator.protocol.sanitize) is not None:
                 with _Stage(self, "verify_s"):
                     sanitize(session, self.candidate, tool)
@@ -137,6 +140,23 @@ class Trial:
             else ""
         )
         return Verdict.correct, f"{self.correctness.inputs_tried} inputs within the error budget{but}"
+
+    @property
+    def _without_gpu(self) -> bool:
+        """Whether its kernels are a GPU's, and there is none."""
+        return self.candidate.language in emulated.HOW and self.evaluator.target.device == "cpu"
+
+    def _launched_and_right(
+        self, session: TaskSession, worker: Worker, correctness: Correctness
+    ) -> tuple[Verdict, str]:
+        """What right answers say where kernels are emulated. Raises Refused where they say nothing."""
+        try:
+            seen = emulated.seen(worker, session.limits.call_s)
+        except (WorkerDied, WorkerTimeout) as error:
+            raise Refused(Verdict.runtime_error, f"after its calls: {error}") from None
+        emulated.refuse_fallback(seen)
+        self.correctness, self.launched = correctness, seen.kernels
+        return Verdict.unmeasured, emulated.reason(self.candidate, seen.kernels)
 
     def _build(self, session: TaskSession) -> None:
         """Load the candidate and call it once in the builder, so that all it compiles is in the cache.
@@ -184,6 +204,10 @@ class Trial:
             message = {"do": "run", "slots": [0], "seeds": session.oracle.call_seeds(1)}
             try:
                 called = worker.request(message, limit)
+                if self._without_gpu and called[:1] == b"D":
+                    emulated.refuse_failed_build(emulated.seen(worker, limit))
+            except Refused as refusal:
+                return refusal
             except WorkerDied:
                 return None
             except WorkerTimeout:

@@ -11,7 +11,7 @@ import os
 import pickle
 import random
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +20,20 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from kernelbench.candidates import language_of
+from kernelbench.emulate import history
+from kernelbench.emulate.findings import Unsupported
 from kernelbench.emulate.memory import fresh_memory
-from kernelbench.emulate.translation import Unsupported
+from kernelbench.emulate.torch_on_gpu import DEFAULT_CHIP, TorchOnGpu
 from kernelbench.evaluator.channel import Channel
 from kernelbench.evaluator.generated import digest, generated
-from kernelbench.evaluator.interpreted import settle_autotuning
+from kernelbench.evaluator.interpreted import interpret
 from kernelbench.evaluator.layout import DTYPES, MAX_DIMS, SlotLayout, TensorLayout, pack_outputs
 from kernelbench.evaluator.loading import import_source, load_weights, seed_device, to_device
 from kernelbench.evaluator.ownership import own_kernel_share
 from kernelbench.evaluator.place import NoRoom, Place, place_of
 from kernelbench.evaluator.standins import Graphed, Traffic
+from kernelbench.jit import road
+from kernelbench.records import Language
 
 DONE, FAILED = b"D", b"F"
 _STAND_INS = {"cuda-graphs": Graphed, "traffic": Traffic}
@@ -49,7 +53,10 @@ class Runner:
         self.slots: list[list[Any]] = []
         self.kept: list[list[torch.Tensor]] = []
         self.ballast: list[torch.Tensor] = []
+        self.language: Language = "torch"
         self.emulated = False  # whether its kernels are a GPU's, and there is none
+        self.chip = DEFAULT_CHIP  # that host code is told of then
+        self.launches: list[int] = []  # of kernels, in each call
 
     def load(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Map the inputs, import, construct, give weights. Reports the stage that it is in when it fails."""
@@ -62,15 +69,19 @@ class Runner:
         try:
             self.place = place_of(layout, message, memory_fds)
             stage = "import"
-            settle_autotuning(message["source"])
-            gpu = language_of(message["source"]) == "cuda"
-            self.emulated = gpu and self.place.device.type == "cpu"
-            module = import_source(message["source"], message["module"], Path.cwd())
+            self.chip = message.get("chip") or self.chip
+            self.language = language_of(message["source"])
+            self.emulated = self.language in ("cuda", "triton") and self.place.device.type == "cpu"
+            if self.language == "triton" and self.emulated:
+                interpret(self.chip)
+            with self.as_on_gpu():
+                module = import_source(message["source"], message["module"], Path.cwd())
             stage = "class"
             constructor = getattr(module, message["class"])
             stage = "construct"
             torch.manual_seed(setup["seed"])
-            model = constructor(*setup["init"])
+            with self.as_on_gpu():
+                model = constructor(*setup["init"])
             if not isinstance(model, nn.Module):
                 raise TypeError(f"{message['class']} is not an nn.Module")
             model = to_device(model, setup["lane"], self.place.device)
@@ -83,6 +94,15 @@ class Runner:
         tensors = self.place.slots
         self.slots = [pytree.tree_unflatten(_fill(setup["leaves"], t), setup["spec"]) for t in tensors]
         return {"ok": True, "weights": weights}
+
+    @contextlib.contextmanager
+    def as_on_gpu(self) -> Iterator[None]:
+        """In the block the candidate finds torch as it is on a GPU, where its kernels are emulated."""
+        if self.emulated:
+            with road.settled("emulation"), TorchOnGpu(self.chip):
+                yield
+        else:
+            yield
 
     def compile(self, mode: str) -> dict[str, Any]:
         """Replace the model by its torch.compile version, or by a stand-in, and make that happen now."""
@@ -128,10 +148,23 @@ class Runner:
         device = self.place.device
         if seed is not None:
             seed_device(seed, device)
-        with fresh_memory() if self.emulated else contextlib.nullcontext():
+        before = history.launched.total()
+        watching = self.emulated and self.language == "cuda"
+        with fresh_memory() if watching else contextlib.nullcontext(), self.as_on_gpu():
             outputs = self.model(*self.slots[slot])
+        if self.emulated:
+            self.launches.append(history.launched.total() - before)
         plain = type(outputs) is torch.Tensor and _plain(outputs, device)
         return [outputs] if plain else _flatten(outputs, device)
+
+    def seen(self) -> dict[str, Any]:
+        """What was launched where there is no GPU, and what went wrong, caught or not."""
+        return {
+            "kernels": list(history.launched),
+            "calls": len(self.launches),
+            "idle": self.launches.count(0),
+            "troubles": history.troubles,
+        }
 
     def trace(self, slot: int) -> dict[str, Any]:
         try:
@@ -156,6 +189,8 @@ def serve(channel: Channel) -> None:
                 channel.send_json(runner.load(message, fds))
             case "compile":
                 channel.send_json(runner.compile(message["mode"]))
+            case "seen":
+                channel.send_json(runner.seen())
             case "trace":
                 channel.send_json(runner.trace(message["slot"]))
 
