@@ -11,7 +11,7 @@ import os
 import pickle
 import random
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,15 @@ from kernelbench.evaluator.channel import Channel
 from kernelbench.evaluator.generated import digest, generated
 from kernelbench.evaluator.interpreted import settle_autotuning
 from kernelbench.evaluator.layout import DTYPES, MAX_DIMS, SlotLayout, TensorLayout, pack_outputs
-from kernelbench.evaluator.loading import import_source, load_weights, seed_device, to_device
+from kernelbench.evaluator.loading import (
+    import_source,
+    import_task,
+    load_weights,
+    seed_device,
+    to_device,
+    unpickled,
+)
+from kernelbench.evaluator.outputs import NotAnOutput, flattened
 from kernelbench.evaluator.ownership import own_kernel_share
 from kernelbench.evaluator.place import NoRoom, Place, place_of
 from kernelbench.evaluator.standins import Graphed, Traffic
@@ -49,6 +57,9 @@ class Runner:
         self.slots: list[list[Any]] = []
         self.kept: list[list[torch.Tensor]] = []
         self.ballast: list[torch.Tensor] = []
+        self.mutated: list[int] = []  # inputs that the reference writes to, if this runs it
+        self.kept_outputs: list[int] = []  # outputs of it that are memory of the model's
+        self._arguments: Callable[[list[torch.Tensor]], list[Any]]
         self.emulated = False  # whether its kernels are a GPU's, and there is none
 
     def load(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -56,7 +67,16 @@ class Runner:
         setup_fd, *memory_fds = fds
         with os.fdopen(setup_fd, "rb") as file:
             file.seek(0)
-            setup = pickle.load(file)
+            return self._load(message, memory_fds, pickle.load(file), lambda: pickle.load(file))
+
+    def _load(
+        self,
+        message: dict[str, Any],
+        memory_fds: list[int],
+        setup: dict[str, Any],
+        drawn: Callable[[], dict[str, torch.Tensor]],
+    ) -> dict[str, Any]:
+        """`drawn`: what the reference's constructor drew."""
         layout = SlotLayout(tuple(TensorLayout.from_json(t) for t in message["layout"]))
         stage = "memory"
         try:
@@ -65,23 +85,27 @@ class Runner:
             settle_autotuning(message["source"])
             gpu = language_of(message["source"]) == "cuda"
             self.emulated = gpu and self.place.device.type == "cpu"
-            module = import_source(message["source"], message["module"], Path.cwd())
+            if message["module"] == "reference":
+                module = import_task(message["source"], self.place.device, Path.cwd())
+                self.mutated, self.kept_outputs = setup["mutated"], setup["kept"]
+            else:
+                module = import_source(message["source"], message["module"], Path.cwd())
             stage = "class"
             constructor = getattr(module, message["class"])
             stage = "construct"
             torch.manual_seed(setup["seed"])
-            model = constructor(*setup["init"])
+            model = constructor(*unpickled(setup["init"], module))
             if not isinstance(model, nn.Module):
                 raise TypeError(f"{message['class']} is not an nn.Module")
             model = to_device(model, setup["lane"], self.place.device)
             stage = "weights"
-            weights = load_weights(model, setup["state"], setup["parameters"])
+            weights = load_weights(model, setup["state"], setup["parameters"], drawn)
         except BaseException as error:  # noqa: BLE001 - SystemExit too: it is the candidate's doing
             answer = {"ok": False, "stage": stage, "error": _describe(error)}
             return answer | {"build": _is_build_error(error), "unsupported": _is_unsupported(error)}
         self.model = model
-        tensors = self.place.slots
-        self.slots = [pytree.tree_unflatten(_fill(setup["leaves"], t), setup["spec"]) for t in tensors]
+        self._arguments = lambda t: pytree.tree_unflatten(_fill(setup["leaves"], t), setup["spec"])
+        self.slots = [self._arguments(t) for t in self.place.slots]
         return {"ok": True, "weights": weights}
 
     def compile(self, mode: str) -> dict[str, Any]:
@@ -128,10 +152,18 @@ class Runner:
         device = self.place.device
         if seed is not None:
             seed_device(seed, device)
+        arguments = self._own_inputs(slot) if self.mutated else self.slots[slot]
         with fresh_memory() if self.emulated else contextlib.nullcontext():
-            outputs = self.model(*self.slots[slot])
-        plain = type(outputs) is torch.Tensor and _plain(outputs, device)
-        return [outputs] if plain else _flatten(outputs, device)
+            outputs = self.model(*arguments)
+        if type(outputs) is torch.Tensor and _plain(outputs, device) and not self.kept_outputs:
+            return [outputs]
+        flat = _flatten(outputs, device)
+        return [output.clone() if i in self.kept_outputs else output for i, output in enumerate(flat)]
+
+    def _own_inputs(self, slot: int) -> list[Any]:
+        """Copies of those inputs that the reference writes to: it is timed as a function."""
+        tensors = self.place.slots[slot]
+        return self._arguments([t.clone() if i in self.mutated else t for i, t in enumerate(tensors)])
 
     def trace(self, slot: int) -> dict[str, Any]:
         try:
@@ -202,11 +234,12 @@ def _plain(tensor: torch.Tensor, device: torch.device) -> bool:
 
 
 def _flatten(outputs: object, device: torch.device) -> list[torch.Tensor]:
-    leaves = pytree.tree_leaves(outputs)
+    try:
+        leaves = flattened(outputs, device)
+    except NotAnOutput as error:
+        raise BadOutput(str(error)) from None
     result = []
     for leaf in leaves:
-        if not isinstance(leaf, torch.Tensor):
-            raise BadOutput(f"an output is not a tensor but {type(leaf).__name__}")
         if leaf.device != device:
             raise BadOutput(f"an output is on device {leaf.device}, not {device}")
         plain = torch.Tensor.resolve_neg(torch.Tensor.resolve_conj(leaf))
