@@ -114,8 +114,8 @@ def load_weights(
 
     "name": every one by its name. "value": the rest by what the constructors drew from one seed, `drawn` by
     the reference's; so transposed, joined and split ones too. "shape": what is left in the order of
-    definition, by equal shape. "replay": a parameter was left over, so the model keeps what its constructor drew. "missing":
-    the model has not even room for what was left over. Buffers that find no match are left: in train mode
+    definition, by equal shape. "replay": a parameter was left over, so the model keeps what its constructor
+    drew. "missing": the model has not even room for what was left over. Buffers that find no match are left: in train mode
     the running statistics of a norm change nothing.
     """
     with torch.no_grad():

@@ -24,7 +24,7 @@ from kernelbench.evaluator.layout import DTYPES, TensorLayout
 from kernelbench.evaluator.loading import import_task, seed_device, to_device, to_precision
 from kernelbench.evaluator.operators import FlopCounter
 from kernelbench.evaluator.outputs import flattened
-from kernelbench.evaluator.state import State, map_plain_tensors
+from kernelbench.evaluator.state import State, identical, map_plain_tensors
 from kernelbench.evaluator.task_format import (
     TaskFault,
     constants_of,
@@ -111,7 +111,9 @@ class Reference:
                 "draw them with torch, whose generator both sides get the same seed for",
             )
         self.flops = counter.flops
-        self.mutated = [i for i, t in enumerate(given) if t._version != before[i]]
+        self.mutated = [
+            i for i, t in enumerate(given) if t._version != before[i] or not identical(t, self.first[i])
+        ]
         self.changed = self.own.state.changed()
         if names := self.own.state.changed_parameters():
             raise TaskFault(f"changes its parameter {names[0]} in forward", "return the new value instead")

@@ -18,14 +18,14 @@ class State:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._attributes = [(m, _own(m), dict(m._buffers)) for m in model.modules()]
-        self._kept: dict[int, tuple[torch.Tensor, int, torch.Tensor]] = {}
+        self._kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._generators: list[tuple[torch.Generator, torch.Tensor]] = []
         for _, value in named_state(model):
             if isinstance(value, torch.Generator):
                 self._generators.append((value, value.get_state()))
             else:
-                self._kept[id(value)] = value, _version(value), value.detach().clone()
-        self._parameters = {name: (p, _version(p)) for name, p in model.named_parameters()}
+                self._kept[id(value)] = value, value.detach().clone()
+        self._parameters = {name: (p, p._version) for name, p in model.named_parameters()}
 
     def restore(self) -> None:
         for module, attributes, buffers in self._attributes:
@@ -33,23 +33,18 @@ class State:
                 if name not in attributes:
                     delattr(module, name)
             vars(module).update({name: _copied(value) for name, value in attributes.items()})
-            if dict(module._buffers) != buffers:
-                module._buffers.clear()
-                module._buffers.update(buffers)
-        for key, (tensor, version, value) in self._kept.items():
-            if version < 0 or _version(tensor) != version:
-                with torch.no_grad():
-                    tensor.copy_(value)
-                self._kept[key] = tensor, _version(tensor), value
+            module._buffers.clear()
+            module._buffers.update(buffers)
+        with torch.no_grad():
+            for tensor, value in self._kept.values():  # batch norm's operator changes them uncounted
+                tensor.copy_(value)
         for generator, state in self._generators:
             generator.set_state(state)
 
     def changed(self) -> list[str]:
         """Names of what differs now."""
         now = {id(value): name for name, value in named_state(self._model)}
-        names = [
-            now.get(key, "a buffer that it replaced") for key, kept in self._kept.items() if _differs(*kept)
-        ]
+        names = [now[key] for key, kept in self._kept.items() if key in now and not identical(*kept)]
         for module, attributes, buffers in self._attributes:
             where = next(name for name, each in self._model.named_modules() if each is module)
             own = _own(module, copied=False)
@@ -59,11 +54,11 @@ class State:
         return list(dict.fromkeys(names))
 
     def changed_parameters(self) -> list[str]:
-        return [name for name, (p, version) in self._parameters.items() if _version(p) != version]
+        return [name for name, (p, version) in self._parameters.items() if p._version != version]
 
     def tensors(self) -> list[torch.Tensor]:
         """Buffers and plain tensors."""
-        return [tensor for tensor, _, _ in self._kept.values()]
+        return [tensor for tensor, _ in self._kept.values()]
 
 
 def named_state(model: nn.Module) -> Iterator[tuple[str, Any]]:
@@ -130,13 +125,6 @@ def _alike(left: Any, right: Any) -> bool:
         return False
 
 
-def _version(tensor: torch.Tensor) -> int:
-    """How often it was written to; -1 where torch does not count."""
-    return -1 if tensor.is_inference() else tensor._version
-
-
-def _differs(tensor: torch.Tensor, version: int, value: torch.Tensor) -> bool:
-    if version >= 0 and _version(tensor) == version:
-        return False
-    same = tensor.shape == value.shape and bool(((tensor == value) | (tensor != tensor)).all())
-    return not same
+def identical(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors have the same values, NaN being itself."""
+    return left.shape == right.shape and bool(((left == right) | ((left != left) & (right != right))).all())

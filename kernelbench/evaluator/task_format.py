@@ -123,11 +123,17 @@ def _of_a_gpu(node: ast.AST) -> Iterator[tuple[int, int, int, int, bytes]]:
             yield node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, b'"cpu"'
         return
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cuda":
-        inner = node.func.value
-        assert inner.end_lineno is not None and inner.end_col_offset is not None
+        word = node.func
+        assert word.end_lineno is not None and word.end_col_offset is not None
         assert node.end_lineno is not None and node.end_col_offset is not None
-        yield inner.end_lineno, inner.end_col_offset, node.end_lineno, node.end_col_offset, b".cpu()"
-        yield from _of_a_gpu(inner)
+        yield (
+            word.end_lineno,
+            word.end_col_offset - len("cuda"),
+            node.end_lineno,
+            node.end_col_offset,
+            b"cpu()",
+        )
+        yield from _of_a_gpu(word.value)
         return
     for child in ast.iter_child_nodes(node):
         yield from _of_a_gpu(child)
