@@ -114,24 +114,26 @@ def load_weights(
 
     "name": every one by its name. "value": the rest by what the constructors drew from one seed, `drawn` by
     the reference's; so transposed, joined and split ones too. "shape": what is left in the order of
-    definition, by equal shape. "replay": a parameter was left over, so the model keeps what its constructor
-    drew. "missing": the model has not even room for what was left over. Buffers that find no match are left: in train mode
-    the running statistics of a norm change nothing.
+    definition, by equal shape. "replay": a parameter was left over, so the model keeps what its own
+    constructor drew. "missing": the model has not even room for what was left over. Buffers that find no
+    match are left: in train mode the running statistics of a norm change nothing.
     """
     with torch.no_grad():
         own = model.state_dict(keep_vars=False)
         rest = [name for name, value in state.items() if _shape(own.get(name)) != value.shape]
         free = [name for name in own if _shape(state.get(name)) != own[name].shape]
         sources: dict[str, Callable[[Mapping[str, torch.Tensor]], torch.Tensor]] = {}
+        used: set[str] = set()
         by_shape = False
         if rest and free:
-            known = drawn()
-            matching = Matching({name: known[name] for name in rest})
-            trained = dict(model.named_parameters())
-            for name in sorted(free, key=lambda name: name not in trained):
-                if (source := matching.source(own[name])) is not None:
-                    sources[name] = source
-            rest = [name for name in rest if name not in matching.used]
+            known, trained = drawn(), dict(model.named_parameters())
+            for mine, theirs in (([n for n in free if n in trained], parameters), (free, rest)):
+                matching = Matching(
+                    {name: known[name] for name in rest if name in theirs and name not in used}
+                )
+                sources |= matching.sources({name: own[name] for name in mine if name not in sources})
+                used |= matching.used
+            rest = [name for name in rest if name not in used]
             free = [name for name in free if name not in sources]
         left = []
         for name in rest:

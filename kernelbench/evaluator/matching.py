@@ -1,7 +1,11 @@
 """Which of a candidate's weights is which of the reference's, where names do not say so.
 
 Both constructors draw from one seed, so a weight is known by its values: the reference's own, in another
-order of dimensions, several of them joined along a dimension, or a part of one.
+order of dimensions, several of them joined along a dimension, or a part of one. Weights that are all ones,
+or zeros, go by the order of definition:
+
+    reference   in_proj.bias [24], out_proj.bias [8]
+    candidate   q.bias [8], k.bias [8], v.bias [8], o.bias [8]
 """
 
 import functools
@@ -22,11 +26,39 @@ class Matching:
         self.used: set[str] = set()
         self._parts: set[tuple[str, int, int]] = set()  # of weights that were split: dimension and start
 
+    def sources(self, wanted: Mapping[str, torch.Tensor]) -> dict[str, Source]:
+        """How to make the candidate's weights from the reference's, of those that are known by their values."""
+        wanted = {name: value.detach().cpu() for name, value in wanted.items() if value.numel()}
+        found: dict[str, Source] = {}
+        for name, value in wanted.items():
+            if not is_constant(value) and (source := self.source(value)) is not None:
+                found[name] = source
+        found |= self._in_line({name: value for name, value in wanted.items() if is_constant(value)})
+        for name, value in wanted.items():
+            if name not in found and (source := self.source(value)) is not None:
+                found[name] = source
+        return found
+
+    def _in_line(self, wanted: Mapping[str, torch.Tensor]) -> dict[str, Source]:
+        """Of constants, where both sides have as many elements of a value: the same places in a row of all."""
+        found: dict[str, Source] = {}
+        free = {
+            name: value for name, value in self._drawn.items() if name not in self.used and is_constant(value)
+        }
+        for kind in dict.fromkeys(map(_kind, wanted.values())):
+            ours = {name: value for name, value in wanted.items() if _kind(value) == kind}
+            theirs = [name for name, value in free.items() if _kind(value) == kind]
+            ends = list(itertools.accumulate(value.numel() for value in ours.values()))
+            if ends[-1] != sum(free[name].numel() for name in theirs):
+                continue
+            self.used.update(theirs)
+            for (name, value), end in zip(ours.items(), ends, strict=True):
+                begin = end - value.numel()
+                found[name] = functools.partial(_cut, names=theirs, begin=begin, end=end, shape=value.shape)
+        return found
+
     def source(self, wanted: torch.Tensor) -> Source | None:
         """How to make a weight with `wanted`'s values from the reference's; None where they are not there."""
-        if not wanted.numel():
-            return None
-        wanted = wanted.detach().cpu()
         for find in (self._whole, self._joined, self._part):
             if (found := find(wanted)) is not None:
                 return found
@@ -101,6 +133,21 @@ class Matching:
             for start in sorted(starts, key=lambda start: (name, dim, start) in self._parts):
                 if start + length <= value.shape[dim]:
                     yield dim, start, length
+
+
+def is_constant(tensor: torch.Tensor) -> bool:
+    """Whether all elements are the same, as in a new norm."""
+    return bool((tensor == tensor.reshape(-1)[0]).all())
+
+
+def _kind(tensor: torch.Tensor) -> tuple[torch.dtype, float, bool]:
+    return tensor.dtype, float(tensor.reshape(-1)[0]), bool(tensor.dim())
+
+
+def _cut(
+    state: Mapping[str, torch.Tensor], names: Sequence[str], begin: int, end: int, shape: torch.Size
+) -> torch.Tensor:
+    return torch.cat([state[name].reshape(-1) for name in names])[begin:end].reshape(shape)
 
 
 def _join(

@@ -22,6 +22,7 @@ from kernelbench.evaluator.draws import FastDraws
 from kernelbench.evaluator.exact import Draws, Exact, ReplayFailed, is_eight_bit_float, remember, widened
 from kernelbench.evaluator.layout import DTYPES, TensorLayout
 from kernelbench.evaluator.loading import import_task, seed_device, to_device, to_precision
+from kernelbench.evaluator.matching import is_constant
 from kernelbench.evaluator.operators import FlopCounter
 from kernelbench.evaluator.outputs import flattened
 from kernelbench.evaluator.state import State, identical, map_plain_tensors
@@ -291,12 +292,14 @@ def vary(model: nn.Module) -> None:
 
 def constant_parameters(model: nn.Module) -> list[str]:
     """Names of the parameters all of whose elements are the same: ones and zeros of a fresh module."""
-    parameters = [(name, p) for name, p in model.named_parameters() if p.numel()]
-    return [name for name, p in parameters if bool((p == p.flatten()[0]).all())]
+    return [name for name, p in model.named_parameters() if p.numel() and is_constant(p)]
 
 
 def share_off(reference: torch.Tensor, exact: torch.Tensor) -> float:
-    """The share of the elements that differ by more than a small part of the exact outputs' spread."""
+    """The share of the elements that differ by more than a small part of the exact outputs' spread.
+
+    And by more than two roundings of their own, for nothing is to be seen of what lies between two bfloat16.
+    """
     if not reference.numel() or not (reference.is_floating_point() or reference.is_complex()):
         return 0.0
     if reference.is_complex():
@@ -308,7 +311,8 @@ def share_off(reference: torch.Tensor, exact: torch.Tensor) -> float:
     values = exact[known]
     around = values - values.mean() if values.numel() >= _FEW_VALUES else values
     spread = float(around.square().mean().sqrt())
-    return float((error[known] > _OFF * spread).double().mean())
+    rounding = 2 * torch.finfo(reference.dtype).eps * exact.abs()
+    return float((error[known] > rounding[known].clamp(min=_OFF * spread)).double().mean())
 
 
 def _same(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> bool:

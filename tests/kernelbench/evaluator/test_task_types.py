@@ -73,7 +73,7 @@ def test_a_precision_that_is_given_casts_them(tmp_path: Path) -> None:
 
 
 def test_dtypes_that_cannot_be_passed_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(TaskFault, match="input 0 a tensor that is not dense .*sparse_coo"):
+    with pytest.raises(TaskFault, match=r"input 0 a tensor that is not dense .*sparse_coo"):
         oracle(task("return x.to_dense()", draw="[torch.eye(4).to_sparse()]"), tmp_path)
     with pytest.raises(TaskFault, match="input 0 a tensor of float4"):
         draw = "[torch.zeros(4, 4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)]"
@@ -112,7 +112,7 @@ def test_outputs_are_told_by_their_keys(tmp_path: Path) -> None:
 
 
 def test_objects_among_outputs_are_refused_by_type(tmp_path: Path) -> None:
-    with pytest.raises(TaskFault, match="fails at forward.*an output is a Generator"):
+    with pytest.raises(TaskFault, match=r"fails at forward.*an output is a Generator"):
         oracle(task("return torch.Generator()"), tmp_path)
 
 
@@ -197,7 +197,7 @@ def test_objects_of_the_tasks_own_classes_reach_the_candidate(tmp_path: Path) ->
 @pytest.mark.parametrize("given", ["lambda: 128", "act"])
 def test_functions_of_the_task_cannot_and_are_named(given: str, tmp_path: Path) -> None:
     made = oracle(task("return x", arguments=", f", given=f"[{given}]", before=CONFIG), tmp_path)
-    with pytest.raises(TaskFault, match="get_init_inputs whose item 0.*cannot be given to a candidate"):
+    with pytest.raises(TaskFault, match=r"get_init_inputs whose item 0.*cannot be given to a candidate"):
         made.setup()
     assert unpickled(pickled([torch.relu]), ModuleType("candidate")) == [torch.relu]
 
