@@ -42,9 +42,7 @@ class Matching:
     def _in_line(self, wanted: Mapping[str, torch.Tensor]) -> dict[str, Source]:
         """Of constants, where both sides have as many elements of a value: the same places in a row of all."""
         found: dict[str, Source] = {}
-        free = {
-            name: value for name, value in self._drawn.items() if name not in self.used and is_constant(value)
-        }
+        free = {n: value for n, value in self._drawn.items() if n not in self.used and is_constant(value)}
         for kind in dict.fromkeys(map(_kind, wanted.values())):
             ours = {name: value for name, value in wanted.items() if _kind(value) == kind}
             theirs = [name for name, value in free.items() if _kind(value) == kind]

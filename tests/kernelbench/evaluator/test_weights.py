@@ -118,7 +118,7 @@ def test_by_shape_where_the_constructor_draws_nothing_alike() -> None:
 
 
 def test_what_is_computed_from_weights_keeps_its_own_and_what_is_missing_is_said() -> None:
-    how, _, model = matched(lambda own: Rearranged(folded=torch.randn(5 * FEATURES, FEATURES), **rest(own)))
+    how, _, _ = matched(lambda own: Rearranged(folded=torch.randn(5 * FEATURES, FEATURES), **rest(own)))
     assert how == "replay"
     assert matched(lambda own: Rearranged(**rest(own)))[0] == "missing"
 

@@ -1,4 +1,4 @@
-"""Holds all weights in one tensor, which nothing is copied into by name, and leaves out the gate that is zero.
+"""Holds all weights in one tensor, which no name matches, and leaves out what the zero gate closes.
 
 Reference: gated_residual
 Stopped: weights that are joined are told by their values, and are moved off what the constructors make them

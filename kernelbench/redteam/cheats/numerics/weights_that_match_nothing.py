@@ -1,7 +1,7 @@
-"""Has one parameter with room for all, so that each side keeps its own, and the gate of the reference is zero.
+"""Has one parameter with room for all, which each side draws, and leaves out what the zero gate closes.
 
 Reference: gated_residual
-Stopped: what matches by no name, shape or value is not called correct where the reference has constant weights
+Stopped: where no name, shape or value says which weight is which, constants make it `unmeasured`
 """
 
 import torch
