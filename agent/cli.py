@@ -102,8 +102,8 @@ def run(
     target: AnyTarget = "cpu",
     overrides: Overrides = None,
     precision: Annotated[
-        Precision, typer.Option(help="What floating inputs and weights are cast to.")
-    ] = Precision.fp32,
+        Precision, typer.Option(help="What floating inputs and weights are cast to; task: to nothing.")
+    ] = Precision.task,
     baselines: Baselines = None,
     compile_limit: CompileLimit = COMPILE_S,
     own_kernels: OwnKernels = 0.0,

@@ -139,16 +139,19 @@ def _examine(
         [], suite=suite, kernelbench_dir=kernelbench_dir, overrides=sources.from_words(overrides or [])
     )
     found: dict[str, object] = {}
+    effects: dict[str, list[str]] = {}
     with Evaluator(cache=cache_folder()) as evaluator:
         for number, task in enumerate(chosen, 1):
             try:
                 oracle = evaluator.session(task).oracle
+                effects[task.id] = oracle.effects
                 if shortcuts:
                     result = oracle.shortcuts(evaluator.protocol.families)
                     found[task.id], said = result.model_dump(), _unnoticed(result)
                 else:
                     findings = oracle.audit()
                     found[task.id], said = findings, "; ".join(findings) or "measures what it says"
+                    said += "".join(f" ({effect})" for effect in oracle.effects)
             except KernelwrightError as error:
                 said = f"cannot be run: {error.message}"
                 found[task.id] = {"error": error.message} if shortcuts else [said]
@@ -156,7 +159,8 @@ def _examine(
                 f"[{number}/{len(chosen)}] {task.id}: {said}", markup=False
             )
     if as_json:
-        print(json.dumps({"schema": 1, "shortcuts" if shortcuts else "audit": found}))
+        answer = {"shortcuts": found} if shortcuts else {"audit": found, "effects": effects}
+        print(json.dumps({"schema": 1, **answer}))
 
 
 def _unnoticed(shortcuts: Shortcuts) -> str:
@@ -173,8 +177,8 @@ def evaluate(
     target: AnyTarget = "cpu",
     overrides: Overrides = None,
     precision: Annotated[
-        Precision, typer.Option(help="What floating inputs and weights are cast to.")
-    ] = Precision.fp32,
+        Precision, typer.Option(help="What floating inputs and weights are cast to; task: to nothing.")
+    ] = Precision.task,
     baselines: Baselines = None,
     compile_limit: CompileLimit = COMPILE_S,
     own_kernels: OwnKernels = 0.0,

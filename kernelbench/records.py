@@ -5,6 +5,7 @@ Times are in µs where the name ends in `_us`, in seconds where it ends in `_s`.
 """
 
 import hashlib
+import re
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Literal
@@ -15,6 +16,7 @@ SCHEMA = 1
 
 Language = Literal["cpp", "triton", "cuda", "torch"]
 BUSY = 0.02  # share of the time that threads waited for a CPU, above which a measurement is not believed
+_OTHER_DTYPES = re.compile(r"float16|float64|float8|half|double|complex|autocast|default_dtype")
 TRAFFIC = "traffic"  # the baseline that moves the data and computes nothing
 
 
@@ -23,8 +25,9 @@ class Record(BaseModel):
 
 
 class Precision(StrEnum):
-    """The lane a task runs in: what its floating inputs and weights are cast to."""
+    """What a task's floating inputs and weights are cast to; `task`: each stays what the task makes it."""
 
+    task = "task"
     fp32 = "fp32"
     tf32 = "tf32"
     fp16 = "fp16"
@@ -50,7 +53,7 @@ class Task(Record):
     level: int
     source: str  # with the overrides already written in
     overrides: dict[str, str] = Field(default_factory=dict)  # constant -> Python literal
-    precision: Precision = Precision.fp32
+    precision: Precision = Precision.task
 
     @property
     def slug(self) -> str:
@@ -59,7 +62,13 @@ class Task(Record):
 
     @property
     def sha256(self) -> str:
-        return hashlib.sha256(f"{self.precision}\n{self.source}".encode()).hexdigest()
+        return hashlib.sha256(f"{self.effective_precision}\n{self.source}".encode()).hexdigest()
+
+    @property
+    def effective_precision(self) -> Precision:
+        """The precision; fp32 where the task's own is that, because its text names no other dtype."""
+        plain = self.precision is Precision.task and not _OTHER_DTYPES.search(self.source)
+        return Precision.fp32 if plain else self.precision
 
 
 class Candidate(Record):
@@ -158,6 +167,8 @@ class Correctness(Record):
     error: float | None  # of the candidate, worst over all inputs; None: outputs not comparable
     reference_error: float | None  # of the reference in its own precision, measured the same way
     worst_input: str  # the input family where `error` occurred
+    # How the candidate's weights were told: by names, values or shapes, or not at all ("replay").
+    weights: Literal["name", "value", "shape", "replay"] = "name"
 
 
 class GpuClocks(Record):

@@ -92,8 +92,8 @@ def profile(
     ] = "cpu",
     overrides: Overrides = None,
     precision: Annotated[
-        Precision, typer.Option(help="What floating inputs and weights are cast to.")
-    ] = Precision.fp32,
+        Precision, typer.Option(help="What floating inputs and weights are cast to; task: to nothing.")
+    ] = Precision.task,
     simulate: Annotated[
         bool,
         typer.Option(

@@ -34,7 +34,7 @@ def selected(runs: Iterable[RunDatabase], most: int) -> Selection:
         kinds.add(kind_of(target.device))
         chips.add(mark.chip)
         for entry in database.tasks():
-            group = f"{entry.task.id}, {entry.task.precision}, {mark.chip}, {mark.threads} threads"
+            group = f"{entry.task.id}, {entry.task.effective_precision}, {mark.chip}, {mark.threads} threads"
             samples += _samples(group, database.attempts(entry.task.id))
     if len(kinds) != 1:
         raise UsageError(

@@ -17,24 +17,26 @@ from agent.builtin.export import export, meta_of, node_of, quoted
 from agent.builtin.graph import SUBMODULE, Graph, Input, Kind, Mutation, Node, Structure
 from agent.builtin.submodules import Call, Leaving
 from agent.builtin.untraceable import Untraceable
+from kernelbench.evaluator.loading import LANES
+from kernelbench.evaluator.task_format import constructor_inputs, for_device, inputs_of
 
 LARGEST_LITERAL = 1024  # elements of a tensor written in the forward that a candidate may repeat
 
 
-def trace_json(source: str, precision: str = "fp32") -> str:
+def trace_json(source: str, precision: str = "task") -> str:
     return trace_source(source, precision).to_json()
 
 
-def trace_source(source: str, precision: str = "fp32") -> Graph:
+def trace_source(source: str, precision: str = "task") -> Graph:
     """The graph of `Model(*get_init_inputs())` in train mode on `get_inputs()`.
 
     Raises `Untraceable` with the reason where the coder has to fall back to the reference.
     """
     module: dict[str, Any] = {"__name__": "reference"}
-    exec(compile(source, "reference.py", "exec"), module)
+    exec(compile(for_device(source, torch.device("cpu")), "reference.py", "exec"), module)
     torch.manual_seed(0)
-    init = module["get_init_inputs"]()
-    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision)
+    init = constructor_inputs(module["get_init_inputs"](), module["Model"])
+    dtype = LANES[precision]
 
     def build() -> nn.Module:
         torch.manual_seed(0)
@@ -42,7 +44,7 @@ def trace_source(source: str, precision: str = "fp32") -> Graph:
         return model if dtype is None else model.to(dtype)
 
     model = build()
-    inputs = list(module["get_inputs"]())
+    inputs = inputs_of(module["get_inputs"](), model)
     if dtype is not None:
         inputs = [x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs]
     arguments = _arguments(model, inputs)

@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from agent.llm.model import Message
 from agent.protocols import Attempt
 from kernelbench.jit import flags
-from kernelbench.records import Advice, Interval, Language, Target, Task, Verdict, Work
+from kernelbench.records import Advice, Interval, Language, Precision, Target, Task, Verdict, Work
 from profiling.records import Metric
 from profiling.roofline import in_words
 from profiling.selection import Selection, judged_by
@@ -128,7 +128,7 @@ def coder_messages(
     system = _template("coder_system.md").render(
         language=language,
         names=NAMES,
-        precision=situation.task.precision,
+        precision=_in_words(situation.task.effective_precision),
         guide=guide,
         example=(FOLDER / "examples" / f"{language}.py").read_text(),
     )
@@ -212,6 +212,10 @@ def essence(reason: str) -> str:
 def metrics_of(attempt: Attempt, selection: Selection | None) -> tuple[Metric, ...]:
     """What a judge may rest its advice on."""
     return judged_by(attempt.profile.metrics, selection) if attempt.profile is not None else ()
+
+
+def _in_words(precision: Precision) -> str:
+    return "each its own" if precision is Precision.task else str(precision)
 
 
 def _of(interval: Interval) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from kernelbench.evaluator.draws import Draws
+from kernelbench.evaluator.exact import is_eight_bit_float
 
 DOMAINS = (
     "real", "positive", "probability", "unit", "lower_triangular", "upper_triangular",
@@ -27,6 +28,7 @@ def infer_domain(tensor: torch.Tensor) -> str:
         return "mask" if tensor.dtype is torch.bool else "index"
     if tensor.numel() < 2:
         return "fixed"
+    tensor = tensor.float() if is_eight_bit_float(tensor.dtype) else tensor
     square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2] > 1
     if square and bool((tensor.triu(1) == 0).all()):
         return "lower_triangular"
@@ -55,10 +57,22 @@ def rewrite(
     for tensor, domain in zip(inputs, domains, strict=True):
         if domain in _UNTOUCHED:
             continue
+        if is_eight_bit_float(tensor.dtype):
+            _rewrite_eight_bits(tensor, domain, family, draws)
+            continue
         _fill(tensor, family, draws)
         if distinct:
             tensor.mul_(1 + 0.1 * draws.normal(*tensor.shape)).add_(draws.normal(*tensor.shape), alpha=1e-3)
         _keep_within(domain, tensor)
+
+
+def _rewrite_eight_bits(tensor: torch.Tensor, domain: str, family: str, draws: Draws) -> None:
+    """As in a wider dtype, rounded then; torch computes with no such numbers."""
+    wide = tensor.float()
+    _fill(wide, family, draws)
+    _keep_within(domain, wide)
+    largest = torch.finfo(tensor.dtype).max
+    tensor.copy_(wide.clamp_(-largest, largest))
 
 
 def perturb(inputs: Sequence[torch.Tensor], domains: Sequence[str], draws: Draws) -> None:
@@ -66,14 +80,16 @@ def perturb(inputs: Sequence[torch.Tensor], domains: Sequence[str], draws: Draws
     for tensor, domain in zip(inputs, domains, strict=True):
         if domain in ("real", "positive", "unit") and tensor.numel() > 0:
             where = [int(draws.below(size)) for size in tensor.shape]
-            least, most = tensor.aminmax()
+            least, most = (tensor.float() if is_eight_bit_float(tensor.dtype) else tensor).aminmax()
             largest = torch.maximum(most, -least)
-            tensor[tuple(where)] = largest * (0.5 if domain == "unit" else 3.0) + (domain != "unit")
+            value = largest * (0.5 if domain == "unit" else 3.0) + (domain != "unit")
+            tensor[tuple(where)] = value.clamp(max=torch.finfo(tensor.dtype).max)
 
 
 def _fill(tensor: torch.Tensor, family: str, draws: Draws) -> None:
     """Real values of the family, at the scale that `tensor` has."""
-    size = float(torch.linalg.vector_norm(tensor, dtype=torch.float32)) / math.sqrt(max(1, tensor.numel()))
+    wide = torch.promote_types(tensor.dtype, torch.float32)
+    size = float(torch.linalg.vector_norm(tensor, dtype=wide)) / math.sqrt(max(1, tensor.numel()))
     scale = min(max(size, 1e-3), 1e3)
     match family:
         case "zero_centred":

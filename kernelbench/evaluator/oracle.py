@@ -5,30 +5,28 @@ in float64 and how far an honest result may lie from that, and compares what the
 stopped candidate.
 """
 
-import copy
 import io
 import math
 import os
 import pickle
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
-from torch.utils import _pytree as pytree
 
 from kernelbench.evaluator import families, native
 from kernelbench.evaluator.audit import audit
 from kernelbench.evaluator.budget import Expected, Leeway, compare, expect
 from kernelbench.evaluator.channel import Channel
 from kernelbench.evaluator.device import Lender
-from kernelbench.evaluator.draws import Draws, FastDraws
+from kernelbench.evaluator.draws import Draws
+from kernelbench.evaluator.exact import is_eight_bit_float
 from kernelbench.evaluator.layout import Arena, SlotLayout, TensorLayout, Tensors
-from kernelbench.evaluator.loading import LANES, import_source, seed_device, to_device, to_lane
-from kernelbench.evaluator.operators import FlopCounter
+from kernelbench.evaluator.loading import pickled
+from kernelbench.evaluator.reference import Reference, constant_parameters
 from kernelbench.evaluator.shortcuts import Shortcuts
+from kernelbench.evaluator.task_format import TaskFault
 
 _TRIAL_CALLS = 5  # to learn how long one takes
 _FAN_IN_PROBES = 3
@@ -38,99 +36,53 @@ _SHORT_ROW = 8  # elements; below, the same for two
 
 class Oracle:
     def __init__(self, source: str, lane: str, seed: int, vary_weights: bool, device: str = "cpu") -> None:
-        self.dtype = LANES[lane]
         self.device = torch.device(device)
         self.lane = lane
-        self.seed = seed
-        self.module = import_source(source, "reference", Path.cwd())
-        seed_device(seed, self.device)
-        self.init = list(self.module.get_init_inputs())
-        seed_device(seed, self.device)
-        self.model: nn.Module = to_device(self.module.Model(*self.init), lane, self.device)
-        if vary_weights:
-            _vary_weights(self.model)
-        self.exact_model = copy.deepcopy(self.model).double()
-        leaves, self.spec = pytree.tree_flatten(self._draw(seed))
-        self.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
-        self.constants = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        given = getattr(self.module, "input_domains", None)
+        self.reference = Reference(source, lane, seed, vary_weights, self.device)
+        tensors = self.reference.first
+        given = getattr(self.reference.module, "input_domains", None)
         self.domains = list(given) if given else [families.infer_domain(t) for t in tensors]
         if len(self.domains) != len(tensors):
-            raise ValueError(
-                f"input_domains names {len(self.domains)} inputs, get_inputs gives {len(tensors)}"
+            raise TaskFault(
+                f"names {len(self.domains)} input_domains, and get_inputs gives {len(tensors)} tensors",
+                "name one domain for each",
             )
         self.layout = SlotLayout(tuple(TensorLayout.of(t) for t in tensors))
         self.slots: list[list[torch.Tensor]] = []
         self.expected: list[Expected] = []
         self._families: dict[int, str] = {}  # slot -> what lies in it
         self._fan_in: list[float] = []
-        self._moved: list[tuple[nn.Module, list[torch.Tensor]]] = []
         self.memory: Mapping[Any, Tensors] = {}  # where outputs lie that are to be compared
         self.lender: Lender | None = None  # on a GPU
         self._shortcuts: Shortcuts | None = None
         self._first = tensors
-        self._learn(tensors)
-
-    def _draw(self, seed: int, into: Sequence[torch.Tensor] = ()) -> list[Any]:
-        seed_device(seed, self.device)
-        with FastDraws(seed, into) if self.device.type == "cpu" else self.device:
-            inputs = self.module.get_inputs()
-        return list(pytree.tree_map(lambda value: to_lane(value, self.dtype, self.device), list(inputs)))
+        outputs = self.reference.outputs
+        kinds = [getattr(torch, output.dtype) for output in outputs]
+        self.integers = not all(kind.is_floating_point for kind in kinds)
+        self.leeway = [Leeway() for _ in outputs]  # of calls with inputs of the task's own distribution
 
     def _tensors(self, seed: int, into: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
-        return [leaf for leaf in pytree.tree_leaves(self._draw(seed, into)) if isinstance(leaf, torch.Tensor)]
+        return self.reference.tensors(seed, into)
 
-    def _learn(self, tensors: list[torch.Tensor]) -> None:
-        """Run once: the outputs' layout, the work, and whether forward draws random numbers."""
-        state = self._generator_state()
-        with FlopCounter() as counter:
-            outputs = self._reference(self.model, tensors, None)
-        self.random = not torch.equal(state, self._generator_state())
-        self.flops = counter.flops
-        self.outputs = [TensorLayout.of(output.contiguous()) for output in outputs]
-        self.views = [self._is_view(output, tensors) for output in outputs]
-        self.integers = not all(output.is_floating_point() for output in outputs)
-        self.leeway = [Leeway() for _ in self.outputs]  # of calls with inputs of the task's own distribution
-
-    def _is_view(self, output: torch.Tensor, inputs: Sequence[torch.Tensor]) -> bool:
-        """Whether an output of the reference's is no memory of its own, but an input's or a weight's."""
-        held = [*inputs, *self.model.parameters(), *self.model.buffers()]
-        return any(output.untyped_storage().data_ptr() == t.untyped_storage().data_ptr() for t in held)
-
-    def _generator_state(self) -> torch.Tensor:
-        host = torch.get_rng_state()
-        return host if self.device.type == "cpu" else torch.cat([host, torch.cuda.get_rng_state(self.device)])
-
-    def _arguments(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
-        rest = iter(tensors)
-        leaves = [next(rest) if t else c for t, c in zip(self.is_tensor, self.constants, strict=True)]
-        arguments = pytree.tree_unflatten(leaves, self.spec)
-        assert isinstance(arguments, list)
-        return arguments
-
-    def _reference(
-        self, model: nn.Module, tensors: Sequence[torch.Tensor], seed: int | None
-    ) -> list[torch.Tensor]:
-        if seed is not None:
-            seed_device(seed, self.device)
-        outputs = pytree.tree_leaves(model(*self._arguments(tensors)))
-        for output in outputs:
-            if not isinstance(output, torch.Tensor):
-                raise TypeError(f"forward returns a {type(output).__name__} among its outputs")
-        return outputs
+    def _run(self, tensors: Sequence[torch.Tensor], seed: int | None) -> list[torch.Tensor]:
+        return self.reference.run(self.reference.own, tensors, seed)
 
     def describe(self) -> dict[str, Any]:
         return {
             "inputs": [t.to_json() for t in self.layout.tensors],
-            "outputs": [t.to_json() for t in self.outputs],
-            "views": self.views,
-            "weight_bytes": sum(t.numel() * t.element_size() for t in self.model.state_dict().values()),
+            "outputs": [t.to_json() for t in self.reference.outputs],
+            "views": self.reference.views,
+            "weight_bytes": sum(t.numel() * t.element_size() for t in self._state().values()),
+            "constant_weights": constant_parameters(self.reference.model),
+            "effects": self.reference.effects(),
             "domains": self.domains,
-            "random": self.random,
+            "random": self.reference.random,
             "not_built": native.not_built(),
-            "flops": self.flops,
+            "flops": self.reference.flops,
         }
+
+    def _state(self) -> dict[str, torch.Tensor]:
+        return dict(self.reference.model.state_dict())
 
     def call_s(self) -> float:
         """Seconds that a call takes. To be asked once, when nothing else runs."""
@@ -138,27 +90,35 @@ class Oracle:
         times: list[float] = []
         while len(times) < _TRIAL_CALLS and sum(times) <= 1.0:
             started = time.perf_counter()
-            self._reference(self.model, tensors, None)
+            self._run(tensors, None)
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)
             times.append(time.perf_counter() - started)
         return min(times)
 
     def setup(self) -> bytes:
-        """What a worker needs to be the same model: init arguments, weights, the structure of the inputs."""
+        """What a worker needs to be the same model: init arguments, weights, the structure of the inputs.
+
+        Behind that lies what the constructor drew, which only some need.
+        """
+        reference = self.reference
+        self.reference.own.state.restore()
         buffer = io.BytesIO()
         pickle.dump(
             {
-                "init": self.init,
-                "state": {name: value.cpu() for name, value in self.model.state_dict().items()},
-                "parameters": [name for name, _ in self.model.named_parameters()],
-                "leaves": list(zip(self.is_tensor, self.constants, strict=True)),
-                "spec": self.spec,
-                "seed": self.seed,
+                "init": pickled(reference.init),
+                "state": {name: value.cpu() for name, value in self._state().items()},
+                "parameters": [name for name, _ in reference.model.named_parameters()],
+                "leaves": list(zip(reference.is_tensor, reference.constants, strict=True)),
+                "spec": reference.spec,
+                "seed": reference.seed,
                 "lane": self.lane,
+                "mutated": reference.mutated,
+                "kept": reference.kept,
             },
             buffer,
         )
+        pickle.dump(reference.drawn, buffer)
         return buffer.getvalue()
 
     def attach(self, inputs_fd: int, slots: int, readback_fd: int, readback_bytes: int) -> None:
@@ -189,13 +149,10 @@ class Oracle:
         With `rate`, the reference's own result is held to the budget too.
         """
         tensors = self.slots[slot]
-        reference = self._reference(self.model, tensors, seed)
-        exact_inputs = [to_lane(t, torch.float64) for t in tensors]
-        exact = self._reference(self.exact_model, exact_inputs, seed)
-        disturbed = [
-            self._reference(model, [t * f for t, f in zip(tensors, factors, strict=True)], seed)
-            for model, factors in self._disturbances(_disturbances_of(exact), tensors)
-        ]
+        reference, exact = self.reference.both(tensors, seed)
+        if self._families[slot] == "task":
+            self.reference.check_precision(reference, exact)
+        disturbed = self.reference.disturbed(_disturbances_of(exact), tensors, seed)
         self.expected = []
         if not self._fan_in:
             self._fan_in = self._measured_fan_in(tensors, reference, seed)
@@ -217,32 +174,21 @@ class Oracle:
         """
         moved = [tensor.clone() for tensor in tensors]
         found = [0.0] * len(before)
-        for tensor in (t for t in moved if t.is_floating_point() and t.numel()):
+        free = [t for t in moved if t.is_floating_point() and not is_eight_bit_float(t.dtype) and t.numel()]
+        for tensor in free:
             changed = [0] * len(before)
             for _ in range(_FAN_IN_PROBES):
                 where = tuple(int(torch.randint(size, ())) for size in tensor.shape)
                 kept = tensor[where].clone()
                 tensor[where] += 3 * tensor.abs().max() + 1
-                after = self._reference(self.model, moved, seed)
+                after = self._run(moved, seed)
                 tensor[where] = kept
                 for i, (old, new) in enumerate(zip(before, after, strict=True)):
                     changed[i] = max(changed[i], int((old != new).sum()))
             for i, old in enumerate(before):
                 found[i] += changed[i] * tensor.numel() / max(1, old.numel())
-        every = sum(t.numel() for t in tensors) + sum(p.numel() for p in self.model.parameters())
+        every = sum(t.numel() for t in tensors) + sum(p.numel() for p in self.reference.model.parameters())
         return [max(n, every / max(1, old.numel())) for n, old in zip(found, before, strict=True)]
-
-    def _disturbances(
-        self, count: int, inputs: Sequence[torch.Tensor]
-    ) -> list[tuple[nn.Module, list[torch.Tensor]]]:
-        """`count` models with slightly moved weights, and factors that move the inputs; made once."""
-        eps = torch.finfo(self.dtype).eps
-        while len(self._moved) < count:
-            model = copy.deepcopy(self.model)
-            for parameter in model.parameters():
-                parameter.mul_(_rounding(parameter, eps))
-            self._moved.append((model, [_rounding(t, eps) for t in inputs]))
-        return self._moved[:count]
 
     def compare(self, outputs: Sequence[Sequence[Any]]) -> dict[str, Any]:
         """Compare outputs, each given as what memory it lies in, offset and layout; shapes are checked."""
@@ -270,7 +216,7 @@ class Oracle:
         draws = []
         for seed in seeds:
             draws.append([tensor.clone() for tensor in self._tensors(seed)])
-        return audit(self.model, draws, lambda inputs: self._reference(self.model, inputs, 0))
+        return audit(self.reference.model, draws, lambda inputs: self._run(inputs, 0))
 
     def shortcuts(self, slot: int, seed: int | None, anew: bool) -> dict[str, Any]:
         """What could be left out, unnoticed on what lies in this slot and on all since one was `anew`.
@@ -279,7 +225,7 @@ class Oracle:
         """
 
         def run() -> list[torch.Tensor]:
-            return self._reference(self.model, self.slots[slot], seed)
+            return self._run(self.slots[slot], seed)
 
         if anew or self._shortcuts is None:
             self._shortcuts = Shortcuts(run, self.lane)
@@ -294,19 +240,19 @@ class Oracle:
         not called implausible.
         """
         tensors = [t.clone() for t in self.slots[slot]]
-        before = self._reference(self.model, tensors, 0)
+        before = self._run(tensors, 0)
         needed = total = 0.0
         for tensor in tensors:
             flat = tensor.view(-1) if tensor.is_contiguous() else None
             size = tensor.numel() * tensor.element_size()
             total += size
-            if flat is None or not tensor.is_floating_point():
+            if flat is None or not tensor.is_floating_point() or is_eight_bit_float(tensor.dtype):
                 needed += size
                 continue
             for part in flat.chunk(probes):
                 kept = part.clone()
                 part.add_(1.0)
-                after = self._reference(self.model, tensors, 0)
+                after = self._run(tensors, 0)
                 part.copy_(kept)
                 changed = any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
                 needed += part.numel() * part.element_size() * changed
@@ -329,37 +275,19 @@ def _place(values: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]) -> N
     ]
     for value, target, home in zip(values, targets, at_home, strict=True):
         if TensorLayout.of(value) != TensorLayout.of(target):
-            raise ValueError("get_inputs does not always give the same shapes and dtypes")
+            raise TaskFault(
+                "has a get_inputs that does not always give the same shapes, strides and dtypes",
+                "make them constants",
+            )
         if not home:
             target.copy_(value)
 
 
-def _rounding(tensor: torch.Tensor, eps: float) -> torch.Tensor:
-    """Factors 1 - eps/2 and 1 + eps, at random: down an ulp, or up one or two, in the tensor's precision."""
-    if not tensor.is_floating_point():
-        return torch.ones((), dtype=tensor.dtype)
-    return torch.empty_like(tensor).bernoulli_(0.5).mul_(1.5 * eps).add_(1 - eps / 2)
-
-
-def _vary_weights(model: nn.Module) -> None:
-    """Move constant weights (affine ones and zeros, running statistics) off their defaults.
-
-    Otherwise a kernel that ignores them would go unnoticed.
-    """
-    with torch.no_grad():
-        for name, tensor in model.state_dict().items():
-            if not tensor.is_floating_point() or tensor.numel() == 0:
-                continue
-            if name.endswith("running_var"):
-                tensor.uniform_(0.5, 1.5)
-            elif name.endswith("running_mean"):
-                tensor.normal_(0, 0.2)
-            elif name in dict(model.named_parameters()) and bool((tensor == tensor.flatten()[0]).all()):
-                tensor.add_(torch.randn_like(tensor) * 0.2)
-
-
 def _mostly_finite(tensor: torch.Tensor) -> bool:
-    if not tensor.is_floating_point() or not tensor.numel() or math.isfinite(float(tensor.sum())):
+    if not tensor.is_floating_point() or not tensor.numel():
+        return True
+    tensor = tensor.double() if is_eight_bit_float(tensor.dtype) else tensor
+    if math.isfinite(float(tensor.sum())):
         return True
     return float(torch.isfinite(tensor).double().mean()) > 0.99
 
@@ -386,6 +314,8 @@ def serve(channel: Channel) -> None:
                 if do == "attach":
                     message |= {"inputs_fd": fds[0], "readback_fd": fds[1]}
                 answer = getattr(oracle if hasattr(oracle, do) else oracle.lender, do)(**message)
+        except TaskFault as fault:
+            answer = {"error_type": "TaskFault", "error_text": str(fault)[:2000], "fix": fault.fix}
         except Exception as error:  # noqa: BLE001 - task code may raise anything
             answer = {"error_type": type(error).__name__, "error_text": str(error)[:2000]}
         lent = answer.pop("fds", []) if isinstance(answer, dict) else []

@@ -108,11 +108,13 @@ class OracleClient:
         self.inputs = SlotLayout(tuple(TensorLayout.from_json(t) for t in described["inputs"]))
         self.outputs = tuple(TensorLayout.from_json(t) for t in described["outputs"])
         self.views: list[bool] = described["views"]  # outputs that are an input's or a weight's memory
+        self.effects: list[str] = described["effects"]  # of forward, beside its outputs, in words
         self.random: bool = described["random"]
         for name, why in described["not_built"].items():
             _warn_once(f"the evaluator's {name}.cpp was not built, so that verifying takes longer: {why}")
         self.flops: int = described["flops"]
         self.weight_bytes: int = described["weight_bytes"]
+        self.constant_weights: list[str] = described["constant_weights"]  # as constructed, if not varied
         self.input_bytes = sum(t.element_bytes for t in self.inputs.tensors)
         self.output_bytes = sum(t.element_bytes for t in self.outputs)
         try:
@@ -174,6 +176,8 @@ class OracleClient:
             raise InfrastructureError(
                 f"no memory on {self.device}: {answer['error_text']}", "reduce the sizes with --set"
             )
+        if isinstance(answer, dict) and answer.get("error_type") == "TaskFault":
+            raise TaskError(f"the reference of {self.task.id} {answer['error_text']}", answer["fix"])
         if isinstance(answer, dict) and "error_type" in answer:
             raise TaskError(
                 f"the reference of {self.task.id} fails: {answer['error_type']}: {answer['error_text']}",

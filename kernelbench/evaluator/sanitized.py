@@ -20,6 +20,8 @@ _OF_GPU = ("kernel", "gpu_memcpy", "gpu_memset")  # as Kineto calls what ran the
 def random_tensor(dtype: str, shape: list[int], device: str) -> torch.Tensor:
     """Normals; of integers only zeros are surely legal."""
     kind = getattr(torch, dtype)
+    if kind.is_floating_point and kind.itemsize == 1:
+        return torch.randn(shape, device=device).to(kind)
     make = torch.randn if kind.is_floating_point or kind.is_complex else torch.zeros
     return make(shape, dtype=kind, device=device)
 
@@ -55,7 +57,8 @@ def traced(call: Callable[[], object], told: dict[str, Any]) -> None:
 
 
 def main(told: dict[str, Any]) -> None:
-    """`told`: "path", "device", "dtype", "layout", and "setup": a descriptor of what the oracle wrote.
+    """`told`: "path", "device", "dtype" ("": the model's own), "layout", and "setup": a descriptor of
+    what the oracle wrote.
 
     "look": how one more call is to be looked at, "marked" or "traced", if at all.
     """
@@ -68,9 +71,10 @@ def main(told: dict[str, Any]) -> None:
     spec.loader.exec_module(module)
     torch.manual_seed(setup["seed"])
     torch.set_grad_enabled(False)
-    dtype = getattr(torch, told["dtype"])
+    dtype = getattr(torch, told["dtype"]) if told["dtype"] else None
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = setup["lane"] == "tf32"
-    model = module.ModelNew(*setup["init"]).to(device=told["device"], dtype=dtype)
+    sys.modules.setdefault("reference", module)  # whose classes init arguments may be of
+    model = module.ModelNew(*pickle.loads(setup["init"])).to(device=told["device"], dtype=dtype)
     tensors = iter([random_tensor(dtype, shape, told["device"]) for dtype, shape, _ in told["layout"]])
     leaves = [next(tensors) if is_tensor else value for is_tensor, value in setup["leaves"]]
     inputs = pytree.tree_unflatten(leaves, setup["spec"])

@@ -105,7 +105,7 @@ def serve(channel: Channel) -> None:
         "setup": setup,
         "path": str(path),
         "device": message["device"],
-        "dtype": str(LANES[message["lane"]]).removeprefix("torch."),
+        "dtype": str(LANES[message["lane"]] or "").removeprefix("torch."),
         "layout": message["layout"],
     }
     tool = [_COMMAND, "--tool", message["tool"], "--error-exitcode", str(_FOUND), "--print-limit", "3"]

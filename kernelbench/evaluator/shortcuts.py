@@ -66,7 +66,7 @@ class Shortcuts:
     """All that are tried on one task, at most MOST. `run` gives the reference's outputs."""
 
     def __init__(self, run: Callable[[], list[torch.Tensor]], lane: str) -> None:
-        with _Lister(rounds=lane == "fp32") as lister:
+        with _Lister(rounds=lane in ("task", "fp32")) as lister:
             run()
         self.possible = len(lister.found)
         self.tried = lister.found[:: -(-self.possible // MOST) or 1]

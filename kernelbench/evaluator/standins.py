@@ -31,7 +31,7 @@ class Graphed:
             if isinstance(mine, torch.Tensor):
                 mine.copy_(given)
         self._graph.replay()
-        return pytree.tree_map(lambda leaf: leaf.clone(), self._outputs)
+        return pytree.tree_map_only(torch.Tensor, torch.clone, self._outputs)
 
 
 class Traffic:

@@ -1,6 +1,7 @@
 """One evaluation in the making: a candidate goes through build, verification and timing to its verdict."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kernelbench.errors import InfrastructureError
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
     from kernelbench.evaluator.evaluator import Evaluator
 
 _EMULATION = ("kernelbench.emulate.warm",)
+# How the candidate got its weights, where it has not the reference's names.
+_MATCHED = {
+    "value": "weights matched by the values that both constructors drew",
+    "shape": "weights matched by shape, in the order of definition: give them the reference's names",
+    "replay": "weights as its constructor drew them, for they match no name or shape of the reference's",
+}
 _MOST_HEADERS = 3  # precompiled ones, that one candidate may ask for
 
 
@@ -105,8 +112,11 @@ class Trial:
             session = self.evaluator.session(self.task, vary_weights=False)
             worker, weights = self._load(session)
         with worker:
-            with _Stage(self, "verify_s"):
-                correctness = verify(session, worker)
+            with _Stage(self, "verify_s"), _naming(weights):
+                correctness = verify(session, worker).model_copy(update={"weights": weights})
+            if weights == "replay" and session.oracle.constant_weights:
+                self.correctness = correctness
+                return Verdict.unmeasured, _unvaried(session.oracle.constant_weights)
             if self._without_gpu:
                 return self._launched_and_right(session, worker, correctness)
             self.correctness = correctness
@@ -229,7 +239,11 @@ class Trial:
             worker.close()
             self._check_space(session)
             raise _failed_load(answer)
-        return worker, str(answer.get("weights"))
+        weights = str(answer.get("weights"))
+        if weights not in ("name", "missing", *_MATCHED):
+            worker.close()
+            raise Refused(Verdict.cheating, "the worker's answer was tampered with")
+        return worker, weights
 
     def _load_candidate(
         self, session: TaskSession, role: str, timeout_s: float
@@ -319,6 +333,26 @@ class Trial:
             cuda_graphs=over("cuda-graphs"),
             fastest=over(timings.fastest_baseline()),
         )
+
+
+@contextlib.contextmanager
+def _naming(weights: str) -> Iterator[None]:
+    """A refusal in the block says how weights were matched, unless it was by name."""
+    try:
+        yield
+    except Refused as refusal:
+        if weights == "name" or refusal.verdict not in (Verdict.wrong_output, Verdict.nondeterministic):
+            raise
+        raise Refused(refusal.verdict, f"{refusal.reason} ({_MATCHED[weights]})") from None
+
+
+def _unvaried(names: Sequence[str]) -> str:
+    """Why a candidate with weights of its own is not told right from wrong."""
+    return (
+        "its weights cannot be told from the reference's by name, shape or value, so that "
+        f"{names[0]} keeps what the constructor makes it, and leaving it out would not show: "
+        "give it the reference's parameters"
+    )
 
 
 class _Stage:

@@ -11,7 +11,7 @@ import os
 import pickle
 import random
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,15 @@ from kernelbench.evaluator.channel import Channel
 from kernelbench.evaluator.generated import digest, generated
 from kernelbench.evaluator.interpreted import interpret
 from kernelbench.evaluator.layout import DTYPES, MAX_DIMS, SlotLayout, TensorLayout, pack_outputs
-from kernelbench.evaluator.loading import import_source, load_weights, seed_device, to_device
+from kernelbench.evaluator.loading import (
+    import_source,
+    import_task,
+    load_weights,
+    seed_device,
+    to_device,
+    unpickled,
+)
+from kernelbench.evaluator.outputs import NotAnOutput, flattened
 from kernelbench.evaluator.ownership import own_kernel_share
 from kernelbench.evaluator.place import NoRoom, Place, place_of
 from kernelbench.evaluator.standins import Graphed, Traffic
@@ -53,6 +61,9 @@ class Runner:
         self.slots: list[list[Any]] = []
         self.kept: list[list[torch.Tensor]] = []
         self.ballast: list[torch.Tensor] = []
+        self.mutated: list[int] = []  # inputs that the reference writes to, if this runs it
+        self.kept_outputs: list[int] = []  # outputs of it that are memory of the model's
+        self._arguments: Callable[[list[torch.Tensor]], list[Any]]
         self.language: Language = "torch"
         self.emulated = False  # whether its kernels are a GPU's, and there is none
         self.chip = DEFAULT_CHIP  # that host code is told of then
@@ -63,7 +74,16 @@ class Runner:
         setup_fd, *memory_fds = fds
         with os.fdopen(setup_fd, "rb") as file:
             file.seek(0)
-            setup = pickle.load(file)
+            return self._load(message, memory_fds, pickle.load(file), lambda: pickle.load(file))
+
+    def _load(
+        self,
+        message: dict[str, Any],
+        memory_fds: list[int],
+        setup: dict[str, Any],
+        drawn: Callable[[], dict[str, torch.Tensor]],
+    ) -> dict[str, Any]:
+        """`drawn`: what the reference's constructor drew."""
         layout = SlotLayout(tuple(TensorLayout.from_json(t) for t in message["layout"]))
         stage = "memory"
         try:
@@ -74,25 +94,31 @@ class Runner:
             self.emulated = self.language in ("cuda", "triton") and self.place.device.type == "cpu"
             if self.language == "triton" and self.emulated:
                 interpret(self.chip)
-            with self.as_on_gpu():
+            if message["module"] == "reference":
+                module = import_task(message["source"], self.place.device, Path.cwd())
+                self.mutated, self.kept_outputs = setup["mutated"], setup["kept"]
+            else:
+                with self.as_on_gpu():
+                    module = import_source(message["source"], message["module"], Path.cwd())
                 module = import_source(message["source"], message["module"], Path.cwd())
             stage = "class"
             constructor = getattr(module, message["class"])
             stage = "construct"
             torch.manual_seed(setup["seed"])
+            init = unpickled(setup["init"], module)
             with self.as_on_gpu():
-                model = constructor(*setup["init"])
+                model = constructor(*init)
             if not isinstance(model, nn.Module):
                 raise TypeError(f"{message['class']} is not an nn.Module")
             model = to_device(model, setup["lane"], self.place.device)
             stage = "weights"
-            weights = load_weights(model, setup["state"], setup["parameters"])
+            weights = load_weights(model, setup["state"], setup["parameters"], drawn)
         except BaseException as error:  # noqa: BLE001 - SystemExit too: it is the candidate's doing
             answer = {"ok": False, "stage": stage, "error": _describe(error)}
             return answer | {"build": _is_build_error(error), "unsupported": _is_unsupported(error)}
         self.model = model
-        tensors = self.place.slots
-        self.slots = [pytree.tree_unflatten(_fill(setup["leaves"], t), setup["spec"]) for t in tensors]
+        self._arguments = lambda t: pytree.tree_unflatten(_fill(setup["leaves"], t), setup["spec"])
+        self.slots = [self._arguments(t) for t in self.place.slots]
         return {"ok": True, "weights": weights}
 
     @contextlib.contextmanager
@@ -150,12 +176,20 @@ class Runner:
             seed_device(seed, device)
         before = history.launched.total()
         watching = self.emulated and self.language == "cuda"
+        arguments = self._own_inputs(slot) if self.mutated else self.slots[slot]
         with fresh_memory() if watching else contextlib.nullcontext(), self.as_on_gpu():
-            outputs = self.model(*self.slots[slot])
+            outputs = self.model(*arguments)
         if self.emulated:
             self.launches.append(history.launched.total() - before)
-        plain = type(outputs) is torch.Tensor and _plain(outputs, device)
-        return [outputs] if plain else _flatten(outputs, device)
+        if type(outputs) is torch.Tensor and _plain(outputs, device) and not self.kept_outputs:
+            return [outputs]
+        flat = _flatten(outputs, device)
+        return [output.clone() if i in self.kept_outputs else output for i, output in enumerate(flat)]
+
+    def _own_inputs(self, slot: int) -> list[Any]:
+        """Copies of those inputs that the reference writes to: it is timed as a function."""
+        tensors = self.place.slots[slot]
+        return self._arguments([t.clone() if i in self.mutated else t for i, t in enumerate(tensors)])
 
     def seen(self) -> dict[str, Any]:
         """What was launched where there is no GPU, and what went wrong, caught or not."""
@@ -237,11 +271,12 @@ def _plain(tensor: torch.Tensor, device: torch.device) -> bool:
 
 
 def _flatten(outputs: object, device: torch.device) -> list[torch.Tensor]:
-    leaves = pytree.tree_leaves(outputs)
+    try:
+        leaves = flattened(outputs, device)
+    except NotAnOutput as error:
+        raise BadOutput(str(error)) from None
     result = []
     for leaf in leaves:
-        if not isinstance(leaf, torch.Tensor):
-            raise BadOutput(f"an output is not a tensor but {type(leaf).__name__}")
         if leaf.device != device:
             raise BadOutput(f"an output is on device {leaf.device}, not {device}")
         plain = torch.Tensor.resolve_neg(torch.Tensor.resolve_conj(leaf))

@@ -28,7 +28,7 @@ def resolve(
     *,
     kernelbench_dir: Path | None = None,
     overrides: Mapping[str, str] | None = None,
-    precision: Precision = Precision.fp32,
+    precision: Precision = Precision.task,
     suite: str | None = None,
 ) -> list[Task]:
     """The tasks that the names (forms: see the package) and then the suite mean, each once, in order.

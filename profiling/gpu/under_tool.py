@@ -89,7 +89,7 @@ def serve(channel: Channel) -> None:
         "setup": setup,
         "path": str(path),
         "device": message["device"],
-        "dtype": str(LANES[message["lane"]]).removeprefix("torch."),
+        "dtype": str(LANES[message["lane"]] or "").removeprefix("torch."),
         "layout": message["layout"],
         "look": message["look"],
         "trace": str(output),

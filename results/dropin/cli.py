@@ -92,7 +92,7 @@ def export(
         )
         for named, winner in zip(names, winners, strict=True)
     ]
-    whole = one_task(inside, overrides, Precision.fp32, kernelbench_dir) if inside else None
+    whole = one_task(inside, overrides, Precision.task, kernelbench_dir) if inside else None
     named = name or (names[0] if len(names) == 1 else "drop_in")
     metadata = write(chosen, out, named, format, measure, whole, licence, where_faster)
     if as_json:
@@ -116,8 +116,8 @@ def gradient(
     ] = None,
     overrides: Overrides = None,
     precision: Annotated[
-        Precision, typer.Option(help="What floating inputs and weights are cast to.")
-    ] = Precision.fp32,
+        Precision, typer.Option(help="What floating inputs and weights are cast to; task: to nothing.")
+    ] = Precision.task,
     kernelbench_dir: KernelbenchDir = None,
 ) -> None:
     """Write the gradient of a task as a task of its own, for which `kernelwright run` finds a kernel."""

@@ -18,7 +18,9 @@ from torch import nn
 
 from kernelbench import jit
 from kernelbench.errors import UsageError
-from kernelbench.evaluator.loading import LANES, import_source, to_lane
+from kernelbench.evaluator.draws import CPU
+from kernelbench.evaluator.loading import import_source, to_device, to_precision
+from kernelbench.evaluator.task_format import constructor_inputs, for_device, inputs_of
 from kernelbench.jit.arguments import DTYPES
 from kernelbench.jit.cache import BuildCache
 from kernelbench.jit.library import CppLibrary, build
@@ -67,13 +69,14 @@ def examined(task: Task, candidate: Candidate, folder: Path, fresh: bool = True)
     torch.manual_seed(0)
     libraries: dict[str, Library] = {}
     with torch.no_grad():
-        reference = import_source(task.source, "exported_reference", folder)
-        arguments = reference.get_init_inputs()
-        model = reference.Model(*arguments).to(LANES[task.precision])
-        inputs = [to_lane(value, LANES[task.precision]) for value in reference.get_inputs()]
+        reference = import_source(for_device(task.source, CPU), "exported_reference", folder)
+        arguments = constructor_inputs(reference.get_init_inputs(), reference.Model)
+        model = to_device(reference.Model(*arguments), task.precision, CPU)
+        given = inputs_of(reference.get_inputs(), model)
+        inputs = [to_precision(value, task.precision) for value in given]
         jit.compile_cpp = _recording(libraries)
         kernel = import_source(candidate.source, "exported_kernel", folder).ModelNew(*arguments)
-        kernel = kernel.to(LANES[task.precision])
+        kernel = to_device(kernel, task.precision, CPU)
         names = _weights(model, kernel)
         outputs = _checked(task, model, kernel, inputs, names, fresh)
         relies_on = _relies_on(kernel, inputs, outputs)

@@ -1,0 +1,379 @@
+"""A task's reference as one function of its inputs: the same in every run, in its precision and in float64.
+
+A reference may draw random numbers, write to its inputs or keep buffers. Each run begins with the model's
+state as it was constructed and with inputs of its own, and the float64 run gets the random numbers that the
+run in the task's own precision drew. What still is no function of its inputs, or is lost in its own rounding
+errors, is no task: `TaskFault` says why.
+"""
+
+import contextlib
+import copy
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from kernelbench.evaluator.draws import FastDraws
+from kernelbench.evaluator.exact import Draws, Exact, ReplayFailed, is_eight_bit_float, remember, widened
+from kernelbench.evaluator.layout import DTYPES, TensorLayout
+from kernelbench.evaluator.loading import import_task, seed_device, to_device, to_precision
+from kernelbench.evaluator.matching import is_constant
+from kernelbench.evaluator.operators import FlopCounter
+from kernelbench.evaluator.outputs import flattened
+from kernelbench.evaluator.state import State, identical, map_plain_tensors
+from kernelbench.evaluator.task_format import (
+    TaskFault,
+    constants_of,
+    constructor_inputs,
+    described,
+    inputs_of,
+)
+
+_OFF = 0.05  # of the outputs' spread: an error of the reference's own that hides what is computed
+_MANY = 0.1  # of an output's elements, that are off so far
+_FEW_VALUES = 16  # elements of an output; their spread is their size
+_REPEATED = 4.0  # roundings of the largest value, by which two runs on the same inputs may differ
+
+
+class Twin:
+    """A model and the state that each of its runs begins with."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model, self.state = model, State(model)
+
+
+class Reference:
+    """`mutated`: the inputs that forward writes to. `changed`: names of the state that a call changes.
+
+    `kept`: outputs that are memory of the model's, which the next call overwrites. Raises TaskFault.
+    """
+
+    def __init__(self, source: str, lane: str, seed: int, vary_weights: bool, device: torch.device) -> None:
+        self.lane, self.seed, self.device = lane, seed, device
+        with at("import"):
+            self.module = import_task(source, device, Path.cwd())
+        with at("get_init_inputs()"):
+            seed_device(seed, device)
+            given = self.module.get_init_inputs()
+        self.init = constructor_inputs(given, self.module.Model)
+        with at(f"Model({described(self.init)})"):
+            seed_device(seed, device)
+            model: nn.Module = to_device(self.module.Model(*self.init), lane, device)
+        self.drawn = {name: value.cpu().clone() for name, value in model.state_dict().items()}
+        if vary_weights:
+            vary(model)
+        self.own = Twin(model)
+        self.exact = Twin(_in_float64(model))
+        self._moved: list[tuple[Twin, list[torch.Tensor | None]]] = []
+        leaves, self.spec = pytree.tree_flatten(self._draw(seed))
+        self.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
+        self.constants = constants_of(leaves)
+        self.first = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        for position, tensor in enumerate(self.first):
+            _check_layout(tensor, f"input {position}")
+        self.mutated: list[int] = list(range(len(self.first)))  # until it is known
+        self.kept: list[int] = []
+        self.random = True
+        self._learn()
+
+    @property
+    def model(self) -> nn.Module:
+        return self.own.model
+
+    def _draw(self, seed: int, into: Sequence[torch.Tensor] = ()) -> list[Any]:
+        seed_device(seed, self.device)
+        with at("get_inputs()"), FastDraws(seed, into) if self.device.type == "cpu" else self.device:
+            given = self.module.get_inputs()
+        inputs = inputs_of(given, self.model)
+        return list(pytree.tree_map(lambda value: to_precision(value, self.lane, self.device), inputs))
+
+    def tensors(self, seed: int, into: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
+        """The inputs that are tensors, drawn from a seed; some of them perhaps into the memory of `into`."""
+        return [leaf for leaf in pytree.tree_leaves(self._draw(seed, into)) if isinstance(leaf, torch.Tensor)]
+
+    def _learn(self) -> None:
+        """Run it: the outputs' layout, the work, the effects. Raises TaskFault where it is no function."""
+        others = _other_generators()
+        given = [tensor.clone() for tensor in self.first]
+        before = [tensor._version for tensor in given]
+        seed_device(self.seed, self.device)
+        begun = self._generator_state()
+        with FlopCounter() as counter:
+            outputs = self._called(self.own, given)
+        self.random = not torch.equal(begun, self._generator_state())
+        if others != _other_generators():
+            raise TaskFault(
+                "draws random numbers from Python's or NumPy's generator in forward",
+                "draw them with torch, whose generator both sides get the same seed for",
+            )
+        self.flops = counter.flops
+        self.mutated = [
+            i for i, t in enumerate(given) if t._version != before[i] or not identical(t, self.first[i])
+        ]
+        self.changed = self.own.state.changed()
+        if names := self.own.state.changed_parameters():
+            raise TaskFault(f"changes its parameter {names[0]} in forward", "return the new value instead")
+        for position, output in enumerate(outputs):
+            _check_layout(output, f"output {position}")
+        kept = {_storage(t) for t in self.own.state.tensors()} if self.changed else set()
+        self.kept = [i for i, output in enumerate(outputs) if _storage(output) in kept]
+        own = {_storage(given[i]) for i in range(len(given)) if i not in self.mutated}
+        own |= {_storage(t) for t in (*self.model.parameters(), *self.model.buffers())} - kept
+        self.views = [_storage(output) in own for output in outputs]
+        outputs = [output.clone() for output in outputs]
+        self.outputs = [TensorLayout.of(output.contiguous()) for output in outputs]
+        self.run(self.own, self.tensors(self.seed + 1), self.seed, restored=False)
+        self._check_repeats(outputs)
+        reference, exact = self.both(self.first, self.seed)
+        self.check_precision(reference, exact)
+
+    def _check_repeats(self, first: Sequence[torch.Tensor]) -> None:
+        """The model has been called twice. Raises TaskFault where that shows in the outputs."""
+        if _same(first, self.run(self.own, self.first, self.seed, restored=False)):
+            return
+        if not _same(first, self.run(self.own, self.first, self.seed)):
+            raise TaskFault(
+                "gives different outputs for the same inputs and the same seed",
+                "make it a function of its inputs",
+            )
+        raise TaskFault(
+            f"gives outputs that depend on earlier calls ({', '.join(self.changed[:4]) or 'its state'})",
+            "make that an input and an output",
+        )
+
+    def _generator_state(self) -> torch.Tensor:
+        return torch.cat([generator.get_state() for generator in self._generators()])
+
+    def _generators(self) -> list[torch.Generator]:
+        on_gpu = self.device.type == "cuda"
+        return [
+            torch.default_generator,
+            *(torch.cuda.default_generators[self.device.index or 0 :][:1] * on_gpu),
+        ]
+
+    def arguments(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
+        """What forward is called with, `tensors` in their places."""
+        rest = iter(tensors)
+        leaves = [next(rest) if t else c for t, c in zip(self.is_tensor, self.constants, strict=True)]
+        arguments = pytree.tree_unflatten(leaves, self.spec)
+        assert isinstance(arguments, list)
+        return arguments
+
+    def run(
+        self, twin: Twin, tensors: Sequence[torch.Tensor], seed: int | None, restored: bool = True
+    ) -> list[torch.Tensor]:
+        """The outputs for `tensors`, which stay as they are.
+
+        `restored`: the model's state is what it was constructed with. Raises TaskFault.
+        """
+        if restored:
+            twin.state.restore()
+        given = [t.clone() if i in self.mutated else t for i, t in enumerate(tensors)]
+        before = [t._version for t in tensors]
+        if seed is not None:
+            seed_device(seed, self.device)
+        outputs = self._called(twin, given)
+        if any(t._version != version for t, version in zip(tensors, before, strict=True)):
+            raise TaskFault("changes its inputs for some values only", "return a new tensor")
+        if (shapes := [tuple(o.shape) for o in outputs]) != [layout.shape for layout in self.outputs]:
+            raise TaskFault(
+                f"gives outputs whose shapes depend on the data: {shapes} after "
+                f"{[layout.shape for layout in self.outputs]}",
+                "pad them to a shape that the inputs' shapes decide",
+            )
+        return [output.clone() if i in self.kept else output for i, output in enumerate(outputs)]
+
+    def _called(self, twin: Twin, given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        arguments = self.arguments(given)
+        in_float64 = "forward in float64" if twin is self.__dict__.get("exact") else "forward"
+        with at(f"{in_float64}({described(arguments)})"):
+            outputs = flattened(twin.model(*arguments), self.device)
+            return [output.detach() for output in outputs]
+
+    def both(
+        self, tensors: Sequence[torch.Tensor], seed: int | None
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Outputs in the task's own precision and in float64, with the same random numbers.
+
+        Raises TaskFault.
+        """
+        draws = Draws(self._generators())
+        with draws if self.random else contextlib.nullcontext():
+            reference = self.run(self.own, tensors, seed)
+        try:
+            with Exact(draws.taken):
+                exact = self.run(self.exact, [widened(tensor) for tensor in tensors], seed)
+        except ReplayFailed as failure:
+            raise TaskFault(str(failure), "draw them in an order that no dtype decides") from None
+        return reference, [_double(output) for output in exact]
+
+    def check_precision(self, reference: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> None:
+        """Raises TaskFault where the reference's own error is a considerable part of what it computes."""
+        for position, (mine, right) in enumerate(zip(reference, exact, strict=True)):
+            share = share_off(mine, right)
+            if share > _MANY:
+                raise TaskFault(
+                    f"is not itself in float64: of output {position}, {share:.0%} of the elements differ by "
+                    f"more than {_OFF:.0%} of their spread, so that no error budget tells right from wrong",
+                    "give it inputs on which it is well-conditioned, or a higher --precision",
+                )
+
+    def disturbed(
+        self, count: int, tensors: Sequence[torch.Tensor], seed: int | None
+    ) -> list[list[torch.Tensor]]:
+        """Outputs of `count` runs with weights and inputs moved by an ulp or so."""
+        while len(self._moved) < count:
+            self.own.state.restore()
+            model = copy.deepcopy(self.model)
+            for parameter in model.parameters():
+                factors = _rounding(parameter)
+                if factors is not None:
+                    parameter.mul_(factors)
+            self._moved.append((Twin(model), [_rounding(tensor) for tensor in tensors]))
+        found = []
+        for twin, factors in self._moved[:count]:
+            moved = [t if f is None else t * f for t, f in zip(tensors, factors, strict=True)]
+            found.append(self.run(twin, moved, seed))
+        return found
+
+    def effects(self) -> list[str]:
+        """What a call does beside giving its outputs, in words."""
+        found = [f"forward changes input {position} in place" for position in self.mutated]
+        if self.changed:
+            found.append(f"forward keeps state that no output depends on: {', '.join(self.changed[:4])}")
+        return found + ["forward draws random numbers"] * self.random
+
+
+@contextlib.contextmanager
+def at(step: str) -> Iterator[None]:
+    """What the task's own code raises in the block, becomes a TaskFault that says at which step."""
+    try:
+        yield
+    except (TaskFault, ReplayFailed, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        text = f"fails at {step}: {type(error).__name__}: {str(error)[:1500]}"
+        missing = isinstance(error, ModuleNotFoundError)
+        fix = "a task is one file: put what it imports into it, or install it" if missing else ""
+        raise TaskFault(
+            text, fix or "run its Model on its get_inputs() by hand and mend the task file"
+        ) from error
+
+
+def vary(model: nn.Module) -> None:
+    """Move weights off what the constructor makes them, by a fifth or so, and running statistics.
+
+    A kernel that ignores the weights that it is given, or keeps what it made of them in its constructor,
+    computes something else then.
+    """
+    parameters = {id(parameter): parameter for parameter in model.parameters()}
+    seen: set[int] = set()
+    with torch.no_grad():
+        for name, tensor in model.state_dict(keep_vars=True).items():
+            if not tensor.is_floating_point() or not tensor.numel() or id(tensor) in seen:
+                continue
+            seen.add(id(tensor))
+            if is_eight_bit_float(tensor.dtype):
+                continue
+            if name.endswith("running_var"):
+                tensor.uniform_(0.5, 1.5)
+            elif name.endswith("running_mean"):
+                tensor.normal_(0, 0.2)
+            elif id(tensor) in parameters:
+                tensor.mul_(torch.empty_like(tensor).uniform_(0.7, 1.3))
+                if bool((tensor == 0).all()):
+                    tensor.normal_(0, 0.2)
+
+
+def constant_parameters(model: nn.Module) -> list[str]:
+    """Names of the parameters all of whose elements are the same: ones and zeros of a fresh module."""
+    return [name for name, p in model.named_parameters() if p.numel() and is_constant(p)]
+
+
+def share_off(reference: torch.Tensor, exact: torch.Tensor) -> float:
+    """The share of the elements that differ by more than a small part of the exact outputs' spread.
+
+    And by more than two roundings of their own, for nothing is to be seen of what lies between two bfloat16.
+    """
+    if not reference.numel() or not (reference.is_floating_point() or reference.is_complex()):
+        return 0.0
+    if reference.is_complex():
+        reference, exact = torch.view_as_real(reference.resolve_conj()), torch.view_as_real(exact)
+    error = (reference.double() - exact).abs()
+    known = error.isfinite() & exact.isfinite()
+    if not bool(known.any()):
+        return 0.0
+    values = exact[known]
+    around = values - values.mean() if values.numel() >= _FEW_VALUES else values
+    spread = float(around.square().mean().sqrt())
+    rounding = 2 * torch.finfo(reference.dtype).eps * exact.abs()
+    return float((error[known] > rounding[known].clamp(min=_OFF * spread)).double().mean())
+
+
+def _same(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> bool:
+    """Whether two runs gave the same, but for the order in which sums are taken."""
+    for a, b in zip(left, right, strict=True):
+        if not a.numel():
+            continue
+        if not (a.is_floating_point() or a.is_complex()):
+            if not bool((a != b).double().mean() <= 1e-3):
+                return False
+            continue
+        eps = max(torch.finfo(a.dtype).eps, 16 * torch.finfo(torch.float32).eps)
+        a, b = _double(a), _double(b)
+        largest = a.abs().nan_to_num(0, 0, 0).max()
+        if bool(((a - b).abs().nan_to_num(0, 0, 0) > _REPEATED * eps * largest).any()):
+            return False
+    return True
+
+
+def _in_float64(model: nn.Module) -> nn.Module:
+    with at("copying Model, for a float64 run"):
+        twin = copy.deepcopy(model).double()
+    mine = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    for name, tensor in (*twin.named_parameters(), *twin.named_buffers()):
+        if tensor.is_floating_point():
+            remember(tensor, mine[name].dtype)
+    map_plain_tensors(twin, widened)
+    return twin
+
+
+def _rounding(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Factors 1 - eps/2 and 1 + eps, at random: down an ulp, or up one or two, in the tensor's precision.
+
+    None for integers, and for formats too coarse for that.
+    """
+    if not tensor.is_floating_point() or is_eight_bit_float(tensor.dtype):
+        return None
+    eps = torch.finfo(tensor.dtype).eps
+    return torch.empty_like(tensor).bernoulli_(0.5).mul_(1.5 * eps).add_(1 - eps / 2)
+
+
+def _double(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
+
+
+def _check_layout(tensor: torch.Tensor, what: str) -> None:
+    kind = str(tensor.dtype).removeprefix("torch.")
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
+        raise TaskFault(
+            f"has for {what} a tensor that is not dense ({tensor.layout}, {kind})", "make it dense"
+        )
+    if kind not in DTYPES:
+        raise TaskFault(f"has for {what} a tensor of {kind}", f"use one of {', '.join(DTYPES)}")
+
+
+def _other_generators() -> Any:
+    kind, keys, *rest = np.random.get_state(legacy=True)
+    return random.getstate(), kind, bytes(keys), rest

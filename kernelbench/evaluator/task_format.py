@@ -1,0 +1,139 @@
+"""What a task's functions may give, and what its Model is called with."""
+
+import ast
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+_CONSTANTS = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size, slice)
+_INPUTS = "write `return [x, y]`: forward's arguments in their order"
+_INIT = "write `return [a, b]`: Model's arguments in their order"
+
+
+class TaskFault(Exception):  # noqa: N818 - what it is
+    """A task that cannot be evaluated: `str()` goes on after "the reference of TASK"; `fix`: what to do."""
+
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(what)
+        self.fix = fix
+
+
+def constructor_inputs(given: Any, model: Any) -> list[Any]:
+    """The arguments for Model, in order: of a list, of a dict of names, or of KernelBook's `[[], {…}]`.
+
+    Raises TaskFault.
+    """
+    if isinstance(given, list | tuple) and len(given) == 2:
+        first, second = given
+        if isinstance(first, list | tuple) and not first and _names(second, model):
+            given = second
+    if isinstance(given, dict):
+        return _in_order(given, model, "get_init_inputs", _INIT)
+    if not isinstance(given, list | tuple):
+        raise TaskFault(f"has a get_init_inputs that gives a {type(given).__name__}", _INIT)
+    return list(given)
+
+
+def inputs_of(given: Any, model: nn.Module) -> list[Any]:
+    """The arguments for forward, in order: of a list, or of a dict of names. Raises TaskFault."""
+    if isinstance(given, dict):
+        return _in_order(given, model.forward, "get_inputs", _INPUTS)
+    if not isinstance(given, list | tuple):
+        raise TaskFault(f"has a get_inputs that gives a {type(given).__name__}, not a list", _INPUTS)
+    return list(given)
+
+
+def constants_of(leaves: Sequence[Any]) -> list[Any]:
+    """The inputs that are no tensors, None in the places of tensors. Raises TaskFault."""
+    for leaf in leaves:
+        if not isinstance(leaf, (torch.Tensor, *_CONSTANTS)):
+            kind = type(leaf).__name__
+            raise TaskFault(
+                f"has a get_inputs that gives a {kind}",
+                "give tensors, numbers and strings, in lists, tuples and dicts; make the object in forward",
+            )
+    return [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+
+
+def described(arguments: Sequence[Any]) -> str:
+    """Arguments in words: "float32[64, 128], 2.5"."""
+    return ", ".join(_described(argument) for argument in arguments)
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    if isinstance(value, list | tuple) and any(
+        isinstance(x, torch.Tensor) for x in pytree.tree_leaves(value)
+    ):
+        return f"[{described(value)}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {_described(each)}' for key, each in value.items())}}}"
+    text = type(value).__name__ if dataclasses.is_dataclass(value) else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _names(given: Any, function: Any) -> bool:
+    """Whether it is a dict of some of the function's arguments."""
+    if not isinstance(given, dict):
+        return False
+    try:
+        inspect.signature(function).bind(**given)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _in_order(given: dict[Any, Any], function: Any, name: str, fix: str) -> list[Any]:
+    try:
+        bound = inspect.signature(function).bind(**given)
+    except (TypeError, ValueError) as error:
+        raise TaskFault(f"has a {name} that gives a dict which does not fit: {error}", fix) from None
+    bound.apply_defaults()
+    if bound.kwargs:
+        raise TaskFault(f"has a {name} that gives arguments by name only ({', '.join(bound.kwargs)})", fix)
+    return list(bound.args)
+
+
+def for_device(source: str, device: torch.device) -> str:
+    """The source of a task for a device: on a CPU, "cuda" and `.cuda()` in it mean the CPU."""
+    if device.type == "cuda" or "cuda" not in source:
+        return source
+    lines = [line.encode() for line in source.splitlines(keepends=True)]
+    # From the last to the first, so that places stay what they are.
+    for row, start, end_row, end, text in sorted(_of_a_gpu(ast.parse(source)), reverse=True):
+        before, after = lines[row - 1][:start], lines[end_row - 1][end:]
+        lines[row - 1 : end_row] = [before + text + b"\n" * (end_row - row) + after]
+    return b"".join(lines).decode()
+
+
+def _of_a_gpu(node: ast.AST) -> Iterator[tuple[int, int, int, int, bytes]]:
+    """Where the words lie that mean a GPU, and what is to stand there."""
+    if isinstance(node, ast.Compare | ast.JoinedStr):
+        return
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        if re.fullmatch(r"cuda(:\d+)?", node.value):
+            assert node.end_lineno is not None and node.end_col_offset is not None
+            yield node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, b'"cpu"'
+        return
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cuda":
+        word = node.func
+        assert word.end_lineno is not None and word.end_col_offset is not None
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        yield (
+            word.end_lineno,
+            word.end_col_offset - len("cuda"),
+            node.end_lineno,
+            node.end_col_offset,
+            b"cpu()",
+        )
+        yield from _of_a_gpu(word.value)
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _of_a_gpu(child)
