@@ -71,7 +71,7 @@ class Expected:
         return replace(self, spread=spread, relative=torch.maximum(self.relative, other.relative))
 
     def with_room_for(self, honest: torch.Tensor) -> "Expected":
-        """With a budget in which results that are off as much as this one, and somewhat more, have their place."""
+        """With a budget that has room for results that are off as much as this one, or a little more."""
         if not self.reference.is_floating_point():
             return self
         honest = torch.view_as_real(honest) if honest.is_complex() else honest
@@ -262,10 +262,10 @@ def _fused_error(expected: Expected, actual: torch.Tensor) -> float | None:
 class Leeway:
     """How far two results for the same inputs may lie apart when both may be right, without knowing what is.
 
-    For looking at many calls cheaply. No element is further from the other than four times the largest tolerance of
-    calls with inputs like these, and all together are about as near to it as the candidate was when it was verified:
-    what is computed in a lower precision once it is timed stays within most tolerances of long sums, but is further
-    off than it was.
+    For looking at many calls cheaply. No element is further from the other than four times the largest
+    tolerance of calls with inputs like these, and all together are about as near to it as the candidate was
+    when it was verified: what is computed in a lower precision once it is timed stays within most
+    tolerances of long sums, but is further off than it was.
     """
 
     spread: float = 0.0

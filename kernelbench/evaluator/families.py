@@ -6,8 +6,8 @@ computing: zero_centred for kernels that assume positive inputs, heavy_tailed an
 that skip or sample, dominated for those that round operands whose errors average out elsewhere,
 perturbed for those that remember, edge for those that drop special values.
 
-A kernel must not know the family from a few elements. Where a task draws numbers of one sign, the others come in
-some of the rows only, and dominated inputs keep the task's own signs and range.
+A kernel must not know the family from a few elements. Where a task draws numbers of one sign, the others
+come in some of the rows only, and dominated inputs keep the task's own signs and range.
 """
 
 import math
@@ -60,7 +60,7 @@ def rewrite(
     distinct: bool,
     fan_in: float = 1.0,
 ) -> bool:
-    """Make `inputs`, a fresh draw, inputs of `family`, in place; says whether any came to have mixed signs in part.
+    """Make `inputs`, a fresh draw, inputs of `family`, in place; says whether signs are mixed in part of any.
 
     `distinct`: no two values of a tensor should be equal, because an output is an index and of equal
     values any is right. `fan_in`: how many input elements an output element depends on.

@@ -307,7 +307,7 @@ class Oracle:
         self._verified, self._verifying = [0.0] * len(self.outputs), True
 
     def _widen(self) -> None:
-        """Take more disturbances into the budgets: by chance, few may hardly move a row. And plain loops' sums."""
+        """Take more disturbances into the budgets, for few may hardly move a row, and plain loops' sums."""
         tensors, seed = self._called
         with PlainSums() as loops:
             outputs = self._reference(self.model, tensors, seed)
@@ -320,7 +320,7 @@ class Oracle:
                 self.expected[i] = old.widened(expect(old.exact, old.reference, [other], self._fan_in[i]))
 
     def _precision_of(self, outputs: Sequence[torch.Tensor]) -> int | None:
-        """The bits of mantissa that operands of products were rounded to, by the errors of outputs, or None."""
+        """The bits of mantissa that operands of products had, by the errors of outputs; None for all."""
         for i, (output, wanted) in enumerate(zip(outputs, self.expected, strict=True)):
             if output.dtype is not torch.float32 or not self.bits:
                 continue

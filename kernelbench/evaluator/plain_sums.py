@@ -1,8 +1,9 @@
 """Sums as a plain loop takes them: one variable, element after element.
 
-torch adds in a cascade, whose error hardly grows with the number of elements. A loop's does, with its square root
-where terms are of both signs: over a million normal numbers by 2e-5 of the sum's usual size, which is more than the
-budget of a sum that happens to be small. Compilers do not reorder such loops without -ffast-math.
+torch adds in a cascade, whose error hardly grows with the number of elements. A loop's does, with its
+square root where terms are of both signs: over a million normal numbers by 2e-5 of the sum's usual size,
+which is more than the budget of a sum that happens to be small. Compilers do not reorder such loops without
+-ffast-math.
 """
 
 from typing import Any

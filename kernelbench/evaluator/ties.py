@@ -1,6 +1,7 @@
 """Which of two equal values comes first: torch promises no order, so any index of an equal value is right.
 
-Holds for topk, unstable sort and argsort, kthvalue and median. argmax and max name the first, as torch documents.
+Holds for topk, unstable sort and argsort, kthvalue and median. argmax and max name the first, as torch
+documents.
 """
 
 from collections.abc import Sequence
