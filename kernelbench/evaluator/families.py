@@ -110,7 +110,7 @@ def _dominate(tensor: torch.Tensor, domain: str, draws: Draws, fan_in: float) ->
         first, last = (_some(tensor.shape[dim], _DOMINATED, draws, tensor.device) for dim in (0, -1))
         kept |= ~(first.view(-1, *[1] * (tensor.dim() - 1)) | last)
     if domain == "symmetric":
-        kept &= kept.mT
+        kept = kept & kept.mT
     tensor.mul_(torch.where(kept, 1.0, _SHRUNK))
     if domain == "probability":
         tensor.div_(tensor.sum(-1, keepdim=True))

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kernelbench.errors import InfrastructureError
 from kernelbench.evaluator.clocks import watched
 from kernelbench.evaluator.measurement import measure
 from kernelbench.evaluator.plausibility import implausible, near_ceilings
@@ -104,7 +103,7 @@ class Trial:
         with worker:
             with _Stage(self, "verify_s"):
                 self.correctness = verify(session, worker)
-            if self.candidate.language in _EMULATED and session.target.device == "cpu":
+            if self._emulated:
                 how = _EMULATED[self.candidate.language]
                 return Verdict.unmeasured, f"right {how}; there is no GPU to time it on"
             if (tool := self.evaluator.protocol.sanitize) is not None:
@@ -163,7 +162,7 @@ class Trial:
             return Refused(Verdict.timeout, f"building took more than {limit:g} s")
         with worker:
             if not answer.get("ok"):
-                return _failed_load(answer)
+                return self._failed_load(answer)
             session.give_input(worker)
             worker.thaw()
             message = {"do": "run", "slots": [0], "seeds": session.oracle.call_seeds(1)}
@@ -173,7 +172,7 @@ class Trial:
                 return None
             except WorkerTimeout:
                 return Refused(Verdict.timeout, f"the first call took more than {limit:g} s")
-        if called[:2] == b"FU":
+        if called[:2] == b"FU" and self._emulated:
             return Refused(Verdict.unmeasured, f"not checked: {called[2:].decode(errors='replace')}")
         if called[:2] == b"FB":
             return Refused(Verdict.build_error, called[2:].decode(errors="replace"))
@@ -188,8 +187,24 @@ class Trial:
             raise Refused(Verdict.timeout, f"loading took more than {session.limits.load_s:g} s") from None
         if not answer.get("ok"):
             worker.close()
-            raise _failed_load(answer)
+            raise self._failed_load(answer)
         return worker, str(answer.get("weights"))
+
+    @property
+    def _emulated(self) -> bool:
+        """Whether its kernels are a GPU's, and there is none: then some cannot be checked."""
+        return self.candidate.language in _EMULATED and self.evaluator.target.device == "cpu"
+
+    def _failed_load(self, answer: dict[str, object]) -> Refused:
+        """What a candidate says of how it failed is only believed where one kind is as bad as another."""
+        stage, text = str(answer.get("stage")), str(answer.get("error"))
+        if answer.get("unsupported") and self._emulated:
+            return Refused(Verdict.unmeasured, f"not checked: {text}")
+        if stage == "class":
+            return Refused(Verdict.build_error, "the file defines no class ModelNew")
+        if stage == "import" or answer.get("build"):
+            return Refused(Verdict.build_error, text)
+        return Refused(Verdict.runtime_error, f"ModelNew cannot be constructed: {text}")
 
     def _load_candidate(
         self, session: TaskSession, role: str, timeout_s: float
@@ -302,16 +317,3 @@ def _check_syntax(source: str) -> None:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
         raise Refused(Verdict.build_error, f"not valid Python: {error}{line}") from None
-
-
-def _failed_load(answer: dict[str, object]) -> Refused:
-    stage, text = str(answer.get("stage")), str(answer.get("error"))
-    if stage == "memory":
-        raise InfrastructureError(f"no memory for a worker: {text}", "reduce the sizes, or free some memory")
-    if answer.get("unsupported"):
-        return Refused(Verdict.unmeasured, f"not checked: {text}")
-    if stage == "class":
-        return Refused(Verdict.build_error, "the file defines no class ModelNew")
-    if stage == "import" or answer.get("build"):
-        return Refused(Verdict.build_error, text)
-    return Refused(Verdict.runtime_error, f"ModelNew cannot be constructed: {text}")

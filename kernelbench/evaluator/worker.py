@@ -45,6 +45,7 @@ class BadOutput(Exception):  # noqa: N818
 class Runner:
     def __init__(self) -> None:
         self.model: Any = None
+        self.setup: dict[str, Any] = {}
         self.place: Place
         self.slots: list[list[Any]] = []
         self.kept: list[list[torch.Tensor]] = []
@@ -52,16 +53,15 @@ class Runner:
         self.emulated = False  # whether its kernels are a GPU's, and there is none
 
     def load(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Map the inputs, import, construct, give weights. Reports the stage that it is in when it fails."""
-        setup_fd, *memory_fds = fds
-        with os.fdopen(setup_fd, "rb") as file:
-            file.seek(0)
-            setup = pickle.load(file)
-        layout = SlotLayout(tuple(TensorLayout.from_json(t) for t in message["layout"]))
-        stage = "memory"
+        """First, as long as there is no source, map the inputs; then import, construct, give weights.
+
+        Reports the stage that it is in when it fails: once there is a source, that is the candidate's word.
+        """
+        if "source" not in message:
+            return self._map(message, fds)
+        setup = self.setup
+        stage = "import"
         try:
-            self.place = place_of(layout, message, memory_fds)
-            stage = "import"
             settle_autotuning(message["source"])
             gpu = language_of(message["source"]) == "cuda"
             self.emulated = gpu and self.place.device.type == "cpu"
@@ -83,6 +83,18 @@ class Runner:
         tensors = self.place.slots
         self.slots = [pytree.tree_unflatten(_fill(setup["leaves"], t), setup["spec"]) for t in tensors]
         return {"ok": True, "weights": weights}
+
+    def _map(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        setup_fd, *memory_fds = fds
+        with os.fdopen(setup_fd, "rb") as file:
+            file.seek(0)
+            self.setup = pickle.load(file)
+        layout = SlotLayout(tuple(TensorLayout.from_json(t) for t in message["layout"]))
+        try:
+            self.place = place_of(layout, message, memory_fds)
+        except Exception as error:  # noqa: BLE001 - whatever it is, no candidate is here yet
+            return {"ok": False, "error": _describe(error)}
+        return {"ok": True}
 
     def compile(self, mode: str) -> dict[str, Any]:
         """Replace the model by its torch.compile version, or by a stand-in, and make that happen now."""
