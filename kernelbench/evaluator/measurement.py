@@ -20,7 +20,7 @@ _SLOW = 4.0  # times eager
 _LOADING = 0.2  # of the time for timing, that loading new processes may take
 _SERVED_S = 0.25  # that N calls are waited for, where calls come one by one
 _BETWEEN_PROCESSES = 0.02  # of a speedup: processes differ, which a single one does not show
-_CHECKED_FAMILIES = ("task", "zero_centred", "heavy_tailed")
+_CHECKED_FAMILIES = ("task", "dominated", "zero_centred", "heavy_tailed")
 
 
 def measure(

@@ -185,6 +185,10 @@ class OracleClient:
             )
         return answer | {"fds": self._worker.fds} if self._worker.fds else answer
 
+    def begin(self) -> None:
+        """From now on outputs of another candidate are compared, which is being verified."""
+        self._ask("begin")
+
     def fill(self, slots: Sequence[int], family: str = "task") -> None:
         """Fresh inputs of `family`, from seeds that nobody else will ever know, into the slots."""
         seeds = [secrets.randbits(62) for _ in slots]

@@ -17,13 +17,17 @@ from kernelbench.evaluator import cgroups, sandbox
 from kernelbench.evaluator.channel import Channel, ChannelClosed, ChannelGarbage, ChannelTimeout, readable
 from kernelbench.evaluator.gate import Gate
 from kernelbench.evaluator.protocol import Limits
+from kernelbench.evaluator.refusal import printable
 
 _LOOK_EVERY_S = 0.25  # at the number of processes of a tree that is being waited for
 _KEPT_OUTPUT = 8192
 
 
 class WorkerDied(Exception):  # noqa: N818 - what happened, for the verdict
-    """The worker ended without an answer; `str()` says how."""
+    """The worker ended without an answer; `str()` says how, `printable`."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(printable(how))
 
     out_of_memory = False  # whether the system ended it for that
 

@@ -15,6 +15,7 @@ import errno
 import fcntl
 import os
 import resource
+import shutil
 import signal
 import socket
 import stat
@@ -40,6 +41,7 @@ _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1  # set the flags of a network interface
 _MOST_PIECES = 1024  # IOV_MAX
 _STOP_S, _EXEC_S = 0.5, 1e-3  # to stop in, and what a process that does not then gets to reach its exec
 _YIELD_S = 5e-5  # a thread stops once it runs, so the judge must not hold its CPU
+_INDUCTOR = "inductor"  # its cache, beneath that of a builder
 _UIDS = {"builder": 64001, "candidate": 64002}
 TRUSTED = ("oracle", "baseline", "toolchain")  # the first two run the user's own task
 
@@ -252,8 +254,10 @@ def apply(fence: Fence) -> None:
         resource.setrlimit(kind, (value, value))
     os.chdir(fence.scratch)
     os.environ.update(HOME=fence.scratch, TMPDIR=fence.scratch, TRITON_CACHE_DIR=f"{fence.cache}/triton")
+    if fence.role not in TRUSTED:
+        own = fence.scratch if fence.role == "candidate" else fence.cache
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{own}/{_INDUCTOR}"
     os.environ["KERNELWRIGHT_CACHE"] = fence.cache
-    os.environ["KERNELWRIGHT_JUDGED"] = "1"
     if fence.headers is not None:
         os.environ["KERNELWRIGHT_HEADERS"] = fence.headers
     tempfile.tempdir = fence.scratch  # the process that this one was forked from may have looked it up before
@@ -266,13 +270,28 @@ def apply(fence: Fence) -> None:
     no_new_privileges()
     if "landlock" in fence.layers:
         headers = None if fence.headers is None else Path(fence.headers)
+        private = "mount_namespace" in fence.layers
         processes = _writable_processes(fence) if fence.gpu else None
-        allowed = files.access(fence.role, Path(fence.scratch), Path(fence.cache), headers, processes)
+        allowed = files.access(
+            fence.role, Path(fence.scratch), Path(fence.cache), headers, private, processes
+        )
         landlock.restrict(allowed.read, allowed.write, allowed.enumerate)
     if fence.role == "oracle":
         hide_memory()
     elif "seccomp" in fence.layers:
         seccomp.refuse()
+    if fence.role == "candidate":
+        _copy_compiled(Path(fence.cache) / _INDUCTOR, Path(fence.scratch) / _INDUCTOR)
+
+
+def _copy_compiled(built: Path, own: Path) -> None:
+    """What Inductor has generated in the builder, where a candidate's looks for it, and may write too.
+
+    Behind the fence: a builder may have left anything.
+    """
+    if built.is_dir():
+        with contextlib.suppress(OSError, shutil.Error):  # then it is generated once more
+            shutil.copytree(built, own, symlinks=True)
 
 
 def _writable_processes(fence: Fence) -> Path:

@@ -15,7 +15,7 @@ from kernelbench.evaluator.memory import Outputs
 from kernelbench.evaluator.oracle_client import OracleClient
 from kernelbench.evaluator.process import Worker, WorkerDied, WorkerTimeout
 from kernelbench.evaluator.protocol import Limits, Protocol
-from kernelbench.evaluator.refusal import CallFailed, Refused
+from kernelbench.evaluator.refusal import CallFailed, Refused, printable
 from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.records import TRAFFIC, Target, Task, Verdict
 
@@ -191,7 +191,11 @@ class TaskSession:
     def load_into(
         self, worker: Worker, source: str, module: str, cls: str, timeout_s: float
     ) -> dict[str, Any]:
-        """Have a worker load `source`; afterwards it stands still. Raises WorkerDied or WorkerTimeout."""
+        """Have a worker load `source`; afterwards it stands still. Raises WorkerDied or WorkerTimeout.
+
+        Memory is mapped first, before the source is there: what fails then is not the candidate's doing, and
+        raises InfrastructureError; what it says later of memory is one of its errors.
+        """
         started = self.pool.gate.clock()
         fds = [self.open_setup()]
         try:
@@ -200,16 +204,15 @@ class TaskSession:
                 file.write_text(source, encoding="utf-8", errors="surrogatepass")
             told, lent = self.oracle.memory.lend(worker)
             fds += lent
-            message = {
-                "do": "load",
-                "source": source,
-                "module": module,
-                "class": cls,
-                "chip": self.chip,
-                "layout": [t.to_json() for t in self.oracle.inputs.tensors],
-                **told,
-            }
-            answer = worker.ask(message, timeout_s, fds)
+            layout = [t.to_json() for t in self.oracle.inputs.tensors]
+            mapped = worker.ask({"do": "load", "layout": layout, **told}, timeout_s, fds)
+            if not mapped.get("ok"):
+                raise InfrastructureError(
+                    f"no memory for a worker: {printable(str(mapped.get('error')))}",
+                    "reduce the sizes, or free some memory",
+                )
+            message = {"do": "load", "source": source, "module": module, "class": cls, "chip": self.chip}
+            answer = worker.ask(message, timeout_s)
         except BaseException:
             worker.close()
             raise

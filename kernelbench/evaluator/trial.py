@@ -208,7 +208,7 @@ class Trial:
             return Refused(Verdict.timeout, f"building took more than {limit:g} s")
         with worker:
             if not answer.get("ok"):
-                return _failed_load(answer)
+                return self._failed_load(answer)
             session.give_input(worker)
             worker.thaw()
             message = {"do": "run", "slots": [0], "seeds": session.oracle.call_seeds(1)}
@@ -222,7 +222,7 @@ class Trial:
                 return None
             except WorkerTimeout:
                 return Refused(Verdict.timeout, f"the first call took more than {limit:g} s")
-        if called[:2] == b"FU":
+        if called[:2] == b"FU" and self._without_gpu:
             return Refused(Verdict.unmeasured, f"not checked: {called[2:].decode(errors='replace')}")
         if called[:2] == b"FB":
             return Refused(Verdict.build_error, called[2:].decode(errors="replace"))
@@ -238,12 +238,23 @@ class Trial:
         if not answer.get("ok"):
             worker.close()
             self._check_space(session)
-            raise _failed_load(answer)
+            raise self._failed_load(answer)
         weights = str(answer.get("weights"))
         if weights not in ("name", "missing", *_MATCHED):
             worker.close()
             raise Refused(Verdict.cheating, "the worker's answer was tampered with")
         return worker, weights
+
+    def _failed_load(self, answer: dict[str, object]) -> Refused:
+        """What a candidate says of how it failed is only believed where one kind is as bad as another."""
+        stage, text = str(answer.get("stage")), str(answer.get("error"))
+        if answer.get("unsupported") and self._without_gpu:
+            return Refused(Verdict.unmeasured, f"not checked: {text}")
+        if stage == "class":
+            return Refused(Verdict.build_error, "the file defines no class ModelNew")
+        if stage == "import" or answer.get("build"):
+            return Refused(Verdict.build_error, text)
+        return Refused(Verdict.runtime_error, f"ModelNew cannot be constructed: {text}")
 
     def _load_candidate(
         self, session: TaskSession, role: str, timeout_s: float
@@ -376,16 +387,3 @@ def _check_syntax(source: str) -> None:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
         raise Refused(Verdict.build_error, f"not valid Python: {error}{line}") from None
-
-
-def _failed_load(answer: dict[str, object]) -> Refused:
-    stage, text = str(answer.get("stage")), str(answer.get("error"))
-    if stage == "memory":
-        raise InfrastructureError(f"no memory for a worker: {text}", "reduce the sizes, or free some memory")
-    if answer.get("unsupported"):
-        return Refused(Verdict.unmeasured, f"not checked: {text}")
-    if stage == "class":
-        return Refused(Verdict.build_error, "the file defines no class ModelNew")
-    if stage == "import" or answer.get("build"):
-        return Refused(Verdict.build_error, text)
-    return Refused(Verdict.runtime_error, f"ModelNew cannot be constructed: {text}")

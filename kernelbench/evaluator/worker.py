@@ -57,6 +57,7 @@ class BadOutput(Exception):  # noqa: N818
 class Runner:
     def __init__(self) -> None:
         self.model: Any = None
+        self.setup: dict[str, Any] = {}
         self.place: Place
         self.slots: list[list[Any]] = []
         self.kept: list[list[torch.Tensor]] = []
@@ -70,25 +71,15 @@ class Runner:
         self.launches: list[int] = []  # of kernels, in each call
 
     def load(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Map the inputs, import, construct, give weights. Reports the stage that it is in when it fails."""
-        setup_fd, *memory_fds = fds
-        with os.fdopen(setup_fd, "rb") as file:
-            file.seek(0)
-            return self._load(message, memory_fds, pickle.load(file), lambda: pickle.load(file))
+        """First, as long as there is no source, map the inputs; then import, construct, give weights.
 
-    def _load(
-        self,
-        message: dict[str, Any],
-        memory_fds: list[int],
-        setup: dict[str, Any],
-        drawn: Callable[[], dict[str, torch.Tensor]],
-    ) -> dict[str, Any]:
-        """`drawn`: what the reference's constructor drew."""
-        layout = SlotLayout(tuple(TensorLayout.from_json(t) for t in message["layout"]))
-        stage = "memory"
+        Reports the stage that it is in when it fails: once there is a source, that is the candidate's word.
+        """
+        if "source" not in message:
+            return self._map(message, fds)
+        setup = self.setup
+        stage = "import"
         try:
-            self.place = place_of(layout, message, memory_fds)
-            stage = "import"
             self.chip = message.get("chip") or self.chip
             self.language = language_of(message["source"])
             self.emulated = self.language in ("cuda", "triton") and self.place.device.type == "cpu"
@@ -100,7 +91,6 @@ class Runner:
             else:
                 with self.as_on_gpu():
                     module = import_source(message["source"], message["module"], Path.cwd())
-                module = import_source(message["source"], message["module"], Path.cwd())
             stage = "class"
             constructor = getattr(module, message["class"])
             stage = "construct"
@@ -112,7 +102,7 @@ class Runner:
                 raise TypeError(f"{message['class']} is not an nn.Module")
             model = to_device(model, setup["lane"], self.place.device)
             stage = "weights"
-            weights = load_weights(model, setup["state"], setup["parameters"], drawn)
+            weights = load_weights(model, setup["state"], setup["parameters"], self.drawn)
         except BaseException as error:  # noqa: BLE001 - SystemExit too: it is the candidate's doing
             answer = {"ok": False, "stage": stage, "error": _describe(error)}
             return answer | {"build": _is_build_error(error), "unsupported": _is_unsupported(error)}
@@ -129,6 +119,19 @@ class Runner:
                 yield
         else:
             yield
+
+    def _map(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        setup_fd, *memory_fds = fds
+        file = os.fdopen(setup_fd, "rb")
+        file.seek(0)
+        self.setup = pickle.load(file)
+        self.drawn = lambda: pickle.load(file)  # what the reference's constructor drew, which only some need
+        layout = SlotLayout(tuple(TensorLayout.from_json(t) for t in message["layout"]))
+        try:
+            self.place = place_of(layout, message, memory_fds)
+        except Exception as error:  # noqa: BLE001 - whatever it is, no candidate is here yet
+            return {"ok": False, "error": _describe(error)}
+        return {"ok": True}
 
     def compile(self, mode: str) -> dict[str, Any]:
         """Replace the model by its torch.compile version, or by a stand-in, and make that happen now."""

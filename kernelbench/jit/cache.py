@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kernelbench.jit import compiler
 from kernelbench.jit.errors import BuildError
+from kernelbench.programs import Awake
 
 LAYOUT = "3"  # part of every key: raise it when what an entry holds changes
 _SIZES = "sizes.json"  # of an entry: what its other files were in bytes when it was built
@@ -147,14 +147,14 @@ def _modified(path: Path) -> float:
 @contextmanager
 def _held(descriptor: int, lock: Path, wait_s: float) -> Iterator[None]:
     try:
-        deadline = time.monotonic() + wait_s
+        waited = Awake()
         pause_s = 0.005
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() > deadline and not compiler.judged():
+                if waited.seconds() > wait_s:
                     raise BuildError(f"another process holds {lock} for more than {wait_s:.0f} s") from None
                 time.sleep(pause_s)
                 pause_s = min(0.1, pause_s * 1.5)

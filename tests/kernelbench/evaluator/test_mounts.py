@@ -35,8 +35,16 @@ def test_only_the_writable_folder_can_be_changed(
     assert (tmp_path / "mine").read_text() == "here"
     assert enclosed(tmp_path, lambda: other.write_text("changed")) == "EROFS"
     assert enclosed(tmp_path, other.unlink) == "EROFS"
-    assert enclosed(tmp_path, lambda: Path("/dev/shm/left").touch()) == "EROFS"
     assert enclosed(tmp_path, other.read_text) == "kept"
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="this machine has no /dev/shm")
+def test_shared_memory_is_its_own_and_limited(tmp_path: Path) -> None:
+    """Where multiprocessing.Lock keeps its semaphore."""
+    left = Path("/dev/shm/left")
+    assert enclosed(tmp_path, lambda: (left.write_text("mine"), os.listdir("/dev/shm"))) == "(4, ['left'])"
+    assert not left.exists()
+    assert enclosed(tmp_path, lambda: left.write_bytes(bytes(65 << 20))) == "ENOSPC"
 
 
 def test_hidden_folders_are_empty(tmp_path: Path) -> None:

@@ -84,12 +84,23 @@ def test_a_timeout_ends_every_process_of_the_compiler(wrapper: Callable[[str], P
     assert not leftovers(cache_folder)
 
 
-def test_within_an_evaluation_the_limit_is_the_judges(
-    wrapper: Callable[[str], Path], cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_a_process_is_stopped_for_is_not_on_the_limit(
+    wrapper: Callable[[str], Path], cache_folder: Path
 ) -> None:
-    wrapper("sleep 1")
-    monkeypatch.setenv("KERNELWRIGHT_JUDGED", "1")
-    assert jit.compile_cpp(SOURCE, timeout_s=0.5).answer() == 42
+    """An evaluator has its workers stand still while others are timed."""
+    folder = wrapper('touch $D/begun; while [ ! -e "$D/go" ]; do sleep 0.05; done')
+    answers = fork.Queue()
+    process = fork.Process(target=lambda: answers.put(jit.compile_cpp(SOURCE, timeout_s=3.0).answer()))
+    process.start()
+    wait_for(lambda: (folder / "begun").exists())
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    time.sleep(3.5)
+    os.kill(process.pid, signal.SIGCONT)
+    time.sleep(0.2)
+    (folder / "go").touch()
+    assert answers.get(timeout=30) == 42
+    process.join()
 
 
 def test_a_failed_build_is_not_kept(wrapper: Callable[[str], Path], cache_folder: Path):
