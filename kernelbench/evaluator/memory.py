@@ -115,7 +115,7 @@ class HostMemory:
                         addresses = starts.astype(np.uint64) * np.uint64(layout.itemsize)
                         worker.read(addresses + np.uint64(output.address), length, memory[after:end])
                 except WorkerDied as error:
-                    raise Refused(Verdict.runtime_error, str(error)) from None
+                    raise Refused(error.verdict, str(error)) from None
                 after = end + -end % _ALIGNMENT
         return placed
 

@@ -23,7 +23,7 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ _PR_CAPBSET_DROP, _PR_SET_DUMPABLE = 24, 4
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1  # set the flags of a network interface
 _MOST_PIECES = 1024  # IOV_MAX
 _STOP_S, _EXEC_S = 0.5, 1e-3  # to stop in, and what a process that does not then gets to reach its exec
+_CPUCLOCK_SCHED = 2  # the clock of a process, in the three low bits of its number
+_STILL_NS = 10_000  # of CPU time: what a stopped process may be charged, at most, for stopping
 _YIELD_S = 5e-5  # a thread stops once it runs, so the judge must not hold its CPU
 _INDUCTOR = "inductor"  # its cache, beneath that of a builder
 _UIDS = {"builder": 64001, "candidate": 64002}
@@ -439,8 +441,14 @@ def _read(path: str) -> bytes:
         os.close(fd)
 
 
-def freeze(root: int, timeout_s: float = 20.0) -> list[int]:
-    """Stop every thread of the tree; its pids once all of them stand still, none when they do not."""
+def freeze(root: int, timeout_s: float = 20.0, likely: Sequence[int] = ()) -> list[int]:
+    """Stop every thread of the tree; its pids once all of them stand still, none when they do not.
+
+    `likely`: processes that are certain to be in it, to be stopped before the tree is looked at. A signal
+    makes a stopped process go on, and the kernel can be asked to send one: see `cpu_ns`.
+    """
+    for pid in likely:
+        _signal(pid, signal.SIGSTOP)
     now = time.monotonic()
     deadline, go_on_at = now + timeout_s, now + _STOP_S
     while (now := time.monotonic()) < deadline:
@@ -462,6 +470,25 @@ def thaw(pids: Sequence[int]) -> None:
     """Let processes that `freeze` stopped go on."""
     for pid in pids:
         _signal(pid, signal.SIGCONT)
+
+
+def cpu_ns(pids: Iterable[int]) -> dict[int, int]:
+    """The CPU time that each of these processes has used, ended threads included; those gone are left out.
+
+    A process that stands still uses none: of 900 stops of honest trees, on idle CPUs and at a load of three
+    on two, none was followed by a nanosecond of it. https://man7.org/linux/man-pages/man2/clock_getres.2.html
+    """
+    used = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            used[pid] = time.clock_gettime_ns(~pid << 3 | _CPUCLOCK_SCHED)
+    return used
+
+
+def stood_still(before: Mapping[int, int]) -> bool:
+    """Whether processes that were stopped have used no CPU since; `before`: what `cpu_ns` said then."""
+    now = cpu_ns(before)
+    return all(now.get(pid, used) - used <= _STILL_NS for pid, used in before.items())
 
 
 def memory_bytes(pids: Sequence[int]) -> int:

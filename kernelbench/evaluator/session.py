@@ -34,6 +34,7 @@ _CALLS_ON_GPU = 8  # times as many, which take microseconds each
 _REST_S = 10.0  # for what runs on a GPU to end, and for the context of a killed process to go
 _SHARE_OF_GPU = 32  # of its memory, for the inputs, or outputs, of one worker
 _SHARE_OF_MACHINE = 8  # of its memory, for all inputs, and as much for a worker's outputs
+_OVERHEAD_CALLS = 64
 _SPARE_CALLS = 4  # beside those whose outputs a block keeps: what calls need in between
 
 
@@ -318,22 +319,47 @@ class TaskSession:
             worker.freeze()
             if self._timed_on_gpu:
                 self.come_to_rest(worker)
-        except (WorkerDied, WorkerTimeout) as error:
+        except WorkerDied as error:
+            raise CallFailed(error.verdict, str(error)) from None
+        except WorkerTimeout as error:
             raise CallFailed(Verdict.runtime_error, str(error)) from None
 
+    def overhead_s(self) -> float:
+        """Seconds that a worker's loop adds to a call: what a call of nothing takes in the eager baseline's
+        process, which is trusted, by its own clock.
+
+        Raises CallFailed.
+        """
+        worker = self.eager()
+        try:
+            worker.thaw()
+            answer = worker.ask({"do": "overhead", "calls": _OVERHEAD_CALLS}, self.call_limit_s)
+            worker.freeze()
+        except (WorkerDied, WorkerTimeout) as error:
+            raise CallFailed(Verdict.runtime_error, str(error)) from None
+        return float(answer["seconds"])
+
     def run(
-        self, worker: Worker, slots: Sequence[int], seeds: Sequence[int | None], strict: bool = False
+        self,
+        worker: Worker,
+        slots: Sequence[int],
+        seeds: Sequence[int | None],
+        strict: bool = False,
+        flush: bool = True,
     ) -> Block:
         """One block of calls on the judge's clock; the worker stands still before and after.
 
-        While it is timed, on a GPU a block ends when the device has come to rest.
+        A block ends when the worker stands still, so that whatever it has put off counts, and what a signal
+        does not interrupt. While it is timed on a GPU it ends instead when the device has come to rest.
+
+        Without `flush`, caches are left as they are.
 
         Raises CallFailed with runtime_error, timeout, wrong_output or cheating, and if it is `strict` Hasty
         where something ran on a GPU before the worker was asked.
         """
         limit = self.call_limit_s * min(max(1, len(slots)), 4)
         memory = self.oracle.memory
-        if not memory.reveal(worker, slots, self._must_flush(len(slots))) and strict:
+        if not memory.reveal(worker, slots, flush and self._must_flush(len(slots))) and strict:
             raise Hasty(worker)
         message = {"do": "run", "slots": list(slots), "seeds": list(seeds)}
         waited_s = -worker.waited_s()
@@ -347,10 +373,10 @@ class TaskSession:
             if self._timed_on_gpu and not (rests and memory.at_rest()):
                 self.come_to_rest(worker)
                 seconds = time.perf_counter() - start
-            elif self.protocol.arrivals_per_s is not None:  # work after the answer would add up, call by call
+            elif not self._timed_on_gpu:
                 seconds = time.perf_counter() - start
         except WorkerDied as error:
-            raise CallFailed(Verdict.runtime_error, str(error)) from None
+            raise CallFailed(error.verdict, str(error)) from None
         except WorkerTimeout:
             reason = f"{len(slots)} calls took more than {limit:g} s"
             raise CallFailed(Verdict.timeout, reason) from None
@@ -424,7 +450,7 @@ class TaskSession:
         try:
             wrote = self.oracle.memory.wrote_inputs(worker, slots)
         except WorkerDied as error:
-            raise Refused(Verdict.runtime_error, str(error)) from None
+            raise Refused(error.verdict, str(error)) from None
         if wrote:
             raise Refused(Verdict.wrong_output, "forward changes its inputs")
 

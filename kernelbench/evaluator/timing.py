@@ -13,13 +13,18 @@ usually does are left out. A worker whose own threads crowd each other usually w
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from kernelbench.records import TRAFFIC, Interval
 
 _RESAMPLES = 4000
+_FEW_RESAMPLES = 400
+_FEWEST_ALONE = 4
+_ALONE_S, _ALONE_SHARE = 1e-4, 0.25  # and of its time in a block: what a call may take longer alone
+_QUIET = 0.25  # the quantile of single calls that stands for what they take; delays are one-sided
 _UNUSUAL = 0.01  # of a block's time: what a worker may have waited more or less than usual
 
 
@@ -61,22 +66,72 @@ def interval(groups: Sequence[Sequence[float]]) -> Interval:
     return Interval(median=float(np.nanmedian(table)), low=float(low), high=float(high))
 
 
+def _longer_alone(
+    block_s: "np.ndarray[Any, Any]", alone_s: "np.ndarray[Any, Any]", empty_s: "np.ndarray[Any, Any]"
+) -> "np.ndarray[Any, Any]":
+    """How much longer than expected the candidate takes alone, in seconds, for each resample.
+
+    The arrays hold candidate and eager, resamples and values; the expectation is the longer of two: what
+    coming alone costs eager on top of the time in a block, and eager's time alone times the ratio in blocks.
+    """
+    candidate, eager = np.median(block_s, axis=2)
+    alone_candidate, alone_eager = np.quantile(alone_s, _QUIET, axis=2) - np.quantile(empty_s, _QUIET, axis=2)
+    added = candidate + alone_eager - eager
+    scaled = alone_eager * candidate / eager
+    return np.asarray(alone_candidate - np.maximum(added, scaled))
+
+
 @dataclass(frozen=True)
 class Timings:
     """What was timed, by worker: "candidate" and the baselines, "eager" among them.
 
     `blocks[worker][i]` is phase i, in which every worker ran the same number of calls on the same inputs, one
     worker after the other, the candidate in its process number `processes[i]`. `empty_s`: seconds of
-    blocks of no calls.
+    blocks of no calls. `alone_s[worker][i]`: seconds of a block of one call, for candidate and eager on the
+    same input. `overhead_s`: what a worker's loop adds to a call.
     """
 
     blocks: Mapping[str, list[TimedBlock]]
     empty_s: list[float]
     processes: list[int]
+    alone_s: Mapping[str, list[float]] = field(default_factory=dict)
+    overhead_s: float = 0.0
 
     @property
     def fixed_s(self) -> float:
         return float(np.median(self.empty_s))
+
+    @property
+    def alone_factor(self) -> float:
+        """How many times as long as in blocks the candidate takes, against eager, for calls that come alone.
+
+        1 unless it is clear that it takes longer. N calls that are announced at once can be answered by one
+        product that reads the weights once; a user's calls do not come so. A call that comes alone also
+        wakes threads and finds caches cold, at a cost that eager has too: it is clear only what exceeds that
+        cost and the cost in proportion to the block's times, which other work on the machine stretches.
+        """
+        candidate, eager = (np.array(self.alone_s.get(name, ())) for name in ("candidate", "eager"))
+        if len(candidate) < _FEWEST_ALONE:
+            return 1.0
+        phases = self.undisturbed("candidate", "eager")
+        block_s = np.array(
+            [[self.blocks[name][i].call_s(self.fixed_s) for i in phases] for name in ("candidate", "eager")]
+        )
+        alone = np.array([candidate, eager])
+        empty = np.array([self.empty_s])
+        generator = np.random.default_rng(len(candidate))
+
+        def drawn(values: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+            return values[:, generator.integers(0, values.shape[1], (_FEW_RESAMPLES, values.shape[1]))]
+
+        longer = _longer_alone(drawn(block_s), drawn(alone), drawn(empty))
+        clear_s = _ALONE_S + _ALONE_SHARE * float(np.median(block_s[0]))
+        if np.quantile(longer, 0.01) <= clear_s:
+            return 1.0
+        (of_candidate, of_eager) = np.median(block_s, axis=1)
+        fixed_s = np.quantile(empty, _QUIET)
+        alone_candidate, alone_eager = np.quantile(alone, _QUIET, axis=1) - fixed_s
+        return float(max(1.0, of_eager / of_candidate * alone_candidate / max(alone_eager, of_eager)))
 
     def undisturbed(self, *workers: str) -> list[int]:
         """The phases in which none of `workers` waited unusually; the better half if they are fewer."""
@@ -91,8 +146,12 @@ class Timings:
     def _by_process(self, workers: Sequence[str], value: Callable[..., float]) -> Interval:
         """The interval of `value` of these workers' seconds a call, over phases undisturbed for them."""
         groups: dict[int, list[float]] = {}
+        factors = {"candidate": self.alone_factor}
         for phase in self.undisturbed(*workers):
-            seconds = (self.blocks[worker][phase].call_s(self.fixed_s) for worker in workers)
+            seconds = (
+                factors.get(worker, 1.0) * self.blocks[worker][phase].call_s(self.fixed_s)
+                for worker in workers
+            )
             groups.setdefault(self.processes[phase], []).append(value(*seconds))
         return interval(list(groups.values()))
 
@@ -105,7 +164,15 @@ class Timings:
         return 1e6 * float(np.median(times)) if np.isfinite(times).all() else None
 
     def speedup(self, baseline: str) -> Interval:
-        """Of the ratios within phases."""
+        """Of the ratios within phases, down to what it is if only the baseline has a worker's overhead.
+
+        For the loop around a call is Python of the candidate's process, which may replace it by less.
+        """
+        ratio = self._ratio(baseline)
+        of_overhead = min(1.0, 1e6 * self.overhead_s / self.time_us(baseline).median)
+        return ratio.model_copy(update={"low": ratio.low * (1 - of_overhead)})
+
+    def _ratio(self, baseline: str) -> Interval:
         return self._by_process([baseline, "candidate"], lambda base, candidate: base / candidate)
 
     @property
@@ -116,7 +183,7 @@ class Timings:
     @property
     def half_width(self) -> float:
         """Of the widest interval of a speedup, as a share of it."""
-        found = [self.speedup(name) for name in self.rivals]
+        found = [self._ratio(name) for name in self.rivals]
         return max((speedup.high - speedup.low) / 2 / speedup.median for speedup in found)
 
     def fastest_baseline(self) -> str:

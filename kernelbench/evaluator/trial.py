@@ -210,9 +210,9 @@ class Trial:
             if not answer.get("ok"):
                 return self._failed_load(answer)
             session.give_input(worker)
-            worker.thaw()
             message = {"do": "run", "slots": [0], "seeds": session.oracle.call_seeds(1)}
             try:
+                worker.thaw()
                 called = worker.request(message, limit)
                 if self._without_gpu and called[:1] == b"D":
                     emulated.refuse_failed_build(emulated.seen(worker, limit))
@@ -232,7 +232,7 @@ class Trial:
         try:
             worker, answer = self._load_candidate(session, "candidate", session.limits.load_s)
         except WorkerDied as error:
-            raise Refused(Verdict.runtime_error, f"while it was loaded: {error}") from None
+            raise Refused(error.verdict, f"while it was loaded: {error}") from None
         except WorkerTimeout:
             raise Refused(Verdict.timeout, f"loading took more than {session.limits.load_s:g} s") from None
         if not answer.get("ok"):
