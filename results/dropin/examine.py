@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from kernelbench import jit
 from kernelbench.errors import UsageError
@@ -55,6 +57,7 @@ class Examined(Record):
     parameters: tuple[str, ...]  # the weights' names in the reference
     gradients: tuple[dict[str, Any], ...]  # of `Gradient`
     no_gradient: str  # why there is none
+    under_autocast: bool  # whether autocast leaves the reference as it is
     relies_on: tuple[str, ...]  # states of torch without which the kernel's own code goes wrong
     libraries: tuple[Library, ...]
     torch: str
@@ -79,6 +82,7 @@ def examined(task: Task, candidate: Candidate, folder: Path, fresh: bool = True)
         kernel = to_device(kernel, task.precision, CPU)
         names = _weights(model, kernel)
         outputs = _checked(task, model, kernel, inputs, names, fresh)
+        under_autocast = _is_left_by_autocast(model, inputs)
         relies_on = _relies_on(kernel, inputs, outputs)
         rows = _rows(model, inputs, outputs)
     taken = _names(model, len(inputs))
@@ -96,6 +100,7 @@ def examined(task: Task, candidate: Candidate, folder: Path, fresh: bool = True)
         parameters=tuple(names),
         gradients=tuple(vars(each) for each in found),
         no_gradient=why,
+        under_autocast=under_autocast,
         relies_on=relies_on,
         libraries=tuple(libraries.values()),
         torch=torch.__version__,
@@ -180,6 +185,28 @@ def _checked(
                 "a kernel for training reads its weights at each call",
             ) from None
     return tuple(found)
+
+
+class _Rounded(TorchDispatchMode):
+    """Notes whether anything is computed in a lower precision."""
+
+    seen = False
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = function(*args, **(kwargs or {}))
+        tensors = [each for each in tree_leaves(made) if isinstance(each, torch.Tensor)]
+        self.seen = self.seen or any(each.dtype in (torch.bfloat16, torch.float16) for each in tensors)
+        return made
+
+
+def _is_left_by_autocast(model: nn.Module, inputs: Sequence[torch.Tensor]) -> bool:
+    """Whether the reference is the same under autocast, as norms and activations are that hold no product."""
+    try:
+        with torch.autocast("cpu", torch.bfloat16), _Rounded() as rounded:
+            model(*inputs)
+    except Exception:  # noqa: BLE001 - autocast is not what it was written for
+        return False
+    return not rounded.seen
 
 
 def _relies_on(

@@ -263,6 +263,7 @@ def _kernel(
         "rows": examined.rows,
         "backward": backward,
         "no_gradient": examined.no_gradient,
+        "under_autocast": examined.under_autocast,
         "relies_on": examined.relies_on,
         "slower": [],  # modes in which layers do not call it
         "provenance": {

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import has_static_value, optimization_hint
 
-from .state import foreign
+from .state import foreign, foreign_but_for_autocast
 
 Check = Callable[..., tuple[bool, str]]
 
@@ -63,20 +63,21 @@ class Argument:
         return ""
 
 
-def check_of(arguments: Sequence[Argument], here: str) -> Check:
+def check_of(arguments: Sequence[Argument], here: str, autocast: bool) -> Check:
     """A function of as many tensors: (True, "") where the kernel may run, else (False, why).
 
-    `here`: why it can run on no tensor at all, "" where it can. The tests are written into one expression,
-    for they run before every call.
+    `here`: why it can run on no tensor at all, "" where it can; `autocast`: it may run under that. The tests
+    are written into one expression, for they run before every call.
     """
     names = [f"a{place}" for place in range(len(arguments))]
     tests = [
         _test(name, place, each) for place, (name, each) in enumerate(zip(names, arguments, strict=True))
     ]
-    usual = " and ".join([*tests, "not foreign()"])
-    values: dict[str, Any] = {"problem": _problem_of(tuple(arguments), here), "fits": (True, "")}
-    values |= {"Tensor": torch.Tensor, "Parameter": torch.nn.Parameter, "foreign": foreign}
-    values |= {"traced": _traced_check(tuple(arguments)), "is_compiling": torch.compiler.is_compiling}
+    usual = " and ".join([*tests, "not state()"])
+    state = foreign_but_for_autocast if autocast else foreign
+    values: dict[str, Any] = {"problem": _problem_of(tuple(arguments), here, state), "fits": (True, "")}
+    values |= {"Tensor": torch.Tensor, "Parameter": torch.nn.Parameter, "state": state}
+    values |= {"traced": _traced_check(tuple(arguments), state), "is_compiling": torch.compiler.is_compiling}
     for place, each in enumerate(arguments):
         values |= {f"shape{place}": each.shape, f"strides{place}": each.strides, f"dtype{place}": each.dtype}
     given = f"({', '.join(names)},)"
@@ -103,9 +104,11 @@ def _contiguous(argument: Argument) -> bool:
     return torch.empty_strided(argument.shape, argument.strides, device="meta").is_contiguous()
 
 
-def _problem_of(arguments: tuple[Argument, ...], here: str) -> Callable[[tuple[Any, ...]], tuple[bool, str]]:
+def _problem_of(
+    arguments: tuple[Argument, ...], here: str, state: Callable[[], str]
+) -> Callable[[tuple[Any, ...]], tuple[bool, str]]:
     def problem(values: tuple[Any, ...]) -> tuple[bool, str]:
-        if why := here or foreign():
+        if why := here or state():
             return False, why
         found = (each.problem(value) for each, value in zip(arguments, values, strict=True))
         why = next((reason for reason in found if reason), "")
@@ -114,13 +117,15 @@ def _problem_of(arguments: tuple[Argument, ...], here: str) -> Callable[[tuple[A
     return problem
 
 
-def _traced_check(arguments: tuple[Argument, ...]) -> Callable[[tuple[Any, ...]], tuple[bool, str]]:
+def _traced_check(
+    arguments: tuple[Argument, ...], state: Callable[[], str]
+) -> Callable[[tuple[Any, ...]], tuple[bool, str]]:
     """The same while a graph is traced, where sizes may be symbols: no reason names them, and none is made a
     constant, which `mark_dynamic` forbids.
     """
 
     def traced(values: tuple[Any, ...]) -> tuple[bool, str]:
-        if why := foreign():
+        if why := state():
             return False, why
         for argument, value in zip(arguments, values, strict=True):
             if not isinstance(value, torch.Tensor) or type(value) not in (torch.Tensor, torch.nn.Parameter):

@@ -12,6 +12,7 @@ import torch
 
 from .envelope import Argument, check_of
 from .operators import (
+    Compute,
     Gradients,
     Tensors,
     define,
@@ -22,7 +23,7 @@ from .operators import (
     trained_by,
     unseen,
 )
-from .state import verified
+from .state import guarded, verified
 
 _LOG = logging.getLogger(__name__.partition(".")[0])
 
@@ -48,7 +49,8 @@ class Kernel:
         self.why_not_here = here
         self.trainable: bool = bool(words["backward"])
         self.rows: list[int] = words["rows"]  # dimensions along which it can be split, see `sharding`
-        self._fits = check_of(self.arguments, here)
+        self.under_autocast: bool = words["under_autocast"]  # which leaves the reference as it is
+        self._fits = check_of(self.arguments, here, self.under_autocast)
         self.check = self._fits if self.trainable else self._without_gradient
         with verified(), torch.random.fork_rng(devices=[]):
             self.reference = import_module(f"{module}.reference")
@@ -167,8 +169,9 @@ class Kernel:
                 gradients.register(name)
         self.training = existing(f"{name}_training")
 
-    def _loaded(self, module: str) -> "_Loaded":
-        return _Loaded(import_module(module), list(self.parameters), len(self.inputs))
+    def _loaded(self, module: str) -> Compute:
+        loaded = _Loaded(import_module(module), list(self.parameters), len(self.inputs))
+        return guarded(loaded) if self.under_autocast else loaded
 
 
 class _Loaded:

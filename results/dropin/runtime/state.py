@@ -1,5 +1,5 @@
 """The state of torch in which a kernel was verified: no autocast, float32 as default dtype, no default
-device, and no forward-mode derivatives.
+device, no forward-mode derivatives, no tracing.
 
 In another state code does something else: under autocast a product is bfloat16, and what is allocated without
 a dtype or device is of the defaults. So calls there are outside the envelope.
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.jit import is_tracing
 from torch.overrides import _get_current_function_mode_stack as modes
 from torch.utils._device import DeviceContext
 
@@ -21,8 +22,11 @@ _functions_are_seen = torch._C._len_torch_function_stack  # by modes, of which a
 
 def foreign() -> str:
     """Why this is another state; "" where it is not. It runs before every call, in 0.2 µs."""
-    if _autocast("cpu"):
-        return "torch.autocast is on for the CPU"
+    return "torch.autocast is on for the CPU" if _autocast("cpu") else foreign_but_for_autocast()
+
+
+def foreign_but_for_autocast() -> str:
+    """The same of calls that autocast leaves alone."""
     if _default_dtype() is not _DTYPE:
         return "torch's default dtype is not float32"
     if _functions_are_seen():
@@ -31,6 +35,8 @@ def foreign() -> str:
             return "torch's default device is not the CPU"
     if forward_ad._current_level >= 0:  # kernels have no tangents
         return "forward-mode derivatives are taken"
+    if is_tracing():  # which would see what is allocated, not what is computed
+        return "torch.jit.trace records the call"
     return ""
 
 

@@ -196,6 +196,11 @@ def _differs(kernel: Kernel, layer: nn.Module, weights: Sequence[torch.Tensor]) 
             ):
                 if worst := _unlike(found, wanted):
                     return f"{when} {what} ({worst})"
+            if kernel.under_autocast:
+                with torch.autocast("cpu", torch.bfloat16):
+                    found = stock(layer)(*inputs)
+                if worst := _unlike(found, runs[0]):
+                    return f"under autocast it computes something else ({worst}), unlike the reference"
     return ""
 
 

@@ -182,7 +182,7 @@ def test_autocast(dtype):
     dropped, plain = both()
     with torch.autocast("cpu", dtype):
         assert_same(dropped, plain)
-        assert used(dropped) == []
+        assert used(dropped) == ["rms"]  # of which autocast leaves everything in float32
 
 
 def test_a_backward_under_autocast():
@@ -225,6 +225,13 @@ def test_a_forward_mode_derivative_is_not_lost():
         x = torch.autograd.forward_ad.make_dual(X, torch.ones_like(X))
         tangents = [torch.autograd.forward_ad.unpack_dual(each.norm(x)).tangent for each in both()]
     torch.testing.assert_close(*tangents)
+
+
+def test_a_trace_holds_what_is_computed():
+    dropped, plain = both()
+    with torch.no_grad():
+        traced = torch.jit.trace(dropped, X, check_trace=False)
+        torch.testing.assert_close(traced(X + 1), plain(X + 1))
 
 
 def test_what_is_no_plain_memory():
@@ -512,23 +519,21 @@ def test_a_buffer_that_the_kernel_knows_nothing_of():
 
 def test_three_lengths_are_compiled_whole(run: Callable[[str], None]) -> None:
     run("""
-@pytest.mark.parametrize("lengths", [(16, 12, 7, 16), (12, 16, 7)])
 @pytest.mark.parametrize("marked", [False, True], ids=["automatic", "mark_dynamic"])
-def test_lengths(marked, lengths):
-    found = []
-    for model in both():
-        torch.compiler.reset()
-        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-        steps = []
-        for length in lengths:
-            x = torch.randn(2, length, 32, generator=torch.Generator().manual_seed(length), requires_grad=True)
-            if marked:
-                torch._dynamo.mark_dynamic(x, 1)
-            loss = compiled(x).square().mean()
-            steps += [loss, *torch.autograd.grad(loss, [x, *model.parameters()])]
-        found.append(steps)
-    for ours, theirs in zip(*found, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+def test_lengths(marked):
+    dropped, plain = both()
+    torch.compiler.reset()
+    compiled = torch.compile(dropped, fullgraph=True, backend="aot_eager")
+    for length in (16, 12, 7):
+        x = torch.randn(2, length, 32)
+        if marked:
+            torch._dynamo.mark_dynamic(x, 1)
+        loss = compiled(x).square().mean()
+        ours = [loss, *torch.autograd.grad(loss, list(dropped.parameters()))]
+        loss = plain(x).square().mean()
+        theirs = [loss, *torch.autograd.grad(loss, list(plain.parameters()))]
+        for mine, right in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(mine, right, rtol=1e-4, atol=1e-5)
 
 
 def test_the_verified_length_is_the_kernel_s_after_another_one():
