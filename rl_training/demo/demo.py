@@ -121,9 +121,6 @@ class Demo:
     def _rl(
         self, seed: int, rewarded: Sequence[DemoTask], target: Target, pool: MeasuredPool, folder: Path
     ) -> Path:
-        done = folder / "rl" / POLICY
-        if done.exists():
-            return done
         self.say(f"seed {seed}: RL with measured speedups")
         data = [task.data(target) for task in rewarded]
         world = World(pool, _REWARD, effort=ONCE, again=AFRESH, doubt=Doubt(over_eager=20.0))

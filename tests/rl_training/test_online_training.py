@@ -125,6 +125,13 @@ def test_a_run_that_was_ended_goes_on_exactly(model: Path, tmp_path: Path) -> No
     assert alike(whole, trained(chosen, tmp_path / "parts"))
 
 
+def test_a_run_that_is_over_is_not_gone_on_with(model: Path, tmp_path: Path) -> None:
+    chosen, again = settings(model, steps=3), ReadingPool()
+    final = weights(trained(chosen, tmp_path))
+    now = weights(trained(chosen, tmp_path, again))
+    assert all(torch.equal(final[name], now[name]) for name in final) and not again.seen
+
+
 def test_a_collapse_goes_back_to_what_was_good(model: Path, tmp_path: Path) -> None:
     """Rewards that are all alike from the third step on."""
 

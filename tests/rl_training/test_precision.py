@@ -46,6 +46,27 @@ class Moved(TrainerCallback):
         }
 
 
+def moved(model: Path, out: Path, lora: LoraSettings | None, **changed: object) -> Moved:
+    """By train rl's own rate, in which Adam moves each weight a step, less where gradients disagree. In bf16 a
+    weight of 0.02 has steps of 6e-5 to 1.2e-4.
+    """
+    watch, pool = Moved(), Paying(lambda number: [0, 2, 2.5, 3][number % 4])
+    run(settings(model, steps=STEPS, learning_rate=RATE, lora=lora, **changed), out, pool, [watch])
+    # What has a gradient: not the embeddings of tokens that did not come up, nor all of lora_A, for lora_B
+    # begins at 0.
+    far = torch.cat(
+        [
+            held.flatten()
+            for name, held in watch.trained.items()
+            if "lora_B" in name or ("layers" in name and lora is None)
+        ]
+    )
+    assert (far > 0).float().mean() > 0.95
+    assert far.mean() > RATE * STEPS / 4
+    assert all((difference == 0).all() for difference in watch.kept.values())
+    return watch
+
+
 @pytest.mark.parametrize(
     ("named", "lora", "base"),
     [
@@ -58,22 +79,18 @@ class Moved(TrainerCallback):
 def test_a_policy_moves_at_the_default_rate(
     model: Path, tmp_path: Path, named: str, lora: LoraSettings | None, base: set[torch.dtype]
 ) -> None:
-    """Adam moves each weight by the rate a step, less where gradients disagree. In bf16 a weight of 0.02 has
-    steps of 6e-5 to 1.2e-4."""
-    moved = Moved()
-    pool = Paying(lambda number: [0, 2, 2.5, 3][number % 4])
-    chosen = settings(model, steps=STEPS, learning_rate=RATE, lora=lora, precision=named)
-    run(chosen, tmp_path, pool, [moved])
-    assert moved.dtypes == {"trained": {torch.float32}, "kept": base}
-    assert all((difference == 0).all() for difference in moved.kept.values())
-    # What has a gradient: not the embeddings of tokens that did not come up, nor all of lora_A, for lora_B
-    # begins at 0.
-    learning = [
-        held for name, held in moved.trained.items() if "lora_B" in name or ("layers" in name and not lora)
-    ]
-    far = torch.cat([held.flatten() for held in learning])
-    assert (far > 0).float().mean() > 0.95
-    assert far.mean() > RATE * STEPS / 4
+    watch = moved(model, tmp_path, lora, precision=named)
+    assert watch.dtypes == {"trained": {torch.float32}, "kept": base}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("lora", "base"), [(None, set()), (RANK, {torch.bfloat16})], ids=str)
+def test_a_policy_moves_on_a_gpu_in_the_usual_precision(
+    model: Path, tmp_path: Path, lora: LoraSettings | None, base: set[torch.dtype]
+) -> None:
+    usual = precision.usual(lora is not None, cpu=False)
+    watch = moved(model, tmp_path, lora, precision=usual, cpu=False)
+    assert watch.dtypes == {"trained": {torch.float32}, "kept": base}
 
 
 def test_bf16_weights_are_not_trained(model: Path) -> None:
