@@ -343,6 +343,8 @@ def show(evaluation: Evaluation) -> None:
         out.print(f"  {name} not available: {why}", markup=False)
     for name, twin in timing.same_code.items() if timing is not None else ():
         out.print(f"  {name} is the same code as {twin}", markup=False)
+    if timing is not None and evaluation.target.ceilings.busy:
+        out.print("  the machine was busy when its ceilings were measured: they may be too low", markup=False)
     if (numbers := evaluation.correctness) is not None and numbers.error is not None:
         own = (
             f"; the reference's own {numbers.reference_error:.2g}"

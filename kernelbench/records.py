@@ -109,6 +109,10 @@ class Ceilings(Record):
         """Whether others were in the way while they were measured, so that they may be too low."""
         return self.disturbed is not None and self.disturbed > BUSY
 
+    @property
+    def complete(self) -> bool:
+        return None not in (self.copy_bytes_s, self.cached_copy_bytes_s, self.fp32_flops_s)
+
     def or_higher(self, other: "Ceilings") -> "Ceilings":
         """The best of two measurements: others can have slowed one down, nothing can have sped it up.
 

@@ -203,6 +203,7 @@ class TaskSession:
             if module == "candidate":  # by the judge: a disk that is full says nothing of the candidate
                 file = worker.scratch / f"{module}.py"
                 file.write_text(source, encoding="utf-8", errors="surrogatepass")
+                file.chmod(0o644)  # whatever the umask: the worker may have another user id
             told, lent = self.oracle.memory.lend(worker)
             fds += lent
             layout = [t.to_json() for t in self.oracle.inputs.tensors]

@@ -19,9 +19,10 @@ _WORKER_BYTES = 1 << 30  # that a worker takes beside
 def detect_target(pool: WorkerPool, device: str = "cpu", again: bool = False) -> Target:
     """`device`, "cpu" or "cuda:0", as a target.
 
-    Its ceilings are measured once and kept beside the build cache; where others were in the way, once more
-    when they are next asked for. With `again` they are measured anew. The higher of old and new is kept.
-    Raises MissingPrerequisite without such a GPU, StorageError where what was kept is damaged.
+    Its ceilings are measured once and kept beside the build cache; where others were in the way, or
+    memory was lacking, once more when they are next asked for. With `again` they are measured anew. The
+    higher of old and new is kept. Raises MissingPrerequisite without such a GPU, StorageError where what was
+    kept is damaged.
     """
     mark = fingerprint(pool.threads) if device == "cpu" else _gpu(pool, device)
     file = kept.kept_file(pool.cache, "ceilings", mark)
@@ -29,7 +30,7 @@ def detect_target(pool: WorkerPool, device: str = "cpu", again: bool = False) ->
     if ceilings is None:
         ceilings = _measure(pool, device, mark)
         kept.write(file, ceilings)
-    elif again or ceilings.busy:
+    elif again or ceilings.busy or not ceilings.complete:
         ceilings = ceilings.or_higher(_measure_once(pool, device, mark))
         kept.write(file, ceilings)
     return Target(device=device, languages=_languages(device, mark), ceilings=ceilings, fingerprint=mark)

@@ -24,9 +24,7 @@ from kernelbench.records import Layer
 
 _THREADS = 4  # a worker may start for each that computes, beside its processes
 _STACK_BYTES = 8 << 20  # of a thread, which no memory is taken for until it is used
-_SIDE_BY_SIDE = (
-    4  # trees that share a user id, by which the system counts: those of an evaluation pool's lanes
-)
+_SIDE_BY_SIDE = 4  # trees that share a user id, by which the system counts: an evaluation pool's lanes
 _MOST_SHARE = 0.75  # of the machine's memory, for one worker, so that the judge is not the one that goes
 _GROUPS_LEFT_S = 2.0  # for control groups to be left by killed processes
 _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CXX", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",

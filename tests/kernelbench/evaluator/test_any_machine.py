@@ -267,7 +267,14 @@ def test_ceilings_are_measured_until_nobody_is_in_the_way(
     assert len(left) == 1
 
 
-def test_what_one_measurement_could_not_find_another_may() -> None:
+def test_what_one_measurement_could_not_find_another_may(
+    evaluator: Evaluator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when there is more memory the next time."""
+    monkeypatch.setattr(evaluator.pool, "cache", tmp_path)
+    measuring(monkeypatch, *3 * [ceilings_of(None, 0.0)], ceilings_of(3e10, 0.0))
+    rates = [detect_target(evaluator.pool).ceilings.copy_bytes_s for _ in range(3)]
+    assert rates == [None, 3e10, 3e10]
     found = ceilings_of(None, 0.1).or_higher(ceilings_of(3e10, 0.2))
     assert (found.copy_bytes_s, found.disturbed) == (3e10, 0.1)
     assert ceilings_of(None, 0.1).or_higher(ceilings_of(None, 0.0)).copy_bytes_s is None
