@@ -148,14 +148,16 @@ class Runner:
         device = self.place.device
         if seed is not None:
             seed_device(seed, device)
-        before = history.launched.total()
-        watching = self.emulated and self.language == "cuda"
-        with fresh_memory() if watching else contextlib.nullcontext(), self.as_on_gpu():
-            outputs = self.model(*self.slots[slot])
-        if self.emulated:
-            self.launches.append(history.launched.total() - before)
+        outputs = self._emulated(slot) if self.emulated else self.model(*self.slots[slot])
         plain = type(outputs) is torch.Tensor and _plain(outputs, device)
         return [outputs] if plain else _flatten(outputs, device)
+
+    def _emulated(self, slot: int) -> Any:
+        before = history.launched.total()
+        with fresh_memory() if self.language == "cuda" else contextlib.nullcontext(), self.as_on_gpu():
+            outputs = self.model(*self.slots[slot])
+        self.launches.append(history.launched.total() - before)
+        return outputs
 
     def seen(self) -> dict[str, Any]:
         """What was launched where there is no GPU, and what went wrong, caught or not."""
