@@ -99,7 +99,7 @@ def _load_files(original: _Original, given: dict[str, Any]) -> Any:
 
 
 def _with_own_headers(path: Path, folders: Sequence[Path], seen: set[Path]) -> str:
-    """The text of a source, with that of headers beside it, or in these folders, where it includes them first.
+    """The text of a source, with that of headers beside it, or in these folders, where it first has them.
 
     `seen`: those that are included already. Raises BuildError.
     """
