@@ -195,14 +195,8 @@ class Runner:
         device = self.place.device
         if seed is not None:
             seed_device(seed, device)
-        before = history.launched.total()
-        watching = self.emulated and self.language == "cuda"
         arguments = self._own_inputs(slot) if self.mutated else self.slots[slot]
-        with fresh_memory() if watching else contextlib.nullcontext(), self.as_on_gpu():
-            returned = self.model(*arguments)
-        if self.emulated:
-            self.launches.append(history.launched.total() - before)
-        outputs = _outputs_of(returned, device)
+        outputs = _outputs_of(self._emulated(slot) if self.emulated else self.model(*arguments), device)
         return [output.clone() if i in self.kept_outputs else output for i, output in enumerate(outputs)]
 
     def _own_inputs(self, slot: int) -> list[Any]:
@@ -219,6 +213,13 @@ class Runner:
         finally:
             self.model = model
         return {"seconds": quickest / calls}
+
+    def _emulated(self, slot: int) -> Any:
+        before = history.launched.total()
+        with fresh_memory() if self.language == "cuda" else contextlib.nullcontext(), self.as_on_gpu():
+            outputs = self.model(*self.slots[slot])
+        self.launches.append(history.launched.total() - before)
+        return outputs
 
     def seen(self) -> dict[str, Any]:
         """What was launched where there is no GPU, and what went wrong, caught or not."""

@@ -44,11 +44,9 @@ def install() -> None:
 
     if hasattr(cpp_extension.load_inline, "kernelwright"):
         return
-    for original, replacement in (
-        (cpp_extension.load_inline, _load_inline),
-        (cpp_extension.load, _load_files),
-    ):
-        setattr(cpp_extension, original.__name__, _in_place_of(original, replacement))
+    cpp_extension.load_inline = _in_place_of(cpp_extension.load_inline, _load_inline)
+    if not hasattr(cpp_extension.load, "kernelwright"):
+        cpp_extension.load = _in_place_of(cpp_extension.load, _load_files)
 
 
 _Original = Callable[..., Any]
@@ -90,19 +88,20 @@ def _load_files(original: _Original, given: dict[str, Any]) -> Any:
         return original(**given)
     folders = [Path(folder) for folder in given["extra_include_paths"] or ()]
     others = [path for path in paths if path not in of_cuda]
+    seen: set[Path] = set()  # all of them come to be one source
     inline = {
         **given,
-        "cpp_sources": [_with_own_headers(path, folders) for path in others],
-        "cuda_sources": [_with_own_headers(path, folders) for path in of_cuda],
+        "cpp_sources": [_with_own_headers(path, folders, seen) for path in others],
+        "cuda_sources": [_with_own_headers(path, folders, seen) for path in of_cuda],
         "functions": None,  # the sources bind them
     }
     return _load_inline(original, inline)
 
 
-def _with_own_headers(path: Path, folders: Sequence[Path], seen: frozenset[Path] = frozenset()) -> str:
-    """The text of a source, with that of headers beside it, or in these folders, where it includes them.
+def _with_own_headers(path: Path, folders: Sequence[Path], seen: set[Path]) -> str:
+    """The text of a source, with that of headers beside it, or in these folders, where it first has them.
 
-    Raises BuildError.
+    `seen`: those that are included already. Raises BuildError.
     """
     try:
         text = path.read_text(errors="surrogateescape")
@@ -112,9 +111,12 @@ def _with_own_headers(path: Path, folders: Sequence[Path], seen: frozenset[Path]
     def included(found: re.Match[str]) -> str:
         places = (folder / found[1] for folder in (path.parent, *folders))
         header = next((place.resolve() for place in places if place.is_file()), None)
-        if header is None:
+        if header is None:  # it is torch's, or CUDA's
             return found[0]
-        return "" if header in seen else _with_own_headers(header, folders, seen | {path.resolve(), header})
+        if header in seen:
+            return ""
+        seen.add(header)
+        return _with_own_headers(header, folders, seen)
 
     return _OWN_HEADER.sub(included, text)
 
