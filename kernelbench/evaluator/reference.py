@@ -7,7 +7,6 @@ errors, is no task: `TaskFault` says why.
 """
 
 import contextlib
-import copy
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from kernelbench.evaluator.loading import import_task, seed_device, to_device, t
 from kernelbench.evaluator.matching import is_constant
 from kernelbench.evaluator.operators import FlopCounter
 from kernelbench.evaluator.outputs import flattened
-from kernelbench.evaluator.state import State, identical, map_plain_tensors
+from kernelbench.evaluator.state import State, copied, identical, map_plain_tensors
 from kernelbench.evaluator.task_format import (
     TaskFault,
     constants_of,
@@ -229,7 +228,7 @@ class Reference:
         """Outputs of `count` runs with weights and inputs moved by an ulp or so."""
         while len(self._moved) < count:
             self.own.state.restore()
-            model = copy.deepcopy(self.model)
+            model = copied(self.model)
             for parameter in model.parameters():
                 factors = _rounding(parameter)
                 if factors is not None:
@@ -334,7 +333,7 @@ def _same(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> bool:
 
 def _in_float64(model: nn.Module) -> nn.Module:
     with at("copying Model, for a float64 run"):
-        twin = copy.deepcopy(model).double()
+        twin = copied(model).double()
     mine = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     for name, tensor in (*twin.named_parameters(), *twin.named_buffers()):
         if tensor.is_floating_point():
