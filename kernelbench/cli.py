@@ -352,6 +352,8 @@ def show(evaluation: Evaluation) -> None:
         where = f", family {numbers.worst_input}" if numbers.worst_input else ""
         said = f"{numbers.inputs_tried} inputs, error at most {numbers.error:.2g} of the budget{where}{own}"
         out.print(f"  numerics       {said}", markup=False, soft_wrap=True)
+        if numbers.weights != "name":
+            out.print(f"  weights        not matched by name, but by {numbers.weights}", markup=False)
     if evaluation.own_kernel_share is not None:
         out.print(f"  own kernels    {100 * evaluation.own_kernel_share:6.0f}% of the time")
     problems: dict[str, list[str]] = {}  # chips that have the same

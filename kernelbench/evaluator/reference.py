@@ -18,7 +18,14 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from kernelbench.evaluator.draws import FastDraws
-from kernelbench.evaluator.exact import Draws, Exact, ReplayFailed, is_eight_bit_float, remember, widened
+from kernelbench.evaluator.exact import (
+    Exact,
+    RecordedDraws,
+    ReplayFailed,
+    is_eight_bit_float,
+    remember,
+    widened,
+)
 from kernelbench.evaluator.layout import DTYPES, TensorLayout
 from kernelbench.evaluator.loading import import_task, seed_device, to_device, to_precision
 from kernelbench.evaluator.matching import is_constant
@@ -201,7 +208,7 @@ class Reference:
 
         Raises TaskFault.
         """
-        draws = Draws(self._generators())
+        draws = RecordedDraws(self._generators())
         with draws if self.random else contextlib.nullcontext():
             reference = self.run(self.own, tensors, seed)
         try:
@@ -283,10 +290,15 @@ def vary(model: nn.Module) -> None:
                 tensor.uniform_(0.5, 1.5)
             elif name.endswith("running_mean"):
                 tensor.normal_(0, 0.2)
-            elif id(tensor) in parameters:
+            elif id(tensor) in parameters and (is_constant(tensor) or not _whole_numbers(tensor)):
                 tensor.mul_(torch.empty_like(tensor).uniform_(0.7, 1.3))
                 if bool((tensor == 0).all()):
                     tensor.normal_(0, 0.2)
+
+
+def _whole_numbers(tensor: torch.Tensor) -> bool:
+    """Whether a parameter holds integers, such as indices, or bits of a mask."""
+    return bool((tensor == tensor.round()).all())
 
 
 def constant_parameters(model: nn.Module) -> list[str]:
@@ -375,4 +387,4 @@ def _check_layout(tensor: torch.Tensor, what: str) -> None:
 
 def _other_generators() -> Any:
     kind, keys, *rest = np.random.get_state(legacy=True)
-    return random.getstate(), kind, bytes(keys), rest
+    return random.getstate(), kind, np.asarray(keys).tobytes(), rest
