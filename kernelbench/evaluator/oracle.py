@@ -204,7 +204,7 @@ class Oracle:
     def resembles(self, position: int, outputs: Sequence[Sequence[Any]]) -> bool:
         """Whether parts of two outputs agree. See `budget.Leeway`."""
         a, b = map(self._view, outputs)
-        return self.leeway[position].covers(a, b)
+        return not a.numel() or self.leeway[position].covers(a, b)
 
     def _view(self, placed: Sequence[Any]) -> torch.Tensor:
         memory, offset, layout = placed
