@@ -354,6 +354,8 @@ def show(evaluation: Evaluation) -> None:
         where = f", family {numbers.worst_input}" if numbers.worst_input else ""
         said = f"{numbers.inputs_tried} inputs, error at most {numbers.error:.2g} of the budget{where}{own}"
         out.print(f"  numerics       {said}", markup=False, soft_wrap=True)
+        if numbers.weights != "name":
+            out.print(f"  weights        not matched by name, but by {numbers.weights}", markup=False)
     if evaluation.launched:
         out.print(f"  ran            {', '.join(evaluation.launched)}", markup=False, soft_wrap=True)
     if evaluation.own_kernel_share is not None:

@@ -33,7 +33,7 @@ _CASTS = {torch.Tensor.to, torch.Tensor.float, torch.Tensor.half, torch.Tensor.b
           torch.Tensor.type, torch.Tensor.type_as}  # fmt: skip
 _TARGETS = {torch.Tensor.float: torch.float32, torch.Tensor.half: torch.float16,
             torch.Tensor.bfloat16: torch.bfloat16, torch.Tensor.double: torch.float64}  # fmt: skip
-_DTYPE = torch.Tensor.dtype.__get__  # type: ignore[attr-defined]
+_DTYPE = torch.Tensor.dtype.__get__
 _OWN = "_own_dtype"  # attribute of a float64 tensor: its dtype in the task's own precision
 
 
@@ -66,7 +66,7 @@ def remember(tensor: torch.Tensor, own: torch.dtype) -> torch.Tensor:
     return tensor
 
 
-class Draws(OperatorMode):
+class RecordedDraws(OperatorMode):
     """Keeps what torch's generators give, in order, to be given again in an `Exact` run."""
 
     def __init__(self, generators: Sequence[torch.Generator]) -> None:

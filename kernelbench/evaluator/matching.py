@@ -27,7 +27,7 @@ class Matching:
         self._parts: set[tuple[str, int, int]] = set()  # of weights that were split: dimension and start
 
     def sources(self, wanted: Mapping[str, torch.Tensor]) -> dict[str, Source]:
-        """How to make the candidate's weights from the reference's, where their values say it."""
+        """How to make the candidate's weights from the reference's, where values say so."""
         wanted = {name: value.detach().cpu() for name, value in wanted.items() if value.numel()}
         found: dict[str, Source] = {}
         for name, value in wanted.items():
@@ -40,7 +40,7 @@ class Matching:
         return found
 
     def _in_line(self, wanted: Mapping[str, torch.Tensor]) -> dict[str, Source]:
-        """Of constants, where both sides have as many elements of a value: the same places in one row."""
+        """Of constants, where both sides have as many of a value: the same places in a row of all."""
         found: dict[str, Source] = {}
         free = {n: value for n, value in self._drawn.items() if n not in self.used and is_constant(value)}
         for kind in dict.fromkeys(map(_kind, wanted.values())):

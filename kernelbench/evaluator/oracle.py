@@ -278,7 +278,7 @@ class Oracle:
         self._verifying = False
         a, b = map(self._view, outputs)
         verified = self._verified[position] if self._verified else math.inf
-        return self.leeway[position].covers(a, b, verified)
+        return not a.numel() or self.leeway[position].covers(a, b, verified)
 
     def _view(self, placed: Sequence[Any]) -> torch.Tensor:
         memory, offset, layout = placed

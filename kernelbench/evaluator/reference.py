@@ -7,8 +7,8 @@ errors, is no task: `TaskFault` says why.
 """
 
 import contextlib
-import copy
 import random
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,21 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from kernelbench.evaluator.draws import FastDraws
-from kernelbench.evaluator.exact import Draws, Exact, ReplayFailed, is_eight_bit_float, remember, widened
+from kernelbench.evaluator.exact import (
+    Exact,
+    RecordedDraws,
+    ReplayFailed,
+    is_eight_bit_float,
+    remember,
+    widened,
+)
 from kernelbench.evaluator.layout import DTYPES, TensorLayout
 from kernelbench.evaluator.loading import import_task, seed_device, to_device, to_precision
 from kernelbench.evaluator.matching import is_constant
 from kernelbench.evaluator.operators import FlopCounter
 from kernelbench.evaluator.outputs import flattened
 from kernelbench.evaluator.rounded import RoundedProducts
-from kernelbench.evaluator.state import State, identical, map_plain_tensors
+from kernelbench.evaluator.state import State, copied, identical, map_plain_tensors
 from kernelbench.evaluator.task_format import (
     TaskFault,
     constants_of,
@@ -38,6 +45,7 @@ from kernelbench.evaluator.task_format import (
 _OFF = 0.05  # of the outputs' spread: an error of the reference's own that hides what is computed
 _MANY = 0.1  # of an output's elements, that are off so far
 _FEW_VALUES = 16  # elements of an output; their spread is their size
+_SOON_S = 5.0  # a call; a float64 one may take many times as long
 _REPEATED = 4.0  # roundings of the largest value, by which two runs on the same inputs may differ
 
 
@@ -104,8 +112,10 @@ class Reference:
         before = [tensor._version for tensor in given]
         seed_device(self.seed, self.device)
         begun = self._generator_state()
+        started = time.perf_counter()
         with FlopCounter() as counter, RoundedProducts(None) as products:
             outputs = self._called(self.own, given)
+        took_s = time.perf_counter() - started
         self.products = products.products  # of float32 operands
         self.random = not torch.equal(begun, self._generator_state())
         if others != _other_generators():
@@ -131,8 +141,8 @@ class Reference:
         self.outputs = [TensorLayout.of(output.contiguous()) for output in outputs]
         self.run(self.own, self.tensors(self.seed + 1), self.seed, restored=False)
         self._check_repeats(outputs)
-        reference, exact = self.both(self.first, self.seed)
-        self.check_precision(reference, exact)
+        if took_s < _SOON_S:  # else when a candidate is verified, which has more time
+            self.check_precision(*self.both(self.first, self.seed))
 
     def _check_repeats(self, first: Sequence[torch.Tensor]) -> None:
         """The model has been called twice. Raises TaskFault where that shows in the outputs."""
@@ -208,7 +218,7 @@ class Reference:
         `watching`: within which each of the two runs, if given. Raises TaskFault.
         """
         watch, watch_exact = watching or (contextlib.nullcontext(), contextlib.nullcontext())
-        draws = Draws(self._generators())
+        draws = RecordedDraws(self._generators())
         with draws if self.random else contextlib.nullcontext(), watch:
             reference = self.run(self.own, tensors, seed)
         try:
@@ -248,7 +258,7 @@ class Reference:
     def _disturbance(self, tensors: Sequence[torch.Tensor]) -> tuple[Twin, list[torch.Tensor | None]]:
         """A model with moved weights, and factors for the inputs."""
         self.own.state.restore()
-        model = copy.deepcopy(self.model)
+        model = copied(self.model)
         for parameter in model.parameters():
             factors = _rounding(parameter)
             if factors is not None:
@@ -298,10 +308,15 @@ def vary(model: nn.Module) -> None:
                 tensor.uniform_(0.5, 1.5)
             elif name.endswith("running_mean"):
                 tensor.normal_(0, 0.2)
-            elif id(tensor) in parameters:
+            elif id(tensor) in parameters and (is_constant(tensor) or not _whole_numbers(tensor)):
                 tensor.mul_(torch.empty_like(tensor).uniform_(0.7, 1.3))
                 if bool((tensor == 0).all()):
                     tensor.normal_(0, 0.2)
+
+
+def _whole_numbers(tensor: torch.Tensor) -> bool:
+    """Whether a parameter holds integers, such as indices, or bits of a mask."""
+    return bool((tensor == tensor.round()).all())
 
 
 def constant_parameters(model: nn.Module) -> list[str]:
@@ -348,7 +363,7 @@ def _same(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> bool:
 
 def _in_float64(model: nn.Module) -> nn.Module:
     with at("copying Model, for a float64 run"):
-        twin = copy.deepcopy(model).double()
+        twin = copied(model).double()
     mine = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     for name, tensor in (*twin.named_parameters(), *twin.named_buffers()):
         if tensor.is_floating_point():
@@ -390,4 +405,4 @@ def _check_layout(tensor: torch.Tensor, what: str) -> None:
 
 def _other_generators() -> Any:
     kind, keys, *rest = np.random.get_state(legacy=True)
-    return random.getstate(), kind, bytes(keys), rest
+    return random.getstate(), kind, np.asarray(keys).tobytes(), rest

@@ -2,6 +2,7 @@
 the same, so that all of them are runs of one function.
 """
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -61,13 +62,31 @@ class State:
         return [tensor for tensor, _ in self._kept.values()]
 
 
+def copied(model: nn.Module) -> nn.Module:
+    """A copy of the model, its generators and plain tensors; views, which deepcopy refuses, too."""
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        for value in _own(module, copied=False).values():
+            for _, leaf in _leaves(value):
+                if isinstance(leaf, torch.Generator):
+                    memo[id(leaf)] = leaf.clone_state()
+                elif not isinstance(leaf, nn.Parameter):
+                    memo[id(leaf)] = leaf.data.clone()
+    return copy.deepcopy(model, memo)
+
+
 def named_state(model: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Buffers, and tensors and generators in the modules' own attributes, lists and dicts, by name."""
+    """Buffers, and tensors and generators in the modules' own attributes, lists and dicts, by name.
+
+    Without what is a parameter's memory, as an LSTM's list of its weights.
+    """
+    trained = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     for prefix, module in model.named_modules():
         for name, value in {**module._buffers, **_own(module, copied=False)}.items():
             where = f"{prefix}.{name}" if prefix else name
             for inner, leaf in _leaves(value):
-                yield f"{where}{inner}", leaf
+                if isinstance(leaf, torch.Generator) or leaf.untyped_storage().data_ptr() not in trained:
+                    yield f"{where}{inner}", leaf
 
 
 def map_plain_tensors(model: nn.Module, change: Any) -> None:
@@ -93,7 +112,7 @@ def _copied(value: Any) -> Any:
 
 def _mapped(value: Any, change: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return change(value)
+        return value if isinstance(value, nn.Parameter) else change(value)
     if type(value) is dict:
         return {key: _mapped(each, change) for key, each in value.items()}
     return type(value)(_mapped(each, change) for each in value) if type(value) in (list, tuple) else value

@@ -180,7 +180,7 @@ def test_an_oracle_compares_outputs_that_lie_in_device_memory(
         memory.reveal(made, [1], False)
         assert oracle.expect(1, None, True)["usable"]
         loan = oracle.lender._loans[0]
-        right = oracle.model(*oracle.layout.views(loan.inputs, 1))
+        right = oracle.reference.model(*oracle.layout.views(loan.inputs, 1))
         told = output(512, *right.shape)
         loan.heap.tensor(told.layout, 512).copy_(right)
         memory.held(made, [[told]])

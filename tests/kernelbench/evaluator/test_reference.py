@@ -130,6 +130,13 @@ def test_state_that_no_output_depends_on_is_no_matter(tmp_path: Path) -> None:
     assert counted.reference.model.calls == 1, "each run begins with what the constructor made"
 
 
+def test_an_lstms_list_of_its_weights_is_no_state(tmp_path: Path) -> None:
+    init = "self.r = nn.LSTM(128, 16); self.t = torch.randn(16, 8).t()"
+    made = oracle(task("return self.r(x)[0] + self.t[0]", init=init), tmp_path)
+    assert made.reference.own.state.tensors() == [made.reference.model.t]
+    assert made.audit([1, 2, 3]) == []
+
+
 def test_an_output_in_a_buffer_of_the_model_is_taken_out(tmp_path: Path) -> None:
     init = "self.register_buffer('out', torch.empty(64, 128), persistent=False)"
     made = oracle(task("return torch.add(x, 1, out=self.out)", init=init), tmp_path)

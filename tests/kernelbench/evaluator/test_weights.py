@@ -135,6 +135,9 @@ def test_all_weights_are_moved_and_stay_what_they_may_be() -> None:
             name
         )
     assert bool((model[0].weight > 0).all()) and bool((model[1].running_var > 0).all())
+    table = nn.ParameterList([nn.Parameter(torch.arange(8.0), requires_grad=False)])
+    vary(table)
+    assert torch.equal(table[0], torch.arange(8.0)), "numbers that may be indices"
     assert constant_parameters(nn.LayerNorm(4)) == ["weight", "bias"]
     assert constant_parameters(model) == ["2.weight"], "a single number is always constant"
 

@@ -1,0 +1,69 @@
+"""Tasks that draw, write to their inputs, or give and take other things than float32 tensors, by the evaluator."""
+
+import pytest
+from references import task
+from trial import Evaluate
+
+from kernelbench.errors import TaskError
+from kernelbench.records import Verdict
+
+CONFIG = """
+class Config:
+    def __init__(self, d):
+        self.d = d
+"""
+# The task, its forward in the candidate where it is another one, the candidate's before and after, the verdict.
+CASES = {
+    "a_constant_for_noise": (
+        task("return torch.sigmoid(x + torch.randn_like(x))"), ("return", "return 0 * x + 0.5 #"), Verdict.wrong_output),
+    "the_same_noise": (task("return torch.sigmoid(x + torch.randn_like(x))"), None, Verdict.correct),
+    "zeros_for_what_is_in_place": (
+        task("return x.mul_(2).add_(1)"), ("x.mul_(2).add_(1)", "torch.zeros_like(x)"), Verdict.wrong_output),
+    "a_function_for_what_is_in_place": (
+        task("return x.mul_(2).add_(1)"), ("x.mul_(2).add_(1)", "torch.add(x * 2, 1)"), Verdict.correct),
+    "in_place_as_the_reference": (task("return x.mul_(2).add_(1)"), None, Verdict.wrong_output),
+    "an_output_in_a_buffer": (
+        task("return torch.add(x, 1, out=self.out)", init="self.register_buffer('out', torch.empty(64, 128))"),
+        ("torch.add(x, 1, out=self.out)", "x + 1"), Verdict.correct),
+    "keys_in_another_order": (
+        task("return {'a': x * 2, 'n': None, 'b': (x.sum().item(), 3)}"),
+        ("{'a': x * 2, 'n': None, 'b': (x.sum().item(), 3)}", "{'b': [x.sum().item(), 3], 'a': x * 2, 'n': None}"),
+        Verdict.correct),
+    "another_number": (task("return x * 2, 3"), ("x * 2, 3", "x * 2, 4"), Verdict.wrong_output),
+    "half_precision_and_bytes": (
+        task("return (x.float() * s).to(torch.bfloat16)", inputs=", x, s",
+             draw="[torch.randn(64, 128).to(torch.float8_e4m3fn), torch.rand(128, dtype=torch.float64)]"),
+        ("(x.float() * s)", "(s * x.double())"), Verdict.correct),
+    "a_configuration": (
+        task("return x @ self.w", init="self.w = nn.Parameter(torch.randn(c.d, 8))", arguments=", c",
+             given="[Config(128)]", before=CONFIG), (CONFIG, ""), Verdict.correct),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_an_unusual_task_asks_for(case: str, evaluate: Evaluate) -> None:
+    source, change, verdict = CASES[case]
+    candidate = source.replace("class Model(", "class ModelNew(")
+    if change is not None:
+        assert change[0] in candidate
+        candidate = candidate.replace(*change, 1)
+    evaluation = evaluate(candidate, source)
+    assert evaluation.verdict is verdict, evaluation.reason
+
+
+REFUSED = {
+    "depend on earlier calls (ema)": task(
+        "y = x - self.ema; self.ema.lerp_(x.mean(0), 0.1); return y",
+        init="self.register_buffer('ema', torch.zeros(128))",
+    ),
+    "fails at forward(float32[64, 128]): RuntimeError": task("return x @ x"),
+    "not itself in float64": task("return (x + 1e8) - 1e8"),
+    "whose item 0 (<function get_init_inputs": task("return x", arguments=", f", given="[lambda: 1]"),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_is_no_task_is_refused_and_said_why(words: str, evaluate: Evaluate) -> None:
+    with pytest.raises(TaskError) as error:
+        evaluate(REFUSED[words].replace("class Model(", "class ModelNew("), REFUSED[words])
+    assert error.value.message.startswith("the reference of file:reference ") and words in error.value.message
