@@ -10,7 +10,7 @@ from kernelbench.evaluator.process import Worker, WorkerDied, WorkerTimeout
 from kernelbench.evaluator.protocol import Effort
 from kernelbench.evaluator.refusal import BaselineFailed, Refused
 from kernelbench.evaluator.sanitizer import sanitize
-from kernelbench.evaluator.session import TaskSession
+from kernelbench.evaluator.session import COMPILER, TaskSession
 from kernelbench.evaluator.timing import Timings
 from kernelbench.evaluator.toolchain import make_wanted_header
 from kernelbench.evaluator.verification import verify
@@ -90,6 +90,8 @@ class Trial:
         self.evaluator.make_room(session, 1 + len(self.baselines))
         if self.candidate.language == "cuda" and session.target.device == "cpu":
             session.pool.import_first(_EMULATION)
+        if "torch.compile" in self.candidate.source:
+            session.pool.import_first(COMPILER)  # which takes longer than some limits of a call
         self._build(session)
         worker, weights = self._load(session)
         if weights == "missing":

@@ -10,6 +10,7 @@ import contextlib
 import os
 import pickle
 import random
+import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,6 +64,7 @@ class Runner:
         stage = "import"
         try:
             settle_autotuning(message["source"])
+            _settle_inductor()
             gpu = language_of(message["source"]) == "cuda"
             self.emulated = gpu and self.place.device.type == "cpu"
             module = import_source(message["source"], message["module"], Path.cwd())
@@ -170,6 +172,13 @@ def serve(channel: Channel) -> None:
                 channel.send_json(runner.compile(message["mode"]))
             case "trace":
                 channel.send_json(runner.trace(message["slot"]))
+
+
+def _settle_inductor() -> None:
+    """What its settings would have been, had it been imported here and not before the fork."""
+    settings: Any = sys.modules.get("torch._inductor.config")
+    if settings is not None and os.environ.get("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS") == "0":
+        settings.cpp_cache_precompile_headers = False
 
 
 def _ballast(device: torch.device) -> list[torch.Tensor]:
