@@ -19,7 +19,7 @@ from kernelbench.evaluator.refusal import CallFailed, Refused, printable
 from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.records import TRAFFIC, Target, Task, Verdict
 
-_COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch.utils.cpp_extension")
+COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch.utils.cpp_extension")
 # Of torch.compile; its own CUDA graphs overwrite the last call's outputs, so they are a baseline apart.
 _MODES = {
     "compile": "default",
@@ -261,7 +261,7 @@ class TaskSession:
 
     def _start_baseline(self, mode: str) -> Worker:
         if mode not in ("eager", TRAFFIC):
-            self.pool.import_first(_COMPILER)
+            self.pool.import_first(COMPILER)
         started = self.pool.gate.clock()
         worker, answer = self.load("baseline", self.task.source, "reference", "Model", self.limits.load_s)
         try:

@@ -13,7 +13,7 @@ from kernelbench.evaluator.process import Worker, WorkerDied, WorkerTimeout, rem
 from kernelbench.evaluator.protocol import Effort
 from kernelbench.evaluator.refusal import BaselineFailed, Refused
 from kernelbench.evaluator.sanitizer import sanitize
-from kernelbench.evaluator.session import TaskSession
+from kernelbench.evaluator.session import COMPILER, TaskSession
 from kernelbench.evaluator.timing import Timings
 from kernelbench.evaluator.toolchain import make_wanted_header
 from kernelbench.evaluator.verification import verify
@@ -101,6 +101,8 @@ class Trial:
         self.evaluator.make_room(session, 1 + len(self.baselines))
         if self._without_gpu:
             session.pool.import_first(_EMULATION)
+        if "torch.compile" in self.candidate.source:
+            session.pool.import_first(COMPILER)  # which takes longer than some limits of a call
         self._build(session)
         worker, weights = self._load(session)
         if weights == "missing":

@@ -10,6 +10,7 @@ import contextlib
 import os
 import pickle
 import random
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -94,6 +95,7 @@ class Runner:
         setup = self.setup
         stage = "import"
         try:
+            _settle_inductor()
             self.chip = message.get("chip") or self.chip
             self.language = language_of(message["source"])
             self.emulated = self.language in ("cuda", "triton") and self.place.device.type == "cpu"
@@ -259,6 +261,13 @@ def serve(channel: Channel) -> None:
                 channel.send_json(runner.overhead(message["calls"]))
             case "trace":
                 channel.send_json(runner.trace(message["slot"]))
+
+
+def _settle_inductor() -> None:
+    """What its settings would have been, had it been imported here and not before the fork."""
+    settings: Any = sys.modules.get("torch._inductor.config")
+    if settings is not None and os.environ.get("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS") == "0":
+        settings.cpp_cache_precompile_headers = False
 
 
 def _ballast(device: torch.device) -> list[torch.Tensor]:
