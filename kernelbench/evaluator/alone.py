@@ -1,7 +1,7 @@
 """Does a call that comes alone take what it takes among N that were announced at once?
 
 N calls can be answered by one product, which reads the weights once: 64 calls of a batch-1 linear layer in
-the time of two. A user's calls do not come so. Hence candidate and eager are timed on blocks of one call, too.
+the time of two. A user's calls do not come so, and candidate and eager are timed on blocks of one call, too.
 
 Such a block is mostly what it costs to wake a worker, hand it a message and stop it, about 1 ms. A call alone
 also wakes threads and finds caches cold. All this eager pays too, so times are held against eager's: a
