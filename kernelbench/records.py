@@ -194,6 +194,8 @@ class Timing(Record):
     rounds: int
     processes: int = 1  # of the candidate, that the rounds were spread over
     disturbed: int = 0  # phases, two a round, left out: candidate or eager had to wait for a CPU
+    busy: bool = False  # other work on the machine disturbed more phases than could be left out
+    alone_factor: float = 1.0  # by which calls that come alone take longer, counted in all of the candidate's
     compile_s: dict[str, float] = Field(default_factory=dict)  # baseline -> its cost, kept out of the timing
     failed_baselines: dict[str, str] = Field(default_factory=dict)  # name -> why it could not be timed
     same_code: dict[str, str] = Field(default_factory=dict)  # baseline, not timed -> the one whose code it is

@@ -142,8 +142,9 @@ def _round(
         time.sleep(1 / rate)
     else:
         few = max(1, min(_ALONE, calls // 2))
-        once = partial(_alone, session, workers, _CHANCE.randint(1, 2 * few - 1), check and checked is None)
-        for name, seconds in _repeated(session, workers["candidate"], once).items():
+        count = _CHANCE.randint(1, 2 * few - 1)
+        alone = partial(_alone, session, workers, count, check and checked is None)
+        for name, seconds in _repeated(session, workers["candidate"], alone).items():
             timings.alone_s[name].extend(seconds)
     with _blamed(session, "eager"):
         for _ in range(_EMPTY):
@@ -228,8 +229,8 @@ def _alone(
 ) -> dict[str, list[float]]:
     """Seconds of so many blocks of one call, of candidate and eager on the same fresh inputs.
 
-    An input comes to be just before its call, and nobody knows which call is the last one, whose outputs are
-    looked at. Caches are not flushed: between the calls of a block they are not either.
+    An input comes to be just before its call, and every call is looked at: else who leaves out a few of them
+    would pass for fast. Caches are not flushed: between the calls of a block they are not either.
 
     Raises Hasty, as `TaskSession.run` does.
     """
@@ -249,9 +250,10 @@ def _alone(
                 blocks[name] = session.run(workers[name], slots, [seed], strict=True, flush=False)
             seconds[name].append(blocks[name].seconds)
         names.reverse()
-    if check:
-        _verify(session, workers["candidate"], blocks["candidate"], slots, 0, seeds[-1])
-    _compare(session, workers, blocks, but=0 if check else None)
+        if special:
+            _verify(session, workers["candidate"], blocks["candidate"], slots, 0, seed)
+        else:
+            _compare(session, workers, blocks, but=None)
     return seconds
 
 

@@ -43,6 +43,14 @@ class RanWhileStopped(WorkerDied):
         super().__init__("it was stopped, and its processes ran on")
 
 
+class NotStopped(InfrastructureError):  # noqa: N818
+    """A worker could not be stopped, and was killed; `role` is its role."""
+
+    def __init__(self, role: str, why: str) -> None:
+        super().__init__(f"the processes of a {role} could not be stopped: {why}", "evaluate once more")
+        self.role = role
+
+
 class WorkerTimeout(Exception):  # noqa: N818
     """The worker did not answer in time and was killed."""
 
@@ -63,8 +71,10 @@ class Worker:
         limits: Limits,
         gate: Gate,
         group: cgroups.Group | None,
+        role: str,
     ) -> None:
         self.channel = channel
+        self.role = role
         self.limits = limits
         self.scratch = scratch
         self.gate = gate
@@ -171,7 +181,7 @@ class Worker:
         return answer
 
     def freeze(self) -> None:
-        """Stop the whole tree. Raises WorkerDied when that fails; then it is gone."""
+        """Stop the whole tree. Raises NotStopped when that fails; then it is gone."""
         if self.closed:
             return
         self.check_stood_still()
@@ -179,8 +189,9 @@ class Worker:
         likely = self._stopped if len(self._stopped) == 2 else ()
         self._stopped = sandbox.freeze(self.init_pid, likely=likely)
         if not self._stopped:
+            why = sandbox.why_not_stopped(self.init_pid)
             self.close()
-            raise WorkerDied("its processes could not be stopped")
+            raise NotStopped(self.role, why)
         self._used_ns = sandbox.cpu_ns(self._stopped)
 
     def thaw(self) -> None:

@@ -39,7 +39,9 @@ _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG = 38, 36, 1
 _PR_CAPBSET_DROP, _PR_SET_DUMPABLE = 24, 4
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1  # set the flags of a network interface
 _MOST_PIECES = 1024  # IOV_MAX
-_STOP_S, _EXEC_S = 0.5, 1e-3  # to stop in, and what a process that does not then gets to reach its exec
+_STOPPED = b"TtZX"  # states of a thread that does not run
+_NAMED = 3  # threads that would not stop
+_STOP_S, _EXEC_S = 0.25, 1e-3  # to stop in, and what a process that does not then gets to reach its exec
 _CPUCLOCK_SCHED = 2  # the clock of a process, in the three low bits of its number
 _STILL_NS = 10_000  # of CPU time: what a stopped process may be charged, at most, for stopping
 _YIELD_S = 5e-5  # a thread stops once it runs, so the judge must not hold its CPU
@@ -415,9 +417,28 @@ def tree(root: int) -> list[int]:
     """`root` and all its descendants that are alive, parents first."""
     found = [root]
     for pid in found:
-        for task in _tasks(pid):
-            found += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
+        found += children(pid)
     return found
+
+
+def children(pid: int) -> list[int]:
+    """The processes that those of `pid`'s threads have started and that are alive."""
+    return [
+        int(child) for task in _tasks(pid) for child in _read(f"/proc/{pid}/task/{task}/children").split()
+    ]
+
+
+def why_not_stopped(root: int) -> str:
+    """The threads of the tree that run or cannot be interrupted, as the system names what they are doing."""
+    doing = []
+    for pid in tree(root):
+        for task in _tasks(pid):
+            name, _, rest = _read(f"/proc/{pid}/task/{task}/stat").rpartition(b")")
+            if rest and (state := rest.split()[0]) not in _STOPPED:
+                where = _read(f"/proc/{pid}/task/{task}/wchan").decode(errors="replace")
+                comm = name.partition(b"(")[2].decode(errors="replace")
+                doing.append(f"{comm} in state {state.decode()} ({where})")
+    return ", ".join(doing[:_NAMED]) or "it forks as fast as it is stopped"
 
 
 def _tasks(pid: int) -> list[str]:
@@ -453,17 +474,21 @@ def freeze(root: int, timeout_s: float = 20.0, likely: Sequence[int] = ()) -> li
     for pid in likely:
         _signal(pid, signal.SIGSTOP)
     now = time.monotonic()
-    deadline, go_on_at = now + timeout_s, now + _STOP_S
+    deadline, stop_s, exec_s = now + timeout_s, _STOP_S, _EXEC_S
+    go_on_at = now + stop_s
     while (now := time.monotonic()) < deadline:
         pids = tree(root)
         if now > go_on_at:
-            thaw(pids)  # one stopped between vfork and exec keeps its parent from stopping
-            time.sleep(_EXEC_S)
-            go_on_at = time.monotonic() + _STOP_S
+            # One stopped between vfork and exec keeps its parent from stopping. Where others wait for a CPU
+            # too, its turn may come many milliseconds later, as may that of what is being stopped.
+            thaw([child for pid in pids if b"D" in _states(pid) for child in children(pid)])
+            time.sleep(exec_s)
+            stop_s, exec_s = 1.5 * stop_s, 2 * exec_s
+            go_on_at = time.monotonic() + stop_s
         for pid in pids:
             _signal(pid, signal.SIGSTOP)
         # A process that forked while we looked shows up in the next look.
-        if all(state in b"TtZX" for pid in pids for state in _states(pid)) and tree(root) == pids:
+        if all(state in _STOPPED for pid in pids for state in _states(pid)) and tree(root) == pids:
             return pids
         time.sleep(_YIELD_S)
     return []

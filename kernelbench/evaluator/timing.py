@@ -18,13 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from kernelbench.evaluator.alone import Alone, estimate
 from kernelbench.records import TRAFFIC, Interval
 
 _RESAMPLES = 4000
-_FEW_RESAMPLES = 400
-_FEWEST_ALONE = 4
-_ALONE_S, _ALONE_SHARE = 1e-4, 0.25  # and of its time in a block: what a call may take longer alone
-_QUIET = 0.25  # the quantile of single calls that stands for what they take; delays are one-sided
 _UNUSUAL = 0.01  # of a block's time: what a worker may have waited more or less than usual
 
 
@@ -66,21 +63,6 @@ def interval(groups: Sequence[Sequence[float]]) -> Interval:
     return Interval(median=float(np.nanmedian(table)), low=float(low), high=float(high))
 
 
-def _longer_alone(
-    block_s: "np.ndarray[Any, Any]", alone_s: "np.ndarray[Any, Any]", empty_s: "np.ndarray[Any, Any]"
-) -> "np.ndarray[Any, Any]":
-    """How much longer than expected the candidate takes alone, in seconds, for each resample.
-
-    The arrays hold candidate and eager, resamples and values; the expectation is the longer of two: what
-    coming alone costs eager on top of the time in a block, and eager's time alone times the ratio in blocks.
-    """
-    candidate, eager = np.median(block_s, axis=2)
-    alone_candidate, alone_eager = np.quantile(alone_s, _QUIET, axis=2) - np.quantile(empty_s, _QUIET, axis=2)
-    added = candidate + alone_eager - eager
-    scaled = alone_eager * candidate / eager
-    return np.asarray(alone_candidate - np.maximum(added, scaled))
-
-
 @dataclass(frozen=True)
 class Timings:
     """What was timed, by worker: "candidate" and the baselines, "eager" among them.
@@ -102,51 +84,41 @@ class Timings:
         return float(np.median(self.empty_s))
 
     @property
-    def alone_factor(self) -> float:
-        """How many times as long as in blocks the candidate takes, against eager, for calls that come alone.
+    def alone(self) -> Alone:
+        """What calls that come alone say of the candidate's time in blocks."""
+        pair = ("candidate", "eager")
+        if not all(self.alone_s.get(name) for name in pair):
+            return Alone()
+        phases = self.undisturbed(*pair)
+        block_s = [[self.blocks[name][i].call_s(self.fixed_s) for i in phases] for name in pair]
+        alone_s = [self.alone_s[name] for name in pair]
+        return estimate(np.array(block_s), np.array(alone_s), np.array(self.empty_s))
 
-        1 unless it is clear that it takes longer. N calls that are announced at once can be answered by one
-        product that reads the weights once; a user's calls do not come so. A call that comes alone also
-        wakes threads and finds caches cold, at a cost that eager has too: it is clear only what exceeds that
-        cost and the cost in proportion to the block's times, which other work on the machine stretches.
-        """
-        candidate, eager = (np.array(self.alone_s.get(name, ())) for name in ("candidate", "eager"))
-        if len(candidate) < _FEWEST_ALONE:
-            return 1.0
-        phases = self.undisturbed("candidate", "eager")
-        block_s = np.array(
-            [[self.blocks[name][i].call_s(self.fixed_s) for i in phases] for name in ("candidate", "eager")]
-        )
-        alone = np.array([candidate, eager])
-        empty = np.array([self.empty_s])
-        generator = np.random.default_rng(len(candidate))
-
-        def drawn(values: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-            return values[:, generator.integers(0, values.shape[1], (_FEW_RESAMPLES, values.shape[1]))]
-
-        longer = _longer_alone(drawn(block_s), drawn(alone), drawn(empty))
-        clear_s = _ALONE_S + _ALONE_SHARE * float(np.median(block_s[0]))
-        if np.quantile(longer, 0.01) <= clear_s:
-            return 1.0
-        (of_candidate, of_eager) = np.median(block_s, axis=1)
-        fixed_s = np.quantile(empty, _QUIET)
-        alone_candidate, alone_eager = np.quantile(alone, _QUIET, axis=1) - fixed_s
-        return float(max(1.0, of_eager / of_candidate * alone_candidate / max(alone_eager, of_eager)))
+    @property
+    def busy(self) -> bool:
+        """Whether other work disturbed more of the phases, for candidate or eager, than are left out."""
+        unusual = self._unusual("candidate", "eager")
+        return int((unusual <= _UNUSUAL).sum()) < -(-len(unusual) // 2)
 
     def undisturbed(self, *workers: str) -> list[int]:
         """The phases in which none of `workers` waited unusually; the better half if they are fewer."""
-        unusual = np.zeros(len(self.processes))
-        for worker in workers:
-            shares = np.array([block.waited_s / block.seconds for block in self.blocks[worker]])
-            unusual = np.maximum(unusual, np.abs(shares - np.median(shares)))
+        unusual = self._unusual(*workers)
         best = np.argsort(unusual, kind="stable")
         count = max(int((unusual <= _UNUSUAL).sum()), -(-len(best) // 2))
         return sorted(best[:count].tolist())
 
+    def _unusual(self, *workers: str) -> "np.ndarray[Any, Any]":
+        """By how much of each phase one of `workers` waited more, or less, for a CPU than it usually does."""
+        unusual = np.zeros(len(self.processes))
+        for worker in workers:
+            shares = np.array([block.waited_s / block.seconds for block in self.blocks[worker]])
+            unusual = np.maximum(unusual, np.abs(shares - np.median(shares)))
+        return unusual
+
     def _by_process(self, workers: Sequence[str], value: Callable[..., float]) -> Interval:
         """The interval of `value` of these workers' seconds a call, over phases undisturbed for them."""
         groups: dict[int, list[float]] = {}
-        factors = {"candidate": self.alone_factor}
+        factors = {"candidate": self.alone.factor}
         for phase in self.undisturbed(*workers):
             seconds = (
                 factors.get(worker, 1.0) * self.blocks[worker][phase].call_s(self.fixed_s)
@@ -164,13 +136,17 @@ class Timings:
         return 1e6 * float(np.median(times)) if np.isfinite(times).all() else None
 
     def speedup(self, baseline: str) -> Interval:
-        """Of the ratios within phases, down to what it is if only the baseline has a worker's overhead.
+        """Of the ratios within phases, down to where nothing but the candidate's kernels may have gained it.
 
-        For the loop around a call is Python of the candidate's process, which may replace it by less.
+        The loop around a call is Python of the candidate's process, which may replace it by less: so the
+        interval reaches down to what it is if only the baseline has this overhead. Where other work on the
+        machine disturbed the blocks, it also reaches down to what calls that come alone leave possible.
         """
         ratio = self._ratio(baseline)
-        of_overhead = min(1.0, 1e6 * self.overhead_s / self.time_us(baseline).median)
-        return ratio.model_copy(update={"low": ratio.low * (1 - of_overhead)})
+        low = ratio.low * (1 - min(1.0, 1e6 * self.overhead_s / self.time_us(baseline).median))
+        if self.busy:
+            low = min(low, self.alone.speedup_low * ratio.median / self._ratio("eager").median)
+        return ratio.model_copy(update={"low": low})
 
     def _ratio(self, baseline: str) -> Interval:
         return self._by_process([baseline, "candidate"], lambda base, candidate: base / candidate)

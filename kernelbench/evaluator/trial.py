@@ -151,6 +151,10 @@ class Trial:
             if (self.correctness.error or 0.0) > 1
             else ""
         )
+        if (factor := self.timings.alone.factor) > 1:
+            but += f"; a call that comes alone takes {factor:.1f} times as long, which counts"
+        if self.timings.busy:
+            but += "; timed on a busy machine, of which nothing was undisturbed"
         return Verdict.correct, f"{self.correctness.inputs_tried} inputs within the error budget{but}"
 
     @property
@@ -324,6 +328,8 @@ class Trial:
             rounds=len(timings.empty_s),
             processes=len(set(timings.processes)),
             disturbed=len(timings.processes) - len(timings.undisturbed("candidate", "eager")),
+            busy=timings.busy,
+            alone_factor=timings.alone.factor,
             compile_s=self.compile_s,
             failed_baselines=self.failed_baselines,
             same_code=self.same_code,

@@ -205,6 +205,7 @@ class WorkerPool:
                 self.limits,
                 self.gate,
                 group,
+                role,
             )
         except InfrastructureError:  # it was never begun
             os.close(status_r)

@@ -2,6 +2,7 @@
 
 Reference: concatenation
 Stopped: a block ends when its process stands still, not when it answers
+Correct: it does compute what it should, and gains nothing
 """
 
 import ctypes

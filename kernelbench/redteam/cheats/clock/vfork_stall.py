@@ -4,7 +4,7 @@ A thread that waits for a child between vfork and exec does not stop; who stops 
 on for a moment, again and again.
 
 Reference: linear
-Stopped: a block ends when its process stands still, not when it answers
+Stopped: its child is let go on alone, and who does not stop then either is refused
 """
 
 import sys
