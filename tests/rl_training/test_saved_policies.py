@@ -15,10 +15,12 @@ from reading_pool import Paying, run, settings
 from transformers import AutoModelForCausalLM, TrainerCallback
 
 from kernelbench.errors import UsageError
-from rl_training.trainers import supervised
+from rl_training.rewards.scheme import SCHEMES
+from rl_training.trainers import offline, supervised
 from rl_training.trainers.collapse import Collapsed, Limits
 from rl_training.trainers.policy import LoraSettings, load_policy
 from rl_training.trainers.precision import of_weights
+from rl_training.trainers.recorded import Prompted
 from rl_training.trainers.settings import SftSettings
 
 pytestmark = pytest.mark.usefixtures("trains")
@@ -105,6 +107,20 @@ def test_a_third_set_of_adapters(tmp_path: Path) -> None:
     said = taught(tmp_path / "2" / "policy", tmp_path / "3", LoraSettings(rank=2))
     for how, found in loaded(tmp_path / "3" / "policy").items():
         torch.testing.assert_close(found, said, atol=1e-5, rtol=1e-4, msg=how)
+
+
+def test_adapters_of_offline_learning(model: Path, tmp_path: Path) -> None:
+    taught(model, tmp_path / "sft", RANK)
+    policy, last = load_policy(str(tmp_path / "sft" / "policy"), RANK), Last()
+    chosen = offline.OfflineSettings(
+        model="", method="rrhf", reward=SCHEMES["log-speedup"], steps=2, learning_rate=1e-2, batch=1, seed=0,
+        lora=RANK, max_length=512,
+    )  # fmt: skip
+    prompts = [Prompted("one", (("user", "Write."),), ("y += z;", "x = 1;"), (2.0, 0.0))]
+    samples = offline.samples_of(policy, prompts, chosen)
+    offline.train(policy, samples, chosen, tmp_path / "out", None, "cpu", {"report_to": "none"}, [last])
+    for how, found in loaded(tmp_path / "out" / "policy").items():
+        torch.testing.assert_close(found, last.logits, atol=1e-5, rtol=1e-4, msg=how)
 
 
 def test_float32_adapters_on_a_bf16_base(model: Path, tmp_path: Path) -> None:
