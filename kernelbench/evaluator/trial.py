@@ -325,7 +325,7 @@ class Trial:
             cuda_graphs_us=of("cuda-graphs"),
             traffic_us=of(TRAFFIC),
             calls_per_block=first.calls // first.messages,
-            rounds=len(timings.empty_s),
+            rounds=len(timings.processes) // 2,
             processes=len(set(timings.processes)),
             disturbed=len(timings.processes) - len(timings.undisturbed("candidate", "eager")),
             busy=timings.busy,
