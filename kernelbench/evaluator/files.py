@@ -31,9 +31,15 @@ class Access:
     write: tuple[Path, ...]
 
 
-def access(role: str, scratch: Path, cache: Path, headers: Path | None) -> Access:
-    """`cache`: the role's build cache, which a candidate only reads; `headers`: None for trusted roles."""
-    devices = (*(Path("/dev") / name for name in _DEVICES), *_gpus())
+def access(
+    role: str, scratch: Path, cache: Path, headers: Path | None, processes: Path | None = None
+) -> Access:
+    """What a role may do with files.
+
+    `cache`: the role's build cache, which a candidate only reads; `headers`: None for trusted roles;
+    `processes`: the part of /proc that may be written to, None for nothing of it.
+    """
+    devices = (*(Path("/dev") / name for name in _DEVICES), *_gpus(), *filter(None, [processes]))
     if headers is None:
         inductor = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR", cache))
         return Access((Path("/"),), (), (scratch, cache, inductor, *devices))

@@ -17,10 +17,11 @@ _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _ATTR_RDONLY = 1
 
 
-def enclose(writable: Iterable[Path], hidden: Iterable[Path] = ()) -> None:
+def enclose(writable: Iterable[Path], hidden: Iterable[Path] = (), writable_processes: bool = False) -> None:
     """Make all mounts read-only but those of the folders `writable`, and `hidden` folders empty.
 
-    Raises OSError.
+    With `writable_processes`, processes may write to /proc/PID, as CUDA does when it names its threads; the
+    rest of /proc, kernel settings among it, stays read-only. Raises OSError.
     """
     own = [os.fspath(path) for path in writable]
     _mount(None, "/", None, _RECURSIVE | _PRIVATE)
@@ -29,10 +30,31 @@ def enclose(writable: Iterable[Path], hidden: Iterable[Path] = ()) -> None:
     for folder in hidden:
         if folder.is_dir():
             _mount("tmpfs", os.fspath(folder), "tmpfs", _NOSUID | _NODEV | _NOEXEC)
-    _mount("proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC)
+    mount_proc()
+    if writable_processes:
+        for path in _beside_processes():
+            _mount(path, path, None, _BIND)  # a mount of its own, which stays read-only
+        own.append("/proc")
     _set_attributes("/", _AT_RECURSIVE, on=_ATTR_RDONLY)
     for path in own:
         _set_attributes(path, 0, off=_ATTR_RDONLY)
+
+
+def own_proc() -> None:
+    """Give the first process of new PID and mount namespaces a /proc of its own. Raises OSError."""
+    _mount(None, "/", None, _RECURSIVE | _PRIVATE)
+    mount_proc()
+
+
+def mount_proc() -> None:
+    """Mount the processes of this PID namespace at /proc. Raises OSError."""
+    _mount("proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC)
+
+
+def _beside_processes() -> list[str]:
+    """What is in /proc besides folders of processes, and links to them."""
+    entries = [entry for entry in os.scandir("/proc") if not entry.is_symlink()]
+    return [entry.path for entry in entries if not entry.name.isdigit()]
 
 
 def _mount(source: str | None, target: str, kind: str | None, flags: int) -> None:

@@ -12,10 +12,13 @@ id too to what the judge's user owns.
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import resource
 import signal
+import socket
 import stat
+import struct
 import sys
 import tempfile
 import time
@@ -33,6 +36,7 @@ _CLONE_NEWUSER, _CLONE_NEWPID = 0x10000000, 0x20000000
 _CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
 _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG = 38, 36, 1
 _PR_CAPBSET_DROP, _PR_SET_DUMPABLE = 24, 4
+_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1  # set the flags of a network interface
 _MOST_PIECES = 1024  # IOV_MAX
 _STOP_S, _EXEC_S = 0.5, 1e-3  # to stop in, and what a process that does not then gets to reach its exec
 _YIELD_S = 5e-5  # a thread stops once it runs, so the judge must not hold its CPU
@@ -41,7 +45,7 @@ TRUSTED = ("oracle", "baseline", "toolchain")  # the first two run the user's ow
 
 _NAMESPACES = {
     "pid_namespace": (_CLONE_NEWPID, "killing the first process kills every descendant, however it forked"),
-    "network_namespace": (_CLONE_NEWNET, "no network but an unconfigured loopback"),
+    "network_namespace": (_CLONE_NEWNET, "no network but a loopback of its own"),
     "ipc_namespace": (_CLONE_NEWIPC, "no System V shared memory or message queues of other processes"),
     "mount_namespace": (
         mounts.CLONE_NEWNS,
@@ -69,15 +73,20 @@ class Fence:
     file_bytes: int
     processes: int
     layers: Collection[str]  # those that are on for it, by name
+    gpu: bool  # whether it may use one
     entrances: Sequence[str] = ()  # of its control groups: to join one, a process writes 0 to the file
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def layers_of(role: str, on: Collection[str]) -> tuple[str, ...]:
-    """Those of the layers `on` that a role gets: trusted ones run the user's own task."""
-    return tuple(name for name in on if role not in TRUSTED or name not in _UNTRUSTED)
+def layers_of(role: str, on: Collection[str], gpu: bool = False) -> tuple[str, ...]:
+    """Those of the layers `on` that a role gets: trusted ones run the user's own task.
+
+    With a GPU they have a mount namespace, too: CUDA looks up its own pid in /proc.
+    """
+    left_out = () if role not in TRUSTED else [n for n in _UNTRUSTED if not (gpu and n == "mount_namespace")]
+    return tuple(name for name in on if name not in left_out)
 
 
 def join_groups(entrances: Sequence[str]) -> None:
@@ -106,12 +115,28 @@ def unshare_namespaces(layers: Collection[str]) -> None:
     for name, flag in wanted:
         if libc.unshare(flag) != 0:
             raise OSError(ctypes.get_errno(), f"unshare: {name}")
+    if "network_namespace" in layers:
+        _bring_up_loopback()
+
+
+def _bring_up_loopback() -> None:
+    """Bring up `lo` in this process's own network namespace; nothing else is reachable from there.
+
+    Nsight Compute and compute-sanitizer talk to the program that they watch over TCP on 127.0.0.1. Where it
+    is not permitted, the namespace has no network at all.
+    """
+    request = struct.pack("16sH14x", b"lo", _IFF_UP)  # struct ifreq of netdevice(7)
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        fcntl.ioctl(sock, _SIOCSIFFLAGS, request)
 
 
 def mount(fence: Fence) -> None:
     """Give this process, the first of its namespaces, its own view of the file system. Raises OSError."""
+    if fence.role in TRUSTED:
+        mounts.own_proc()
+        return
     folders = [fence.scratch, fence.cache] if fence.role == "builder" else [fence.scratch]
-    mounts.enclose(map(Path, folders), HIDDEN)
+    mounts.enclose(map(Path, folders), HIDDEN, writable_processes=fence.gpu)
 
 
 def become_subreaper() -> None:
@@ -241,7 +266,8 @@ def apply(fence: Fence) -> None:
     no_new_privileges()
     if "landlock" in fence.layers:
         headers = None if fence.headers is None else Path(fence.headers)
-        allowed = files.access(fence.role, Path(fence.scratch), Path(fence.cache), headers)
+        processes = _writable_processes(fence) if fence.gpu else None
+        allowed = files.access(fence.role, Path(fence.scratch), Path(fence.cache), headers, processes)
         landlock.restrict(allowed.read, allowed.write, allowed.enumerate)
     if fence.role == "oracle":
         hide_memory()
@@ -249,16 +275,33 @@ def apply(fence: Fence) -> None:
         seccomp.refuse()
 
 
+def _writable_processes(fence: Fence) -> Path:
+    """Where in /proc a process that uses a GPU may write: CUDA's initialization fails with error 304
+    (CUDA_ERROR_OPERATING_SYSTEM) where it cannot name its threads in /proc/self/task/TID/comm.
+
+    All of /proc, for the processes that this one will start, where that holds nothing of the machine's.
+    """
+    harmless = "mount_namespace" in fence.layers or os.getuid() != 0
+    return Path("/proc") if harmless else Path("/proc/self/task")
+
+
 def uid_of(role: str) -> int | None:
     """The user id a role runs under where distinct ids can be had; None for the judge's own."""
     return _UIDS.get(role)
 
 
-def layers(no_uid: str | None, without: Collection[str] = ()) -> tuple[Layer, ...]:
-    """Each layer as it is on this machine, found by trying it in a child process; off if in `without`."""
+def layers(no_uid: str | None, without: Collection[str] = (), gpu: bool = False) -> tuple[Layer, ...]:
+    """Each layer as it is on this machine, found by trying it in a child process; off if in `without`.
+
+    `gpu`: whether workers use one, which needs a /proc of their own PID namespace.
+    """
     if "pid_namespace" in without:
         without = {*without, "mount_namespace"}  # /proc is that of a PID namespace
     found = [_namespace(name) for name in _NAMESPACES]
+    mounts_on = "mount_namespace" not in without and found[-1].on
+    if gpu and not mounts_on:
+        why = "CUDA needs the /proc of its PID namespace, which only a mount namespace gives it"
+        found[0] = Layer(name="pid_namespace", on=False, why=why)
     uid_why = no_uid or "builder and candidate run as other users than the judge and each other"
     found.append(Layer(name="distinct_uid", on=no_uid is None, why=uid_why))
     found.append(Layer(name="no_new_privs", on=True, why="set-uid programs give nothing"))

@@ -31,9 +31,9 @@ _MODES_ON_GPU = _MODES | {"max-autotune": "max-autotune-no-cudagraphs"}
 _PROCESS_BYTES = 1 << 29  # of a worker, beside its outputs
 _HEAP_BYTES = 1 << 28  # of a worker on a GPU, beside room for outputs
 _CALLS_ON_GPU = 8  # times as many, which take microseconds each
-_REST_S = 2.0  # for what runs on a GPU to end
-_SHARE_OF_GPU = 80  # of its memory, for the inputs, or outputs, of one worker
-_SHARE_OF_MACHINE = 8  # of its memory, for all inputs, and as much for a worker's outputs
+_REST_S = 10.0  # for what runs on a GPU to end, and for the context of a killed process to go
+_SHARE_OF_GPU = 32  # of its memory, for the inputs, or outputs, of one worker
+_SHARE_OF_MACHINE = 8  # of its memory, for all inputs, and as much for a worker\'s outputs
 _SPARE_CALLS = 4  # beside those whose outputs a block keeps: what calls need in between
 
 
@@ -100,7 +100,7 @@ class TaskSession:
         seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
         fcntl.fcntl(self._setup_fd, fcntl.F_ADD_SEALS, seals)  # no worker can change what the next one loads
         self.calls = self._calls_per_block()
-        self.slots = (2 if self._on_gpu else 3) * self.calls
+        self.slots = self._slots_per_call * self.calls
         # Where it is full, a GPU's driver has more.
         self._heap_bytes = sum(self._room_bytes(2 * self.calls)) * 5 // 4 + _HEAP_BYTES
         aside = 2 * self.calls * sum(t.element_bytes + DEVICE_ALIGNMENT for t in self.oracle.outputs)
@@ -132,10 +132,16 @@ class TaskSession:
     def _calls_per_block(self) -> int:
         protocol = self.protocol
         by_time = -(-protocol.block_s // max(self.oracle.call_s, 1e-6))
-        by_inputs = self._budget(protocol.inputs_bytes) // max(1, 3 * self.oracle.inputs.slot_bytes)
+        slots_bytes = self._slots_per_call * self.oracle.inputs.slot_bytes
+        by_inputs = self._budget(protocol.inputs_bytes) // max(1, slots_bytes)
         by_outputs = self._budget(protocol.outputs_bytes) // max(1, 2 * self.oracle.output_bytes)
         most = protocol.max_calls * (_CALLS_ON_GPU if self._on_gpu else 1)
         return int(max(1, min(by_time, by_inputs, by_outputs, most)))
+
+    @property
+    def _slots_per_call(self) -> int:
+        """Slots for a block of 2N calls, with a third more on a CPU to choose from, by the N of a block."""
+        return 2 if self._on_gpu else 3
 
     @property
     def _on_gpu(self) -> bool:

@@ -106,7 +106,7 @@ class WorkerPool:
         )
         if "distinct_uid" in without:
             self.no_uid = "left off on request"
-        self._layers = sandbox.layers(self.no_uid, without)
+        self._layers = sandbox.layers(self.no_uid, without, gpu=device != "cpu")
         self._on = {layer.name for layer in self._layers if layer.on}
         self._groups: list[cgroups.Group] = []  # of workers that have ended
         if not sandbox.can_read_memory_of(None):
@@ -183,7 +183,8 @@ class WorkerPool:
             memory_bytes=memory_bytes + self.threads * _STACK_BYTES,
             file_bytes=self.limits.file_bytes,
             processes=_SIDE_BY_SIDE * self._tasks,
-            layers=sandbox.layers_of(role, self._on),
+            layers=sandbox.layers_of(role, self._on, gpu=self.device != "cpu"),
+            gpu=self.device != "cpu",
             entrances=() if group is None else group.entrances,
         )
         try:
