@@ -232,7 +232,9 @@ def apply(fence: Fence) -> None:
     if fence.role not in TRUSTED:
         own = fence.scratch if fence.role == "candidate" else fence.cache
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{own}/{_INDUCTOR}"
-        os.environ["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = "0"  # it keeps them beside the trusted cache
+        os.environ["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = (
+            "0"  # it keeps them beside the trusted cache
+        )
     os.environ["KERNELWRIGHT_CACHE"] = fence.cache
     if fence.headers is not None:
         os.environ["KERNELWRIGHT_HEADERS"] = fence.headers
