@@ -300,9 +300,13 @@ class Oracle:
         def run() -> list[torch.Tensor]:
             return self._run(self.slots[slot], seed)
 
+        def error_of(outputs: list[torch.Tensor]) -> float:
+            error = self.judged(outputs)["error"]
+            return math.inf if error is None else float(error)
+
         if anew or self._shortcuts is None:
             self._shortcuts = Shortcuts(run, self.lane)
-        self._shortcuts.attempt(run, self.expected, self._families[slot])
+        self._shortcuts.attempt(run, self.expected, self._families[slot], error_of)
         tried = [shortcut.outcome() for shortcut in self._shortcuts.tried]
         return {"possible": self._shortcuts.possible, "tried": tried}
 

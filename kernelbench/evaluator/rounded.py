@@ -5,8 +5,8 @@ out: one of 4096 terms with TF32 operands is off by 6e-6, which plain fp32 loops
 two apart is not the size of the errors but what they are. The reference runs once more with the operands of
 all its matrix products and convolutions rounded; that moves its outputs by some shift r. A candidate's
 errors e against float64 follow r, with a slope <e, r> / <r, r> of 1, if it has rounded the same operands,
-of about 1/2 if one of two, whatever else they hold. Errors of sums in fp32 have nothing to do with r: their
-slope is 0.
+of about 1/2 if one of two, of a tenth if it has done so for a tenth of the elements, whatever else they
+hold. Errors of sums in fp32 have nothing to do with r: their slope is 0.
 """
 
 import math
@@ -20,8 +20,8 @@ from kernelbench.evaluator.operators import OperatorMode
 # Of mantissas, by precision: TF32 and fp16, bf16. Of a task's own, those of its float32 products.
 BITS: Mapping[str, tuple[int, ...]] = {"fp32": (10, 7), "task": (10, 7)}
 FORMATS = {10: "TF32 or fp16", 7: "bf16"}
-_SLOPE = 0.375  # of the errors on the shift, from which on they are taken for its
-_CORRELATION = 0.3
+_SLOPE = 0.08  # of the errors on the shift, from which on they are taken for its
+_CORRELATION = 0.25
 _CHANCE = 5.0  # standard deviations of the correlation of unrelated errors
 _NOISY = 4.0  # times the reference's own error, below which a shift says nothing
 _LEAST = 1.5  # the same of a candidate's errors that are looked at

@@ -86,6 +86,10 @@ LOW: dict[str, Product] = {
     "fp16": lambda a, b: a.half().float() @ b.half().float(),
     "tf32": lambda a, b: rounded(a, 10) @ rounded(b, 10),
     "bf16": lambda a, b: bf16(a) @ bf16(b),
+    "a_third_of_the_columns": lambda a, b: torch.cat(
+        [rounded(a, 10) @ rounded(b[:, :22], 10), a @ b[:, 22:]], dim=1
+    ),
+    "half_of_the_terms": lambda a, b: rounded(a[:, ::2], 10) @ rounded(b[::2], 10) + a[:, 1::2] @ b[1::2],
     "one_operand": lambda a, b: rounded(a, 10) @ b,
     "with_noise_on_top": lambda a, b: (
         (rounded(a, 10) @ rounded(b, 10)) * (1 + 5e-6 * torch.randn(len(a), len(a)))
@@ -111,7 +115,9 @@ def test_low_precision_shows_on_positive_inputs(
     assert not any(judged(oracle, LOW[name], "dominated", 2))
 
 
-@pytest.mark.parametrize("name", ["one_operand", "with_noise_on_top"])
+@pytest.mark.parametrize(
+    "name", ["a_third_of_the_columns", "half_of_the_terms", "one_operand", "with_noise_on_top"]
+)
 def test_low_precision_shows_however_it_is_dressed(name: str, oracle_of: Callable[..., Oracle]) -> None:
     assert not any(judged(oracle_of(PRODUCT.format(rows=64, terms=4096)), LOW[name], "task", 2))
 
@@ -145,6 +151,7 @@ def test_errors_that_have_nothing_to_do_with_a_shift_do_not_follow_it() -> None:
     shift, own = torch.randn(128, 128), 0.01 * torch.randn(128, 128)
     assert follows(shift + own, shift, own)
     assert follows(0.5 * shift + torch.randn(128, 128), shift, own)
+    assert not follows(0.02 * shift + own, shift, own)
     assert not follows(torch.randn(128, 128), shift, own)
     assert not follows(-shift, shift, own)
     assert not follows(shift, shift, shift)  # of which the reference has as much
