@@ -302,9 +302,17 @@ def test_audit_finds_a_task_that_measures_nothing(task: Path, tmp_path: Path, ho
     idle = tmp_path / "idle.py"
     idle.write_text(REFERENCE.replace("torch.sigmoid(x) * x + 1.0", "torch.relu(torch.relu(x)) + 1.0"))
     names = tmp_path / "list.txt"
-    names.write_text(f"{task}\n{idle}\n")
+    remembers, writes = tmp_path / "remembers.py", tmp_path / "writes.py"
+    kept = "self.last = getattr(self, 'last', 0) + x; return self.last"
+    remembers.write_text(REFERENCE.replace("return torch.sigmoid(x) * x + 1.0", kept))
+    writes.write_text(REFERENCE.replace("torch.sigmoid(x) * x + 1.0", "x.mul_(2).add_(1)"))
+    names.write_text(f"{task}\n{idle}\n{remembers}\n{writes}\n")
     done = kernelwright_command(home, "tasks", "--suite", names, "--audit", "--json")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)["audit"]
-    assert found["file:swish"] == []
+    answer = json.loads(done.stdout)
+    found = answer["audit"]
+    assert found["file:swish"] == [] and found["file:writes"] == []
+    assert answer["effects"]["file:swish"] == []
+    assert answer["effects"]["file:writes"] == ["forward changes input 0 in place"]
+    assert "depend on earlier calls (last)" in found["file:remembers"][0]
     assert any("changes nothing" in finding for finding in found["file:idle"])

@@ -34,6 +34,7 @@ from kernelbench.evaluator.native import library
 from kernelbench.evaluator.ties import Ranking, allowed
 
 RMS_FACTOR, MAX_FACTOR = 16.0, 4.0
+LEAST_ULPS = 8  # of the expected value
 DISTURBED = 0.6  # of the spread of what was computed from moved inputs
 _FEW = 1e-5  # of all elements; or one
 _DOMINANCE = 16.0  # an element dominates its row from this part of the largest on
@@ -96,7 +97,7 @@ def expect(
         exact,
         reference,
         rows.shared_spread() + _least(limits),
-        max(8 * limits.eps, min(fan_in**0.75, 512.0) * summed) + RMS_FACTOR * rows.pooled_ratio(),
+        max(LEAST_ULPS * limits.eps, min(fan_in**0.75, 512.0) * summed) + RMS_FACTOR * rows.pooled_ratio(),
     )
 
 

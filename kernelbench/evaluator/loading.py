@@ -1,5 +1,6 @@
 """Turning source text into a live model inside a worker, and moving weights into it."""
 
+import contextlib
 import importlib.util
 import io
 import operator
@@ -116,12 +117,18 @@ def load_weights(
 ) -> str:
     """Give `model` the reference's weights; says how they were matched. `parameters`: which of them must be.
 
+    A model that takes part in `load_state_dict` (its own method or hooks, which may rename, join or pack
+    weights) gets them so, if that takes all of them: by name. Otherwise
     "name": every one by its name. "value": the rest by what the constructors drew from one seed, `drawn` by
     the reference's; so transposed, joined and split ones too. "shape": what is left in the order of
     definition, by equal shape. "replay": a parameter was left over, so the model keeps what its own
     constructor drew. "missing": the model has not even room for what was left over. Buffers that find no
     match are left: in train mode the running statistics of a norm change nothing.
     """
+    if _loads_itself(model):
+        with contextlib.suppress(Exception):  # then as if it did not
+            model.load_state_dict(dict(state))
+            return "name"
     with torch.no_grad():
         own = model.state_dict(keep_vars=False)
         rest = [name for name, value in state.items() if _shape(own.get(name)) != value.shape]
@@ -157,6 +164,17 @@ def load_weights(
         for name, source in sources.items():
             own[name].copy_(source(state))
     return "shape" if by_shape else "value" if sources else "name"
+
+
+def _loads_itself(model: nn.Module) -> bool:
+    """Whether the candidate's own code, and not only torch's, takes part in `load_state_dict`."""
+    for module in model.modules():
+        if module._load_state_dict_pre_hooks or module._load_state_dict_post_hooks:
+            return True
+        for name in ("load_state_dict", "_load_from_state_dict"):
+            if not getattr(type(module), name).__module__.startswith("torch."):
+                return True
+    return False
 
 
 def _shape(tensor: torch.Tensor | None) -> torch.Size | None:

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from kernelbench.evaluator.budget import LEAST_ULPS
 from kernelbench.evaluator.draws import FastDraws
 from kernelbench.evaluator.exact import (
     Exact,
@@ -327,7 +328,7 @@ def constant_parameters(model: nn.Module) -> list[str]:
 def share_off(reference: torch.Tensor, exact: torch.Tensor) -> float:
     """The share of the elements that differ by more than a small part of the exact outputs' spread.
 
-    And by more than two roundings of their own, for nothing is to be seen of what lies between two bfloat16.
+    And by more than the ulps that every budget allows: nothing is seen of what lies between two bfloat16.
     """
     if not reference.numel() or not (reference.is_floating_point() or reference.is_complex()):
         return 0.0
@@ -340,7 +341,7 @@ def share_off(reference: torch.Tensor, exact: torch.Tensor) -> float:
     values = exact[known]
     around = values - values.mean() if values.numel() >= _FEW_VALUES else values
     spread = float(around.square().mean().sqrt())
-    rounding = 2 * torch.finfo(reference.dtype).eps * exact.abs()
+    rounding = LEAST_ULPS * torch.finfo(reference.dtype).eps * exact.abs()
     return float((error[known] > rounding[known].clamp(min=_OFF * spread)).double().mean())
 
 

@@ -117,6 +117,25 @@ def test_by_shape_where_the_constructor_draws_nothing_alike() -> None:
     assert how == "shape" and torch.equal(model.x_v_weight, state["v.weight"])
 
 
+def test_a_model_that_loads_its_weights_itself() -> None:
+    class Packed(Rearranged):
+        def _load_from_state_dict(self, state: dict[str, torch.Tensor], prefix: str, *rest: object) -> None:
+            weights, biases = ([state.pop(f"{n}.{kind}") for n in "qkv"] for kind in ("weight", "bias"))
+            state["w"], state["b"] = torch.cat(weights) * 2, torch.cat(biases)
+            super()._load_from_state_dict(state, prefix, *rest)  # type: ignore[arg-type]
+
+    def candidate(own: Attention) -> nn.Module:
+        model = Packed(w=torch.empty(3 * FEATURES, FEATURES), b=torch.empty(3 * FEATURES))
+        model.out, model.norm = own.out, own.norm
+        return model
+
+    how, state, model = matched(candidate)
+    assert how == "name" and torch.equal(model.w[:FEATURES], 2 * state["q.weight"])
+    hooked = lambda own: own.register_load_state_dict_post_hook(lambda *_: setattr(own, "told", True)) and own  # noqa: E731
+    how, _, model = matched(hooked)
+    assert how == "name" and model.told
+
+
 def test_what_is_computed_from_weights_keeps_its_own_and_what_is_missing_is_said() -> None:
     how, _, _ = matched(lambda own: Rearranged(folded=torch.randn(5 * FEATURES, FEATURES), **rest(own)))
     assert how == "replay"
