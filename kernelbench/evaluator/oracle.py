@@ -24,7 +24,7 @@ from kernelbench.evaluator.draws import Draws
 from kernelbench.evaluator.exact import is_eight_bit_float
 from kernelbench.evaluator.layout import Arena, SlotLayout, TensorLayout, Tensors
 from kernelbench.evaluator.loading import pickled
-from kernelbench.evaluator.reference import Reference, constant_parameters
+from kernelbench.evaluator.reference import Reference
 from kernelbench.evaluator.shortcuts import Shortcuts
 from kernelbench.evaluator.task_format import TaskFault
 
@@ -73,7 +73,6 @@ class Oracle:
             "outputs": [t.to_json() for t in self.reference.outputs],
             "views": self.reference.views,
             "weight_bytes": sum(t.numel() * t.element_size() for t in self._state().values()),
-            "constant_weights": constant_parameters(self.reference.model),
             "effects": self.reference.effects(),
             "domains": self.domains,
             "random": self.reference.random,

@@ -104,7 +104,6 @@ class OracleClient:
         self.random: bool = described["random"]
         self.flops: int = described["flops"]
         self.weight_bytes: int = described["weight_bytes"]
-        self.constant_weights: list[str] = described["constant_weights"]  # as constructed, if not varied
         self.input_bytes = sum(t.element_bytes for t in self.inputs.tensors)
         self.output_bytes = sum(t.element_bytes for t in self.outputs)
         try:
