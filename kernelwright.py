@@ -1,5 +1,6 @@
 """The front door: composes the rooms' commands into one CLI."""
 
+import signal
 import sys
 
 import typer
@@ -16,7 +17,7 @@ from kernelbench.errors import KernelwrightError, MissingPrerequisite
 
 # Typer may carry its own copy of click, so the base class is taken from an exception that it exports.
 ClickException: type[Exception] = typer.BadParameter.__mro__[2]
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
 
 app = typer.Typer(
     name="kernelwright",
@@ -40,7 +41,17 @@ app.add_typer(rl_training.serving.cli.app, name="serve")
 
 
 def main() -> None:
-    """Exit status: 0 done, 1 the verdict is not correct, 2 a usage error or a missing prerequisite."""
+    """Exit status: 0 done, 1 the verdict is not correct, 2 a usage error or a missing prerequisite.
+
+    130 after Ctrl-C, 143 after SIGTERM (docker stop, Slurm, systemd), which ends a command in the same way.
+    """
+    stopped_by: list[int] = []
+
+    def stop(number: int, _: object) -> None:
+        stopped_by.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
     try:
         if not sys.platform.startswith("linux"):  # namespaces, memfd, process_vm_readv
             raise MissingPrerequisite("kernelwright needs Linux", "use a Linux machine or container")
@@ -54,8 +65,11 @@ def main() -> None:
         print(f"error: {error.format_message()} — see `kernelwright --help`", file=sys.stderr)  # type: ignore[attr-defined]
         status = 2
     except (KeyboardInterrupt, typer.Abort):
-        print("interrupted; what was recorded stays, go on with --resume", file=sys.stderr)
-        status = INTERRUPTED
+        how = "terminated" if stopped_by else "interrupted"
+        print(f"{how}; what was recorded stays, go on with --resume", file=sys.stderr)
+        status = TERMINATED if stopped_by else INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
     sys.exit(status if isinstance(status, int) else 0)
 
 

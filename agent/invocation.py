@@ -35,7 +35,7 @@ from kernelbench.evaluator import Evaluator
 from kernelbench.machine import cache_folder
 from results.database import RunDatabase
 from results.folder import RunFolder
-from results.formats import Format, render
+from results.formats import show
 from results.lessons import Effect, effects_of
 from results.outputs import write_outputs
 from results.report import Report
@@ -182,7 +182,7 @@ def _carry_out(
     if as_json:
         print(summary.model_dump_json())
     else:
-        sys.stdout.write(render(Report.read(database), Format.table))
+        show(Report.read(database))
     log.print(f"Report: {folder.report}", markup=False, soft_wrap=True)
     return complete
 

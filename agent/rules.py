@@ -16,6 +16,7 @@ from agent.builtin.schedule import legal
 from agent.protocols import Attempt
 from kernelbench.records import Advice, Candidate, Task, Verdict
 from profiling.records import FindingKind, Profile
+from profiling.roofline import in_words
 from results.lessons import Expectation
 
 NEAR_CEILING = 0.9  # share of the speed of light from which no schedule is worth a try
@@ -485,8 +486,8 @@ def _in_words(profile: Profile | None) -> str:
     if profile is None:
         return "unknown"
     said = profile.findings[0].says if profile.findings else "Nothing stands out."
-    light = profile.speed_of_light
-    return said if light is None else f"{said} It is at {light:.0%} of the speed of light."
+    light = in_words(profile)
+    return f"{said} That is {light}." if light else said
 
 
 def _plan(move: Move, candidate: Candidate) -> str:

@@ -32,6 +32,7 @@ from kernelbench.machine import compiler
 from kernelbench.records import Advice, Candidate, Language, Record, Task
 from results.database import RunDatabase
 from results.records import TaskRun, TaskState
+from results.summary import LEAST_OWN
 from results.wording import headline
 
 if TYPE_CHECKING:
@@ -205,6 +206,8 @@ class DatabaseRecorder:
         speedup = evaluation.speedup.eager if evaluation.speedup is not None else None
         what = "confirmed" if confirms else f"round {number}"
         how = f"{headline(speedup)} vs eager" if speedup is not None else evaluation.reason.partition("\n")[0]
+        if speedup is not None and (evaluation.own_kernel_share or 0.0) < LEAST_OWN:
+            how += ", not known to be by kernels of its own"
         self.say(f"{task.id}: {what}: {evaluation.verdict}, {how}")
         if evaluation.timing is not None:
             for name, why in evaluation.timing.failed_baselines.items():

@@ -13,6 +13,7 @@ from agent.builtin.schedule import legal
 from agent.protocols import Attempt, Judge, ManyMindedJudge
 from agent.side_by_side import threads
 from kernelbench.records import Advice, Record, Task, Verdict
+from profiling.roofline import in_words
 
 _FROM_BEST = 0.5  # of an island's candidates are made from its best
 _BUILTIN_MOVES = 0.5  # of those made from a kernel of the builtin coder are its own next schedule
@@ -64,8 +65,8 @@ class StopRules(Record):
             if self.target_speedup is not None and low >= self.target_speedup:
                 return f"at least {low:.2f} times as fast as eager, {self.target_speedup:g} was asked for"
             light = best.profile.speed_of_light if best.profile is not None else None
-            if light is not None and light >= self.near_ceiling:
-                return f"{100 * light:.0f}% of what the roofline allows"
+            if best.profile is not None and light is not None and light >= self.near_ceiling:
+                return in_words(best.profile)
         if len(history) >= self.rounds:
             return f"{self.rounds} rounds"
         if history and _needs_a_gpu(history[-1]):
@@ -288,7 +289,10 @@ def best_of(history: Sequence[Attempt]) -> Attempt | None:
 
 
 def _needs_a_gpu(attempt: Attempt) -> bool:
+    """Whether its kernels gave right answers, and there is nothing to time them on."""
     evaluation = attempt.evaluation
+    if evaluation.correctness is None:  # they did not run, for one
+        return False
     of_gpu = attempt.candidate.language in ("triton", "cuda")
     return evaluation.verdict is Verdict.unmeasured and of_gpu and evaluation.target.device == "cpu"
 

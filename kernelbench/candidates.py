@@ -1,23 +1,16 @@
 """Candidates from files."""
 
-import re
 from pathlib import Path
 
 from kernelbench.errors import UsageError
+from kernelbench.kernels import kernel_file
 from kernelbench.records import Candidate, Language
 
 
 def language_of(source: str) -> Language:
-    """The language of the kernels in a candidate file, by the calls that build them."""
-    if re.search(r"^\s*(import triton|from triton)", source, re.MULTILINE):
-        return "triton"
-    if re.search(r"\bcompile_cuda\b|\bcuda_sources\b|\bRawModule\b|\bRawKernel\b", source):
-        return "cuda"
-    if re.search(r"\bload_inline\b", source) and re.search(r"\b__global__\b", source):
-        return "cuda"
-    if re.search(r"\bcompile_cpp\b|\bload_inline\b|\bcpp_sources\b", source):
-        return "cpp"
-    return "torch"
+    """The language of the kernels that a file defines; "torch" where there are none, or it is no Python."""
+    file = kernel_file(source)
+    return "torch" if file is None else file.language
 
 
 def candidate_from_file(path: Path) -> Candidate:

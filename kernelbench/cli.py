@@ -343,6 +343,8 @@ def show(evaluation: Evaluation) -> None:
         out.print(f"  {name} not available: {why}", markup=False)
     for name, twin in timing.same_code.items() if timing is not None else ():
         out.print(f"  {name} is the same code as {twin}", markup=False)
+    if timing is not None and evaluation.target.ceilings.busy:
+        out.print("  the machine was busy when its ceilings were measured: they may be too low", markup=False)
     if (numbers := evaluation.correctness) is not None and numbers.error is not None:
         own = (
             f"; the reference's own {numbers.reference_error:.2g}"
@@ -354,6 +356,8 @@ def show(evaluation: Evaluation) -> None:
         out.print(f"  numerics       {said}", markup=False, soft_wrap=True)
         if numbers.weights != "name":
             out.print(f"  weights        not matched by name, but by {numbers.weights}", markup=False)
+    if evaluation.launched:
+        out.print(f"  ran            {', '.join(evaluation.launched)}", markup=False, soft_wrap=True)
     if evaluation.own_kernel_share is not None:
         out.print(f"  own kernels    {100 * evaluation.own_kernel_share:6.0f}% of the time")
     problems: dict[str, list[str]] = {}  # chips that have the same

@@ -1,5 +1,6 @@
 """The caches of this machine's CPUs, as far as Linux tells of them."""
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,9 +22,38 @@ class CpuCache:
     shared_by: str  # CPUs, in Linux's notation
 
 
-def cpu_caches(cpu: int = 0, devices: Path = DEVICES) -> Iterator[CpuCache]:
+@dataclass(frozen=True)
+class SharedCache:
+    """A cache for data, and those of this process's CPUs that share it."""
+
+    level: int
+    size_bytes: int
+    cpus: frozenset[int]
+
+
+def own_caches(devices: Path | None = None) -> tuple[SharedCache, ...]:
+    """Each cache for data that this process's CPUs use, once, the nearest level first.
+
+    A chip may have several last-level caches (AMD: one for every four to eight cores), a machine several
+    chips.
+    """
+    sizes: dict[tuple[int, str], int] = {}  # level and the CPUs that share it -> bytes
+    cpus: dict[tuple[int, str], set[int]] = {}
+    for cpu in sorted(os.sched_getaffinity(0)):
+        for cache in cpu_caches(cpu, devices):
+            if cache.kind != "Instruction":
+                key = cache.level, cache.shared_by or str(cpu)
+                sizes[key] = cache.size_bytes
+                cpus.setdefault(key, set()).add(cpu)
+    return tuple(
+        SharedCache(level, sizes[level, shared], frozenset(cpus[level, shared]))
+        for level, shared in sorted(sizes, key=lambda key: (key[0], min(cpus[key])))
+    )
+
+
+def cpu_caches(cpu: int = 0, devices: Path | None = None) -> Iterator[CpuCache]:
     """Those that a CPU uses; none where nothing is told."""
-    for folder in sorted((devices / f"cpu{cpu}" / "cache").glob("index*")):
+    for folder in sorted(((devices or DEVICES) / f"cpu{cpu}" / "cache").glob("index*")):
         size = re.fullmatch(r"(\d+)([KMG]?)", _told(folder, "size"))
         level = _number(folder, "level")
         if size is not None and level:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator import Evaluator
+from kernelbench.evaluator import Evaluator, eviction
 from kernelbench.evaluator.target import describe_gpu
 from kernelbench.evaluator.workers import WorkerPool
-from kernelbench.machine import compiler
+from kernelbench.machine import compiler, last_level_caches
 from kernelbench.records import Layer, Record, Target
 
 
@@ -62,8 +62,37 @@ def _machine(target: Target) -> Iterator[Layer]:
     mark, best = target.fingerprint, target.ceilings
     gib = mark.memory_bytes / (1 << 30)
     yield Layer(name="chip", on=True, why=f"{mark.chip}, {mark.threads} threads, {gib:.0f} GiB")
-    copies = (
-        f"{best.copy_bytes_s / 1e9:.1f} GB/s from memory, {best.cached_copy_bytes_s / 1e9:.1f} GB/s in cache"
+    copy, cached, flops = best.copy_bytes_s, best.cached_copy_bytes_s, best.fp32_flops_s
+    where = (("from memory", copy), ("in cache", cached))
+    copies = ", ".join(f"{rate / 1e9:.1f} GB/s {what}" for what, rate in where if rate is not None)
+    without = "could not be measured: too little memory is free; no time is held against it"
+    yield Layer(
+        name="copy bandwidth",
+        on=copy is not None,
+        why=", ".join(filter(None, [copies, "" if copy else without])),
     )
-    yield Layer(name="copy bandwidth", on=True, why=copies)
-    yield Layer(name="fp32 matmul", on=True, why=f"{best.fp32_flops_s / 1e9:.0f} GFLOP/s")
+    yield Layer(
+        name="fp32 matmul", on=flops is not None, why=f"{flops / 1e9:.0f} GFLOP/s" if flops else without
+    )
+    if best.busy:
+        why = f"threads waited for a CPU for {best.disturbed:.0%} of the time: they may be too low"
+        yield Layer(
+            name="ceilings undisturbed", on=False, why=f"{why}; run `kernelwright doctor` on a quiet machine"
+        )
+    if target.device == "cpu":
+        yield _cold_caches()
+
+
+def _cold_caches() -> Layer:
+    """Whether inputs can be put out of the caches before they are timed."""
+    caches, evict = last_level_caches(), eviction.of_machine()
+    size_mib = sum(cache.size_bytes for cache in caches) >> 20
+    many = f" in {len(caches)}" if len(caches) > 1 else ""
+    if evict.complete:
+        return Layer(
+            name="cold caches", on=True, why=f"a last-level cache of {size_mib} MiB{many} is emptied"
+        )
+    why = (
+        f"too little memory is free to empty a last-level cache of {size_mib} MiB{many}: calls are timed hot"
+    )
+    return Layer(name="cold caches", on=False, why=why)

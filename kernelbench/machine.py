@@ -1,35 +1,51 @@
 """What this machine is; every number depends on it."""
 
-import contextlib
 import os
 import platform
+import resource
 import shutil
 import subprocess
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from kernelbench.cpu_caches import cpu_caches
+from kernelbench import control_groups, cpu_caches
+from kernelbench.cpu_caches import SharedCache
+from kernelbench.errors import StorageError
 from kernelbench.records import Fingerprint
 
-_DEFAULT_CACHE_BYTES = 32 << 20
-_GROUPS = Path("/sys/fs/cgroup")
+UNKNOWN_CACHE_BYTES = 32 << 20  # what a last-level cache is taken for of which nothing is told
+_MEMORY_INFO = Path("/proc/meminfo")
 
 
 def cache_folder() -> Path:
-    """Where builds and measured ceilings are kept: $KERNELWRIGHT_HOME, else ~/.cache/kernelwright."""
+    """Where builds and measured ceilings are kept: $KERNELWRIGHT_HOME, else ~/.cache/kernelwright.
+
+    Raises StorageError where there is neither.
+    """
     given = os.environ.get("KERNELWRIGHT_HOME")
-    return Path(given) if given else Path.home() / ".cache" / "kernelwright"
+    if given:
+        return Path(given)
+    try:
+        return Path.home() / ".cache" / "kernelwright"
+    except RuntimeError:  # no HOME, and a user that the system does not know, as in some containers
+        raise StorageError("there is no home folder", "set KERNELWRIGHT_HOME to a writable folder") from None
+
+
+def usable_cpus() -> int:
+    """CPUs that this process can keep busy: those it may run on, or fewer where there is a quota of time."""
+    quota = control_groups.cpu_quota()
+    cpus = len(os.sched_getaffinity(0))
+    return cpus if quota is None else max(1, min(cpus, int(quota)))
 
 
 def physical_threads() -> int:
-    """Threads that kernels get: the CPUs this process may use, hyperthreads counted once."""
-    allowed = os.sched_getaffinity(0)
+    """Threads that kernels get: `usable_cpus`, hyperthreads counted once."""
     cores = set()
-    for cpu in allowed:
-        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+    for cpu in os.sched_getaffinity(0):
+        siblings = cpu_caches.DEVICES / f"cpu{cpu}" / "topology" / "thread_siblings_list"
         cores.add(siblings.read_text() if siblings.exists() else str(cpu))
-    return max(1, len(cores))
+    return max(1, min(len(cores), usable_cpus()))
 
 
 @cache
@@ -49,42 +65,49 @@ def _chip() -> str:
     return platform.machine()
 
 
-def _last_level_cache_bytes() -> int:
-    return max((found.size_bytes for found in cpu_caches()), default=_DEFAULT_CACHE_BYTES)
+def last_level_caches() -> tuple[SharedCache, ...]:
+    """Of this process's CPUs, at least one.
+
+    Where nothing is told of a third level there may be one all the same, as in a virtual machine; then one of
+    UNKNOWN_CACHE_BYTES is taken to be there, or what is told if that is more.
+    """
+    found = cpu_caches.own_caches()
+    last = max((cache.level for cache in found), default=0)
+    if last >= 3:
+        return tuple(cache for cache in found if cache.level == last)
+    told = sum(cache.size_bytes for cache in found if cache.level == last)
+    return (SharedCache(3, max(told, UNKNOWN_CACHE_BYTES), frozenset(os.sched_getaffinity(0))),)
 
 
 def memory_bytes() -> int:
     """The machine's, or what a container may take of it."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([total, *(most for most, _ in _containers())])
+    return min([_physical_bytes(), *(most for most, _ in control_groups.memory_limits())])
 
 
 def available_bytes() -> int:
     """Memory that can still be taken, by the system's estimate and by what is left to a container."""
-    line = next(x for x in Path("/proc/meminfo").read_text().splitlines() if x.startswith("MemAvailable"))
-    return min([int(line.split()[1]) << 10, *(most - taken for most, taken in _containers())])
+    counts = dict(line.split(":", 1) for line in _MEMORY_INFO.read_text().splitlines())
+    free = int(counts["MemAvailable"].split()[0]) << 10
+    return max(0, min([free, *(most - taken for most, taken in control_groups.memory_limits())]))
 
 
-def _containers() -> list[tuple[int, int]]:
-    """What control groups allow and what is taken of it; files that could be read anew are not."""
-    found = []
-    for folder, most, taken in (
-        (_GROUPS, "memory.max", "memory.current"),
-        (_GROUPS / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-    ):
-        with contextlib.suppress(OSError, ValueError):  # "max" is no number
-            allowed, used = int((folder / most).read_text()), int((folder / taken).read_text())
-            counts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-            found.append((allowed, used - int(counts.get("inactive_file", 0))))
-    return found
+def allocatable_bytes() -> int:
+    """Memory that this process, or one that it starts, can still allocate; see `ulimit -v`, `ulimit -d`."""
+    own = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    return min([available_bytes(), *(limit for limit in own if limit != resource.RLIM_INFINITY)])
+
+
+def _physical_bytes() -> int:
+    counts = dict(line.split(":", 1) for line in _MEMORY_INFO.read_text().splitlines())
+    return int(counts["MemTotal"].split()[0]) << 10
 
 
 def fingerprint(threads: int) -> Fingerprint:
     return Fingerprint(
         chip=_chip(),
         threads=threads,
-        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        last_level_cache_bytes=_last_level_cache_bytes(),
+        memory_bytes=memory_bytes(),
+        last_level_cache_bytes=sum(cache.size_bytes for cache in last_level_caches()),
         system=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
         torch=version("torch"),

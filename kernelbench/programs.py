@@ -4,8 +4,29 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+_LOOK_EVERY_S = 0.25
+
+
+class Awake:
+    """A clock for deadlines that stands still while this process is stopped, by a signal or a control group.
+
+    To be asked often: of what lies between two questions at most a second counts.
+    """
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+        self._seconds = 0.0
+
+    def seconds(self) -> float:
+        """Since it was made."""
+        now = time.monotonic()
+        self._seconds += min(now - self._last, 4 * _LOOK_EVERY_S)
+        self._last = now
+        return self._seconds
 
 
 def run_to_end(
@@ -18,7 +39,7 @@ def run_to_end(
     """Exit status of a program that has no input, and what it printed, errors and all.
 
     It has a process group of its own, which is killed whole where it is not done in time, or the caller is
-    interrupted. Raises subprocess.TimeoutExpired.
+    interrupted. What the caller was stopped for does not count. Raises subprocess.TimeoutExpired.
     """
     process = subprocess.Popen(
         words,
@@ -30,8 +51,14 @@ def run_to_end(
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
+    awake, said = Awake(), None
     try:
-        said, _ = process.communicate(timeout=timeout_s)
+        while said is None:
+            left = None if timeout_s is None else timeout_s - awake.seconds()
+            if left is not None and left <= 0:
+                raise subprocess.TimeoutExpired(words, timeout_s or 0.0)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                said, _ = process.communicate(timeout=None if left is None else min(left, _LOOK_EVERY_S))
     finally:
         if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):

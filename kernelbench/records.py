@@ -6,6 +6,7 @@ Times are in µs where the name ends in `_us`, in seconds where it ends in `_s`.
 
 import hashlib
 import re
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Literal
 
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 SCHEMA = 1
 
 Language = Literal["cpp", "triton", "cuda", "torch"]
+BUSY = 0.02  # share of the time that threads waited for a CPU, above which a measurement is not believed
 _OTHER_DTYPES = re.compile(r"float16|float64|float8|half|double|complex|autocast|default_dtype")
 TRAFFIC = "traffic"  # the baseline that moves the data and computes nothing
 
@@ -95,11 +97,38 @@ class Interval(Record):
 
 
 class Ceilings(Record):
-    """What the machine can do at best, measured on it."""
+    """What the machine can do at best, measured on it; None where it could not be measured."""
 
-    copy_bytes_s: float  # read + write of a working set larger than the last-level cache
-    cached_copy_bytes_s: float  # the same for a working set inside it
-    fp32_flops_s: float  # a large matmul
+    copy_bytes_s: float | None  # read + write of a working set larger than the last-level cache
+    cached_copy_bytes_s: float | None  # the same for a working set inside it
+    fp32_flops_s: float | None  # a large matmul
+    disturbed: float | None = None  # share of the time that threads waited for a CPU; None: not known
+
+    @property
+    def busy(self) -> bool:
+        """Whether others were in the way while they were measured, so that they may be too low."""
+        return self.disturbed is not None and self.disturbed > BUSY
+
+    @property
+    def complete(self) -> bool:
+        return None not in (self.copy_bytes_s, self.cached_copy_bytes_s, self.fp32_flops_s)
+
+    def or_higher(self, other: "Ceilings") -> "Ceilings":
+        """The best of two measurements: others can have slowed one down, nothing can have sped it up.
+
+        One in which nobody was in the way is enough for the best of both not to be too low.
+        """
+
+        def both(name: str, choose: Callable[[list[float]], float]) -> float | None:
+            known = [value for value in (getattr(self, name), getattr(other, name)) if value is not None]
+            return choose(known) if known else None
+
+        return Ceilings(
+            copy_bytes_s=both("copy_bytes_s", max),
+            cached_copy_bytes_s=both("cached_copy_bytes_s", max),
+            fp32_flops_s=both("fp32_flops_s", max),
+            disturbed=both("disturbed", min),
+        )
 
 
 class Fingerprint(Record):
@@ -165,6 +194,8 @@ class Timing(Record):
     rounds: int
     processes: int = 1  # of the candidate, that the rounds were spread over
     disturbed: int = 0  # phases, two a round, left out: candidate or eager had to wait for a CPU
+    busy: bool = False  # other work on the machine disturbed more phases than could be left out
+    alone_factor: float = 1.0  # by which calls that come alone take longer, counted in all of the candidate's
     compile_s: dict[str, float] = Field(default_factory=dict)  # baseline -> its cost, kept out of the timing
     failed_baselines: dict[str, str] = Field(default_factory=dict)  # name -> why it could not be timed
     same_code: dict[str, str] = Field(default_factory=dict)  # baseline, not timed -> the one whose code it is
@@ -262,6 +293,7 @@ class Evaluation(Record):
     speedup: Speedup | None = None
     own_kernel_share: float | None = None
     builds: tuple[Build, ...] = ()  # of GPU kernels that were not timed
+    launched: tuple[str, ...] = ()  # GPU kernels that ran without a GPU, in emulation or interpreted
     stages: Stages
     environment: Environment
 

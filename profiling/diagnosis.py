@@ -94,10 +94,12 @@ def _memory(case: _Case) -> Iterator[Finding]:
     if share >= _NEAR and not case.of("compute_share") > share:
         yield case.finding(
             "memory",
-            f"It takes {1 / share:.2f} times what reading inputs and writing outputs once takes.",
+            f"It takes {1 / share:.2f} times what reading inputs and writing outputs once takes."
+            if share <= 1
+            else "It takes less than reading inputs and writing outputs once does by the measured bandwidth.",
             "Move fewer bytes: fuse what stands before or after, or nothing more can be gained.",
             ("bandwidth_share", "minimal_bytes", "memory_floor", "achieved_bandwidth"),
-            1 / share,
+            max(1.0, 1 / share),
         )
     for name, source in _FETCHED.items():
         moved, least = case.sum(name), case.of("minimal_bytes")

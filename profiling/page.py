@@ -10,6 +10,7 @@ from kernelbench.evaluator.answers import plain
 from kernelbench.records import Evaluation
 from profiling.catalogue import CATALOGUE
 from profiling.records import Metric, Profile, Provenance
+from profiling.roofline import in_words
 
 _WORDS = {
     "memory": "memory: moving its data takes longest, even at the best",
@@ -52,8 +53,8 @@ def show(out: Console, evaluation: Evaluation, found: Profile) -> None:
         share = evaluation.own_kernel_share
         own = f"; {share:.0%} of it in kernels of its own" if share is not None else ""
         out.print(f"{timing.candidate_us.median / 1e3:.3f} ms{ahead}{own}", markup=False)
-    if found.speed_of_light is not None:
-        out.print(f"{found.speed_of_light:.0%} of the speed of light; bound by {_WORDS[found.bottleneck]}")
+    if light := in_words(found):
+        out.print(f"{light}; bound by {_WORDS[found.bottleneck]}", soft_wrap=True)
     _show_findings(out, found)
     whole = [m for m in found.metrics if not m.kernel]
     if whole:

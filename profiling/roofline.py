@@ -3,7 +3,8 @@
 The floor counts what the reference's inputs, weights and outputs weigh, once each, and the FLOPs of its
 matrix products and convolutions. It needs no counters, so it is available everywhere. Memory's side of it is
 what moving them took in the same rounds as the candidate, where the baseline "traffic" was among them, else
-what it takes at the machine's measured bandwidth: on a shared machine that changes from hour to hour.
+what it takes at the machine's measured bandwidth: on a shared machine that changes from hour to hour. A rate
+that could not be measured leaves its side of the floor unknown.
 """
 
 from kernelbench.records import Evaluation, Target, Work
@@ -19,22 +20,50 @@ def roofline(work: Work, target: Target, evaluation: Evaluation) -> Profile | No
         return None
     time_us = evaluation.timing.candidate_us.median
     moved = work.input_bytes + work.weight_bytes + work.output_bytes
-    beside = evaluation.timing.traffic_us
-    memory_us = beside.median if beside is not None else 1e6 * moved / target.ceilings.copy_bytes_s
-    compute_us = 1e6 * work.flops / target.ceilings.fp32_flops_s
-    floor_us = max(memory_us, compute_us)
+    beside, ceilings = evaluation.timing.traffic_us, target.ceilings
+    memory_us = beside.median if beside is not None else _floor_us(moved, ceilings.copy_bytes_s)
+    compute_us = _floor_us(work.flops, ceilings.fp32_flops_s)
     metrics: tuple[Metric, ...] = (
         metric("minimal_bytes", moved),
         metric("flops", work.flops),
-        metric("memory_floor", memory_us),
-        metric("compute_floor", compute_us),
         metric("achieved_bandwidth", 1e6 * moved / time_us),
-        metric("bandwidth_share", memory_us / time_us),
-        metric("compute_share", compute_us / time_us),
     )
+    if memory_us is not None:
+        metrics += (metric("memory_floor", memory_us), metric("bandwidth_share", memory_us / time_us))
+    if compute_us is not None:
+        metrics += (metric("compute_floor", compute_us), metric("compute_share", compute_us / time_us))
     if (own := evaluation.own_kernel_share) is not None:
         metrics += (metric("own_kernel_share", own),)
-    bottleneck: Bottleneck = "memory" if memory_us >= compute_us else "compute"
+    bottleneck: Bottleneck = "unknown"
+    light = None
+    if memory_us is not None and compute_us is not None:
+        bottleneck = "memory" if memory_us >= compute_us else "compute"
+        light = max(memory_us, compute_us) / time_us
     if time_us < _OVERHEAD_US:
         bottleneck = "overhead"
-    return Profile(metrics=metrics, bottleneck=bottleneck, speed_of_light=floor_us / time_us)
+    return Profile(metrics=metrics, bottleneck=bottleneck, speed_of_light=light)
+
+
+def _floor_us(amount: float, rate: float | None) -> float | None:
+    """What so many bytes or FLOPs take at least; None where the rate is not known."""
+    if not amount:
+        return 0.0
+    return None if rate is None else 1e6 * amount / rate
+
+
+def in_words(profile: Profile) -> str:
+    """How near to its roofline a candidate is; empty where that is not known.
+
+    A time below the floor is no achievement: it says that the floor is not one.
+    """
+    light = profile.speed_of_light
+    if light is None:
+        return ""
+    if light <= 1.005:
+        return f"{light:.0%} of what the roofline allows"
+    why = (
+        "the peak was measured too low, or it computes less or in a faster precision"
+        if profile.bottleneck == "compute"
+        else "the bandwidth was measured too low, or the data lay in the cache"
+    )
+    return f"below the roofline's floor by {light:.2f} times: {why}"

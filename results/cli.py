@@ -17,7 +17,7 @@ from results import metrics as looked_at
 from results import training_report
 from results.database import RunDatabase
 from results.folder import write_atomically
-from results.formats import TABLE_WIDTH, Format, render, table
+from results.formats import Format, console, render, show
 from results.report import Report
 from results.training import Training, holds_training
 
@@ -42,9 +42,10 @@ def report(
                 f"{output} cannot be written ({error.strerror or error})", "choose another --output"
             ) from error
     elif format == Format.table:
-        console = Console()
-        shown = table(content) if isinstance(content, Report) else training_report.table(content)
-        Console(width=None if console.is_terminal else TABLE_WIDTH).print(shown)
+        if isinstance(content, Report):
+            show(content)
+        else:
+            console().print(training_report.table(content))
     else:
         sys.stdout.write(_text(content, format))
 
@@ -81,7 +82,6 @@ def metrics(
     if as_json:
         print(json.dumps({"schema": 1, "file": str(file), **selection.model_dump(mode="json")}))
         return
-    console = Console(highlight=False)
-    Console(width=None if console.is_terminal else TABLE_WIDTH).print(looked_at.table(selection))
+    console().print(looked_at.table(selection))
     for line in (*looked_at.caveats(selection), f"Kept {len(selection.kept)}; written to {file}."):
-        console.print(line, markup=False, soft_wrap=True)
+        Console(highlight=False).print(line, markup=False, soft_wrap=True)

@@ -86,6 +86,8 @@ def storage_errors(url: URL) -> Iterator[None]:
         yield
     except DBAPIError as error:
         raise _storage_error(url, error.orig or error) from error
+    except UnicodeDecodeError as error:  # what SQLite says of a damaged file may quote from it
+        raise damaged(url) from error
 
 
 def _storage_error(url: URL, error: BaseException) -> StorageError:
@@ -113,15 +115,34 @@ def _storage_error(url: URL, error: BaseException) -> StorageError:
                 "check the disk and its free space, then use --resume",
             )
         case sqlite3.SQLITE_CORRUPT:
-            return StorageError(
-                f"{name} is damaged; the evaluations recorded outside the damage can be recovered",
-                f"run `sqlite3 {name} .recover | sqlite3 recovered.db`",
-            )
+            return damaged(url)
         case sqlite3.SQLITE_NOTADB:
             return StorageError(f"{name} is not a database", "give a folder that `kernelwright run` wrote")
+    if url.get_backend_name() == "sqlite":  # a file: there is no connection that could fail
+        if "no such" in str(error):
+            return StorageError(
+                f"{name} lacks what this version writes ({_one_line(error)}): another program changed it, "
+                "or it is damaged",
+                f"read it with the version that wrote it, or {_recovery(url)}",
+            )
+        return damaged(url)
     return StorageError(
         f"the database {name} failed ({_one_line(error)}); {SAFE}", "mend the connection and use --resume"
     )
+
+
+def damaged(url: URL) -> StorageError:
+    """For a file in which bytes are wrong: what is in it is not safe."""
+    return StorageError(
+        f"{shown(url)} is damaged; the evaluations recorded outside the damage can be recovered",
+        _recovery(url),
+    )
+
+
+def _recovery(url: URL) -> str:
+    """In words. `.recover` would find more, and is missing from the sqlite3 of some distributions."""
+    whole = r"sed 's/^ROLLBACK.*/COMMIT;/'"  # `.dump` ends with it where it could not read all
+    return f"run `sqlite3 {shown(url)} .dump | {whole} | sqlite3 recovered.db` and read recovered.db"
 
 
 def _read_only(url: URL) -> URL:

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from kernelbench.errors import StorageError, UsageError
 from kernelbench.records import Advice, Candidate, Environment, Evaluation, Record, Target, Task
 from profiling.records import Profile
-from results.connection import engine_for, location, shown, storage_errors, writing
+from results.connection import damaged, engine_for, location, shown, storage_errors, writing
 from results.encoding import column_text, json_text, kernelwright_version, record_text
 from results.records import Attempt, LlmCall, Run, TaskRun, TaskState
 from results.rows import (
@@ -36,6 +36,7 @@ from results.rows import (
 
 R = TypeVar("R", bound=Record)
 JSON = TypeAdapter[JsonValue](JsonValue)
+_SETTINGS = TypeAdapter[dict[str, JsonValue]](dict[str, JsonValue])
 _LESSONS = TypeAdapter[dict[str, tuple[str, ...]]](dict[str, tuple[str, ...]])
 
 
@@ -214,8 +215,7 @@ class RunDatabase:
         with self._read() as session:
             row = session.get_one(RunRow, self.run_id)
             with self._readable():
-                settings = JSON.validate_json(row.settings)
-                assert isinstance(settings, dict)
+                settings = _SETTINGS.validate_json(row.settings)
             return Run(
                 id=row.id,
                 started=row.started,
@@ -234,18 +234,19 @@ class RunDatabase:
         """The tasks in the order they were added."""
         with self._read() as session:
             rows = session.scalars(select(TaskRow).where(TaskRow.run == self.run_id).order_by(TaskRow.key))
-            return [
-                TaskRun(
-                    task=self._read_record(Task, row.record),
-                    state=TaskState(row.state),
-                    stop_reason=row.stop_reason,
-                    measures_nothing=row.measures_nothing,
-                    measures_nothing_why=row.measures_nothing_why,
-                    audit=row.audit,
-                    lessons=_LESSONS.validate_json(row.lessons),
-                )
-                for row in rows
-            ]
+            with self._readable():
+                return [
+                    TaskRun(
+                        task=self._read_record(Task, row.record),
+                        state=TaskState(row.state),
+                        stop_reason=row.stop_reason,
+                        measures_nothing=row.measures_nothing,
+                        measures_nothing_why=row.measures_nothing_why,
+                        audit=row.audit,
+                        lessons=_LESSONS.validate_json(row.lessons),
+                    )
+                    for row in rows
+                ]
 
     def evaluations(self) -> dict[str, int]:
         """How many each task has had; what was turned away, or repeated another, was none."""
@@ -368,8 +369,11 @@ class RunDatabase:
         except ValidationError as error:
             raise StorageError(
                 f"{shown(self.url)} holds a record (of type {error.title}) that this version cannot read",
-                "read it with the version that wrote it",
+                "read it with the version that wrote it; if that is this one, "
+                f"the database is damaged: {damaged(self.url).fix}",
             ) from error
+        except ValueError as error:  # a state of a task, or text where a number belongs
+            raise damaged(self.url) from error
 
 
 def _no_run(url: URL) -> NoRunError:

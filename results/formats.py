@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelbench.records import Verdict
-from results import wording
 from results.page import page
 from results.records import Run
 from results.report import (
@@ -24,11 +23,13 @@ from results.report import (
     aggregates,
     cells,
     cost,
-    intervals,
+    kinds,
 )
-from results.summary import Summary, TaskSummary
+from results.summary import BASELINES, Summary, TaskSummary
 
 TABLE_WIDTH = 180  # characters, where the terminal does not say
+WIDE = 150  # characters, from which all columns of the tasks' table can be read
+LONGEST_NAME = 34  # characters of a task's id, before it is folded
 STYLES = {"faster": "green", "slower": "red", "even": "dim", "none": "dim"}
 
 
@@ -64,14 +65,26 @@ def render(report: Report, format: Format) -> str:
             return page(report)
 
 
-def table(report: Report) -> Group:
-    """The report for a terminal."""
+def console() -> Console:
+    """Standard output, as wide as the terminal, or TABLE_WIDTH where it is none."""
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=TABLE_WIDTH)
+
+
+def show(report: Report) -> None:
+    """Print the report for a terminal."""
+    screen = console()
+    screen.print(table(report, screen.width))
+
+
+def table(report: Report, width: int = TABLE_WIDTH) -> Group:
+    """The report for a terminal of so many characters."""
     summary = report.summary
-    parts: list[RenderableType] = []
-    parts += [_task_table("tasks", summary.tasks), _aggregate_table(summary)]
+    parts: list[RenderableType] = [Text(summary.headline, style="bold"), Text()]
+    parts += [*_tasks("tasks", summary.tasks, width), _aggregate_table(summary)]
     parts += [Text(AGGREGATE_NOTE, style="dim"), Text()]
     if summary.measures_nothing:
-        parts.append(_task_table("tasks that measure nothing (counted apart)", summary.measures_nothing))
+        parts += _tasks("tasks that measure nothing (counted apart)", summary.measures_nothing, width)
         parts += [Text(f"{task.task}: {task.measures_nothing_why}") for task in summary.measures_nothing]
     for each in report.tables():
         parts += [plain_table(each), Text(each.note, style="dim"), Text()]
@@ -81,16 +94,44 @@ def table(report: Report) -> Group:
     return Group(*parts, Text(), conditions)
 
 
+def _tasks(title: str, tasks: tuple[TaskSummary, ...], width: int) -> list[RenderableType]:
+    return [_task_table(title, tasks)] if width >= WIDE else _narrow_task_table(title, tasks)
+
+
+def _narrow_task_table(title: str, tasks: tuple[TaskSummary, ...]) -> list[RenderableType]:
+    """For 80 characters: what matters most, and below it why tasks stopped."""
+    suites = {task.task.partition(":")[0] for task in tasks}
+    suite = f"{suites.pop()}:" if len(suites) == 1 else ""
+    drawn = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 0, 0, 1))
+    for column in ("task", "vs eager", "vs fastest", "own", "time"):
+        numeric = column in ("own", "time")
+        drawn.add_column(column, justify="right" if numeric else "left", no_wrap=numeric, overflow="fold")
+    stopped: dict[str, list[str]] = {}
+    for task in tasks:
+        whole, verdict, eager, _, fastest, own, time, _, reason = cells(task)
+        name = whole.removeprefix(suite)
+        stopped.setdefault(reason, []).append(name)
+        over_eager, _, over_fastest = kinds(task)
+        first = Text(eager, STYLES[over_eager])
+        if task.verdict != Verdict.correct:
+            first = Text(verdict, "red")
+        drawn.add_row(Text(name), first, Text(fastest, STYLES[over_fastest]), Text(own), Text(time))
+    reasons = (Text(f"{reason}: {', '.join(names)}", "dim") for reason, names in stopped.items())
+    return [drawn, *reasons, Text()]
+
+
 def _task_table(title: str, tasks: tuple[TaskSummary, ...]) -> Table:
     drawn = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
+    longest = max((len(task.task) for task in tasks), default=0)
     for column in COLUMNS:
         numeric = column in ("own kernels", "time", "rounds")
-        drawn.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        least = min(longest, LONGEST_NAME) if column == "task" else None
+        drawn.add_column(column, justify="right" if numeric else "left", overflow="fold", min_width=least)
     for task in tasks:
         texts = [Text(cell) for cell in cells(task)]
         texts[1].style = "green" if task.verdict == Verdict.correct else "red"
-        for text, interval in zip(texts[2:5], intervals(task), strict=True):
-            text.style = STYLES[wording.kind(interval)]
+        for text, kind in zip(texts[2:5], kinds(task), strict=True):
+            text.style = STYLES[kind]
         drawn.add_row(*texts)
     return drawn
 
@@ -116,7 +157,13 @@ def _aggregate_table(summary: Summary) -> Table:
 
 def _markdown(report: Report) -> str:
     summary = report.summary
-    lines = ["# kernelwright run", "", *markdown_table(COLUMNS, map(cells, summary.tasks))]
+    lines = [
+        "# kernelwright run",
+        "",
+        f"{summary.headline}.",
+        "",
+        *markdown_table(COLUMNS, map(cells, summary.tasks)),
+    ]
     lines += ["", "## Aggregates", ""]
     lines += markdown_table(AGGREGATE_COLUMNS, (aggregate_cells(*row) for row in aggregates(summary)))
     lines += ["", AGGREGATE_NOTE]
@@ -142,18 +189,28 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list
 
 
 def _csv(summary: Summary) -> str:
-    """One line per task with raw numbers; what is unknown is empty."""
+    """One line per task with raw numbers, those of the best kernel; what is unknown is empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     bounds = ("median", "low", "high")
     names = ("speedup_eager", "speedup_compile", "speedup_fastest", "candidate_us")
-    plain = ("own_kernel_share", "candidate", "rounds", "stop_reason", "llm_calls", "usd", "seconds")
+    plain = (
+        "outcome",
+        "handed_in",
+        "own_kernel_share",
+        "candidate",
+        "rounds",
+        "stop_reason",
+        "llm_calls",
+        "usd",
+        "seconds",
+    )
     measured = [f"{name}_{bound}" for name in names for bound in bounds]
     writer.writerow(["task", "level", "verdict", *measured, *plain, "measures_nothing"])
     for task in (*summary.tasks, *summary.measures_nothing):
         numbers = [
             getattr(interval, bound) if interval else None
-            for interval in (*intervals(task), task.candidate_us)
+            for interval in (*(getattr(task.speedup, name, None) for name in BASELINES), task.candidate_us)
             for bound in bounds
         ]
         values = [getattr(task, name) for name in plain]

@@ -18,6 +18,9 @@ from results.report import (
     Report,
     aggregate_cells,
     aggregates,
+    intervals,
+    kinds,
+    speedups,
 )
 from results.summary import TaskSummary, best_attempt
 
@@ -101,6 +104,9 @@ def page(report: Report) -> str:
         aggregates=[aggregate_cells(*row) for row in aggregates(summary)],
         aggregate_note=AGGREGATE_NOTE,
         sections=sections,
+        speedups=speedups,
+        intervals=intervals,
+        kinds=kinds,
     )
 
 
@@ -162,13 +168,13 @@ def _round(attempt: Attempt, attempts: list[Attempt], best: bool) -> Round:
 def _chart(tasks: tuple[TaskSummary, ...]) -> Chart | None:
     """Horizontal bars on a logarithmic axis, best first; None when nothing was compared with eager."""
     measured = sorted(
-        ((task, task.speedup.eager) for task in tasks if task.speedup and task.speedup.eager),
+        ((task, found) for task in tasks if (found := task.counted("eager")) is not None),
         key=lambda row: -row[1].median,
     )
     if not measured:
         return None
     shown = [bound for _, interval in measured for bound in (interval.low, interval.high)]
-    shown += [task.speedup.compile.median for task, _ in measured if task.speedup and task.speedup.compile]
+    shown += [found.median for task, _ in measured if (found := task.counted("compile")) is not None]
     low, high = min(0.8, *shown), max(1.25, *shown)
     margin = (high / low) ** 0.03
     low, high = low / margin, high * margin
@@ -181,13 +187,13 @@ def _chart(tasks: tuple[TaskSummary, ...]) -> Chart | None:
 
     bars = []
     for index, (task, interval) in enumerate(measured):
-        compiled = task.speedup.compile if task.speedup else None
+        compiled = task.counted("compile")
         bars.append(
             Bar(
                 task=task.task,
                 label=_short(task.task.removeprefix(suite)),
-                value=wording.with_bounds(interval),
-                kind=wording.kind(interval),
+                value="reference" if task.handed_in else wording.with_bounds(interval),
+                kind=kinds(task)[0],
                 y=AXIS_HEIGHT + index * ROW_HEIGHT,
                 start=min(x(1.0), x(interval.median)),
                 width=max(1.0, abs(x(interval.median) - x(1.0))),

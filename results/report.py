@@ -11,7 +11,7 @@ from results import calibration, lessons, wording
 from results.database import RunDatabase
 from results.handing_in import faster_baselines
 from results.records import Attempt, Run, TaskRun
-from results.summary import Aggregate, Summary, TaskSummary, best_attempt, summary_of
+from results.summary import LEAST_OWN, Aggregate, Summary, TaskSummary, best_attempt, summary_of
 
 COLUMNS = (
     "task",
@@ -26,8 +26,10 @@ COLUMNS = (
 )
 AGGREGATE_COLUMNS = ("", "correct", "fast_1", "fast_2", "vs eager", "vs compile", "vs fastest")
 AGGREGATE_NOTE = (
-    "fast_p: share of all tasks whose best kernel is correct with a median speedup over eager above p, even "
-    "where its interval covers p. Speedups: geometric mean · mean · median over the n correct tasks."
+    "fast_p: share of all tasks whose best kernel is correct and faster than p times eager by its whole "
+    f"interval, with at least {LEAST_OWN:.0%} of its time in kernels of its own. Where a baseline is faster, "
+    "the reference is handed in, and counts as 1. Speedups: geometric mean · mean · median over the n "
+    "correct tasks."
 )
 
 
@@ -93,9 +95,7 @@ class Report:
             ("last-level cache", f"{machine.last_level_cache_bytes / 2**20:.1f} MiB"),
             (
                 "measured ceilings",
-                f"copy {target.ceilings.copy_bytes_s / 1e9:.1f} GB/s "
-                f"(cached {target.ceilings.cached_copy_bytes_s / 1e9:.1f} GB/s), "
-                f"fp32 {target.ceilings.fp32_flops_s / 1e9:.0f} GFLOP/s",
+                wording.ceilings(target.ceilings),
             ),
             ("system", machine.system),
             ("python", machine.python),
@@ -175,7 +175,7 @@ def cells(task: TaskSummary) -> tuple[str, ...]:
     return (
         task.task,
         task.verdict or "not tried",
-        *map(wording.with_bounds, intervals(task)),
+        *(" ".join(said).strip() for said in speedups(task)),
         wording.share(task.own_kernel_share),
         wording.time(task.candidate_us.median if task.candidate_us else None),
         str(task.rounds),
@@ -206,10 +206,26 @@ def aggregate_cells(name: str, aggregate: Aggregate) -> tuple[str, ...]:
     )
 
 
+def speedups(task: TaskSummary) -> list[tuple[str, str]]:
+    """How the columns of speedups say them: the number, or that it is none, and its bounds or the reason."""
+    if task.handed_in:
+        reasons = f"(by {task.handed_in})", "", ""
+        return [
+            ("reference", reason) if found is not None else (wording.NOTHING, "")
+            for found, reason in zip(intervals(task), reasons, strict=True)
+        ]
+    return [(wording.headline(found), wording.bounds(found)) for found in intervals(task)]
+
+
+def kinds(task: TaskSummary) -> list[wording.Kind]:
+    """What each of these is; a speedup is none where the kernels that make it are not known to be its own."""
+    found = [wording.kind(interval) for interval in intervals(task)]
+    return ["even" if task.outcome == "not_own" and kind == "faster" else kind for kind in found]
+
+
 def intervals(task: TaskSummary) -> tuple[Interval | None, Interval | None, Interval | None]:
-    """The speedups of the best candidate over eager, compile and the fastest of all baselines."""
-    speedup = task.speedup
-    return (speedup.eager, speedup.compile, speedup.fastest) if speedup else (None, None, None)
+    """The speedups that count over eager, compile and the fastest of all baselines."""
+    return task.counted("eager"), task.counted("compile"), task.counted("fastest")
 
 
 def cost(summary: Summary) -> str:

@@ -1,18 +1,36 @@
-"""What a run achieved, in the numbers KernelBench defines (arXiv:2502.10517, section 3).
+"""What a run achieved, in the numbers of KernelBench (arXiv:2502.10517, section 3), counted more strictly.
 
-fast_p is the share of all tasks whose best candidate is correct and has a median speedup over eager
-PyTorch larger than p. Means are over the correct ones, with their count. Tasks whose reference can be
-beaten without doing its work are kept out of all of these and summarised apart.
+fast_p is the share of all tasks whose best candidate is correct, is faster than p times eager PyTorch by its
+whole interval (KernelBench: by the mean), and spends at least 5% of its time in kernels of its own. Where a
+baseline is faster than the best candidate the reference is handed in, which counts as 1.0 against everything.
+Means are over the correct tasks, with their count. Tasks whose reference can be beaten without doing its work
+are kept out of all of these and summarised apart.
 """
 
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 from kernelbench.records import Interval, Record, Speedup, Verdict
 from results.database import RunDatabase
+from results.handing_in import handed_in
 from results.records import Attempt, LlmCall, TaskRun
+
+LEAST_OWN = 0.05  # of a candidate's time in kernels of its own, for its speedup to be theirs
+ONE = Interval(median=1.0, low=1.0, high=1.0)
+Baseline = Literal["eager", "compile", "fastest"]
+BASELINES: tuple[Baseline, ...] = get_args(Baseline)
+Outcome = Literal["faster", "even", "reference", "not_own", "not_timed", "not_correct", "not_tried"]
+_IN_WORDS: dict[Outcome, str] = {
+    "faster": "faster than eager",
+    "even": "not distinguishable",
+    "reference": "handed in as the reference",
+    "not_own": "faster without known kernels of its own",
+    "not_timed": "not timed",
+    "not_correct": "not correct",
+    "not_tried": "not tried",
+}
 
 
 class TaskSummary(Record):
@@ -31,6 +49,13 @@ class TaskSummary(Record):
     usd: float | None  # None: the price of a call is not known
     seconds: float
     measures_nothing_why: str = ""
+    handed_in: str = ""  # the baseline that is faster than the best candidate: the reference, run so
+    outcome: Outcome = "not_tried"
+
+    def counted(self, baseline: Baseline) -> Interval | None:
+        """The speedup that counts for what is handed in: 1 where that is the reference."""
+        measured: Interval | None = getattr(self.speedup, baseline) if self.speedup is not None else None
+        return ONE if self.handed_in and measured is not None else measured
 
 
 class PerBaseline(Record):
@@ -52,12 +77,21 @@ class Aggregate(Record):
 
     total: int
     correct: int
+    outcomes: dict[Outcome, int]  # how many tasks ended so; those that none did are left out
     fast_1: float | None
     fast_2: float | None
     geomean: PerBaseline
     mean: PerBaseline
     median: PerBaseline
     counted: Counted
+
+    @property
+    def headline(self) -> str:
+        """`5 of 8 faster than eager, 3 not distinguishable`."""
+        first, *others = _IN_WORDS
+        said = [f"{self.outcomes.get(first, 0)} of {self.total} {_IN_WORDS[first]}"]
+        said += [f"{self.outcomes[name]} {_IN_WORDS[name]}" for name in others if name in self.outcomes]
+        return ", ".join(said)
 
 
 class LevelAggregate(Aggregate):
@@ -148,6 +182,7 @@ def _lower_bound(attempt: Attempt) -> float:
 
 def _task_summary(task: TaskRun, attempts: Sequence[Attempt], calls: Sequence[LlmCall]) -> TaskSummary:
     best = best_attempt(attempts)
+    reference = handed_in(best) if best is not None else None
     shown = best or (attempts[-1] if attempts else None)
     evaluation = shown.evaluation if shown else None
     timing = best.evaluation.timing if best else None
@@ -167,7 +202,22 @@ def _task_summary(task: TaskRun, attempts: Sequence[Attempt], calls: Sequence[Ll
         usd=total_usd(calls),
         seconds=seconds,
         measures_nothing_why=task.measures_nothing_why,
+        handed_in=reference.baseline if reference is not None else "",
+        outcome=_outcome(best, reference is not None) if attempts else "not_tried",
     )
+
+
+def _outcome(best: Attempt | None, reference: bool) -> Outcome:
+    if best is None:
+        return "not_correct"
+    speedup, own = best.evaluation.speedup, best.evaluation.own_kernel_share
+    if speedup is None or speedup.eager is None:
+        return "not_timed"
+    if reference:
+        return "reference"
+    if speedup.eager.low <= 1:
+        return "even"
+    return "faster" if own is not None and own >= LEAST_OWN else "not_own"
 
 
 def aggregate(tasks: Sequence[TaskSummary]) -> Aggregate:
@@ -184,11 +234,14 @@ def aggregate(tasks: Sequence[TaskSummary]) -> Aggregate:
         )
 
     def fast(p: float) -> float | None:
-        return sum(median > p for median in eager) / len(tasks) if tasks else None
+        counted = [task.counted("eager") for task in tasks if task.outcome == "faster"]
+        return sum(each is not None and each.low > p for each in counted) / len(tasks) if tasks else None
 
+    outcomes = [task.outcome for task in tasks]
     return Aggregate(
         total=len(tasks),
         correct=len(correct),
+        outcomes={name: outcomes.count(name) for name in _IN_WORDS if name in outcomes},
         fast_1=fast(1.0),
         fast_2=fast(2.0),
         geomean=per_baseline(statistics.geometric_mean),
@@ -198,7 +251,7 @@ def aggregate(tasks: Sequence[TaskSummary]) -> Aggregate:
     )
 
 
-def _medians(tasks: Iterable[TaskSummary], baseline: Literal["eager", "compile", "fastest"]) -> list[float]:
-    """The median speedups of those tasks that were compared with this baseline."""
-    intervals = [getattr(task.speedup, baseline) for task in tasks if task.speedup]
+def _medians(tasks: Iterable[TaskSummary], baseline: Baseline) -> list[float]:
+    """The median speedups that count, of those tasks that were compared with this baseline."""
+    intervals = [task.counted(baseline) for task in tasks]
     return [interval.median for interval in intervals if interval is not None]

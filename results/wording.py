@@ -3,7 +3,7 @@
 import math
 from typing import Literal
 
-from kernelbench.records import Interval
+from kernelbench.records import Ceilings, Interval
 
 NOTHING = "—"
 
@@ -58,6 +58,17 @@ def time(microseconds: float | None) -> str:
 
 def share(value: float | None) -> str:
     return NOTHING if value is None else f"{100 * value:.0f}%"
+
+
+def ceilings(found: Ceilings) -> str:
+    """What a machine can do at best, and whether others were in the way when that was measured."""
+
+    def rate(value: float | None, form: str, unit: str) -> str:
+        return f"{value / 1e9:{form}} {unit}" if value is not None else "unknown"
+
+    copy, cached = (rate(value, ".1f", "GB/s") for value in (found.copy_bytes_s, found.cached_copy_bytes_s))
+    said = f"copy {copy} (cached {cached}), fp32 {rate(found.fp32_flops_s, '.0f', 'GFLOP/s')}"
+    return f"{said}; the machine was busy, they may be higher" if found.busy else said
 
 
 def money(usd: float | None) -> str:

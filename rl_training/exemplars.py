@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from kernelbench.records import Candidate, Record
+from kernelbench.records import Candidate, Record, Speedup, Verdict
 from results.database import RunDatabase
 from results.records import Attempt
 from rl_training.environment.task_data import TaskData
@@ -67,6 +67,12 @@ class ExemplarStore:
             )
             self.version += 1
             return True
+
+    def begin(self, data: TaskData) -> None:
+        """Take in the winner of a task, where it has one."""
+        if data.winner is not None:
+            right = Outcome(verdict=Verdict.correct, speedup=Speedup(eager=data.winner.speedup))
+            self.add(data.task.id, data.winner.candidate, right)
 
     def learn(self, run: RunDatabase) -> None:
         """Take in the candidates of a run, but those that failed once. Raises StorageError."""

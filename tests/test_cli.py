@@ -60,18 +60,18 @@ SURFACE = {
     "train curate": {"runs", "--out", "--k", "--evaluation-list", "--held-out-share", "--seed", "--kernelbench-dir", "--json"},
     "train sft": {
         "--model", "--data", "--out", "--steps", "--learning-rate", "--batch-size", "--micro-batch", "--max-length",
-        "--seed", "--save-every", "--lora-rank", "--dtype", "--optimizer", "--deepspeed", "--gradient-checkpointing",
+        "--reasoning", "--min-speedup", "--seed", "--save-every", "--lora-rank", "--precision", "--optimizer", "--deepspeed", "--gradient-checkpointing",
         "--tracking", "--cpu", "--json",
     },
     "train rl": {
         "--model", "--data", "--out", "--estimator", "--loss", "--reward", "--smooth", "--turns", "--exemplars",
         "--steps", "--learning-rate", "--batch-size", "--group", "--micro-batch", "--temperature", "--top-p", "--max-completion",
-        "--kl", "--entropy", "--vllm", "--restores", "--target", "--seed", "--save-every", "--lora-rank", "--dtype",
+        "--kl", "--entropy", "--clip-low", "--clip-high", "--updates-per-batch", "--vllm", "--restores", "--target", "--seed", "--save-every", "--lora-rank", "--precision",
         "--optimizer", "--deepspeed", "--gradient-checkpointing", "--tracking", "--cpu", "--json",
     },
     "train offline": {
         "--model", "--data", "--out", "--method", "--reward", "--steps", "--learning-rate", "--batch-size",
-        "--max-length", "--save-every", "--seed", "--lora-rank", "--tracking", "--cpu", "--json",
+        "--max-length", "--save-every", "--seed", "--lora-rank", "--precision", "--tracking", "--cpu", "--json",
     },
     "train demo": {"--out", "--seeds", "--short", "--json"},
     "train verl": {

@@ -27,14 +27,15 @@ FRESH = set(CALLS) | {"contiguous", "max_pool2d", "avg_pool2d", "avg_pool3d", "m
 SAME = {"clone", "alias", "detach", "lift_fresh_copy", "dropout"}
 _LONGEST_LIST = 80  # characters of a line
 METHODS = {"unsqueeze", "expand", "permute", "transpose", "t", "select", "contiguous"}
+CPU = '"cpu"'  # a device, as candidates name it
 
 
 class Host:
     """Collects the lines of `forward` and the names that values have in it."""
 
-    def __init__(self, program: Program, taken: set[str], placement: str = "") -> None:
-        """`taken`: names of the file, to which those used here are added; `placement`: where new tensors are
-        made, unless that is the default.
+    def __init__(self, program: Program, taken: set[str], placement: str = CPU) -> None:
+        """`taken`: names of the file, to which those used here are added; `placement`: the device of new
+        tensors, which are never left to torch's default, for a caller may have set another.
         """
         self.program = program
         self.placement = placement
@@ -89,9 +90,9 @@ class Host:
         """The name of a tensor that the forward writes out."""
         name = self.fresh(item.target.upper())
         values = ", ".join(number(v) for v in item.values)
-        tensor = f"torch.tensor([{values}], dtype=torch.{item.meta.dtype})"
+        tensor = f"torch.tensor([{values}], dtype=torch.{item.meta.dtype}, device={CPU})"
         self.constants.append((name, f"{tensor}.reshape({item.meta.shape!r})"))
-        if not self.placement:
+        if self.placement == CPU:
             return name
         moved = self.fresh(item.target)
         self.lines.append(f"{moved} = {name}.to({self.placement})")
@@ -157,7 +158,10 @@ class Host:
         function = CALLS.get(short) or f"torch.ops.aten.{short}.{overload}"
         arguments = [self.argument(a) for a in node.args]
         arguments += [f"{k}={self.argument(a)}" for k, a in node.kwargs.items()]
-        if self.placement and not node.inputs:
+        if not node.inputs:  # it makes a tensor, of torch's default dtype and device where none is named
+            if node.kwargs.get("dtype") is None:
+                arguments = [a for a in arguments if not a.startswith("dtype=")]
+                arguments.append(f"dtype=torch.{node.meta.dtype}")
             arguments.append(f"device={self.placement}")
         return f"{function}({', '.join(arguments)})"
 
@@ -227,10 +231,8 @@ class Host:
         return each
 
     def new(self, name: str) -> str:
-        dtype = self.program.dtypes[name]
-        suffix = "" if dtype == "float32" else f", dtype=torch.{dtype}"
-        suffix += f", device={self.placement}" if self.placement else ""
-        return f"torch.empty({self.program.shapes[name]!r}{suffix})"
+        shape, dtype = self.program.shapes[name], self.program.dtypes[name]
+        return f"torch.empty({shape!r}, dtype=torch.{dtype}, device={self.placement})"
 
     def listed(self, values: Sequence[str]) -> str:
         """A list of values, which has a name where it is long."""
@@ -326,12 +328,12 @@ def fresh_results(units: Sequence[Unit]) -> set[str]:
 
 
 def device(program: Program) -> str:
-    """Where its first input lies, or else its first weight; empty where it has neither."""
+    """Where its first input lies, or else its first weight; the CPU where it has neither."""
     for item in program.graph.inputs:
         if item.kind == "user":
             return f"{item.target}.device"
     held = [item for item in program.graph.inputs if item.kind in ("parameter", "buffer", "constant")]
-    return f"{attribute(held[0].target)}.device" if held else ""
+    return f"{attribute(held[0].target)}.device" if held else CPU
 
 
 def in_place_outputs(planned: Plan, free: Collection[str], program: Program) -> dict[str, str]:

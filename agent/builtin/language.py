@@ -16,6 +16,7 @@ from typing import ClassVar, Protocol
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from agent.builtin.host import CPU
 from agent.builtin.plan import Plan
 from agent.builtin.program import Attention, Program
 from kernelbench import records
@@ -112,8 +113,8 @@ class Language(ABC):
         """What its template takes besides what those of all languages do."""
 
     def placement(self, program: Program) -> str:
-        """Where new tensors are made, as torch's `device`; empty where that is the default."""
-        return ""
+        """Where new tensors are made, as torch's `device`."""
+        return CPU
 
 
 def called(names: Iterable[str], definition: Callable[[str], str | None]) -> list[str]:

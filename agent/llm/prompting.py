@@ -18,6 +18,7 @@ from agent.protocols import Attempt
 from kernelbench.jit import flags
 from kernelbench.records import Advice, Interval, Language, Precision, Target, Task, Verdict, Work
 from profiling.records import Metric
+from profiling.roofline import in_words
 from profiling.selection import Selection, judged_by
 
 FOLDER = Path(__file__).parent / "prompts"
@@ -77,21 +78,31 @@ class Situation:
         """What the machine can do, measured, and what the task needs at least."""
         work, ceilings, mark = self.work, self.target.ceilings, self.target.fingerprint
         moved = work.input_bytes + work.weight_bytes + work.output_bytes
-        memory_us = 1e6 * moved / ceilings.copy_bytes_s
-        compute_us = 1e6 * work.flops / ceilings.fp32_flops_s
-        cache_mib, cached = mark.last_level_cache_bytes >> 20, ceilings.cached_copy_bytes_s / 1e9
+        cache_mib = mark.last_level_cache_bytes >> 20
         products = (
-            f" and do {work.flops / 1e9:.3g} GFLOP in products ({compute_us:.4g} us)" if work.flops else ""
+            f" and do {work.flops / 1e9:.3g} GFLOP in products{_least_us(work.flops, ceilings.fp32_flops_s)}"
+            if work.flops
+            else ""
         )
+        rates = (
+            ("memory is copied at", ceilings.copy_bytes_s, ".3g", "GB/s"),
+            ("what lies in the cache at", ceilings.cached_copy_bytes_s, ".3g", "GB/s"),
+            ("a large fp32 product runs at", ceilings.fp32_flops_s, ".4g", "GFLOP/s"),
+        )
+        measured = ", ".join(f"{what} {rate / 1e9:{form}} {unit}" for what, rate, form, unit in rates if rate)
         with_threads = f", {mark.threads} threads" if self.target.device == "cpu" else ""
         with_compiler = f", {mark.compiler}" if self.target.device == "cpu" else ""
         return (
             f"{mark.chip}{with_threads}, a last-level cache of {cache_mib} MiB{with_compiler}, "
-            f"torch {mark.torch}. Measured: memory is copied at {ceilings.copy_bytes_s / 1e9:.3g} GB/s, "
-            f"what lies in the cache at {cached:.3g} GB/s; a large fp32 product runs at "
-            f"{ceilings.fp32_flops_s / 1e9:.4g} GFLOP/s.\n"
-            f"A call must read and write {moved / 1e6:.3g} MB at least ({memory_us:.4g} us){products}."
+            f"torch {mark.torch}. Measured: {measured or 'nothing'}.\n"
+            f"A call must read and write {moved / 1e6:.3g} MB at least"
+            f"{_least_us(moved, ceilings.copy_bytes_s)}{products}."
         )
+
+
+def _least_us(amount: float, rate: float | None) -> str:
+    """What so many bytes or FLOPs take, in brackets; empty where the rate is not known."""
+    return f" ({1e6 * amount / rate:.4g} us)" if rate else ""
 
 
 # Of a task where so many attempts are known, in this language.
@@ -175,11 +186,8 @@ def outcome(attempt: Attempt) -> str:
     lines = [
         f"Result: correct, {_of(timing.candidate_us)} us a call, {_of(speedup.eager)} times as fast as eager."
     ]
-    if attempt.profile is not None and attempt.profile.speed_of_light is not None:
-        share = 100 * attempt.profile.speed_of_light
-        lines.append(
-            f"That is {share:.0f}% of what the roofline allows; bound by {attempt.profile.bottleneck}."
-        )
+    if attempt.profile is not None and (light := in_words(attempt.profile)):
+        lines.append(f"That is {light}; bound by {attempt.profile.bottleneck}.")
     if attempt.profile is not None:
         lines += [f"- {finding.says} {finding.mend}" for finding in attempt.profile.findings[:_MOST_FINDINGS]]
     return "\n".join(lines)

@@ -22,7 +22,7 @@ from kernelbench.jit.nvrtc_source import for_nvrtc
 def note_inline(notebook: Notebook, chip: str) -> None:
     """From now on extensions with CUDA sources are built so, for the chip."""
 
-    def noted(original: Any, given: Mapping[str, Any], cache: BuildCache) -> ModuleType | str:
+    def noted(given: Mapping[str, Any], cache: BuildCache) -> ModuleType:
         source = for_nvrtc(device_code("\n".join(inline.sources(given["cuda_sources"]))))
         found: dict[str, tuple[bytes, str]] = {}
 
@@ -41,4 +41,4 @@ def note_inline(notebook: Notebook, chip: str) -> None:
 
         return inline.emulated(given, cache, launched)
 
-    inline.built_by_torch = noted
+    inline.noting = noted

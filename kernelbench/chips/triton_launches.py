@@ -8,32 +8,9 @@ import os
 import sys
 from typing import Any
 
-import torch
-
 from kernelbench.chips.notes import Launch, Notebook, last_line, three
 from kernelbench.chips.occupancy import WARP
-
-
-class NoGpu:
-    """What Triton and its users ask a driver, of a GPU that is not there."""
-
-    def __init__(self, target: Any) -> None:
-        self._target = target
-
-    def get_current_target(self) -> Any:
-        return self._target
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def set_current_device(self, device: int) -> None:
-        pass
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
-
-    def get_active_torch_device(self) -> torch.device:
-        return torch.device("cuda", 0)
+from kernelbench.emulate.triton_driver import NoGpu
 
 
 def note_triton(notebook: Notebook, capability: int) -> None:

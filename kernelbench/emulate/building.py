@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelbench.emulate.translation import Translated, translate
+from kernelbench.emulate.translation import Translated, global_functions, translate
 from kernelbench.jit import compiler
 from kernelbench.jit.cache import BuildCache, content_key
 
@@ -48,6 +48,7 @@ _CALL = re.compile(
     r"^ *[\da-f]+:\t(?:[\da-f]{2} )+ *\t(?:notrack )?call.*(?:__tsan_|kw).*\n *(?P<next>[\da-f]+):", re.M
 )
 _NO_VARIABLE = re.compile(r"kw_(?:local|launcher)|guard variable|TLS init")
+_FUNCTION = re.compile(r"^(?P<begin>[\da-f]{16}) .{6}F \S+\t[\da-f]+ +(?:\.\w+ +)?(?P<name>.+)$", re.M)
 _NOTES = "notes.json"
 _TIMEOUT_S = 120.0  # for what runs kernels to be built
 
@@ -74,6 +75,8 @@ class Built:
     variables: tuple[Variable, ...]  # of shared memory
     globals: tuple[Variable, ...]  # __device__ and __constant__ ones, in order
     lines: dict[int, int]
+    kernels: dict[int, str]  # the names of `__global__` functions, by where they begin in the library
+    local: int  # where kw_local begins
 
 
 def build(
@@ -94,7 +97,7 @@ def build(
         compiler.run((*words, *LINK, "kernel.o", "-o", LIBRARY), workspace, left)
         (workspace / "kernel.o").unlink()
         shutil.rmtree(workspace / "include", ignore_errors=True)
-        take_notes(workspace, timeout_s)
+        take_notes(workspace, translated, timeout_s)
 
     return kept(cache.get_or_build(key, make, wait_s=timeout_s + 10), translated)
 
@@ -105,7 +108,8 @@ def kept(folder: Path, translated: Translated) -> Built:
     variables = tuple(Variable(*each) for each in notes["variables"])
     globals_ = tuple(Variable(*each) for each in notes["globals"])
     lines = {int(address): line for address, line in notes["lines"]}
-    return Built(folder / LIBRARY, translated, variables, globals_, lines)
+    kernels = dict(notes["kernels"])
+    return Built(folder / LIBRARY, translated, variables, globals_, lines, kernels, notes["local"])
 
 
 def _headers(workspace: Path, cache: BuildCache, timeout_s: float) -> Path:
@@ -148,11 +152,11 @@ def make_object(words: Sequence[str], workspace: Path, timeout_s: float) -> None
     assembly.unlink()
 
 
-def take_notes(workspace: Path, timeout_s: float) -> None:
-    (workspace / _NOTES).write_text(json.dumps(_notes(workspace, timeout_s)))
+def take_notes(workspace: Path, translated: Translated, timeout_s: float) -> None:
+    (workspace / _NOTES).write_text(json.dumps(_notes(workspace, translated, timeout_s)))
 
 
-def _notes(workspace: Path, timeout_s: float) -> dict[str, object]:
+def _notes(workspace: Path, translated: Translated, timeout_s: float) -> dict[str, object]:
     """What findings are put in words with, read now: where kernels run no other program may be started."""
     symbols = compiler.said(("objdump", "--syms", "--demangle", LIBRARY), workspace, timeout_s)
     variables: dict[bool, list[tuple[str, int, int, str]]] = {False: [], True: []}
@@ -175,7 +179,23 @@ def _notes(workspace: Path, timeout_s: float) -> dict[str, object]:
         elif (match := re.search(rf"{re.escape(SOURCE_NAME)}:(\d+)", text)) is not None:
             lines.setdefault(current, int(match[1]))  # the innermost that is the source's own
     in_order = sorted(variables[False], key=lambda variable: variable[1])
-    return {"variables": variables[True], "globals": in_order, "lines": list(lines.items())}
+    functions = [(int(found["begin"], 16), bare_name(found["name"])) for found in _FUNCTION.finditer(symbols)]
+    named = {name for name, _ in global_functions(translated.source)}
+    return {
+        "variables": variables[True],
+        "globals": in_order,
+        "lines": list(lines.items()),
+        "kernels": [(begin, name) for begin, name in functions if name in named],
+        "local": next(begin for begin, name in functions if name == "kw_local"),
+    }
+
+
+def bare_name(function: str) -> str:
+    """That of "void ns::scale<float, 4>(float*)": "scale"."""
+    without = function.partition("(anonymous namespace)::")[2] or function
+    while (less := re.sub(r"<[^<>]*>", "", without)) != without:
+        without = less
+    return without.partition("(")[0].split()[-1].rpartition("::")[2] if without.strip() else ""
 
 
 @functools.cache

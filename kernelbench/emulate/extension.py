@@ -21,6 +21,7 @@ from kernelbench.emulate.building import (
     OURS,
     SOURCE_NAME,
     Built,
+    bare_name,
     kept,
     make_object,
     take_notes,
@@ -91,7 +92,7 @@ def build(
         make_object((*words, *options, "-x", "c++"), workspace, _TIMEOUT_S)
         compiler.run((*words, *LINK, "kernel.o", *link, "-o", LIBRARY), workspace, _TIMEOUT_S)
         (workspace / "kernel.o").unlink()
-        take_notes(workspace, _TIMEOUT_S)
+        take_notes(workspace, translated, _TIMEOUT_S)
 
     entry = cache.entry(key)
     if not entry.is_dir():
@@ -143,7 +144,7 @@ class Extension:
         if self._launched is not None:
             self._launched(expression, grid, block, shared)
             return 0
-        kernel = expression.partition("<")[0].rpartition("::")[2]
+        kernel = self._emulated.name_of(given[0]) or bare_name(expression)
         ranges = {**made(), **self._given}
         names: dict[int, str] = {}
         for number in range(1, count):

@@ -54,6 +54,15 @@ class Traffic:
     code: str  # that stands in the line
 
 
+class Unsupported(Exception):  # noqa: N818 - a property of the source, not a fault
+    """Something that kernels do and what runs them without a GPU has not; `line` of the source, from 1."""
+
+    def __init__(self, construct: str, line: int = 0) -> None:
+        where = f"line {line}: " if line else ""
+        super().__init__(f"{where}{construct} cannot be emulated")
+        self.construct, self.line = construct, line
+
+
 class KernelFault(Exception):  # noqa: N818 - a property of the kernel
     """A kernel did what it must not."""
 

@@ -7,9 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from kernelbench.emulate import history
 from kernelbench.emulate.building import SOURCE_NAME, Built, Variable, runtime
-from kernelbench.emulate.findings import RETURNED, Dim, Finding, FindingKind, KernelFault, Traffic
-from kernelbench.emulate.translation import Translated, Unsupported
+from kernelbench.emulate.findings import (
+    RETURNED,
+    Dim,
+    Finding,
+    FindingKind,
+    KernelFault,
+    Traffic,
+    Unsupported,
+)
+from kernelbench.emulate.translation import Translated
 from kernelbench.jit.errors import ArgumentError
 
 _KINDS: tuple[FindingKind, ...] = get_args(FindingKind)
@@ -175,6 +184,20 @@ class Emulated:
         shared_bytes: int,
     ) -> None:
         """Has each thread of all blocks call `call`, of the library, with `given`. Raises as `launch`."""
+        with history.watched():
+            self._run(kernel, call, given, grid, block, memory, shared_bytes)
+        history.has_run(kernel)
+
+    def _run(
+        self,
+        kernel: str,
+        call: ctypes.c_void_p,
+        given: ctypes.c_void_p,
+        grid: Dim,
+        block: Dim,
+        memory: Sequence[Memory],
+        shared_bytes: int,
+    ) -> None:
         _check(kernel, grid, block)
         variables = self._variables(kernel, shared_bytes)
         ranges = (_Range * max(1, len(memory)))(
@@ -222,6 +245,12 @@ class Emulated:
         space, access = _NAMES[found.space], _ACCESS[found.access]
         code = self._built.translated.code(line)
         return Traffic(kernel, line, space, access, found.requests, found.pieces, found.least, code)
+
+    def name_of(self, kernel: int) -> str:
+        """The kernel whose address lies at this one; empty where it is not known."""
+        address = ctypes.c_void_p.from_address(kernel).value or 0
+        local = ctypes.cast(self.library.kw_local, ctypes.c_void_p).value or 0
+        return self._built.kernels.get(address - local + self._built.local, "")
 
     def _bound(self, kernel: str) -> int:
         try:

@@ -9,9 +9,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|(?<!\w)'(?:\\.|[^'\\\n])+'", re.DOTALL)
-_DYNAMIC = re.compile(r"\bextern\s+__shared__\s+([^;=]*?)\b(\w+)\s*\[\s*\]\s*;")
-_SHARED = re.compile(r"(?<!extern )\b__shared__\s+([^;]*);")
+from kernelbench.emulate.findings import Unsupported
+
+_NOISE = re.compile(
+    r"//[^\n]*|/\*.*?\*/|\bR\"(\w*)\(.*?\)\1\"|\"(?:\\.|[^\"\\\n])*\"|(?<!\w)'(?:\\.|[^'\\\n])+'", re.DOTALL
+)
+_QUALIFIER = r"(?:volatile|const|__align__\s*\([^()]*\)|alignas\s*\([^()]*\)|__attribute__\s*\(\([^()]*(?:\([^()]*\))?\)\))\s+"
+_DYNAMIC = re.compile(
+    rf"(?:\bextern\s+(?P<before>(?:{_QUALIFIER})*)__shared__|\b__shared__\s+extern)\s+(?P<type>[^;=]*?)\b(?P<name>\w+)\s*\[\s*\](?P<rest>(?:\s*\[[^\]]*\])*)\s*;"
+)
+_ALIGNED = re.compile(_QUALIFIER.replace("volatile|const|", ""))
+_SHARED = re.compile(r"\b__shared__\s+([^;]*);")
 _STATIC = re.compile(r"\bstatic\s+(?=__shared__\b)")
 _BOUNDS = re.compile(r"\b__launch_bounds__\s*(?=\()")
 # Types of shared memory in whole words, and pointers to less, as which it may be seen all the same.
@@ -23,39 +31,45 @@ _SMALL_POINTER = re.compile(
     r"[<(]\s*(?:const\s+|volatile\s+|unsigned\s+|signed\s+)*"
     r"(?:u?char\d?|u?short\d?|u?int(?:8|16)_t|bool|(?:__)?half2?|\w*bfloat16\d?)\s*(?:const\s*)?\*"
 )
+# By their use: many sources include headers of which they use nothing.
 _UNSUPPORTED = (
     (re.compile(r"\basm\b(?:\s+volatile)?\s*\("), "inline PTX"),
-    (re.compile(r"\b(?:nvcuda\s*::\s*)?wmma\s*::|\bmma_sync\s*\(|#\s*include\s*<mma\.h>"), "wmma"),
-    (re.compile(r"\b__pipeline_\w+|\bmemcpy_async\b|#\s*include\s*<cuda_pipeline\w*\.h>|#\s*include\s*<cuda/\w+>|\bcuda\s*::\s*\w+"), "asynchronous copies and libcu++"),
-    (re.compile(r"#\s*include\s*<(?:cuda_fp[468]|curand)\w*\.h>|\b__nv_fp[468]\w*"), "fp8 and random numbers"),
-    (re.compile(r"#\s*include\s*<cub/|\bcub\s*::"), "CUB"),
-    (re.compile(r"#\s*include\s*[<\"](?:thrust|cutlass|cute)/|\b(?:thrust|cutlass|cute)\s*::"), "Thrust and CUTLASS"),
+    (re.compile(r"\bwmma\s*::|\bnvcuda\s*::|\bnamespace\s+nvcuda\b|\bmma_sync\s*\("), "wmma"),
+    (re.compile(r"\b__pipeline_\w+|\bmemcpy_async\b|(?<![\w:])(?:::\s*)?cuda\s*::\s*\w+"), "asynchronous copies and libcu++"),
+    (re.compile(r"\b__nv_fp[468]\w*|\bcurand\w*"), "fp8 and random numbers"),
+    (re.compile(r"\bcub\s*::|\bnamespace\s+cub\b"), "CUB"),
+    (re.compile(r"\b(?:thrust|cutlass|cute)\s*::|\bnamespace\s+(?:thrust|cutlass|cute)\b"), "Thrust and CUTLASS"),
     (re.compile(r"\bgrid\s*\.\s*sync\s*\(|\bthis_multi_grid\b|\bcluster_group\b|\bthis_cluster\b"), "barriers between blocks"),
     (re.compile(r"\btex[123]D\w*\s*[<(]|\bcudaTextureObject_t\b|\bcudaSurfaceObject_t\b"), "textures and surfaces"),
-    (re.compile(r"\b(?:clock|clock64|__nanosleep|globaltimer)\s*\("), "clocks"),
+    (re.compile(r"(?<![\w:.>])(?:clock|clock64|__nanosleep|globaltimer)\s*\("), "clocks"),
     (re.compile(r"\b__dp2a\w*|\b__v(?!absdiffu4)\w+[24]\s*\("), "SIMD in a word"),
+)  # fmt: skip
+_HEADERS = re.compile(
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:(?:cuda|cub|thrust|cutlass|cute|nv)/|mma\.h|cuda_(?:fp[468]|pipeline)|curand|"
+    r"cublas|cudnn|cusparse|cusolver|cufft|nvtx|nvToolsExt|nccl|cuda_profiler_api|cuda_texture_types)"
+    r"[\w./]*[>\"]",
+    re.M,
 )  # fmt: skip
 _LAUNCHES = ((re.compile(r"<<<"), "launches from CUDA source"),)
 _OF_HOST = (
     (re.compile(r"\bcudaMalloc\w*\s*\(|\bcudaFree\w*\s*\("), "memory of cudaMalloc"),
-    (re.compile(r"\bcublas\w+|\bcudnn\w+|\bcusparse\w+|\bcufft\w+"), "CUDA's libraries"),
+    (re.compile(r"\b(?:cu|CU)(?:blas|BLAS|dnn|DNN|sparse|SPARSE|solver|SOLVER|fft|FFT)\w+|\b\w+CUDABlas\w*"), "CUDA's libraries"),
     (re.compile(r"\bcudaLaunch\w+\s*\(|\bcudaGraph\w+"), "launches by the runtime's functions"),
-)
+)  # fmt: skip
+_GLOBAL = re.compile(r"\b__global__\b[^;{}()]*?\b([A-Za-z_]\w*)\s*\(")
+_ATTRIBUTE = re.compile(r"\b__\w+__\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.)*(?:\\\n(?:[^\n\\]|\\.)*)*", re.M)
 _OF_DEVICE = re.compile(r"\b__(?:global|device)__\b")
 _LAUNCH = re.compile(r"<<<")
 _LONGEST_CODE = 100
+_LONGEST_HEAD = 1000  # characters that stand before a brace and say what it opens
+_DYNAMIC_BYTES = 233472
+_DYNAMIC_MEMORY = f"__thread __attribute__((aligned(1024))) char kw_dynamic_shared[{_DYNAMIC_BYTES}]"
 _ON_CPU = (
     (re.compile(r"(?:\.device\(\)|\.type\(\)|\.options\(\)\.device\(\))?\.is_cuda\(\)"), ".defined()"),
     (re.compile(r"\bkCUDA\b"), "kCPU"),
+    (re.compile(r"(?<=TORCH_LIBRARY_IMPL\()(\s*\w+\s*,\s*)CUDA\b"), r"\1CPU"),
 )
-
-
-class Unsupported(Exception):  # noqa: N818 - a property of the source, not a fault
-    """Something of CUDA that the emulator has not; `line` of the source, from 1."""
-
-    def __init__(self, construct: str, line: int) -> None:
-        super().__init__(f"line {line}: {construct} cannot be emulated")
-        self.construct, self.line = construct, line
 
 
 @dataclass(frozen=True)
@@ -75,19 +89,23 @@ def translate(source: str, kernels: tuple[str, ...], host: bool = False) -> Tran
     """C++ for g++, with the same lines. `kernels`: those that are to be called. `host`: whether the source
     launches them itself, and works on torch's tensors. Raises Unsupported.
     """
+    source = _HEADERS.sub("", source)
     bare = blanked(source)
     for pattern, construct in (*_UNSUPPORTED, *(_OF_HOST if host else _LAUNCHES)):
         if (found := pattern.search(bare)) is not None:
             raise Unsupported(construct, _line(bare, found.start()))
-    dynamic, small = False, _SMALL_POINTER.search(bare) is not None
+    dynamic: list[tuple[int, int]] = []
+    small = _SMALL_POINTER.search(bare) is not None
     edits: list[tuple[int, int, str]] = _host_edits(bare) if host else []
     for found in _DYNAMIC.finditer(bare):
-        small |= _WORDS.fullmatch(found[1]) is None
-        declared = _aligned(source[found.start() : found.end()])
-        inside = re.sub(r"\bextern\s+__shared__", "extern __thread", declared)
-        edits.append((found.start(), found.end(), inside[:-1] + ' __asm__("kw_dynamic_shared");'))
-        dynamic = True
+        begin, end = found.span("type")
+        type_ = _ALIGNED.sub("", f"{found['before'] or ''}{source[begin:end]}".strip() + " ")
+        small |= _WORDS.fullmatch(type_) is None
+        edits.append((*found.span(), _dynamic(bare, found, type_.strip())))
+        dynamic.append(found.span())
     for number, found in enumerate(_SHARED.finditer(bare)):
+        if any(begin <= found.start() < end for begin, end in dynamic):
+            continue
         names = _names(found[1])
         small |= _WORDS.fullmatch(found[1][: found[1].index(names[0])]) is None
         begin, declared = found.start(1), source[found.start(1) : found.end(1)]
@@ -103,6 +121,7 @@ def translate(source: str, kernels: tuple[str, ...], host: bool = False) -> Tran
         text = text[:begin] + new + text[end:]
     lines = [
         f'#include "{"host" if host else "simt"}.h"',
+        f'extern "C" {_DYNAMIC_MEMORY};',
         "#line 1",
         text,
         "",
@@ -115,9 +134,18 @@ def translate(source: str, kernels: tuple[str, ...], host: bool = False) -> Tran
     lines.append("static thread_local char kw_local_probe;")
     lines.append('extern "C" void* kw_local() { return &kw_local_probe; }')
     if dynamic:
-        lines.append('extern "C" { __thread __attribute__((aligned(1024))) char kw_dynamic_shared[233472]; }')
+        lines.append(f'extern "C" {{ {_DYNAMIC_MEMORY}; }}')
     original = source.rpartition("#line 1\n")[2]
     return Translated("\n".join(lines) + "\n", kernels, 1 if small else 4, original)
+
+
+def global_functions(source: str) -> Iterator[tuple[str, int]]:
+    """The names of `__global__` functions that the source declares or defines, with their lines, from 1."""
+    bare = blanked(source)
+    for pattern in (_DIRECTIVE, _ATTRIBUTE):
+        bare = pattern.sub(_blank, bare)
+    for found in _GLOBAL.finditer(bare):
+        yield found[1], _line(bare, found.start(1))
 
 
 def _host_edits(bare: str) -> list[tuple[int, int, str]]:
@@ -137,7 +165,7 @@ def _host_edits(bare: str) -> list[tuple[int, int, str]]:
         edits.append((begin, begin, f'kw::launch("{label}", '))
         edits += [(at, found.end(), ", "), (end, end + 3, ")")]
     for pattern, instead in _ON_CPU:
-        edits += [(found.start(), found.end(), instead) for found in pattern.finditer(bare)]
+        edits += [(*found.span(), found.expand(instead)) for found in pattern.finditer(bare)]
     return edits
 
 
@@ -174,6 +202,33 @@ def _line(bare: str, at: int) -> int:
     return bare.count("\n", 0, at) + 1
 
 
+def _dynamic(bare: str, found: re.Match[str], type_: str) -> str:
+    """What declares dynamic shared memory, in one line.
+
+    g++ forgets the label of what is declared extern in a template, so that functions have a reference.
+    """
+    name, rest, lines = found["name"], found["rest"], "\n" * found[0].count("\n")
+    if not _in_function(bare, found.start()):
+        return f'extern __thread {type_} {name}[]{rest} __asm__("kw_dynamic_shared");{lines}'
+    bounds = f"[{_DYNAMIC_BYTES} / sizeof({type_}{rest})]{rest}"
+    return (
+        f"{type_} (&{name}){bounds} = "
+        f"*reinterpret_cast<{type_} (*){bounds}>(kw_dynamic_shared);{lines}"
+    )  # fmt: skip
+
+
+def _in_function(bare: str, at: int) -> bool:
+    """Whether a brace is open there that is no namespace's, nor of extern "C"."""
+    open_: list[bool] = []
+    for found in re.finditer(r"[{}]", bare[:at]):
+        if found[0] == "{":
+            before = re.split(r"[;{}]", bare[: found.start()][-_LONGEST_HEAD:])[-1]
+            open_.append(re.search(r"\bnamespace\b[^()]*$|\bextern\s*$", before) is None)
+        elif open_:
+            open_.pop()
+    return any(open_)
+
+
 def _bounds(bare: str, kernels: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """What __launch_bounds__ says that a block has at most, as C++."""
     for kernel in kernels:
@@ -205,4 +260,8 @@ def _names(declaration: str) -> list[str]:
 
 def blanked(source: str) -> str:
     """The source with spaces for comments and strings, each line as long as before."""
-    return _NOISE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), source)
+    return _NOISE.sub(_blank, source)
+
+
+def _blank(found: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", found[0])

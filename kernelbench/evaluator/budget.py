@@ -26,11 +26,12 @@ Errors are reported in units of the tolerance.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from kernelbench.evaluator.native import library
+from kernelbench.evaluator.ties import Ranking, allowed
 
 RMS_FACTOR, MAX_FACTOR = 16.0, 4.0
 LEAST_ULPS = 8  # of the expected value
@@ -38,6 +39,9 @@ DISTURBED = 0.6  # of the spread of what was computed from moved inputs
 _FEW = 1e-5  # of all elements; or one
 _DOMINANCE = 16.0  # an element dominates its row from this part of the largest on
 _FEW_LIVE = 16  # elements of a row that are not zero: too few errors to judge by
+_APART = 0.035  # tolerances, rms, that two right results may lie apart, however near they were when verified
+_INDICES_APART = 1e-3  # of all elements
+_AS_VERIFIED = 4.0  # times as far apart as when verified
 _BIN = 8  # binary orders of magnitude: rows this close are of about the same size
 
 
@@ -52,9 +56,29 @@ class Expected:
     reference: torch.Tensor
     spread: torch.Tensor
     relative: torch.Tensor
+    rankings: tuple[Ranking, ...] = ()  # that the output, an index, may be one of
 
     def tolerance(self) -> torch.Tensor:
         return self.exact.abs().mul_(self.relative).add_(self.spread)
+
+    def errors(self, actual: torch.Tensor) -> torch.Tensor:
+        """By how much an output is off, with its sign, in units of the tolerance."""
+        actual = torch.view_as_real(actual) if actual.is_complex() else actual
+        return (actual.double() - self.exact).div_(self.tolerance())
+
+    def widened(self, other: "Expected") -> "Expected":
+        """With the larger of the two budgets, both of the same call."""
+        spread = torch.maximum(self.spread, other.spread)
+        return replace(self, spread=spread, relative=torch.maximum(self.relative, other.relative))
+
+    def with_room_for(self, honest: torch.Tensor) -> "Expected":
+        """With a budget that has room for results that are off as much as this one, or a little more."""
+        if not self.reference.is_floating_point():
+            return self
+        honest = torch.view_as_real(honest) if honest.is_complex() else honest
+        errors = honest.double() - self.exact
+        room = _row_spread(errors if errors.dim() else errors.reshape(1)).reshape(self.spread.shape)
+        return replace(self, spread=torch.maximum(self.spread, room / MAX_FACTOR))
 
 
 def expect(
@@ -72,9 +96,14 @@ def expect(
     return Expected(
         exact,
         reference,
-        rows.shared_spread() + limits.smallest_normal * limits.eps,
+        rows.shared_spread() + _least(limits),
         max(LEAST_ULPS * limits.eps, min(fan_in**0.75, 512.0) * summed) + RMS_FACTOR * rows.pooled_ratio(),
     )
+
+
+def _least(limits: torch.finfo) -> float:
+    """What is as good as zero: denormals may be flushed, but in fp16, where they are numbers like others."""
+    return limits.smallest_normal * (limits.eps if limits.dtype == "float16" else 2.0)
 
 
 @dataclass(frozen=True)
@@ -192,6 +221,8 @@ def compare(expected: Expected, actual: torch.Tensor) -> Comparison:
         actual = torch.view_as_real(actual)
     if not expected.reference.is_floating_point():
         bad = (actual != exact.to(actual.dtype)) & (actual != expected.reference)
+        if expected.rankings and bool(bad.any()):
+            bad &= ~allowed(expected.rankings, actual, expected.reference)
         return Comparison(math.inf, _where(bad, actual, exact)) if bool(bad.any()) else Comparison(0.0, "")
     fused = _fused_error(expected, actual)
     if fused is not None:
@@ -232,8 +263,10 @@ def _fused_error(expected: Expected, actual: torch.Tensor) -> float | None:
 class Leeway:
     """How far two results for the same inputs may lie apart when both may be right, without knowing what is.
 
-    For looking at many calls cheaply: four times the largest tolerance of calls with inputs like these.
-    Results that were not computed are further apart.
+    For looking at many calls cheaply. No element is further from the other than four times the largest
+    tolerance of calls with inputs like these, and all together are about as near to it as the candidate was
+    when it was verified: what is computed in a lower precision once it is timed stays within most
+    tolerances of long sums, but is further off than it was.
     """
 
     spread: float = 0.0
@@ -246,15 +279,33 @@ class Leeway:
             return self
         return Leeway(max(self.spread, float(rows.max())), max(self.relative, float(expected.relative.max())))
 
-    def covers(self, actual: torch.Tensor, other: torch.Tensor) -> bool:
+    def distance(self, actual: torch.Tensor, other: torch.Tensor) -> float:
+        """How far apart two results are: the rms in tolerances; of integers the share that differs."""
         if not actual.is_floating_point() and not actual.is_complex():
-            return float((actual != other).double().mean()) <= 1e-3
+            return float((actual != other).double().mean()) if actual.numel() else 0.0
+        return self._rms(self._apart(actual, other)[0])
+
+    def covers(self, actual: torch.Tensor, other: torch.Tensor, verified: float = math.inf) -> bool:
+        """`verified`: the largest distance from the reference of results that were found right."""
+        if not actual.is_floating_point() and not actual.is_complex():
+            return self.distance(actual, other) <= _INDICES_APART + _AS_VERIFIED * verified
+        apart, comparable = self._apart(actual, other)
+        if bool((apart[comparable] > 4).any()) or bool((apart.isnan() & comparable).any()):
+            return False
+        by_chance = 1 + 4 / math.sqrt(max(1, apart.numel()))
+        return self._rms(apart) <= _APART + _AS_VERIFIED * by_chance * verified
+
+    def _apart(self, actual: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The elements' distances in tolerances, and which of them say anything."""
         if actual.is_complex():
             actual, other = torch.view_as_real(actual), torch.view_as_real(other)
         actual, other = actual.double(), other.double()
-        allowed = 4 * (self.spread + self.relative * other.abs())
-        fits = ((actual - other).abs_() <= allowed) | (actual == other) | ~torch.isfinite(other)
-        return bool(fits.all())
+        apart = (actual - other).abs_() / (self.spread + self.relative * other.abs())
+        return torch.where(actual == other, 0.0, apart), torch.isfinite(other)
+
+    def _rms(self, apart: torch.Tensor) -> float:
+        finite = torch.where(apart.isfinite(), apart, 0.0)
+        return float(finite.square_().mean().sqrt()) if apart.numel() else 0.0
 
 
 def _where(bad: torch.Tensor, actual: torch.Tensor, exact: torch.Tensor) -> str:

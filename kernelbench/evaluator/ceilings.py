@@ -2,12 +2,18 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
 from kernelbench.evaluator.channel import Channel
 
 _CALLS_ON_GPU = 20
+_ON_CPU_S, _FEWEST = 0.3, 4  # of repeats of one measurement at least, and how many of them
+_REPEAT_S = 0.01  # of one repeat at least: shorter ones say little of how much others were in the way
+_CACHES, _LEAST_CACHES = 8, 3  # times the last-level cache, that a copy of memory moves: wanted, and at least
+_SMALLEST_BYTES = 256 << 20  # of such a copy, where memory allows: a last-level cache may not be told of
+_MOST_BYTES = 4 << 30  # of such a copy
 
 
 def best_seconds(call: Callable[[], object], repeats: int, device: torch.device) -> float:
@@ -15,12 +21,27 @@ def best_seconds(call: Callable[[], object], repeats: int, device: torch.device)
     call()
     if device.type == "cuda":
         return min(_graph_seconds(call, device) for _ in range(repeats)) / _CALLS_ON_GPU
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
+    return min(_seconds(call, 1)[0] for _ in range(repeats))
+
+
+def _seconds(call: Callable[[], object], times: int) -> tuple[float, float]:
+    """Of one of so many calls, and the share of it that this process's threads waited for a CPU."""
+    waited_s, start = -_waited_s(), time.perf_counter()
+    for _ in range(times):
         call()
-        times.append(time.perf_counter() - start)
-    return min(times)
+    took_s = time.perf_counter() - start
+    return took_s / times, (waited_s + _waited_s()) / took_s
+
+
+def _waited_s() -> float:
+    """Seconds that threads of this process were ready to run and found no CPU free, all threads together."""
+    total_ns = 0
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        try:
+            total_ns += int(path.read_text().split()[1])
+        except (OSError, IndexError):  # it has ended; or the kernel does not count
+            continue
+    return 1e-9 * total_ns
 
 
 def _graph_seconds(call: Callable[[], object], device: torch.device) -> float:
@@ -38,11 +59,43 @@ def _graph_seconds(call: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-def _copy_bytes_s(total_bytes: int, device: torch.device) -> float:
-    """Read plus write bandwidth of a copy whose two sides together take `total_bytes`."""
-    source = torch.rand(total_bytes // 8, device=device)
-    target = torch.empty_like(source)
-    return 2 * 4 * source.numel() / best_seconds(lambda: target.copy_(source), 12, device)
+class Measured:
+    """A rate at its best, and how much others were in the way when it was."""
+
+    def __init__(self, amount: float, call: Callable[[], object], repeats: int, device: torch.device) -> None:
+        """`amount`: of bytes or FLOPs in a call."""
+        self.disturbed: float | None = None  # share of the best repeat that threads waited for a CPU
+        if device.type == "cuda":
+            self.rate = amount / best_seconds(call, repeats, device)
+            return
+        call()
+        times = max(1, int(_REPEAT_S / _seconds(call, 1)[0]))
+        found: list[tuple[float, float]] = []
+        until = time.perf_counter() + _ON_CPU_S
+        while len(found) < _FEWEST or (len(found) < repeats and time.perf_counter() < until):
+            found.append(_seconds(call, times))
+        seconds, self.disturbed = min(found)
+        self.rate = amount / seconds
+
+
+def _copied(total_bytes: int, device: torch.device) -> Measured | None:
+    """A copy whose two sides together take `total_bytes`, as bytes a second of both; None without memory."""
+    try:
+        source = torch.ones(total_bytes // 8, device=device)  # by all threads, each near its own memory
+        target = torch.ones_like(source)
+    except RuntimeError:  # DefaultCPUAllocator: can't allocate memory; on a GPU OutOfMemoryError
+        return None
+    return Measured(2.0 * 4 * source.numel(), lambda: target.copy_(source), 12, device)
+
+
+def _multiplied(device: torch.device) -> Measured | None:
+    size = 1536 if device.type == "cpu" else 8192
+    try:
+        a, b = torch.rand(2, size, size, device=device)
+        product = torch.empty_like(a)
+        return Measured(2.0 * size**3, lambda: torch.mm(a, b, out=product), 6, device)
+    except RuntimeError:
+        return None
 
 
 def serve(channel: Channel) -> None:
@@ -55,19 +108,25 @@ def serve(channel: Channel) -> None:
         if message["do"] == "describe":
             channel.send_json(_described(device))
         else:
-            channel.send_json(_measured(message["last_level_cache_bytes"], device))
+            cache, most = message["last_level_cache_bytes"], message["most_bytes"]
+            channel.send_json(_measured(cache, most, device))
 
 
-def _measured(cache: int, device: torch.device) -> dict[str, float]:
-    size = 1536 if device.type == "cpu" else 8192
-    a, b = torch.rand(2, size, size, device=device)
-    product = torch.empty_like(a)
-    copy = _copy_bytes_s(8 * cache, device)
-    return {
-        "copy_bytes_s": copy,
-        "cached_copy_bytes_s": max(copy, _copy_bytes_s(max(1 << 20, cache // 8), device)),
-        "fp32_flops_s": 2 * size**3 / best_seconds(lambda: torch.mm(a, b, out=product), 6, device),
+def _measured(cache: int, most_bytes: int, device: torch.device) -> dict[str, float | None]:
+    """What could not be measured is None. `most_bytes`: that a copy may take."""
+    beyond = min(max(_CACHES * cache, _SMALLEST_BYTES), most_bytes, _MOST_BYTES)
+    inside = min(max(1 << 20, cache // 8), most_bytes)
+    found = {
+        "copy_bytes_s": _copied(beyond, device) if beyond >= _LEAST_CACHES * cache else None,
+        "cached_copy_bytes_s": _copied(inside, device),
+        "fp32_flops_s": _multiplied(device),
     }
+    rates = {name: None if one is None else one.rate for name, one in found.items()}
+    copy, cached = rates["copy_bytes_s"], rates["cached_copy_bytes_s"]
+    if copy is not None and cached is not None:
+        rates["cached_copy_bytes_s"] = max(copy, cached)
+    waits = [one.disturbed for one in found.values() if one is not None and one.disturbed is not None]
+    return rates | {"disturbed": max(waits, default=None)}
 
 
 def _described(device: torch.device) -> dict[str, object]:

@@ -17,6 +17,7 @@ from kernelbench.evaluator.layout import GRANULE, SlotLayout, TensorLayout, roun
 
 _PROBES = 5
 _PROBE_BYTES = 4 << 20
+_TEARDOWN_S = 10.0  # what the memory of a killed process may take to come free
 
 
 class DeviceError(Exception):
@@ -154,9 +155,9 @@ class Lender:
 
     def lend(self, number: int, heap_bytes: int) -> dict[str, Any]:
         """The "fds" of the inputs and the heap of a new worker; whoever sends them closes them."""
-        inputs = DeviceArena.create(self.size, self.device)
+        inputs = self._created(self.size)
         try:
-            loan = _Loan(inputs, DeviceArena.create(heap_bytes, self.device))
+            loan = _Loan(inputs, self._created(heap_bytes))
         except DeviceError:
             inputs.close()
             raise
@@ -164,6 +165,18 @@ class Lender:
         self._loans[number] = loan
         self._synchronize()
         return {"inputs_bytes": self.size, "fds": [loan.inputs.export(), loan.heap.export()]}
+
+    def _created(self, size: int) -> DeviceArena:
+        """Memory of the device; the driver takes a moment to free what a killed process had."""
+        deadline = time.monotonic() + _TEARDOWN_S
+        while True:
+            try:
+                return DeviceArena.create(size, self.device)
+            except DeviceError as error:
+                if "OUT_OF_MEMORY" not in str(error) or time.monotonic() > deadline:
+                    raise
+                torch.cuda.empty_cache()
+                time.sleep(0.1)
 
     def take_back(self, number: int) -> None:
         """The worker has ended."""

@@ -6,9 +6,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
-from kernelbench.evaluator import without_gpu
+from kernelbench.evaluator import eviction, faults, sandbox, without_gpu
 from kernelbench.evaluator.gate import Gate
 from kernelbench.evaluator.parked import ParkedSessions
+from kernelbench.evaluator.process import NotStopped
 from kernelbench.evaluator.protocol import Effort, Limits, Protocol
 from kernelbench.evaluator.session import TaskSession
 from kernelbench.evaluator.target import detect_target
@@ -28,6 +29,7 @@ from kernelbench.records import (
 )
 
 BASELINES = ("eager", "compile")
+_ATTEMPTS = 2  # at an evaluation in which a worker does not stop
 _LATELY_S = 300.0  # after which ceilings that are nearly reached are measured again
 ALL_BASELINES = (*BASELINES, "max-autotune", "cuda-graphs", TRAFFIC)
 
@@ -87,7 +89,7 @@ class Evaluator:
     @property
     def target(self) -> Target:
         if self._target is None:
-            with self.pool.gate.closed():
+            with self.pool.gate.closed(), faults.of_the_machine():
                 self._target = detect_target(self.pool, self.pool.device)
         return self._target
 
@@ -104,8 +106,11 @@ class Evaluator:
     @property
     def environment(self) -> Environment:
         protocol = self.protocol
+        cold = protocol.caches == "cold" and (self.pool.device != "cpu" or eviction.of_machine().complete)
         return Environment(
-            sandbox=self.layers, caches=protocol.caches, arrivals_per_s=protocol.arrivals_per_s
+            sandbox=self.layers,
+            caches="cold" if cold else "hot",  # where there is too little memory to empty them with
+            arrivals_per_s=protocol.arrivals_per_s,
         )
 
     def session(self, task: Task, vary_weights: bool = True) -> TaskSession:
@@ -114,11 +119,13 @@ class Evaluator:
         same = held is not None and held.task == task and held.vary_weights == vary_weights
         if held is not None and same and held.alive:
             return held
-        with self.computing():
+        with self.computing(), faults.of_the_machine():
             self.park_session()
             self._session = self._parked.take(task, vary_weights) or TaskSession(
                 self.pool, self.target, task, self.protocol, self.limits, vary_weights
             )
+            if len(self.chips) == 1:
+                self._session.chip = self.chips[0]
         return self._session
 
     def make_room(self, session: TaskSession, workers: int) -> None:
@@ -185,9 +192,18 @@ class Evaluator:
     ) -> Evaluation:
         """`evaluate`, at the task's own sizes and for no chips."""
         wanted = tuple(name for name in ALL_BASELINES if name in ("eager", *baselines))
-        with self.computing():
-            trial = Trial(self, task, candidate, wanted, effort or self.protocol.effort, to_beat)
-            return trial.evaluation()
+        with self.computing(), faults.of_the_machine():
+            for attempt in range(_ATTEMPTS):
+                trial = Trial(self, task, candidate, wanted, effort or self.protocol.effort, to_beat)
+                try:
+                    return trial.evaluation()
+                except NotStopped as failure:  # a matter of what else the machine does, as a rule
+                    if attempt < _ATTEMPTS - 1:
+                        continue
+                    if failure.role in sandbox.TRUSTED:
+                        raise
+                    return self._untried(task, candidate, Verdict.runtime_error, failure.message)
+        raise AssertionError
 
     def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
         """A build error for what is no candidate at all, without trying it."""

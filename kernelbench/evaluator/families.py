@@ -3,7 +3,11 @@
 A family rewrites the floating inputs of a fresh `get_inputs()` draw and keeps each within its domain:
 a triangular matrix stays triangular, labels stay labels. Each family is there for a way of not
 computing: zero_centred for kernels that assume positive inputs, heavy_tailed and needle for those
-that skip or sample, perturbed for those that remember, edge for those that drop special values.
+that skip or sample, dominated for those that round operands whose errors average out elsewhere,
+perturbed for those that remember, edge for those that drop special values.
+
+A kernel must not know the family from a few elements. Where a task draws numbers of one sign, the others
+come in some of the rows only, and dominated inputs keep the task's own signs and range.
 """
 
 import math
@@ -20,6 +24,10 @@ DOMAINS = (
 )  # fmt: skip
 _UNTOUCHED = ("sign", "mask", "index", "fixed")
 _EDGE_EVERY = 64  # one of so many elements is special: denormals slow a matmul down a hundredfold
+_MIXED = 0.25, 1.75  # rows that get other signs: their number to a power in between, at most 1, so often all
+_DOMINATED = 0.0, 0.5  # rows, and columns, of the dominated family: so few that means hardly change
+_DOMINANT = 16.0  # elements on which a result depends, in the dominated family
+_SHRUNK = 2.0**-20  # the others there: exactly, so that their mantissas stay
 
 
 def infer_domain(tensor: torch.Tensor) -> str:
@@ -47,23 +55,71 @@ def infer_domain(tensor: torch.Tensor) -> str:
 
 
 def rewrite(
-    inputs: Sequence[torch.Tensor], domains: Sequence[str], family: str, draws: Draws, distinct: bool
-) -> None:
-    """Make `inputs`, a fresh draw, inputs of `family`, in place.
+    inputs: Sequence[torch.Tensor],
+    domains: Sequence[str],
+    family: str,
+    draws: Draws,
+    distinct: bool,
+    fan_in: float = 1.0,
+) -> bool:
+    """Make `inputs`, a fresh draw, inputs of `family`, in place; says whether signs are mixed in part of any.
 
     `distinct`: no two values of a tensor should be equal, because an output is an index and of equal
-    values any is right.
+    values any is right. `fan_in`: how many input elements an output element depends on.
     """
+    partly = False
     for tensor, domain in zip(inputs, domains, strict=True):
         if domain in _UNTOUCHED:
             continue
         if is_eight_bit_float(tensor.dtype):
-            _rewrite_eight_bits(tensor, domain, family, draws)
+            if family != "dominated":
+                _rewrite_eight_bits(tensor, domain, family, draws)
             continue
+        if family == "dominated":
+            _dominate(tensor, domain, draws, fan_in)
+            continue
+        one_sign = domain == "real" and family != "needle" and tensor.dim() > 0 and _has_one_sign(tensor)
+        drawn = tensor.clone() if one_sign else None
         _fill(tensor, family, draws)
         if distinct:
             tensor.mul_(1 + 0.1 * draws.normal(*tensor.shape)).add_(draws.normal(*tensor.shape), alpha=1e-3)
+        if drawn is not None:
+            rows = tensor.shape[:-1] if tensor.dim() > 1 else tensor.shape
+            chosen = _some(math.prod(rows), _MIXED, draws, tensor.device)
+            tensor.copy_(tensor.where(chosen.view(*rows, *[1] * (tensor.dim() - len(rows))), drawn))
+            partly = True
         _keep_within(domain, tensor)
+    return partly
+
+
+def _has_one_sign(tensor: torch.Tensor) -> bool:
+    least, most = tensor.aminmax()
+    return bool(least >= 0) or bool(most <= 0)
+
+
+def _some(size: int, powers: tuple[float, float], draws: Draws, device: torch.device) -> torch.Tensor:
+    """Which of `size` things are chosen, at random; their number is `size` to a power between the two."""
+    least, most = powers
+    count = math.ceil(size ** min(1.0, least + (most - least) * float(draws.uniform(1))))
+    chosen = torch.zeros(size, dtype=torch.bool, device=device)
+    chosen[draws.uniform(size).argsort()[:count].to(device)] = True
+    return chosen
+
+
+def _dominate(tensor: torch.Tensor, domain: str, draws: Draws, fan_in: float) -> None:
+    """Leave as they are so few elements, in some rows and columns, that sums over these depend on them alone.
+
+    Errors of rounded operands then do not average out. The others there shrink; signs, range and zeros stay.
+    """
+    kept = draws.uniform(*tensor.shape) < min(0.5, _DOMINANT / max(fan_in, 1.0))
+    if tensor.dim() > 1:
+        first, last = (_some(tensor.shape[dim], _DOMINATED, draws, tensor.device) for dim in (0, -1))
+        kept |= ~(first.view(-1, *[1] * (tensor.dim() - 1)) | last)
+    if domain == "symmetric":
+        kept = kept & kept.mT
+    tensor.mul_(torch.where(kept, 1.0, _SHRUNK))
+    if domain == "probability":
+        tensor.div_(tensor.sum(-1, keepdim=True))
 
 
 def _rewrite_eight_bits(tensor: torch.Tensor, domain: str, family: str, draws: Draws) -> None:

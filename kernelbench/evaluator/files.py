@@ -19,6 +19,7 @@ _IMPORTED = ("__init__.py", "errors.py", "records.py", "jit")  # of the package,
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/proc", "/sys")
 _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "passwd", "group", "nsswitch.conf",
         "localtime", "timezone", "os-release")  # fmt: skip
+SHARED_MEMORY = Path("/dev/shm")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 
 
@@ -31,13 +32,26 @@ class Access:
     write: tuple[Path, ...]
 
 
-def access(role: str, scratch: Path, cache: Path, headers: Path | None) -> Access:
-    """`cache`: the role's build cache, which a candidate only reads; `headers`: None for trusted roles."""
-    devices = (*(Path("/dev") / name for name in _DEVICES), *_gpus())
+def access(
+    role: str,
+    scratch: Path,
+    cache: Path,
+    headers: Path | None,
+    private: bool = False,
+    processes: Path | None = None,
+) -> Access:
+    """What a role may do with files.
+
+    `cache`: the role's build cache, which a candidate only reads; `headers`: None for trusted roles;
+    `private`: whether it has a file system view of its own, with a /dev/shm for its own semaphores;
+    `processes`: the part of /proc that may be written to, None for nothing of it.
+    """
+    devices = (*(Path("/dev") / name for name in _DEVICES), *_gpus(), *filter(None, [processes]))
     if headers is None:
         inductor = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR", cache))
         return Access((Path("/"),), (), (scratch, cache, inductor, *devices))
-    writable = (scratch, cache, *devices) if role == "builder" else (scratch, *devices)
+    own = (scratch, *(private * [SHARED_MEMORY]))
+    writable = (*own, cache, *devices) if role == "builder" else (*own, *devices)
     # Landlock can only add: where our package lies beneath a folder, what else is in it is named instead.
     roots = [path.resolve() for path in map(Path, (*_SYSTEM, sys.prefix, sys.base_prefix))]
     roots += [*installed(), *_toolchains()]

@@ -8,7 +8,7 @@ wait wherever they next wait for a worker, and their workers are stopped. Time l
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from kernelbench.evaluator import sandbox
 
@@ -21,8 +21,9 @@ class Gate:
         self._lanes: dict[int, float] = {}  # thread -> seconds that it has kept the gate closed
         self._busy = 0  # lanes that do what would disturb another's timing, just now
         self._away: set[int] = set()  # the first processes of workers that other lanes wait for
-        self._stopped: list[int] = []
+        self._stopped: dict[int, dict[int, int]] = {}  # their processes, and the CPU time of these
         self._ended: set[int] = set()  # the first processes of those that would not stop
+        self._ran_on: set[int] = set()  # and of those that did not stay so
         self._holder: int | None = None
         self._closed_s = 0.0
         self._since = 0.0
@@ -92,9 +93,10 @@ class Gate:
         finally:
             with self._changed:
                 if self._holder == me:
-                    sandbox.thaw(self._stopped)
+                    for init_pid, used_ns in self._stopped.items():
+                        self._let_go_on(init_pid, used_ns)
                     took = time.monotonic() - self._since
-                    self._stopped, self._holder = [], None
+                    self._stopped, self._holder = {}, None
                     self._closed_s += took
                     if lane:
                         self._lanes[me] += took
@@ -104,10 +106,25 @@ class Gate:
 
     def _stop(self, init_pid: int) -> None:
         if stopped := sandbox.freeze(init_pid, _STOP_S):
-            self._stopped += stopped
+            self._stopped[init_pid] = sandbox.cpu_ns(stopped)
             return
         self._ended.add(init_pid)
         sandbox.kill(init_pid)  # it will not have it; the lane that waits for it will see that it died
+
+    def _let_go_on(self, init_pid: int, used_ns: Mapping[int, int]) -> None:
+        if sandbox.stood_still(used_ns):
+            sandbox.thaw(list(used_ns))
+        else:
+            self._ran_on.add(init_pid)
+            sandbox.kill(init_pid)
+
+    def ran_on(self, init_pid: int) -> bool:
+        """Whether a worker was killed because it ran while it was stopped; to be asked once."""
+        with self._changed:
+            if init_pid not in self._ran_on:
+                return False
+            self._ran_on.remove(init_pid)
+            return True
 
     def ended(self, init_pid: int) -> bool:
         """Whether a worker died because it could not be stopped; to be asked once."""

@@ -1,19 +1,90 @@
-"""Triton in its interpreter, where there is no GPU."""
+"""Triton in its interpreter, where there is no GPU: mended, and with its launches noted.
+
+Autotuned kernels take their first configuration, as there is nothing to time others on. What the interpreter
+itself cannot do is named as that (Unsupported), so that it is not held against the kernel.
+"""
 
 import importlib
 import os
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 
-def settle_autotuning(source: str) -> None:
-    """Have autotuned kernels of `source` take their first configuration: there is nothing to time others on.
+from kernelbench.chips.occupancy import WARP
+from kernelbench.emulate import history, libdevice, small_floats
+from kernelbench.emulate.findings import Unsupported
+from kernelbench.emulate.triton_driver import NoGpu
+
+_OWN = str(Path(small_floats.__file__).parent)
+_NUMPY = str(Path(np.__file__).parent)
+# Where the interpreter says what a kernel itself has wrong.
+_OF_KERNELS = {"create_assert", "create_assume", "_new_static_assert", "validate"}
+
+
+def interpret(chip: str) -> None:
+    """Prepare Triton for kernels of this chip, "sm_90".
 
     Nothing is changed where kernels are not interpreted, or there is no Triton.
     """
-    if os.environ.get("TRITON_INTERPRET") != "1" or "autotune" not in source:
+    if os.environ.get("TRITON_INTERPRET") != "1":
         return
     try:
-        autotuner: Any = importlib.import_module("triton.runtime.autotuner")
+        interpreter: Any = importlib.import_module("triton.runtime.interpreter")
     except ImportError:
         return
+    autotuner: Any = importlib.import_module("triton.runtime.autotuner")
     autotuner.Autotuner._bench = lambda *_, **__: [1.0, 1.0, 1.0]  # min takes the first of equals
+    target = importlib.import_module("triton.backends.compiler").GPUTarget
+    capability = int("".join(filter(str.isdigit, chip)))
+    importlib.import_module("triton.runtime.driver").driver.set_active(
+        NoGpu(target("cuda", capability, WARP))
+    )
+    if not hasattr(interpreter.InterpretedFunction, "kernelwright"):
+        interpreter.InterpretedFunction.kernelwright = True
+        small_floats.patch(interpreter)
+        libdevice.patch(interpreter)
+        _note_launches(interpreter)
+
+
+def _note_launches(interpreter: Any) -> None:
+    builder, functions = interpreter.InterpreterBuilder, interpreter.InterpretedFunction
+    run, set_grid_dim = functions.run, builder.set_grid_dim
+    programs = 0
+
+    def counted(self: Any, *sizes: int) -> None:
+        nonlocal programs
+        programs = int(np.prod(sizes))
+        set_grid_dim(self, *sizes)
+
+    def noted(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+        nonlocal programs
+        programs = 0
+        with history.watched(), _limits_named(interpreter.__file__):
+            run(function, *args, grid=grid, warmup=warmup, **kwargs)
+        if programs:
+            history.has_run(function.fn.__name__)
+
+    builder.set_grid_dim, functions.run = counted, noted
+
+
+@contextmanager
+def _limits_named(interpreter: str) -> Iterator[None]:
+    """Raises Unsupported in place of an error that the interpreter, this file, has of its own."""
+    try:
+        yield
+    except Exception as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        if isinstance(cause, Unsupported):
+            raise cause from None
+        frames = [f for f in traceback.extract_tb(cause.__traceback__) if not f.filename.startswith(_NUMPY)]
+        last = frames[-1]
+        if (last.filename == interpreter or last.filename.startswith(_OWN)) and last.name not in _OF_KERNELS:
+            said = f"{type(cause).__name__}: {cause}"
+            raise Unsupported(f"what Triton's interpreter stops at ({said})") from error
+        raise

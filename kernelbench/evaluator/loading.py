@@ -28,9 +28,13 @@ LANES = {
 
 
 def import_source(source: str, name: str, folder: Path) -> ModuleType:
-    """Execute `source` as module `name` from a real file, as inspect.getsource (and Triton) want it."""
+    """Execute `source` as module `name` from a real file, as inspect.getsource (and Triton) want it.
+
+    A candidate's is there already, written by the judge.
+    """
     path = folder / f"{name}.py"
-    path.write_text(source)
+    if not path.exists() or path.read_text() != source:
+        path.write_text(source)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

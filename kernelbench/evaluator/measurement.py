@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 from kernelbench.evaluator.process import Worker
 from kernelbench.evaluator.protocol import Effort
@@ -14,13 +15,16 @@ from kernelbench.evaluator.timing import TimedBlock, Timings
 from kernelbench.evaluator.verification import describe
 from kernelbench.records import Verdict
 
+Measured = TypeVar("Measured")
 _CHANCE = secrets.SystemRandom()
 _HASTY = 3  # times that a phase is begun
 _SLOW = 4.0  # times eager
 _LOADING = 0.2  # of the time for timing, that loading new processes may take
 _SERVED_S = 0.25  # that N calls are waited for, where calls come one by one
 _BETWEEN_PROCESSES = 0.02  # of a speedup: processes differ, which a single one does not show
-_CHECKED_FAMILIES = ("task", "zero_centred", "heavy_tailed")
+_ALONE = 8  # calls that come alone, a round, about
+_EMPTY = 3  # blocks a round
+_CHECKED_FAMILIES = ("task", "dominated", "zero_centred", "heavy_tailed")
 
 
 def measure(
@@ -36,7 +40,8 @@ def measure(
     The rounds are spread over processes of the candidate and of eager: first `candidate`, which has been
     verified, then what `reloaded` gives. Loading may take a fifth of the time that timing may.
     Within a round every worker gets the same never-seen inputs: N calls each in one order, then 2N calls
-    each in the reverse order. The inputs of a phase come to be when all workers stand still. After each phase
+    each in the reverse order, and candidate and eager some calls that come alone. The inputs of a phase come
+    to be when all workers stand still. After each phase
     a part of one output is held against eager's; in some rounds, chosen in secret, one call is held against
     float64 too. No more is timed than the effort begins with once it is clear whether the speedup over eager
     is more or less than `to_beat`.
@@ -54,7 +59,10 @@ def measure(
         calls = max(1, min(calls, int(protocol.arrivals_per_s * _SERVED_S)))
     session.come_to_rest(candidate, session.call_limit_s)  # and what other lanes have launched
     started, done = time.monotonic(), 0
-    timings = Timings({name: [] for name in ("candidate", *baselines)}, [], [])
+    with _blamed(session, "eager"):
+        overhead_s = session.overhead_s()
+    blocks: dict[str, list[TimedBlock]] = {name: [] for name in ("candidate", *baselines)}
+    timings = Timings(blocks, [], [], {"candidate": [], "eager": []}, overhead_s)
     rounds = effort.rounds
     most_processes = min(effort.most_processes, 1 + int(_LOADING * effort.timing_s / candidate.load_s))
     processes = min(effort.processes, most_processes, rounds)
@@ -116,12 +124,13 @@ def _round(
     timings: Timings,
     process: int,
 ) -> None:
-    """Two phases and an empty block; adds what they took to `timings`."""
+    """Two phases, calls that come alone and empty blocks; adds what they took to `timings`."""
     rate = session.protocol.arrivals_per_s
     counts = [calls, 2 * calls]
     if rate is not None:
         counts = [_CHANCE.randint(1, 3 * calls // 2) for _ in range(2)]
-    checked = secrets.randbelow(2) if check else None
+    # One of the two phases, or the calls that come alone.
+    checked = secrets.choice((0, 1, None) if rate is None else (0, 1)) if check else -1
     for phase, order in enumerate((names, names[::-1])):
         mine = _CHANCE.sample(range(session.slots * calls // session.calls), counts[phase])
         timings.processes.append(process)
@@ -131,8 +140,15 @@ def _round(
             timings.blocks[name].append(timed)
     if rate is not None:
         time.sleep(1 / rate)
+    else:
+        few = max(1, min(_ALONE, calls // 2))
+        count = _CHANCE.randint(1, 2 * few - 1)
+        alone = partial(_alone, session, workers, count, check and checked is None)
+        for name, seconds in _repeated(session, workers["candidate"], alone).items():
+            timings.alone_s[name].extend(seconds)
     with _blamed(session, "eager"):
-        timings.empty_s.append(session.run(workers["eager"], [], []).seconds)
+        for _ in range(_EMPTY):
+            timings.empty_s.append(session.run(workers["eager"], [], [], flush=False).seconds)
 
 
 def _warm_up(session: TaskSession, workers: Mapping[str, Worker], calls: int) -> float:
@@ -146,8 +162,8 @@ def _warm_up(session: TaskSession, workers: Mapping[str, Worker], calls: int) ->
 
 
 def _repeated(
-    session: TaskSession, candidate: Worker, phase: Callable[[], dict[str, Block]]
-) -> dict[str, Block]:
+    session: TaskSession, candidate: Worker, phase: Callable[[], dict[str, Measured]]
+) -> dict[str, Measured]:
     """What a phase gives; begun anew, with new inputs, where something ran before it was asked for.
 
     That happens when other processes use the device, or by a hiccup. Where it does again and again for the
@@ -201,20 +217,72 @@ def _phase(
                 with _blamed(session, name):
                     block = session.run(workers[name], [slot], [seed], strict=True)
                 blocks[name] = blocks[name].followed_by(block) if name in blocks else block
-    candidate, block = workers["candidate"], blocks["candidate"]
     if check:
-        session.check_inputs(candidate, slots)
-        expected = session.oracle.expect(kept[secret], seeds[secret - len(kept)])
-        result = session.oracle.compare(candidate, block.outputs, secret)
-        if expected["usable"] and not (result.within_budget or result.doubtful):
-            raise Refused(Verdict.cheating, f"right when verified, wrong when timed: {describe(result)}")
-    others = blocks["eager"].outputs
-    unlike = secret if check else None  # its inputs may be of another family, and it has been verified
-    if not session.oracle.resembles(candidate, block.outputs, workers["eager"], others, but=unlike):
+        _verify(session, workers["candidate"], blocks["candidate"], kept, secret, seeds[secret - len(kept)])
+    # Its inputs may be of another family, and it has been verified.
+    _compare(session, workers, blocks, but=secret if check else None)
+    return blocks
+
+
+def _alone(
+    session: TaskSession, workers: Mapping[str, Worker], calls: int, check: bool
+) -> dict[str, list[float]]:
+    """Seconds of so many blocks of one call, of candidate and eager on the same fresh inputs.
+
+    An input comes to be just before its call, and every call is looked at: else who leaves out a few of them
+    would pass for fast. Caches are not flushed: between the calls of a block they are not either.
+
+    Raises Hasty, as `TaskSession.run` does.
+    """
+    names = _CHANCE.sample(("candidate", "eager"), 2)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    blocks: dict[str, Block] = {}
+    for name in names:
+        with _blamed(session, name):
+            session.prepare(workers[name], 1)
+    seeds = session.oracle.call_seeds(calls)
+    for number, seed in enumerate(seeds):
+        slots = [_CHANCE.randrange(session.slots)]
+        special = {slots[0]: secrets.choice(_CHECKED_FAMILIES)} if check and number == calls - 1 else {}
+        _fill(session, slots, special)
+        for name in names:
+            with _blamed(session, name):
+                blocks[name] = session.run(workers[name], slots, [seed], strict=True, flush=False)
+            seconds[name].append(blocks[name].seconds)
+        names.reverse()
+        if special:
+            _verify(session, workers["candidate"], blocks["candidate"], slots, 0, seed)
+        else:
+            _compare(session, workers, blocks, but=None)
+    return seconds
+
+
+def _verify(
+    session: TaskSession,
+    candidate: Worker,
+    block: Block,
+    slots: Sequence[int],
+    call: int,
+    seed: int | None,
+) -> None:
+    """Hold one call of the candidate's block, on `slots`, against float64. Raises Refused."""
+    session.check_inputs(candidate, slots)
+    expected = session.oracle.expect(slots[call], seed)
+    result = session.oracle.compare(candidate, block.outputs, call)
+    if expected["usable"] and not (result.within_budget or result.doubtful):
+        raise Refused(Verdict.cheating, f"right when verified, wrong when timed: {describe(result)}")
+
+
+def _compare(
+    session: TaskSession, workers: Mapping[str, Worker], blocks: Mapping[str, Block], but: int | None
+) -> None:
+    """Hold a part of the candidate's outputs, not those of call `but`, against eager's. Raises Refused."""
+    candidate, eager = workers["candidate"], workers["eager"]
+    ours, theirs = blocks["candidate"].outputs, blocks["eager"].outputs
+    if not session.oracle.resembles(candidate, ours, eager, theirs, but=but):
         raise Refused(
             Verdict.cheating, "right when verified; when timed, its outputs are not those of the reference"
         )
-    return blocks
 
 
 def _fill(session: TaskSession, slots: Sequence[int], special: Mapping[int, str]) -> None:

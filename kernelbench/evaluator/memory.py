@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from kernelbench.evaluator import eviction
 from kernelbench.evaluator.layout import (
     DEVICE_ALIGNMENT,
     GRANULE,
@@ -60,26 +61,34 @@ class Memory(Protocol):
     def wrote_inputs(self, worker: Worker, slots: Sequence[int]) -> bool:
         """Whether the stopped worker has changed its inputs, those in `slots` at least. Raises WorkerDied."""
 
+    @property
+    def empties_caches(self) -> bool:
+        """Whether `reveal` with `flush` puts inputs out of the caches; that takes memory."""
+
     def close(self) -> None: ...
 
 
 class HostMemory:
     """The machine's own. Nothing changes what a stopped worker has written: outputs stay where they are."""
 
-    def __init__(self, layout: SlotLayout, slots: int, output_bytes: int, cache_bytes: int) -> None:
-        """`output_bytes`: of a call; `cache_bytes`: what the last-level cache holds."""
+    def __init__(self, layout: SlotLayout, slots: int, output_bytes: int) -> None:
+        """`output_bytes`: of a call."""
         self.slots = slots
         self.inputs = Arena.create("inputs", layout.slot_bytes * slots)
         # Room for all outputs of two calls as they lie.
         self.readback = Arena.create("readback", 2 * _SPREAD * output_bytes + (1 << 20))
-        self._eviction = np.ones(3 * cache_bytes // 2 // 8, dtype=np.int64)
+        self._evict = eviction.of_machine()
+
+    @property
+    def empties_caches(self) -> bool:
+        return self._evict.complete
 
     def lend(self, worker: Worker) -> tuple[dict[str, Any], list[int]]:
         return {"slots": self.slots}, [os.dup(self.inputs.fd)]
 
     def reveal(self, worker: Worker, slots: Sequence[int], flush: bool) -> bool:
         if flush:
-            self._eviction[:: _ALIGNMENT // 8].max()
+            self._evict()
         return True
 
     def held(self, worker: Worker, outputs: Outputs) -> Outputs:
@@ -106,7 +115,7 @@ class HostMemory:
                         addresses = starts.astype(np.uint64) * np.uint64(layout.itemsize)
                         worker.read(addresses + np.uint64(output.address), length, memory[after:end])
                 except WorkerDied as error:
-                    raise Refused(Verdict.runtime_error, str(error)) from None
+                    raise Refused(error.verdict, str(error)) from None
                 after = end + -end % _ALIGNMENT
         return placed
 
@@ -141,6 +150,8 @@ class DeviceMemory:
         self._pieces: dict[Worker, list[tuple[int, int, int]]] = {}  # begin in the heap, length, where held
         self._numbers = itertools.count()
         self._usual_s = min(float(ask("probe_s")) for _ in range(_USUAL_PROBES))
+
+    empties_caches = True
 
     def lend(self, worker: Worker) -> tuple[dict[str, Any], list[int]]:
         self._take_back()

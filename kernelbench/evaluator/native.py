@@ -12,11 +12,27 @@ _FLAGS: dict[str, tuple[str, ...]] = {
 }
 
 
+_problems: dict[str, str] = {}  # library -> why it could not be built
+
+
+def not_built() -> dict[str, str]:
+    """The libraries that the compiler fails on, with the reasons."""
+    for name in _FLAGS:
+        library(name)
+    return dict(_problems)
+
+
 @cache
 def library(name: str) -> jit.CppLibrary | None:
-    """`name`.cpp of this folder, built; None where there is no C++ compiler, and torch serves instead."""
+    """`name`.cpp of this folder, built; None where there is no C++ compiler, and torch serves instead.
+
+    It does, several times as slowly, where the compiler fails too: see `not_built`.
+    """
     source = (Path(__file__).parent / f"{name}.cpp").read_text()
     try:
         return jit.compile_cpp(source, flags=_FLAGS[name])
-    except (jit.BuildError, MissingPrerequisite):
+    except MissingPrerequisite:
+        return None
+    except jit.BuildError as error:
+        _problems[name] = str(error)
         return None

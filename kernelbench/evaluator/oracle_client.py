@@ -1,9 +1,11 @@
 """The judge's side of the oracle: what it is asked, and what outputs of stopped workers it compares."""
 
 import json
+import logging
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from kernelbench.errors import InfrastructureError, TaskError
@@ -19,6 +21,12 @@ _NO_MEMORY = ("DeviceError", "OutOfMemoryError")  # of a GPU
 _SHORTCUTS_S = 900.0  # for trying all on one input
 _DOUBTFUL = 2.0  # budgets by which an honest kernel may be off on few elements
 _PART_BYTES = 1 << 18  # of an output that is looked at after every timed block
+_log = logging.getLogger("kernelwright")
+
+
+@cache
+def _warn_once(text: str) -> None:
+    _log.warning(text)
 
 
 @dataclass(frozen=True)
@@ -102,6 +110,8 @@ class OracleClient:
         self.views: list[bool] = described["views"]  # outputs that are an input's or a weight's memory
         self.effects: list[str] = described["effects"]  # of forward, beside its outputs, in words
         self.random: bool = described["random"]
+        for name, why in described["not_built"].items():
+            _warn_once(f"the evaluator's {name}.cpp was not built, so that verifying takes longer: {why}")
         self.flops: int = described["flops"]
         self.weight_bytes: int = described["weight_bytes"]
         self.input_bytes = sum(t.element_bytes for t in self.inputs.tensors)
@@ -125,10 +135,10 @@ class OracleClient:
     def share(self, slots: int, heap_bytes: int, aside_bytes: int, cache_bytes: int) -> None:
         """Make memory for `slots` calls' inputs, and on a GPU for each worker's tensors: see `DeviceMemory`.
 
-        `cache_bytes`: what the last-level cache holds.
+        `cache_bytes`: what the L2 cache of a GPU holds.
         """
         if self.device == "cpu":
-            host = HostMemory(self.inputs, slots, self.output_bytes, cache_bytes)
+            host = HostMemory(self.inputs, slots, self.output_bytes)
             self.memory = host
             fds = [host.inputs.fd, host.readback.fd]
             self._ask("attach", fds, self.limits.load_s, slots=slots, readback_bytes=host.readback.size)
@@ -147,8 +157,10 @@ class OracleClient:
         try:
             self._worker.thaw()
             answer = json.loads(self._worker.request({"do": do, **message}, timeout_s, fds))["answer"]
-            # Its OpenMP threads go on spinning for milliseconds, on the CPUs of what is timed next.
-            self._worker.freeze()
+            # Its OpenMP threads go on spinning for milliseconds, on the CPUs of what is timed next. A probe
+            # starts none, and timed blocks wait for it: stopping 20 threads would take longer than it does.
+            if do != "probe_s":
+                self._worker.freeze()
         except (WorkerDied, WorkerTimeout) as error:
             if isinstance(error, WorkerDied) and error.out_of_memory and hasattr(self, "memory"):
                 raise InfrastructureError(
@@ -171,6 +183,10 @@ class OracleClient:
                 "run its Model on its get_inputs() by hand and mend the task file",
             )
         return answer | {"fds": self._worker.fds} if self._worker.fds else answer
+
+    def begin(self) -> None:
+        """From now on outputs of another candidate are compared, which is being verified."""
+        self._ask("begin")
 
     def fill(self, slots: Sequence[int], family: str = "task") -> None:
         """Fresh inputs of `family`, from seeds that nobody else will ever know, into the slots."""

@@ -12,16 +12,22 @@ def floor_us(session: TaskSession, needed_share: float = 1.0) -> float:
     """The least time of a call, in µs: read what the outputs depend on, write the outputs.
 
     Inputs come from memory when caches are cold. Outputs that fit in the last-level cache may stay
-    there. FLOPs set no floor: algebraic fusion legitimately saves them.
+    there. FLOPs set no floor: algebraic fusion legitimately saves them. Nor do bytes where the bandwidth
+    is not known.
     """
     ceilings = session.target.ceilings
     cache = session.target.fingerprint.last_level_cache_bytes
-    cold = session.protocol.caches == "cold"
-    reading = ceilings.copy_bytes_s if cold else ceilings.cached_copy_bytes_s
+    reading = ceilings.copy_bytes_s if session.cold else ceilings.cached_copy_bytes_s
     fits = session.oracle.output_bytes < cache
     writing = ceilings.cached_copy_bytes_s if fits else ceilings.copy_bytes_s
-    seconds = session.oracle.input_bytes * needed_share / reading + session.oracle.output_bytes / writing
+    seconds = _seconds(session.oracle.input_bytes * needed_share, reading)
+    seconds += _seconds(session.oracle.output_bytes, writing)
     return 1e6 * seconds / SLACK
+
+
+def _seconds(amount: float, rate: float | None) -> float:
+    """What moving or computing so much takes at least; 0 where the rate is not known."""
+    return amount / rate if rate is not None else 0.0
 
 
 def near_ceilings(session: TaskSession, target: Target, candidate_us: float) -> bool:
@@ -30,7 +36,7 @@ def near_ceilings(session: TaskSession, target: Target, candidate_us: float) -> 
     """
     oracle, ceilings = session.oracle, target.ceilings
     moved = oracle.input_bytes + oracle.weight_bytes + oracle.output_bytes
-    floor_s = max(moved / ceilings.copy_bytes_s, oracle.flops / ceilings.fp32_flops_s)
+    floor_s = max(_seconds(moved, ceilings.copy_bytes_s), _seconds(oracle.flops, ceilings.fp32_flops_s))
     return 1e6 * floor_s > DOUBTFUL * candidate_us
 
 

@@ -4,7 +4,6 @@ Building and verifying run side by side, in lanes; while one lane times, the oth
 that a compiler shares its cores with is worth nothing.
 """
 
-import os
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
@@ -16,7 +15,7 @@ from kernelbench.evaluator.evaluator import BASELINES, Evaluator
 from kernelbench.evaluator.gate import Gate
 from kernelbench.evaluator.parked import ParkedSessions
 from kernelbench.evaluator.protocol import Effort
-from kernelbench.machine import memory_bytes
+from kernelbench.machine import memory_bytes, usable_cpus
 from kernelbench.records import Candidate, Evaluation, Target, Task, Work
 
 T = TypeVar("T")
@@ -114,8 +113,7 @@ class EvaluationPool:
         """`lanes`: evaluations under way at a time; a few, as CPUs and memory allow, by default."""
         on_gpu = evaluator.pool.device != "cpu"
         most = min(most_lanes(), _LANES_ON_GPU if on_gpu else _LANES)
-        cpus = len(os.sched_getaffinity(0))
-        self.lanes = lanes or max(1, min(cpus // _CPUS_OF_A_LANE, most))
+        self.lanes = lanes or max(1, min(usable_cpus() // _CPUS_OF_A_LANE, most))
         self._evaluator = evaluator
         self._queue = _Queue()
         self._lock = threading.Lock()

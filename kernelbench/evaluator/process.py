@@ -17,15 +17,38 @@ from kernelbench.evaluator import cgroups, sandbox
 from kernelbench.evaluator.channel import Channel, ChannelClosed, ChannelGarbage, ChannelTimeout, readable
 from kernelbench.evaluator.gate import Gate
 from kernelbench.evaluator.protocol import Limits
+from kernelbench.evaluator.refusal import printable
+from kernelbench.records import Verdict
 
 _LOOK_EVERY_S = 0.25  # at the number of processes of a tree that is being waited for
 _KEPT_OUTPUT = 8192
 
 
 class WorkerDied(Exception):  # noqa: N818 - what happened, for the verdict
-    """The worker ended without an answer; `str()` says how."""
+    """The worker ended without an answer; `str()` says how, `printable`."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(printable(how))
 
     out_of_memory = False  # whether the system ended it for that
+    verdict = Verdict.runtime_error  # where it was a candidate
+
+
+class RanWhileStopped(WorkerDied):
+    """The worker was stopped, and has used CPU time all the same; it was killed."""
+
+    verdict = Verdict.cheating
+
+    def __init__(self) -> None:
+        super().__init__("it was stopped, and its processes ran on")
+
+
+class NotStopped(InfrastructureError):  # noqa: N818
+    """A worker could not be stopped, and was killed; `role` is its role."""
+
+    def __init__(self, role: str, why: str) -> None:
+        super().__init__(f"the processes of a {role} could not be stopped: {why}", "evaluate once more")
+        self.role = role
 
 
 class WorkerTimeout(Exception):  # noqa: N818
@@ -48,8 +71,10 @@ class Worker:
         limits: Limits,
         gate: Gate,
         group: cgroups.Group | None,
+        role: str,
     ) -> None:
         self.channel = channel
+        self.role = role
         self.limits = limits
         self.scratch = scratch
         self.gate = gate
@@ -69,6 +94,7 @@ class Worker:
         self.fds: list[int] = []  # that came with the last answer; only a trusted worker can send any
         self.load_s = 0.0  # what it took to load a model, its start not counted
         self._stopped: list[int] = []
+        self._used_ns: dict[int, int] | None = None  # CPU time of what stands still, as it was stopped
         self.closed = False
         try:
             self._pidfd = os.pidfd_open(self.init_pid)
@@ -112,6 +138,8 @@ class Worker:
             died = WorkerDied(self._how_it_ended())
             died.out_of_memory = self.group is not None and self.group.out_of_memory
             self.close()
+            if self.gate.ran_on(self.init_pid):
+                raise RanWhileStopped from None
             if self.gate.ended(self.init_pid):
                 raise InfrastructureError(
                     "a worker that did not stop while another lane timed was ended", "evaluate once more"
@@ -153,18 +181,35 @@ class Worker:
         return answer
 
     def freeze(self) -> None:
-        """Stop the whole tree. Raises WorkerDied when that fails; then it is gone."""
+        """Stop the whole tree. Raises NotStopped when that fails; then it is gone."""
         if self.closed:
             return
-        self._stopped = sandbox.freeze(self.init_pid)
+        self.check_stood_still()
+        # The worker itself and its init are there as long as the worker is.
+        likely = self._stopped if len(self._stopped) == 2 else ()
+        self._stopped = sandbox.freeze(self.init_pid, likely=likely)
         if not self._stopped:
+            why = sandbox.why_not_stopped(self.init_pid)
             self.close()
-            raise WorkerDied("its processes could not be stopped")
+            raise NotStopped(self.role, why)
+        self._used_ns = sandbox.cpu_ns(self._stopped)
 
     def thaw(self) -> None:
-        """Let the stopped tree go on; a matter of microseconds, since it is part of timed blocks."""
+        """Let the stopped tree go on; a matter of microseconds, since it is part of timed blocks.
+
+        Raises RanWhileStopped.
+        """
         if not self.closed:
+            self.check_stood_still()
+            self._used_ns = None
             sandbox.thaw(self._stopped)
+
+    def check_stood_still(self) -> None:
+        """Raises RanWhileStopped when the tree has used CPU time since it was stopped; then it is gone."""
+        if self._used_ns is not None and not sandbox.stood_still(self._used_ns):
+            self._used_ns = None
+            self.close()
+            raise RanWhileStopped
 
     def waited_s(self) -> float:
         """What the threads of the frozen tree, its init apart, have waited for a CPU so far.
@@ -176,11 +221,12 @@ class Worker:
     def read(self, addresses: np.ndarray[Any, Any], length: int, into: memoryview) -> None:
         """Fill `into` with the `length` bytes at each of these addresses of the worker's memory, in order.
 
-        Raises WorkerDied when there is no such memory.
+        Raises WorkerDied when there is no such memory, RanWhileStopped when the worker did.
 
         To be called while the worker is frozen: then nothing in it can change what is read.
         """
         error = sandbox.read_memory(self.pid, addresses, length, into)
+        self.check_stood_still()
         if error is not None:
             raise WorkerDied(f"its output memory cannot be read: {error}")
 
@@ -190,6 +236,7 @@ class Worker:
             text = Path(f"/proc/{self.pid}/smaps").read_text()
         except OSError:
             raise WorkerDied(self._how_it_ended()) from None
+        self.check_stood_still()
         inside = False
         for line in text.splitlines():
             first = line.split(" ", 1)[0]

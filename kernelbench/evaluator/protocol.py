@@ -53,6 +53,7 @@ class Protocol(Record):
         "zero_centred",
         "heavy_tailed",
         "needle",
+        "dominated",
         "edge",
         "perturbed",
     )

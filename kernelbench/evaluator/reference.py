@@ -33,6 +33,7 @@ from kernelbench.evaluator.loading import import_task, seed_device, to_device, t
 from kernelbench.evaluator.matching import is_constant
 from kernelbench.evaluator.operators import FlopCounter
 from kernelbench.evaluator.outputs import flattened
+from kernelbench.evaluator.rounded import RoundedProducts
 from kernelbench.evaluator.state import State, copied, identical, map_plain_tensors
 from kernelbench.evaluator.task_format import (
     TaskFault,
@@ -113,9 +114,10 @@ class Reference:
         seed_device(self.seed, self.device)
         begun = self._generator_state()
         started = time.perf_counter()
-        with FlopCounter() as counter:
+        with FlopCounter() as counter, RoundedProducts(None) as products:
             outputs = self._called(self.own, given)
         took_s = time.perf_counter() - started
+        self.products = products.products  # of float32 operands
         self.random = not torch.equal(begun, self._generator_state())
         if others != _other_generators():
             raise TaskFault(
@@ -207,17 +209,21 @@ class Reference:
             return [output.detach() for output in outputs]
 
     def both(
-        self, tensors: Sequence[torch.Tensor], seed: int | None
+        self,
+        tensors: Sequence[torch.Tensor],
+        seed: int | None,
+        *watching: contextlib.AbstractContextManager[Any],
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Outputs in the task's own precision and in float64, with the same random numbers.
 
-        Raises TaskFault.
+        `watching`: within which each of the two runs, if given. Raises TaskFault.
         """
+        watch, watch_exact = watching or (contextlib.nullcontext(), contextlib.nullcontext())
         draws = RecordedDraws(self._generators())
-        with draws if self.random else contextlib.nullcontext():
+        with draws if self.random else contextlib.nullcontext(), watch:
             reference = self.run(self.own, tensors, seed)
         try:
-            with Exact(draws.taken):
+            with Exact(draws.taken), watch_exact:
                 exact = self.run(self.exact, [widened(tensor) for tensor in tensors], seed)
         except ReplayFailed as failure:
             raise TaskFault(str(failure), "draw them in an order that no dtype decides") from None
@@ -235,22 +241,30 @@ class Reference:
                 )
 
     def disturbed(
-        self, count: int, tensors: Sequence[torch.Tensor], seed: int | None
+        self, count: int, tensors: Sequence[torch.Tensor], seed: int | None, fresh: bool = False
     ) -> list[list[torch.Tensor]]:
-        """Outputs of `count` runs with weights and inputs moved by an ulp or so."""
-        while len(self._moved) < count:
-            self.own.state.restore()
-            model = copied(self.model)
-            for parameter in model.parameters():
-                factors = _rounding(parameter)
-                if factors is not None:
-                    parameter.mul_(factors)
-            self._moved.append((Twin(model), [_rounding(tensor) for tensor in tensors]))
+        """Outputs of `count` runs with weights and inputs moved by an ulp or so.
+
+        Every call moves them alike, unless it is to be `fresh`.
+        """
+        while not fresh and len(self._moved) < count:
+            self._moved.append(self._disturbance(tensors))
         found = []
-        for twin, factors in self._moved[:count]:
+        for number in range(count):
+            twin, factors = self._disturbance(tensors) if fresh else self._moved[number]
             moved = [t if f is None else t * f for t, f in zip(tensors, factors, strict=True)]
             found.append(self.run(twin, moved, seed))
         return found
+
+    def _disturbance(self, tensors: Sequence[torch.Tensor]) -> tuple[Twin, list[torch.Tensor | None]]:
+        """A model with moved weights, and factors for the inputs."""
+        self.own.state.restore()
+        model = copied(self.model)
+        for parameter in model.parameters():
+            factors = _rounding(parameter)
+            if factors is not None:
+                parameter.mul_(factors)
+        return Twin(model), [_rounding(tensor) for tensor in tensors]
 
     def effects(self) -> list[str]:
         """What a call does beside giving its outputs, in words."""

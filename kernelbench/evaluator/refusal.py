@@ -1,16 +1,35 @@
-"""How an evaluation, or a part of it, ends early."""
+"""How an evaluation, or a part of it, ends early, and what may be said of it.
+
+Reasons hold what candidates wrote: compilers' messages, exceptions, the last line that was printed. They go
+to terminals, databases and prompts, so they are cut here, and nothing in them commands a terminal.
+"""
+
+import re
 
 from kernelbench.errors import InfrastructureError
 from kernelbench.records import Verdict
+
+_LONGEST = 8000  # characters of a reason
+# Control characters but tab and newline, marks that change the direction of what follows, lone surrogates.
+_COMMANDS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def printable(text: str, longest: int = _LONGEST) -> str:
+    """The text without what commands a terminal, cut to `longest` characters."""
+    kept = text[: longest + 1].replace("\r\n", "\n")
+    kept = _COMMANDS.sub("?", kept)
+    return kept if len(kept) <= longest else kept[: longest - 1] + "…"
 
 
 class Refused(Exception):  # noqa: N818 - the outcome, not an error
     """The candidate's evaluation ends here, with this verdict."""
 
     def __init__(self, verdict: Verdict, reason: str) -> None:
-        super().__init__(reason)
         self.verdict = verdict
-        self.reason = reason
+        self.reason = printable(reason)
+        super().__init__(self.reason)
 
 
 class BaselineFailed(InfrastructureError):  # noqa: N818 - what happened
@@ -18,7 +37,8 @@ class BaselineFailed(InfrastructureError):  # noqa: N818 - what happened
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(
-            f"the baseline {name} failed while it was timed: {why}", "evaluate the candidate once more"
+            f"the baseline {name} failed while it was timed: {printable(why)}",
+            "evaluate the candidate once more",
         )
         self.name = name
 

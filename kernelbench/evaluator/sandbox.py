@@ -12,14 +12,18 @@ id too to what the judge's user owns.
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import resource
+import shutil
 import signal
+import socket
 import stat
+import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,15 +37,21 @@ _CLONE_NEWUSER, _CLONE_NEWPID = 0x10000000, 0x20000000
 _CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
 _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG = 38, 36, 1
 _PR_CAPBSET_DROP, _PR_SET_DUMPABLE = 24, 4
+_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1  # set the flags of a network interface
 _MOST_PIECES = 1024  # IOV_MAX
-_STOP_S, _EXEC_S = 0.5, 1e-3  # to stop in, and what a process that does not then gets to reach its exec
+_STOPPED = b"TtZX"  # states of a thread that does not run
+_NAMED = 3  # threads that would not stop
+_STOP_S, _EXEC_S = 0.25, 1e-3  # to stop in, and what a process that does not then gets to reach its exec
+_CPUCLOCK_SCHED = 2  # the clock of a process, in the three low bits of its number
+_STILL_NS = 10_000  # of CPU time: what a stopped process may be charged, at most, for stopping
 _YIELD_S = 5e-5  # a thread stops once it runs, so the judge must not hold its CPU
+_INDUCTOR = "inductor"  # its cache, beneath that of a builder
 _UIDS = {"builder": 64001, "candidate": 64002}
 TRUSTED = ("oracle", "baseline", "toolchain")  # the first two run the user's own task
 
 _NAMESPACES = {
     "pid_namespace": (_CLONE_NEWPID, "killing the first process kills every descendant, however it forked"),
-    "network_namespace": (_CLONE_NEWNET, "no network but an unconfigured loopback"),
+    "network_namespace": (_CLONE_NEWNET, "no network but a loopback of its own"),
     "ipc_namespace": (_CLONE_NEWIPC, "no System V shared memory or message queues of other processes"),
     "mount_namespace": (
         mounts.CLONE_NEWNS,
@@ -69,15 +79,20 @@ class Fence:
     file_bytes: int
     processes: int
     layers: Collection[str]  # those that are on for it, by name
+    gpu: bool  # whether it may use one
     entrances: Sequence[str] = ()  # of its control groups: to join one, a process writes 0 to the file
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def layers_of(role: str, on: Collection[str]) -> tuple[str, ...]:
-    """Those of the layers `on` that a role gets: trusted ones run the user's own task."""
-    return tuple(name for name in on if role not in TRUSTED or name not in _UNTRUSTED)
+def layers_of(role: str, on: Collection[str], gpu: bool = False) -> tuple[str, ...]:
+    """Those of the layers `on` that a role gets: trusted ones run the user's own task.
+
+    With a GPU they have a mount namespace, too: CUDA looks up its own pid in /proc.
+    """
+    left_out = () if role not in TRUSTED else [n for n in _UNTRUSTED if not (gpu and n == "mount_namespace")]
+    return tuple(name for name in on if name not in left_out)
 
 
 def join_groups(entrances: Sequence[str]) -> None:
@@ -106,12 +121,28 @@ def unshare_namespaces(layers: Collection[str]) -> None:
     for name, flag in wanted:
         if libc.unshare(flag) != 0:
             raise OSError(ctypes.get_errno(), f"unshare: {name}")
+    if "network_namespace" in layers:
+        _bring_up_loopback()
+
+
+def _bring_up_loopback() -> None:
+    """Bring up `lo` in this process's own network namespace; nothing else is reachable from there.
+
+    Nsight Compute and compute-sanitizer talk to the program that they watch over TCP on 127.0.0.1. Where it
+    is not permitted, the namespace has no network at all.
+    """
+    request = struct.pack("16sH14x", b"lo", _IFF_UP)  # struct ifreq of netdevice(7)
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        fcntl.ioctl(sock, _SIOCSIFFLAGS, request)
 
 
 def mount(fence: Fence) -> None:
     """Give this process, the first of its namespaces, its own view of the file system. Raises OSError."""
+    if fence.role in TRUSTED:
+        mounts.own_proc()
+        return
     folders = [fence.scratch, fence.cache] if fence.role == "builder" else [fence.scratch]
-    mounts.enclose(map(Path, folders), HIDDEN)
+    mounts.enclose(map(Path, folders), HIDDEN, writable_processes=fence.gpu)
 
 
 def become_subreaper() -> None:
@@ -227,8 +258,13 @@ def apply(fence: Fence) -> None:
         resource.setrlimit(kind, (value, value))
     os.chdir(fence.scratch)
     os.environ.update(HOME=fence.scratch, TMPDIR=fence.scratch, TRITON_CACHE_DIR=f"{fence.cache}/triton")
+    if fence.role not in TRUSTED:
+        own = fence.scratch if fence.role == "candidate" else fence.cache
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{own}/{_INDUCTOR}"
+        os.environ["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = (
+            "0"  # it keeps them beside the trusted cache
+        )
     os.environ["KERNELWRIGHT_CACHE"] = fence.cache
-    os.environ["KERNELWRIGHT_JUDGED"] = "1"
     if fence.headers is not None:
         os.environ["KERNELWRIGHT_HEADERS"] = fence.headers
     tempfile.tempdir = fence.scratch  # the process that this one was forked from may have looked it up before
@@ -241,12 +277,38 @@ def apply(fence: Fence) -> None:
     no_new_privileges()
     if "landlock" in fence.layers:
         headers = None if fence.headers is None else Path(fence.headers)
-        allowed = files.access(fence.role, Path(fence.scratch), Path(fence.cache), headers)
+        private = "mount_namespace" in fence.layers
+        processes = _writable_processes(fence) if fence.gpu else None
+        allowed = files.access(
+            fence.role, Path(fence.scratch), Path(fence.cache), headers, private, processes
+        )
         landlock.restrict(allowed.read, allowed.write, allowed.enumerate)
     if fence.role == "oracle":
         hide_memory()
     elif "seccomp" in fence.layers:
         seccomp.refuse()
+    if fence.role == "candidate":
+        _copy_compiled(Path(fence.cache) / _INDUCTOR, Path(fence.scratch) / _INDUCTOR)
+
+
+def _copy_compiled(built: Path, own: Path) -> None:
+    """What Inductor has generated in the builder, where a candidate's looks for it, and may write too.
+
+    Behind the fence: a builder may have left anything.
+    """
+    if built.is_dir():
+        with contextlib.suppress(OSError, shutil.Error):  # then it is generated once more
+            shutil.copytree(built, own, symlinks=True)
+
+
+def _writable_processes(fence: Fence) -> Path:
+    """Where in /proc a process that uses a GPU may write: CUDA's initialization fails with error 304
+    (CUDA_ERROR_OPERATING_SYSTEM) where it cannot name its threads in /proc/self/task/TID/comm.
+
+    All of /proc, for the processes that this one will start, where that holds nothing of the machine's.
+    """
+    harmless = "mount_namespace" in fence.layers or os.getuid() != 0
+    return Path("/proc") if harmless else Path("/proc/self/task")
 
 
 def uid_of(role: str) -> int | None:
@@ -254,11 +316,18 @@ def uid_of(role: str) -> int | None:
     return _UIDS.get(role)
 
 
-def layers(no_uid: str | None, without: Collection[str] = ()) -> tuple[Layer, ...]:
-    """Each layer as it is on this machine, found by trying it in a child process; off if in `without`."""
+def layers(no_uid: str | None, without: Collection[str] = (), gpu: bool = False) -> tuple[Layer, ...]:
+    """Each layer as it is on this machine, found by trying it in a child process; off if in `without`.
+
+    `gpu`: whether workers use one, which needs a /proc of their own PID namespace.
+    """
     if "pid_namespace" in without:
         without = {*without, "mount_namespace"}  # /proc is that of a PID namespace
     found = [_namespace(name) for name in _NAMESPACES]
+    mounts_on = "mount_namespace" not in without and found[-1].on
+    if gpu and not mounts_on:
+        why = "CUDA needs the /proc of its PID namespace, which only a mount namespace gives it"
+        found[0] = Layer(name="pid_namespace", on=False, why=why)
     uid_why = no_uid or "builder and candidate run as other users than the judge and each other"
     found.append(Layer(name="distinct_uid", on=no_uid is None, why=uid_why))
     found.append(Layer(name="no_new_privs", on=True, why="set-uid programs give nothing"))
@@ -348,9 +417,28 @@ def tree(root: int) -> list[int]:
     """`root` and all its descendants that are alive, parents first."""
     found = [root]
     for pid in found:
-        for task in _tasks(pid):
-            found += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
+        found += children(pid)
     return found
+
+
+def children(pid: int) -> list[int]:
+    """The processes that those of `pid`'s threads have started and that are alive."""
+    return [
+        int(child) for task in _tasks(pid) for child in _read(f"/proc/{pid}/task/{task}/children").split()
+    ]
+
+
+def why_not_stopped(root: int) -> str:
+    """The threads of the tree that run or cannot be interrupted, as the system names what they are doing."""
+    doing = []
+    for pid in tree(root):
+        for task in _tasks(pid):
+            name, _, rest = _read(f"/proc/{pid}/task/{task}/stat").rpartition(b")")
+            if rest and (state := rest.split()[0]) not in _STOPPED:
+                where = _read(f"/proc/{pid}/task/{task}/wchan").decode(errors="replace")
+                comm = name.partition(b"(")[2].decode(errors="replace")
+                doing.append(f"{comm} in state {state.decode()} ({where})")
+    return ", ".join(doing[:_NAMED]) or "it forks as fast as it is stopped"
 
 
 def _tasks(pid: int) -> list[str]:
@@ -377,20 +465,30 @@ def _read(path: str) -> bytes:
         os.close(fd)
 
 
-def freeze(root: int, timeout_s: float = 20.0) -> list[int]:
-    """Stop every thread of the tree; its pids once all of them stand still, none when they do not."""
+def freeze(root: int, timeout_s: float = 20.0, likely: Sequence[int] = ()) -> list[int]:
+    """Stop every thread of the tree; its pids once all of them stand still, none when they do not.
+
+    `likely`: processes that are certain to be in it, to be stopped before the tree is looked at. A signal
+    makes a stopped process go on, and the kernel can be asked to send one: see `cpu_ns`.
+    """
+    for pid in likely:
+        _signal(pid, signal.SIGSTOP)
     now = time.monotonic()
-    deadline, go_on_at = now + timeout_s, now + _STOP_S
+    deadline, stop_s, exec_s = now + timeout_s, _STOP_S, _EXEC_S
+    go_on_at = now + stop_s
     while (now := time.monotonic()) < deadline:
         pids = tree(root)
         if now > go_on_at:
-            thaw(pids)  # one stopped between vfork and exec keeps its parent from stopping
-            time.sleep(_EXEC_S)
-            go_on_at = time.monotonic() + _STOP_S
+            # One stopped between vfork and exec keeps its parent from stopping. Where others wait for a CPU
+            # too, its turn may come many milliseconds later, as may that of what is being stopped.
+            thaw([child for pid in pids if b"D" in _states(pid) for child in children(pid)])
+            time.sleep(exec_s)
+            stop_s, exec_s = 1.5 * stop_s, 2 * exec_s
+            go_on_at = time.monotonic() + stop_s
         for pid in pids:
             _signal(pid, signal.SIGSTOP)
         # A process that forked while we looked shows up in the next look.
-        if all(state in b"TtZX" for pid in pids for state in _states(pid)) and tree(root) == pids:
+        if all(state in _STOPPED for pid in pids for state in _states(pid)) and tree(root) == pids:
             return pids
         time.sleep(_YIELD_S)
     return []
@@ -400,6 +498,25 @@ def thaw(pids: Sequence[int]) -> None:
     """Let processes that `freeze` stopped go on."""
     for pid in pids:
         _signal(pid, signal.SIGCONT)
+
+
+def cpu_ns(pids: Iterable[int]) -> dict[int, int]:
+    """The CPU time that each of these processes has used, ended threads included; those gone are left out.
+
+    A process that stands still uses none: of 900 stops of honest trees, on idle CPUs and at a load of three
+    on two, none was followed by a nanosecond of it. https://man7.org/linux/man-pages/man2/clock_getres.2.html
+    """
+    used = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            used[pid] = time.clock_gettime_ns(~pid << 3 | _CPUCLOCK_SCHED)
+    return used
+
+
+def stood_still(before: Mapping[int, int]) -> bool:
+    """Whether processes that were stopped have used no CPU since; `before`: what `cpu_ns` said then."""
+    now = cpu_ns(before)
+    return all(now.get(pid, used) - used <= _STILL_NS for pid, used in before.items())
 
 
 def memory_bytes(pids: Sequence[int]) -> int:

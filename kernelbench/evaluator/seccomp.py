@@ -2,8 +2,9 @@
 
 The filter is a list of what is refused, not of what is allowed: compilers, Python and OpenMP use too many
 calls to name. It refuses looking into other processes, new namespaces and mounts, kernel interfaces with a
-history of holes (bpf, io_uring, userfaultfd, perf, keys), and setting clocks.
-https://docs.kernel.org/userspace-api/seccomp_filter.html
+history of holes (bpf, io_uring, userfaultfd, perf, keys), and setting clocks. Of sockets it allows local
+ones and those of the internet, which end at the network namespace; others, such as those that lead to a
+hypervisor (vsock), no namespace covers. https://docs.kernel.org/userspace-api/seccomp_filter.html
 """
 
 import ctypes
@@ -41,6 +42,8 @@ REFUSED = {
     "pidfd_getfd": (438, 438), "process_madvise": (440, 440), "mount_setattr": (442, 442),
 }  # fmt: skip
 CLONE, _CLONE3, _SECCOMP = (56, 220), (435, 435), (317, 277)
+SOCKET = (41, 198)
+FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6 of <linux/socket.h>
 _AUDIT = (0xC000003E, 0xC00000B7)  # AUDIT_ARCH of <linux/audit.h>
 _FOREIGN_FROM = (0x40000000, None)  # numbers from here on are those of another ABI
 
@@ -82,10 +85,15 @@ def program(machine: int) -> bytes:
         _instruction(_RETURN, _ERRNO | errno.EPERM),
         # clone3 hides its flags in memory; told that there is none, the C library takes clone.
         _instruction(_RETURN, _ERRNO | errno.ENOSYS),
+        _instruction(_LOAD, _FIRST_ARGUMENT_AT),  # of socket
+        *(_instruction(_EQUALS, family, len(FAMILIES) - n, 0) for n, family in enumerate(FAMILIES)),
+        _instruction(_RETURN, _ERRNO | errno.EAFNOSUPPORT),
+        _instruction(_RETURN, _ALLOW),
     ]
-    clone, deny, absent = 1, 4, 5
+    clone, deny, absent, socket = 1, 4, 5, 6
     tests = [(_EQUALS, numbers[machine], deny) for numbers in REFUSED.values()]
     tests += [(_EQUALS, CLONE[machine], clone), (_EQUALS, _CLONE3[machine], absent)]
+    tests.append((_EQUALS, SOCKET[machine], socket))
     foreign_from = _FOREIGN_FROM[machine]
     if foreign_from is not None:
         tests.insert(0, (_AT_LEAST, foreign_from, deny))

@@ -15,11 +15,11 @@ from kernelbench.evaluator.memory import Outputs
 from kernelbench.evaluator.oracle_client import OracleClient
 from kernelbench.evaluator.process import Worker, WorkerDied, WorkerTimeout
 from kernelbench.evaluator.protocol import Limits, Protocol
-from kernelbench.evaluator.refusal import CallFailed, Refused
+from kernelbench.evaluator.refusal import CallFailed, Refused, printable
 from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.records import TRAFFIC, Target, Task, Verdict
 
-_COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch.utils.cpp_extension")
+COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch.utils.cpp_extension")
 # Of torch.compile; its own CUDA graphs overwrite the last call's outputs, so they are a baseline apart.
 _MODES = {
     "compile": "default",
@@ -31,8 +31,10 @@ _MODES_ON_GPU = _MODES | {"max-autotune": "max-autotune-no-cudagraphs"}
 _PROCESS_BYTES = 1 << 29  # of a worker, beside its outputs
 _HEAP_BYTES = 1 << 28  # of a worker on a GPU, beside room for outputs
 _CALLS_ON_GPU = 8  # times as many, which take microseconds each
-_REST_S = 2.0  # for what runs on a GPU to end
-_SHARE_OF_GPU = 80  # of its memory, for the inputs, or outputs, of one worker
+_REST_S = 10.0  # for what runs on a GPU to end, and for the context of a killed process to go
+_SHARE_OF_GPU = 32  # of its memory, for the inputs, or outputs, of one worker
+_SHARE_OF_MACHINE = 8  # of its memory, for all inputs, and as much for a worker's outputs
+_OVERHEAD_CALLS = 64
 _SPARE_CALLS = 4  # beside those whose outputs a block keeps: what calls need in between
 
 
@@ -83,6 +85,7 @@ class TaskSession:
         self.pool, self.target, self.task = pool, target, task
         self.protocol, self.limits = protocol, limits
         self.vary_weights = vary_weights
+        self.chip: str | None = None  # that host code is told of where there is no GPU; None: any
         self.kernel_s = 0.0
         self.compile_s: dict[str, float] = {}
         self._baselines: dict[str, Worker | None] = {}
@@ -99,7 +102,7 @@ class TaskSession:
         seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
         fcntl.fcntl(self._setup_fd, fcntl.F_ADD_SEALS, seals)  # no worker can change what the next one loads
         self.calls = self._calls_per_block()
-        self.slots = (2 if self._on_gpu else 3) * self.calls
+        self.slots = self._slots_per_call * self.calls
         # Where it is full, a GPU's driver has more.
         self._heap_bytes = sum(self._room_bytes(2 * self.calls)) * 5 // 4 + _HEAP_BYTES
         aside = 2 * self.calls * sum(t.element_bytes + DEVICE_ALIGNMENT for t in self.oracle.outputs)
@@ -131,18 +134,27 @@ class TaskSession:
     def _calls_per_block(self) -> int:
         protocol = self.protocol
         by_time = -(-protocol.block_s // max(self.oracle.call_s, 1e-6))
-        by_inputs = self._budget(protocol.inputs_bytes) // max(1, 3 * self.oracle.inputs.slot_bytes)
+        slots_bytes = self._slots_per_call * self.oracle.inputs.slot_bytes
+        by_inputs = self._budget(protocol.inputs_bytes) // max(1, slots_bytes)
         by_outputs = self._budget(protocol.outputs_bytes) // max(1, 2 * self.oracle.output_bytes)
         most = protocol.max_calls * (_CALLS_ON_GPU if self._on_gpu else 1)
         return int(max(1, min(by_time, by_inputs, by_outputs, most)))
+
+    @property
+    def _slots_per_call(self) -> int:
+        """Slots for a block of 2N calls, with a third more on a CPU to choose from, by the N of a block."""
+        return 2 if self._on_gpu else 3
 
     @property
     def _on_gpu(self) -> bool:
         return self.target.device != "cpu"
 
     def _budget(self, nbytes: int) -> int:
-        """Of memory for inputs or outputs; on a GPU by its size, for calls are short there."""
-        return max(nbytes, self.target.fingerprint.memory_bytes // _SHARE_OF_GPU) if self._on_gpu else nbytes
+        """Of memory for inputs or outputs: less on a small machine, more on a GPU, where calls are short."""
+        whole = self.target.fingerprint.memory_bytes
+        if self._on_gpu:
+            return max(nbytes, whole // _SHARE_OF_GPU)
+        return min(nbytes, whole // _SHARE_OF_MACHINE)
 
     def _room_bytes(self, calls: int) -> list[int]:
         """The pieces of memory that a worker has before a block of `calls`: for its outputs, and some more.
@@ -180,21 +192,29 @@ class TaskSession:
     def load_into(
         self, worker: Worker, source: str, module: str, cls: str, timeout_s: float
     ) -> dict[str, Any]:
-        """Have a worker load `source`; afterwards it stands still. Raises WorkerDied or WorkerTimeout."""
+        """Have a worker load `source`; afterwards it stands still. Raises WorkerDied or WorkerTimeout.
+
+        Memory is mapped first, before the source is there: what fails then is not the candidate's doing, and
+        raises InfrastructureError; what it says later of memory is one of its errors.
+        """
         started = self.pool.gate.clock()
         fds = [self.open_setup()]
         try:
+            if module == "candidate":  # by the judge: a disk that is full says nothing of the candidate
+                file = worker.scratch / f"{module}.py"
+                file.write_text(source, encoding="utf-8", errors="surrogatepass")
+                file.chmod(0o644)  # whatever the umask: the worker may have another user id
             told, lent = self.oracle.memory.lend(worker)
             fds += lent
-            message = {
-                "do": "load",
-                "source": source,
-                "module": module,
-                "class": cls,
-                "layout": [t.to_json() for t in self.oracle.inputs.tensors],
-                **told,
-            }
-            answer = worker.ask(message, timeout_s, fds)
+            layout = [t.to_json() for t in self.oracle.inputs.tensors]
+            mapped = worker.ask({"do": "load", "layout": layout, **told}, timeout_s, fds)
+            if not mapped.get("ok"):
+                raise InfrastructureError(
+                    f"no memory for a worker: {printable(str(mapped.get('error')))}",
+                    "reduce the sizes, or free some memory",
+                )
+            message = {"do": "load", "source": source, "module": module, "class": cls, "chip": self.chip}
+            answer = worker.ask(message, timeout_s)
         except BaseException:
             worker.close()
             raise
@@ -241,7 +261,7 @@ class TaskSession:
 
     def _start_baseline(self, mode: str) -> Worker:
         if mode not in ("eager", TRAFFIC):
-            self.pool.import_first(_COMPILER)
+            self.pool.import_first(COMPILER)
         started = self.pool.gate.clock()
         worker, answer = self.load("baseline", self.task.source, "reference", "Model", self.limits.load_s)
         try:
@@ -300,22 +320,47 @@ class TaskSession:
             worker.freeze()
             if self._timed_on_gpu:
                 self.come_to_rest(worker)
-        except (WorkerDied, WorkerTimeout) as error:
+        except WorkerDied as error:
+            raise CallFailed(error.verdict, str(error)) from None
+        except WorkerTimeout as error:
             raise CallFailed(Verdict.runtime_error, str(error)) from None
 
+    def overhead_s(self) -> float:
+        """Seconds that a worker's loop adds to a call: what a call of nothing takes in the eager baseline's
+        process, which is trusted, by its own clock.
+
+        Raises CallFailed.
+        """
+        worker = self.eager()
+        try:
+            worker.thaw()
+            answer = worker.ask({"do": "overhead", "calls": _OVERHEAD_CALLS}, self.call_limit_s)
+            worker.freeze()
+        except (WorkerDied, WorkerTimeout) as error:
+            raise CallFailed(Verdict.runtime_error, str(error)) from None
+        return float(answer["seconds"])
+
     def run(
-        self, worker: Worker, slots: Sequence[int], seeds: Sequence[int | None], strict: bool = False
+        self,
+        worker: Worker,
+        slots: Sequence[int],
+        seeds: Sequence[int | None],
+        strict: bool = False,
+        flush: bool = True,
     ) -> Block:
         """One block of calls on the judge's clock; the worker stands still before and after.
 
-        While it is timed, on a GPU a block ends when the device has come to rest.
+        A block ends when the worker stands still, so that whatever it has put off counts, and what a signal
+        does not interrupt. While it is timed on a GPU it ends instead when the device has come to rest.
+
+        Without `flush`, caches are left as they are.
 
         Raises CallFailed with runtime_error, timeout, wrong_output or cheating, and if it is `strict` Hasty
         where something ran on a GPU before the worker was asked.
         """
         limit = self.call_limit_s * min(max(1, len(slots)), 4)
         memory = self.oracle.memory
-        if not memory.reveal(worker, slots, self._must_flush(len(slots))) and strict:
+        if not memory.reveal(worker, slots, flush and self._must_flush(len(slots))) and strict:
             raise Hasty(worker)
         message = {"do": "run", "slots": list(slots), "seeds": list(seeds)}
         waited_s = -worker.waited_s()
@@ -329,10 +374,10 @@ class TaskSession:
             if self._timed_on_gpu and not (rests and memory.at_rest()):
                 self.come_to_rest(worker)
                 seconds = time.perf_counter() - start
-            elif self.protocol.arrivals_per_s is not None:  # work after the answer would add up, call by call
+            elif not self._timed_on_gpu:
                 seconds = time.perf_counter() - start
         except WorkerDied as error:
-            raise CallFailed(Verdict.runtime_error, str(error)) from None
+            raise CallFailed(error.verdict, str(error)) from None
         except WorkerTimeout:
             reason = f"{len(slots)} calls took more than {limit:g} s"
             raise CallFailed(Verdict.timeout, reason) from None
@@ -360,9 +405,13 @@ class TaskSession:
 
     def _must_flush(self, calls: int) -> bool:
         """Whether inputs could still lie in the cache: not where the block moves four times what it holds."""
-        cold = self.protocol.caches == "cold"
         moved = calls * (self.oracle.inputs.slot_bytes + self.oracle.output_bytes)
-        return cold and moved < 4 * self.target.fingerprint.last_level_cache_bytes
+        return self.protocol.caches == "cold" and moved < 4 * self.target.fingerprint.last_level_cache_bytes
+
+    @property
+    def cold(self) -> bool:
+        """Whether calls that are timed find their inputs in memory, not in a cache."""
+        return self.protocol.caches == "cold" and self.oracle.memory.empties_caches
 
     @property
     def _timed_on_gpu(self) -> bool:
@@ -402,7 +451,7 @@ class TaskSession:
         try:
             wrote = self.oracle.memory.wrote_inputs(worker, slots)
         except WorkerDied as error:
-            raise Refused(Verdict.runtime_error, str(error)) from None
+            raise Refused(error.verdict, str(error)) from None
         if wrote:
             raise Refused(Verdict.wrong_output, "forward changes its inputs")
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from kernelbench.evaluator.budget import Expected, compare
+from kernelbench.evaluator.budget import Expected
 from kernelbench.evaluator.operators import OperatorMode
 
 MOST = 256  # shortcuts that are tried on a task, spread evenly over all there are
@@ -72,9 +72,16 @@ class Shortcuts:
         self.tried = lister.found[:: -(-self.possible // MOST) or 1]
 
     def attempt(
-        self, run: Callable[[], list[torch.Tensor]], expected: Sequence[Expected], family: str
+        self,
+        run: Callable[[], list[torch.Tensor]],
+        expected: Sequence[Expected],
+        family: str,
+        error_of: Callable[[list[torch.Tensor]], float],
     ) -> None:
-        """Try those that have not been noticed yet on one more input, for which outputs are `expected`."""
+        """Try those that have not been noticed yet on one more input, for which outputs are `expected`.
+
+        `error_of`: what a candidate's outputs are off by, in budgets.
+        """
         for shortcut in self.tried:
             if shortcut.noticed_by is not None:
                 continue
@@ -82,7 +89,7 @@ class Shortcuts:
                 outputs = list(zip(expected, run(), strict=True))
             for wanted, output in outputs:
                 shortcut.changes |= not torch.equal(_bits(output), _bits(wanted.reference))
-                shortcut.error = max(shortcut.error, compare(wanted, output).error)
+            shortcut.error = max(shortcut.error, error_of([output for _, output in outputs]))
             if not shortcut.error <= 1.0:
                 shortcut.noticed_by = family
             for tolerance in TOLERANCES if not shortcut.close else ():

@@ -7,30 +7,31 @@ from kernelbench import kept
 from kernelbench.errors import InfrastructureError, MissingPrerequisite
 from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
 from kernelbench.evaluator.workers import WorkerPool
-from kernelbench.machine import fingerprint
+from kernelbench.machine import allocatable_bytes, fingerprint
 from kernelbench.records import Ceilings, Fingerprint, Language, Target
 
 _MEASURED, _PAUSE_S = 3, 0.5  # times, the first time
+_MOST_MEASURED, _MOST_S = 8, 20.0  # times, and seconds, where others were in the way each time before
+_SHARE = 4  # of the memory that can be had, one part in so many is used to measure it
+_WORKER_BYTES = 1 << 30  # that a worker takes beside
 
 
 def detect_target(pool: WorkerPool, device: str = "cpu", again: bool = False) -> Target:
     """`device`, "cpu" or "cuda:0", as a target.
 
-    Its ceilings are measured once and kept beside the build cache.
-    With `again` they are measured anew, and the higher of old and new is kept: another process may
-    have slowed a measurement, nothing can have sped it up. Raises MissingPrerequisite without such a GPU,
-    StorageError where what was kept is damaged.
+    Its ceilings are measured once and kept beside the build cache; where others were in the way, or
+    memory was lacking, once more when they are next asked for. With `again` they are measured anew. The
+    higher of old and new is kept. Raises MissingPrerequisite without such a GPU, StorageError where what was
+    kept is damaged.
     """
     mark = fingerprint(pool.threads) if device == "cpu" else _gpu(pool, device)
     file = kept.kept_file(pool.cache, "ceilings", mark)
-    known = kept.read(file, Ceilings)
-    if known is not None and not again:
-        ceilings = known
-    else:
-        ceilings = _measure(pool, device, mark, 1 if known is not None else _MEASURED)
-        if known is not None:
-            best = {name: max(value, getattr(ceilings, name)) for name, value in known}
-            ceilings = Ceilings(**best)
+    ceilings = kept.read(file, Ceilings)
+    if ceilings is None:
+        ceilings = _measure(pool, device, mark)
+        kept.write(file, ceilings)
+    elif again or ceilings.busy or not ceilings.complete:
+        ceilings = ceilings.or_higher(_measure_once(pool, device, mark))
         kept.write(file, ceilings)
     return Target(device=device, languages=_languages(device, mark), ceilings=ceilings, fingerprint=mark)
 
@@ -65,19 +66,33 @@ def describe_gpu(pool: WorkerPool, device: str) -> dict[str, Any]:
     return _ask(pool, {"do": "describe", "device": device})
 
 
-def _measure(pool: WorkerPool, device: str, mark: Fingerprint, times: int) -> Ceilings:
-    """The best of so many measurements: what else runs on the machine often does so for a second or less."""
-    message = {"do": "measure", "device": device, "last_level_cache_bytes": mark.last_level_cache_bytes}
-    found = []
-    for number in range(times):
-        time.sleep(_PAUSE_S if number else 0)
-        found.append(Ceilings.model_validate(_ask(pool, message)))
-    best = {name: max(getattr(each, name) for each in found) for name in Ceilings.model_fields}
-    return Ceilings(**best)
+def _measure(pool: WorkerPool, device: str, mark: Fingerprint) -> Ceilings:
+    """The best of some measurements: what else runs on the machine often does so for a second or less."""
+    until = time.monotonic() + _MOST_S
+    found = _measure_once(pool, device, mark)
+    for number in range(1, _MOST_MEASURED):
+        if number >= _MEASURED and (not found.busy or time.monotonic() > until):
+            break
+        time.sleep(_PAUSE_S)
+        found = found.or_higher(_measure_once(pool, device, mark))
+    return found
 
 
-def _ask(pool: WorkerPool, message: dict[str, object]) -> dict[str, Any]:
-    with pool.start("baseline", "kernelbench.evaluator.ceilings:serve") as worker:
+def _measure_once(pool: WorkerPool, device: str, mark: Fingerprint) -> Ceilings:
+    most_bytes = (allocatable_bytes() if device == "cpu" else mark.memory_bytes) // _SHARE
+    message = {
+        "do": "measure",
+        "device": device,
+        "last_level_cache_bytes": mark.last_level_cache_bytes,
+        "most_bytes": most_bytes,
+    }
+    return Ceilings.model_validate(
+        _ask(pool, message, most_bytes + _WORKER_BYTES if device == "cpu" else None)
+    )
+
+
+def _ask(pool: WorkerPool, message: dict[str, object], memory_bytes: int | None = None) -> dict[str, Any]:
+    with pool.start("baseline", "kernelbench.evaluator.ceilings:serve", memory_bytes=memory_bytes) as worker:
         try:
             return worker.ask(message, 120)
         except (WorkerDied, WorkerTimeout) as error:

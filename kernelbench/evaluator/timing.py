@@ -13,10 +13,12 @@ usually does are left out. A worker whose own threads crowd each other usually w
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from kernelbench.evaluator.alone import Alone, estimate
 from kernelbench.records import TRAFFIC, Interval
 
 _RESAMPLES = 4000
@@ -67,32 +69,61 @@ class Timings:
 
     `blocks[worker][i]` is phase i, in which every worker ran the same number of calls on the same inputs, one
     worker after the other, the candidate in its process number `processes[i]`. `empty_s`: seconds of
-    blocks of no calls.
+    blocks of no calls. `alone_s[worker][i]`: seconds of a block of one call, for candidate and eager on the
+    same input. `overhead_s`: what a worker's loop adds to a call.
     """
 
     blocks: Mapping[str, list[TimedBlock]]
     empty_s: list[float]
     processes: list[int]
+    alone_s: Mapping[str, list[float]] = field(default_factory=dict)
+    overhead_s: float = 0.0
 
     @property
     def fixed_s(self) -> float:
         return float(np.median(self.empty_s))
 
+    @property
+    def alone(self) -> Alone:
+        """What calls that come alone say of the candidate's time in blocks."""
+        pair = ("candidate", "eager")
+        if not all(self.alone_s.get(name) for name in pair):
+            return Alone()
+        phases = self.undisturbed(*pair)
+        block_s = [[self.blocks[name][i].call_s(self.fixed_s) for i in phases] for name in pair]
+        alone_s = [self.alone_s[name] for name in pair]
+        return estimate(np.array(block_s), np.array(alone_s), np.array(self.empty_s))
+
+    @property
+    def busy(self) -> bool:
+        """Whether other work disturbed more of the phases, for candidate or eager, than are left out."""
+        unusual = self._unusual("candidate", "eager")
+        return int((unusual <= _UNUSUAL).sum()) < -(-len(unusual) // 2)
+
     def undisturbed(self, *workers: str) -> list[int]:
         """The phases in which none of `workers` waited unusually; the better half if they are fewer."""
-        unusual = np.zeros(len(self.processes))
-        for worker in workers:
-            shares = np.array([block.waited_s / block.seconds for block in self.blocks[worker]])
-            unusual = np.maximum(unusual, np.abs(shares - np.median(shares)))
+        unusual = self._unusual(*workers)
         best = np.argsort(unusual, kind="stable")
         count = max(int((unusual <= _UNUSUAL).sum()), -(-len(best) // 2))
         return sorted(best[:count].tolist())
 
+    def _unusual(self, *workers: str) -> "np.ndarray[Any, Any]":
+        """By how much of each phase one of `workers` waited more, or less, for a CPU than it usually does."""
+        unusual = np.zeros(len(self.processes))
+        for worker in workers:
+            shares = np.array([block.waited_s / block.seconds for block in self.blocks[worker]])
+            unusual = np.maximum(unusual, np.abs(shares - np.median(shares)))
+        return unusual
+
     def _by_process(self, workers: Sequence[str], value: Callable[..., float]) -> Interval:
         """The interval of `value` of these workers' seconds a call, over phases undisturbed for them."""
         groups: dict[int, list[float]] = {}
+        factors = {"candidate": self.alone.factor}
         for phase in self.undisturbed(*workers):
-            seconds = (self.blocks[worker][phase].call_s(self.fixed_s) for worker in workers)
+            seconds = (
+                factors.get(worker, 1.0) * self.blocks[worker][phase].call_s(self.fixed_s)
+                for worker in workers
+            )
             groups.setdefault(self.processes[phase], []).append(value(*seconds))
         return interval(list(groups.values()))
 
@@ -105,7 +136,19 @@ class Timings:
         return 1e6 * float(np.median(times)) if np.isfinite(times).all() else None
 
     def speedup(self, baseline: str) -> Interval:
-        """Of the ratios within phases."""
+        """Of the ratios within phases, down to where nothing but the candidate's kernels may have gained it.
+
+        The loop around a call is Python of the candidate's process, which may replace it by less: so the
+        interval reaches down to what it is if only the baseline has this overhead. Where other work on the
+        machine disturbed the blocks, it also reaches down to what calls that come alone leave possible.
+        """
+        ratio = self._ratio(baseline)
+        low = ratio.low * (1 - min(1.0, 1e6 * self.overhead_s / self.time_us(baseline).median))
+        if self.busy:
+            low = min(low, self.alone.speedup_low * ratio.median / self._ratio("eager").median)
+        return ratio.model_copy(update={"low": low})
+
+    def _ratio(self, baseline: str) -> Interval:
         return self._by_process([baseline, "candidate"], lambda base, candidate: base / candidate)
 
     @property
@@ -116,7 +159,7 @@ class Timings:
     @property
     def half_width(self) -> float:
         """Of the widest interval of a speedup, as a share of it."""
-        found = [self.speedup(name) for name in self.rivals]
+        found = [self._ratio(name) for name in self.rivals]
         return max((speedup.high - speedup.low) / 2 / speedup.median for speedup in found)
 
     def fastest_baseline(self) -> str:

@@ -5,14 +5,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kernelbench.errors import InfrastructureError
+from kernelbench.evaluator import emulated
 from kernelbench.evaluator.clocks import watched
 from kernelbench.evaluator.measurement import measure
 from kernelbench.evaluator.plausibility import implausible, near_ceilings
-from kernelbench.evaluator.process import Worker, WorkerDied, WorkerTimeout
+from kernelbench.evaluator.process import Worker, WorkerDied, WorkerTimeout, remove
 from kernelbench.evaluator.protocol import Effort
 from kernelbench.evaluator.refusal import BaselineFailed, Refused
 from kernelbench.evaluator.sanitizer import sanitize
-from kernelbench.evaluator.session import TaskSession
+from kernelbench.evaluator.session import COMPILER, TaskSession
 from kernelbench.evaluator.timing import Timings
 from kernelbench.evaluator.toolchain import make_wanted_header
 from kernelbench.evaluator.verification import verify
@@ -34,8 +35,6 @@ from kernelbench.records import (
 if TYPE_CHECKING:
     from kernelbench.evaluator.evaluator import Evaluator
 
-# Languages of GPU kernels that run without one, and how.
-_EMULATED = {"triton": "in Triton's interpreter", "cuda": "in emulation"}
 _EMULATION = ("kernelbench.emulate.warm",)
 # How the candidate got its weights, where it has not the reference's names.
 _MATCHED = {
@@ -72,6 +71,7 @@ class Trial:
         self.stages: dict[str, float] = {}
         self.compile_s: dict[str, float] = {}
         self.clocks: Sequence[GpuClocks] = ()
+        self.launched: tuple[str, ...] = ()
         self.failed_baselines: dict[str, str] = {}
         self.same_code: dict[str, str] = {}
 
@@ -93,16 +93,21 @@ class Trial:
             timing=self._timing(),
             speedup=self._speedup() if paid else None,
             own_kernel_share=self.share,
+            launched=self.launched,
             stages=Stages(**{name: round(value, 4) for name, value in self.stages.items()}),
             environment=self.evaluator.environment,
         )
 
     def _judge(self) -> tuple[Verdict, str]:
         _check_syntax(self.candidate.source)
+        if self._without_gpu:
+            emulated.refuse_other_kernels(self.candidate)
         session = self.evaluator.session(self.task)
         self.evaluator.make_room(session, 1 + len(self.baselines))
-        if self.candidate.language == "cuda" and session.target.device == "cpu":
+        if self._without_gpu:
             session.pool.import_first(_EMULATION)
+        if "torch.compile" in self.candidate.source:
+            session.pool.import_first(COMPILER)  # which takes longer than some limits of a call
         self._build(session)
         worker, weights = self._load(session)
         if weights == "missing":
@@ -115,12 +120,13 @@ class Trial:
             worker, weights = self._load(session)
         with worker:
             with _Stage(self, "verify_s"), _naming(weights):
-                self.correctness = verify(session, worker).model_copy(update={"weights": weights})
+                correctness = verify(session, worker).model_copy(update={"weights": weights})
             if weights == "replay":
+                self.correctness = correctness
                 return Verdict.unmeasured, _OF_ITS_OWN
-            if self.candidate.language in _EMULATED and session.target.device == "cpu":
-                how = _EMULATED[self.candidate.language]
-                return Verdict.unmeasured, f"right {how}; there is no GPU to time it on"
+            if self._without_gpu:
+                return self._launched_and_right(session, worker, correctness)
+            self.correctness = correctness
             if (tool := self.evaluator.protocol.sanitize) is not None:
                 with _Stage(self, "verify_s"):
                     sanitize(session, self.candidate, tool)
@@ -150,7 +156,28 @@ class Trial:
             if (self.correctness.error or 0.0) > 1
             else ""
         )
+        if (factor := self.timings.alone.factor) > 1:
+            but += f"; a call that comes alone takes {factor:.1f} times as long, which counts"
+        if self.timings.busy:
+            but += "; timed on a busy machine, of which nothing was undisturbed"
         return Verdict.correct, f"{self.correctness.inputs_tried} inputs within the error budget{but}"
+
+    @property
+    def _without_gpu(self) -> bool:
+        """Whether its kernels are a GPU's, and there is none."""
+        return self.candidate.language in emulated.HOW and self.evaluator.target.device == "cpu"
+
+    def _launched_and_right(
+        self, session: TaskSession, worker: Worker, correctness: Correctness
+    ) -> tuple[Verdict, str]:
+        """What right answers say where kernels are emulated. Raises Refused where they say nothing."""
+        try:
+            seen = emulated.seen(worker, session.limits.call_s)
+        except (WorkerDied, WorkerTimeout) as error:
+            raise Refused(Verdict.runtime_error, f"after its calls: {error}") from None
+        emulated.refuse_fallback(seen)
+        self.correctness, self.launched = correctness, seen.kernels
+        return Verdict.unmeasured, emulated.reason(self.candidate, seen.kernels)
 
     def _build(self, session: TaskSession) -> None:
         """Load the candidate and call it once in the builder, so that all it compiles is in the cache.
@@ -165,7 +192,22 @@ class Trial:
                     break
                 refusal = self._failed_build(session)
         if refusal is not None:
+            self._check_space(session)
             raise refusal
+
+    def _check_space(self, session: TaskSession) -> None:
+        """A failure on a full disk is nobody's verdict, unless the candidate is what has filled it.
+
+        Raises InfrastructureError.
+        """
+        if session.pool.space_left:
+            return
+        remove(session.pool.builds_of(self.candidate.sha256))
+        if not session.pool.space_left:
+            raise InfrastructureError(
+                f"no space is left in {session.pool.cache} or the temporary folder",
+                "free some, or set KERNELWRIGHT_HOME and TMPDIR to folders with more",
+            )
 
     def _failed_build(self, session: TaskSession) -> Refused | None:
         limit = session.limits.build_s
@@ -177,17 +219,21 @@ class Trial:
             return Refused(Verdict.timeout, f"building took more than {limit:g} s")
         with worker:
             if not answer.get("ok"):
-                return _failed_load(answer)
+                return self._failed_load(answer)
             session.give_input(worker)
-            worker.thaw()
             message = {"do": "run", "slots": [0], "seeds": session.oracle.call_seeds(1)}
             try:
+                worker.thaw()
                 called = worker.request(message, limit)
+                if self._without_gpu and called[:1] == b"D":
+                    emulated.refuse_failed_build(emulated.seen(worker, limit))
+            except Refused as refusal:
+                return refusal
             except WorkerDied:
                 return None
             except WorkerTimeout:
                 return Refused(Verdict.timeout, f"the first call took more than {limit:g} s")
-        if called[:2] == b"FU":
+        if called[:2] == b"FU" and self._without_gpu:
             return Refused(Verdict.unmeasured, f"not checked: {called[2:].decode(errors='replace')}")
         if called[:2] == b"FB":
             return Refused(Verdict.build_error, called[2:].decode(errors="replace"))
@@ -197,17 +243,29 @@ class Trial:
         try:
             worker, answer = self._load_candidate(session, "candidate", session.limits.load_s)
         except WorkerDied as error:
-            raise Refused(Verdict.runtime_error, f"while it was loaded: {error}") from None
+            raise Refused(error.verdict, f"while it was loaded: {error}") from None
         except WorkerTimeout:
             raise Refused(Verdict.timeout, f"loading took more than {session.limits.load_s:g} s") from None
         if not answer.get("ok"):
             worker.close()
-            raise _failed_load(answer)
+            self._check_space(session)
+            raise self._failed_load(answer)
         weights = str(answer.get("weights"))
         if weights not in ("name", "missing", *_MATCHED):
             worker.close()
             raise Refused(Verdict.cheating, "the worker's answer was tampered with")
         return worker, weights
+
+    def _failed_load(self, answer: dict[str, object]) -> Refused:
+        """What a candidate says of how it failed is only believed where one kind is as bad as another."""
+        stage, text = str(answer.get("stage")), str(answer.get("error"))
+        if answer.get("unsupported") and self._without_gpu:
+            return Refused(Verdict.unmeasured, f"not checked: {text}")
+        if stage == "class":
+            return Refused(Verdict.build_error, "the file defines no class ModelNew")
+        if stage == "import" or answer.get("build"):
+            return Refused(Verdict.build_error, text)
+        return Refused(Verdict.runtime_error, f"ModelNew cannot be constructed: {text}")
 
     def _load_candidate(
         self, session: TaskSession, role: str, timeout_s: float
@@ -272,9 +330,11 @@ class Trial:
             cuda_graphs_us=of("cuda-graphs"),
             traffic_us=of(TRAFFIC),
             calls_per_block=first.calls // first.messages,
-            rounds=len(timings.empty_s),
+            rounds=len(timings.processes) // 2,
             processes=len(set(timings.processes)),
             disturbed=len(timings.processes) - len(timings.undisturbed("candidate", "eager")),
+            busy=timings.busy,
+            alone_factor=timings.alone.factor,
             compile_s=self.compile_s,
             failed_baselines=self.failed_baselines,
             same_code=self.same_code,
@@ -331,16 +391,3 @@ def _check_syntax(source: str) -> None:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
         raise Refused(Verdict.build_error, f"not valid Python: {error}{line}") from None
-
-
-def _failed_load(answer: dict[str, object]) -> Refused:
-    stage, text = str(answer.get("stage")), str(answer.get("error"))
-    if stage == "memory":
-        raise InfrastructureError(f"no memory for a worker: {text}", "reduce the sizes, or free some memory")
-    if answer.get("unsupported"):
-        return Refused(Verdict.unmeasured, f"not checked: {text}")
-    if stage == "class":
-        return Refused(Verdict.build_error, "the file defines no class ModelNew")
-    if stage == "import" or answer.get("build"):
-        return Refused(Verdict.build_error, text)
-    return Refused(Verdict.runtime_error, f"ModelNew cannot be constructed: {text}")

@@ -22,6 +22,7 @@ def verify(session: TaskSession, worker: Worker) -> Correctness:
     families = [name for name in session.protocol.families if name != "perturbed"]
     _CHANCE.shuffle(families)
     at_once = max(1, min(2 * session.calls - 1, session.slots))
+    session.oracle.begin()
     seen = _Seen()
     slots: list[int] = []
     for start in range(0, len(families), at_once):

@@ -5,11 +5,12 @@ at the task's own where that is a matter of a minute, or where the smaller ones 
 kernel may be made for one size. And it is built for chips that are named.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from kernelbench.emulate.findings import RETURNED, KernelFault
 from kernelbench.errors import TaskError
+from kernelbench.evaluator import emulated
 from kernelbench.records import Candidate, Correctness, Evaluation, Stages, Task, Verdict
 from kernelbench.sources.smaller import changed, share, smaller
 
@@ -30,23 +31,25 @@ def check(
 
     if candidate.language not in LANGUAGES:
         has = candidate.language
-        reason = f"it has no GPU kernel ({has}): compile_cuda, load_inline, CuPy and Triton give one"
+        reason = f"it has no GPU kernel ({has}): compile_cuda, load_inline, load and Triton give one"
         return evaluator.turned_away(task, candidate, reason)
     found, expected_s = _at_smaller_sizes(evaluator, task, candidate)
     wrong = {sizes: each for sizes, each in found.items() if each.verdict is not Verdict.unmeasured}
     own = None
     if wrong or not found or expected_s < _PATIENCE_S:
         own = evaluator.tried(task, candidate)
-    verdict, reason = _verdict(found, wrong, own)
+    every = [*found.values(), *([own] if own else [])]
+    launched = tuple(sorted({kernel for each in every for kernel in each.launched}))
+    verdict, reason, checked = _verdict(candidate, found, wrong, own, launched)
     made = tuple(builds(evaluator, task, candidate, chips))
     if verdict is Verdict.unmeasured and made and all(build.ok is False for build in made):
         verdict, reason = Verdict.build_error, f"for {made[0].chip}: {made[0].problem}"
-    every = [*found.values(), *([own] if own else [])]
     return every[-1].model_copy(
         update={
             "verdict": verdict,
             "reason": reason,
-            "correctness": _correctness(every),
+            "correctness": _correctness(every) if checked else None,
+            "launched": launched,
             "stages": _stages(every),
             "builds": made,
         }
@@ -103,19 +106,28 @@ def _at_smaller_sizes(
 
 
 def _verdict(
-    found: dict[str, Evaluation], wrong: dict[str, Evaluation], own: Evaluation | None
-) -> tuple[Verdict, str]:
+    candidate: Candidate,
+    found: dict[str, Evaluation],
+    wrong: dict[str, Evaluation],
+    own: Evaluation | None,
+    launched: Collection[str],
+) -> tuple[Verdict, str, bool]:
+    """With its reason, and whether anything was checked. `launched`: kernels, at any of the sizes."""
     if not wrong:
         of = own or next(iter(found.values()))
+        if of.correctness is None:
+            return of.verdict, of.reason, of.verdict is not Verdict.unmeasured
         sizes = "; ".join([*found, *(["the task's own sizes"] if own else [])])
-        return of.verdict, f"{of.reason}. Checked at {sizes}" if found else of.reason
+        said = emulated.reason(candidate, launched)
+        return of.verdict, f"{said}. Checked at {sizes}" if found else said, True
     where, first = next(iter(wrong.items()))
     assert own is not None
     if own.verdict is Verdict.unmeasured:
-        return own.verdict, f"{own.reason}. At {where} it is not: {first.reason}"
+        return own.verdict, f"{own.reason}. At {where} it is not: {first.reason}", own.correctness is not None
     if own.verdict is Verdict.timeout and first.verdict is not Verdict.timeout:
-        return first.verdict, f"at {where}: {first.reason}. The task's own sizes take too long to emulate"
-    return own.verdict, own.reason
+        said = f"at {where}: {first.reason}. The task's own sizes take too long to emulate"
+        return first.verdict, said, True
+    return own.verdict, own.reason, True
 
 
 def _correctness(every: Sequence[Evaluation]) -> Correctness | None:

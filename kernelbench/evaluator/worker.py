@@ -10,8 +10,10 @@ import contextlib
 import os
 import pickle
 import random
+import sys
+import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,13 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from kernelbench.candidates import language_of
+from kernelbench.emulate import history
+from kernelbench.emulate.findings import Unsupported
 from kernelbench.emulate.memory import fresh_memory
-from kernelbench.emulate.translation import Unsupported
+from kernelbench.emulate.torch_on_gpu import DEFAULT_CHIP, TorchOnGpu
 from kernelbench.evaluator.channel import Channel
 from kernelbench.evaluator.generated import digest, generated
-from kernelbench.evaluator.interpreted import settle_autotuning
+from kernelbench.evaluator.interpreted import interpret
 from kernelbench.evaluator.layout import DTYPES, MAX_DIMS, SlotLayout, TensorLayout, pack_outputs
 from kernelbench.evaluator.loading import (
     import_source,
@@ -38,10 +42,14 @@ from kernelbench.evaluator.outputs import NotAnOutput, flattened
 from kernelbench.evaluator.ownership import own_kernel_share
 from kernelbench.evaluator.place import NoRoom, Place, place_of
 from kernelbench.evaluator.standins import Graphed, Traffic
+from kernelbench.jit import road
+from kernelbench.records import Language
 
 DONE, FAILED = b"D", b"F"
 _STAND_INS = {"cuda-graphs": Graphed, "traffic": Traffic}
+_TORCH_DTYPES = {getattr(torch, name) for name in DTYPES}
 _CHANCE = random.SystemRandom()
+_OVERHEAD_TRIES = 20
 _BALLAST = 8  # pieces
 _POISON_EVERY, _POISONED = 8192, 64  # bytes: what is poisoned of every two pages, a line of the cache
 
@@ -50,9 +58,21 @@ class BadOutput(Exception):  # noqa: N818
     """`forward` returned no dense tensor of a known dtype on the right device, or tuples of such."""
 
 
+class _Kept(nn.Module):
+    """Computes nothing."""
+
+    def __init__(self, outputs: object) -> None:
+        super().__init__()
+        self.outputs = outputs
+
+    def forward(self, *_: object) -> object:
+        return self.outputs
+
+
 class Runner:
     def __init__(self) -> None:
         self.model: Any = None
+        self.setup: dict[str, Any] = {}
         self.place: Place
         self.slots: list[list[Any]] = []
         self.kept: list[list[torch.Tensor]] = []
@@ -60,46 +80,45 @@ class Runner:
         self.mutated: list[int] = []  # inputs that the reference writes to, if this runs it
         self.kept_outputs: list[int] = []  # outputs of it that are memory of the model's
         self._arguments: Callable[[list[torch.Tensor]], list[Any]]
+        self.language: Language = "torch"
         self.emulated = False  # whether its kernels are a GPU's, and there is none
+        self.chip = DEFAULT_CHIP  # that host code is told of then
+        self.launches: list[int] = []  # of kernels, in each call
 
     def load(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Map the inputs, import, construct, give weights. Reports the stage that it is in when it fails."""
-        setup_fd, *memory_fds = fds
-        with os.fdopen(setup_fd, "rb") as file:
-            file.seek(0)
-            return self._load(message, memory_fds, pickle.load(file), lambda: pickle.load(file))
+        """First, as long as there is no source, map the inputs; then import, construct, give weights.
 
-    def _load(
-        self,
-        message: dict[str, Any],
-        memory_fds: list[int],
-        setup: dict[str, Any],
-        drawn: Callable[[], dict[str, torch.Tensor]],
-    ) -> dict[str, Any]:
-        """`drawn`: what the reference's constructor drew."""
-        layout = SlotLayout(tuple(TensorLayout.from_json(t) for t in message["layout"]))
-        stage = "memory"
+        Reports the stage that it is in when it fails: once there is a source, that is the candidate's word.
+        """
+        if "source" not in message:
+            return self._map(message, fds)
+        setup = self.setup
+        stage = "import"
         try:
-            self.place = place_of(layout, message, memory_fds)
-            stage = "import"
-            settle_autotuning(message["source"])
-            gpu = language_of(message["source"]) == "cuda"
-            self.emulated = gpu and self.place.device.type == "cpu"
+            _settle_inductor()
+            self.chip = message.get("chip") or self.chip
+            self.language = language_of(message["source"])
+            self.emulated = self.language in ("cuda", "triton") and self.place.device.type == "cpu"
+            if self.language == "triton" and self.emulated:
+                interpret(self.chip)
             if message["module"] == "reference":
                 module = import_task(message["source"], self.place.device, Path.cwd())
                 self.mutated, self.kept_outputs = setup["mutated"], setup["kept"]
             else:
-                module = import_source(message["source"], message["module"], Path.cwd())
+                with self.as_on_gpu():
+                    module = import_source(message["source"], message["module"], Path.cwd())
             stage = "class"
             constructor = getattr(module, message["class"])
             stage = "construct"
             torch.manual_seed(setup["seed"])
-            model = constructor(*unpickled(setup["init"], module))
+            init = unpickled(setup["init"], module)
+            with self.as_on_gpu():
+                model = constructor(*init)
             if not isinstance(model, nn.Module):
                 raise TypeError(f"{message['class']} is not an nn.Module")
             model = to_device(model, setup["lane"], self.place.device)
             stage = "weights"
-            weights = load_weights(model, setup["state"], setup["parameters"], drawn)
+            weights = load_weights(model, setup["state"], setup["parameters"], self.drawn)
         except BaseException as error:  # noqa: BLE001 - SystemExit too: it is the candidate's doing
             answer = {"ok": False, "stage": stage, "error": _describe(error)}
             return answer | {"build": _is_build_error(error), "unsupported": _is_unsupported(error)}
@@ -107,6 +126,28 @@ class Runner:
         self._arguments = lambda t: pytree.tree_unflatten(_fill(setup["leaves"], t), setup["spec"])
         self.slots = [self._arguments(t) for t in self.place.slots]
         return {"ok": True, "weights": weights}
+
+    @contextlib.contextmanager
+    def as_on_gpu(self) -> Iterator[None]:
+        """In the block the candidate finds torch as it is on a GPU, where its kernels are emulated."""
+        if self.emulated:
+            with road.settled("emulation"), TorchOnGpu(self.chip):
+                yield
+        else:
+            yield
+
+    def _map(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        setup_fd, *memory_fds = fds
+        file = os.fdopen(setup_fd, "rb")
+        file.seek(0)
+        self.setup = pickle.load(file)
+        self.drawn = lambda: pickle.load(file)  # what the reference's constructor drew, which only some need
+        layout = SlotLayout(tuple(TensorLayout.from_json(t) for t in message["layout"]))
+        try:
+            self.place = place_of(layout, message, memory_fds)
+        except Exception as error:  # noqa: BLE001 - whatever it is, no candidate is here yet
+            return {"ok": False, "error": _describe(error)}
+        return {"ok": True}
 
     def compile(self, mode: str) -> dict[str, Any]:
         """Replace the model by its torch.compile version, or by a stand-in, and make that happen now."""
@@ -142,7 +183,11 @@ class Runner:
         seeds = message["seeds"]
         try:
             clock = self.place.clock()
-            kept = [self._call(slot, seed) for slot, seed in zip(message["slots"], seeds, strict=True)]
+            if self.emulated or self.mutated or self.kept_outputs or any(seed is not None for seed in seeds):
+                kept = [self._call(slot, seed) for slot, seed in zip(message["slots"], seeds, strict=True)]
+            else:  # nothing around a call, or replacing this loop would look like a faster kernel
+                model, slots, device = self.model, self.slots, self.place.device
+                kept = [_outputs_of(model(*slots[slot]), device) for slot in message["slots"]]
             self.kept = self.place.settled(kept)
             return DONE + pack_outputs(self.kept, self.place.address, clock())
         except BaseException as error:  # noqa: BLE001 - whatever the candidate raises is its verdict
@@ -153,17 +198,39 @@ class Runner:
         if seed is not None:
             seed_device(seed, device)
         arguments = self._own_inputs(slot) if self.mutated else self.slots[slot]
-        with fresh_memory() if self.emulated else contextlib.nullcontext():
-            outputs = self.model(*arguments)
-        if type(outputs) is torch.Tensor and _plain(outputs, device) and not self.kept_outputs:
-            return [outputs]
-        flat = _flatten(outputs, device)
-        return [output.clone() if i in self.kept_outputs else output for i, output in enumerate(flat)]
+        outputs = _outputs_of(self._emulated(slot) if self.emulated else self.model(*arguments), device)
+        return [output.clone() if i in self.kept_outputs else output for i, output in enumerate(outputs)]
 
     def _own_inputs(self, slot: int) -> list[Any]:
         """Copies of those inputs that the reference writes to: it is timed as a function."""
         tensors = self.place.slots[slot]
         return self._arguments([t.clone() if i in self.mutated else t for i, t in enumerate(tensors)])
+
+    def overhead(self, calls: int) -> dict[str, Any]:
+        """Seconds that this loop adds to a call: what one takes that returns what it has, at its quickest."""
+        model, self.model = self.model, _Kept(self.model(*self._own_inputs(0)))
+        message = {"slots": [0] * calls, "seeds": [None] * calls}
+        try:
+            quickest = min(_seconds(lambda: self.run(message)) for _ in range(_OVERHEAD_TRIES))
+        finally:
+            self.model = model
+        return {"seconds": quickest / calls}
+
+    def _emulated(self, slot: int) -> Any:
+        before = history.launched.total()
+        with fresh_memory() if self.language == "cuda" else contextlib.nullcontext(), self.as_on_gpu():
+            outputs = self.model(*self.slots[slot])
+        self.launches.append(history.launched.total() - before)
+        return outputs
+
+    def seen(self) -> dict[str, Any]:
+        """What was launched where there is no GPU, and what went wrong, caught or not."""
+        return {
+            "kernels": list(history.launched),
+            "calls": len(self.launches),
+            "idle": self.launches.count(0),
+            "troubles": history.troubles,
+        }
 
     def trace(self, slot: int) -> dict[str, Any]:
         try:
@@ -188,8 +255,19 @@ def serve(channel: Channel) -> None:
                 channel.send_json(runner.load(message, fds))
             case "compile":
                 channel.send_json(runner.compile(message["mode"]))
+            case "seen":
+                channel.send_json(runner.seen())
+            case "overhead":
+                channel.send_json(runner.overhead(message["calls"]))
             case "trace":
                 channel.send_json(runner.trace(message["slot"]))
+
+
+def _settle_inductor() -> None:
+    """What its settings would have been, had it been imported here and not before the fork."""
+    settings: Any = sys.modules.get("torch._inductor.config")
+    if settings is not None and os.environ.get("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS") == "0":
+        settings.cpp_cache_precompile_headers = False
 
 
 def _ballast(device: torch.device) -> list[torch.Tensor]:
@@ -217,18 +295,31 @@ def _poison(sizes: Sequence[int], device: torch.device) -> None:
             pages[:, :_POISONED].fill_(0xFF)
 
 
+def _seconds(action: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
 def _fill(leaves: list[Any], tensors: list[torch.Tensor]) -> list[Any]:
     """The flattened inputs: `leaves` holds constants, and None wherever a tensor belongs."""
     rest = iter(tensors)
     return [next(rest) if is_tensor else value for is_tensor, value in leaves]
 
 
+def _outputs_of(returned: object, device: torch.device) -> list[torch.Tensor]:
+    """What a call returned, as a list of tensors. Raises BadOutput."""
+    if type(returned) is torch.Tensor and _plain(returned, device):
+        return [returned]
+    return _flatten(returned, device)
+
+
 def _plain(tensor: torch.Tensor, device: torch.device) -> bool:
     return (
         tensor.device == device
         and tensor.layout is torch.strided
-        and not (tensor.is_conj() or tensor.is_neg() or tensor.is_quantized)
-        and str(tensor.dtype).removeprefix("torch.") in DTYPES
+        and tensor.dtype in _TORCH_DTYPES
+        and not (tensor.is_conj() or tensor.is_neg())
         and tensor.dim() <= MAX_DIMS
     )
 

@@ -12,15 +12,20 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Self
 
-from kernelbench.errors import InfrastructureError, MissingPrerequisite
-from kernelbench.evaluator import cgroups, sandbox
+from kernelbench.errors import InfrastructureError, MissingPrerequisite, StorageError
+from kernelbench.evaluator import cgroups, faults, sandbox
 from kernelbench.evaluator.channel import Channel, ChannelClosed, ChannelTimeout
 from kernelbench.evaluator.gate import Gate
 from kernelbench.evaluator.process import Worker, remove
 from kernelbench.evaluator.protocol import Limits
+from kernelbench.evaluator.scratch import ScratchFolder
+from kernelbench.machine import memory_bytes as machine_bytes
 from kernelbench.records import Layer
 
 _THREADS = 4  # a worker may start for each that computes, beside its processes
+_STACK_BYTES = 8 << 20  # of a thread, which no memory is taken for until it is used
+_SIDE_BY_SIDE = 4  # trees that share a user id, by which the system counts: an evaluation pool's lanes
+_MOST_SHARE = 0.75  # of the machine's memory, for one worker, so that the judge is not the one that goes
 _GROUPS_LEFT_S = 2.0  # for control groups to be left by killed processes
 _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CXX", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
                 "TORCH_CUDA_ARCH_LIST")  # fmt: skip
@@ -59,11 +64,23 @@ class WorkerPool:
         self.cache = cache
         self.threads = threads
         self._headers = cache / "trusted" / "headers"
-        for folder in (self._headers, cache / "inductor"):  # Landlock opens only folders that are there
-            make_folder(folder)
+        try:
+            for folder in (self._headers, cache / "inductor"):  # Landlock opens only folders that are there
+                make_folder(folder)
+        except OSError as error:
+            raise StorageError(
+                f"the cache folder {cache} cannot be made: {error.strerror}",
+                "set KERNELWRIGHT_HOME to a writable folder",
+            ) from None
         self._workers: list[Worker] = []
-        self._base = Path(tempfile.mkdtemp(prefix="kernelwright-"))
-        self._base.chmod(0o711)
+        self._scratch = ScratchFolder()
+        self._base = self._scratch.path
+        try:
+            faults.check_folder(cache, "the cache folder", "KERNELWRIGHT_HOME")
+            faults.check_folder(self._base, "the temporary folder", "TMPDIR")
+        except StorageError:
+            self._scratch.remove()
+            raise
         ours, theirs = socket.socketpair()
         root = str(Path(__file__).parents[2])
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
@@ -89,7 +106,7 @@ class WorkerPool:
         )
         if "distinct_uid" in without:
             self.no_uid = "left off on request"
-        self._layers = sandbox.layers(self.no_uid, without)
+        self._layers = sandbox.layers(self.no_uid, without, gpu=device != "cpu")
         self._on = {layer.name for layer in self._layers if layer.on}
         self._groups: list[cgroups.Group] = []  # of workers that have ended
         if not sandbox.can_read_memory_of(None):
@@ -127,15 +144,21 @@ class WorkerPool:
             os.chown(folder, owner, owner)
         return folder
 
-    def start(self, role: str, entry: str, candidate: str = "") -> Worker:
+    @property
+    def space_left(self) -> bool:
+        """Whether builds and scratch folders can be written to."""
+        return faults.space_left(self.cache) and faults.space_left(self._base)
+
+    def start(self, role: str, entry: str, candidate: str = "", memory_bytes: int | None = None) -> Worker:
         """A new worker that runs `entry` ("module:function") behind the fence of its `role`.
 
-        `candidate`: the sha256 of what a builder or candidate will load.
+        `candidate`: the sha256 of what a builder or candidate will load. `memory_bytes`: that it may take,
+        where the limit of all workers is not meant.
         """
         with self._lock:
-            return self._start(role, entry, candidate)
+            return self._start(role, entry, candidate, memory_bytes)
 
-    def _start(self, role: str, entry: str, candidate: str) -> Worker:
+    def _start(self, role: str, entry: str, candidate: str, memory_bytes: int | None) -> Worker:
         if not self._ready:
             self._await_zygote()
         scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self._base))
@@ -146,7 +169,9 @@ class WorkerPool:
         stderr_r, stderr_w = os.pipe()
         status_r, status_w = os.pipe()
         trusted = role in sandbox.TRUSTED
-        memory_bytes = self.limits.memory_bytes * (4 if role == "oracle" else 1)
+        if memory_bytes is None:
+            memory_bytes = self.limits.memory_bytes * (4 if role == "oracle" else 1)
+        memory_bytes = min(memory_bytes, int(_MOST_SHARE * machine_bytes()))
         group = self._group(memory_bytes)
         fence = sandbox.Fence(
             role=role,
@@ -155,10 +180,11 @@ class WorkerPool:
             # What a candidate's builder wrote is loaded by that candidate only.
             cache=str(self.cache / "trusted" if trusted else self.builds_of(candidate)),
             headers=None if trusted else str(self._headers),
-            memory_bytes=memory_bytes,
+            memory_bytes=memory_bytes + self.threads * _STACK_BYTES,
             file_bytes=self.limits.file_bytes,
-            processes=self.limits.processes,
-            layers=sandbox.layers_of(role, self._on),
+            processes=_SIDE_BY_SIDE * self._tasks,
+            layers=sandbox.layers_of(role, self._on, gpu=self.device != "cpu"),
+            gpu=self.device != "cpu",
             entrances=() if group is None else group.entrances,
         )
         try:
@@ -179,6 +205,7 @@ class WorkerPool:
                 self.limits,
                 self.gate,
                 group,
+                role,
             )
         except InfrastructureError:  # it was never begun
             os.close(status_r)
@@ -188,6 +215,11 @@ class WorkerPool:
         self._workers.append(worker)
         return worker
 
+    @property
+    def _tasks(self) -> int:
+        """Processes and threads that a worker's tree may have."""
+        return self.limits.processes + _THREADS * self.threads
+
     def _group(self, memory_bytes: int) -> cgroups.Group | None:
         """A control group for one worker, where there are any; removes those of workers that have ended."""
         self._remove_groups()
@@ -195,7 +227,7 @@ class WorkerPool:
         if "control_groups" not in self._on or isinstance(parents, str):
             return None
         try:
-            return parents.make(memory_bytes, self.limits.processes + _THREADS * self.threads)
+            return parents.make(memory_bytes, self._tasks)
         except OSError as error:
             raise InfrastructureError(
                 f"no control group for a worker: {error.strerror}", "run `kernelwright doctor`"
@@ -244,7 +276,7 @@ class WorkerPool:
         except subprocess.TimeoutExpired:
             self._zygote.kill()
             self._zygote.wait()
-        remove(self._base)
+        self._scratch.remove()
         deadline = time.monotonic() + _GROUPS_LEFT_S
         self._remove_groups()
         while self._groups and time.monotonic() < deadline:

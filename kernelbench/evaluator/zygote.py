@@ -10,13 +10,16 @@ Run as `python -m kernelbench.evaluator.zygote FD DEVICE`, with FD the judge's s
 
 import contextlib
 import ctypes
+import functools
 import importlib
+import json
 import os
 import signal
 import socket
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from kernelbench.evaluator import sandbox
@@ -84,6 +87,7 @@ def _preload(device: str) -> None:
     _import(_PRELOAD)
     import torch
 
+    look_up_gpus_elsewhere()
     from kernelbench.evaluator.ownership import own_kernel_share
     from kernelbench.jit import inline
 
@@ -95,10 +99,40 @@ def _preload(device: str) -> None:
         heap_library()
 
 
+def look_up_gpus_elsewhere() -> None:
+    """Have torch ask NVML which GPUs there are in a process that ends, once, and not in this one.
+
+    NVML starts a thread, which forked workers would lack. torch asks whenever it, or Triton, imports
+    something that looks for a GPU.
+    """
+    import torch
+
+    for name, unknown in (("_raw_device_count_nvml", -1), ("_raw_device_uuid_nvml", None)):
+        look_up = functools.partial(_elsewhere, getattr(torch.cuda, name), unknown)
+        setattr(torch.cuda, name, functools.cache(look_up))
+
+
+def _elsewhere(call: Callable[[], object], default: object) -> Any:
+    """What `call` returns in a forked process, as JSON can say it; `default` where it fails."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            os.write(writer, json.dumps(call()).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        answer = pipe.read()
+    with contextlib.suppress(ChildProcessError):  # the kernel may have reaped it
+        os.waitpid(child, 0)
+    return json.loads(answer) if answer else default
+
+
 def _import(names: Sequence[str]) -> None:
     for name in names:
         importlib.import_module(name)
-    assert len(os.listdir("/proc/self/task")) == 1, "threads do not survive a fork"
+    threads = [comm.read_text().strip() for comm in Path("/proc/self/task").glob("*/comm")]
+    assert len(threads) == 1, f"threads do not survive a fork: {', '.join(threads)}"
 
 
 def _start(request: dict[str, Any], fds: list[int]) -> None:

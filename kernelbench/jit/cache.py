@@ -1,12 +1,14 @@
 """Finished builds by content key: built once however many processes ask, whole or not there at all.
 
-A build happens in a private folder beside its entry and becomes the entry by one rename, so that a
-killed build leaves rubbish but never a broken entry; the next builder of that key removes the rubbish.
+A build happens in a private folder beside its entry and becomes the entry by one rename, once it is on the
+disk, so that a killed build or a power cut leaves rubbish but never a broken entry; the next builder of that
+key removes the rubbish. An entry whose files do not have the sizes that were built is built once more.
 The lock is an flock: it goes with the process that held it, a leftover lock file means nothing.
 """
 
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import tempfile
@@ -15,10 +17,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kernelbench.jit import compiler
 from kernelbench.jit.errors import BuildError
+from kernelbench.programs import Awake
 
-LAYOUT = "2"  # part of every key: raise it when what an entry holds changes
+LAYOUT = "3"  # part of every key: raise it when what an entry holds changes
+_SIZES = "sizes.json"  # of an entry: what its other files were in bytes when it was built
 
 
 def default_folder() -> Path:
@@ -52,27 +55,43 @@ class BuildCache:
         that is over, or when there is no entry and the folder cannot be written.
         """
         entry = self.entry(key)
-        if entry.is_dir():
+        if self.whole(entry):
             return entry
         lock = entry.with_name(f"{key}.lock")
         try:
             entry.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
-            if entry.is_dir():
+            if self.whole(entry):
                 return entry
             raise BuildError(
                 f"the build cache {self.folder} has no such build and cannot be written "
                 f"({error.strerror}); set KERNELWRIGHT_CACHE to a writable folder"
             ) from error
         with _held(descriptor, lock, wait_s):
-            if not entry.is_dir():
+            if not self.whole(entry):
                 self._build(entry, build)
             # Whoever still waits on the lock finds the entry; only a failed build must keep its lock
             # file, for a waiter builds next and must not meet a second builder.
             with suppress(OSError):
                 lock.unlink()
         return entry
+
+    @staticmethod
+    def whole(entry: Path) -> bool:
+        """Whether the entry is there, with all that was built."""
+        try:
+            sizes = json.loads((entry / _SIZES).read_text())
+            return all((entry / name).stat().st_size == size for name, size in sizes.items())
+        except (OSError, ValueError, AttributeError):
+            return False
+
+    def discard(self, entry: Path) -> None:
+        """Remove an entry that is of no use, if the folder can be written: it will be built once more."""
+        away = entry.with_name(f"{entry.name}.tmp-{os.getpid()}")
+        with suppress(OSError):  # another process may have been faster
+            entry.rename(away)
+        shutil.rmtree(away, ignore_errors=True)
 
     def _build(self, entry: Path, build: Callable[[Path], None]) -> None:
         for rubbish in entry.parent.glob(f"{entry.name}.tmp-*"):  # we hold the lock: its maker is dead
@@ -83,12 +102,16 @@ class BuildCache:
             raise BuildError(f"the build cache {self.folder} cannot be written ({error.strerror})") from error
         try:
             build(workspace)
+            files = [path for path in workspace.rglob("*") if path.is_file()]
+            sizes = {str(path.relative_to(workspace)): path.stat().st_size for path in files}
+            (workspace / _SIZES).write_text(json.dumps(sizes))
+            for path in (*(workspace / name for name in (*sizes, _SIZES)), workspace):
+                _to_disk(path)
             workspace.chmod(0o755)
-            try:
-                workspace.rename(entry)
-            except OSError:
-                if not entry.is_dir():
-                    raise
+            if entry.is_dir():
+                self.discard(entry)
+            workspace.rename(entry)
+            _to_disk(entry.parent)
         finally:
             shutil.rmtree(workspace, ignore_errors=True)
 
@@ -105,6 +128,15 @@ class BuildCache:
             os.utime(entry)
 
 
+def _to_disk(path: Path) -> None:
+    """Returns once what the file or folder holds would survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _modified(path: Path) -> float:
     try:
         return path.stat().st_mtime
@@ -115,14 +147,14 @@ def _modified(path: Path) -> float:
 @contextmanager
 def _held(descriptor: int, lock: Path, wait_s: float) -> Iterator[None]:
     try:
-        deadline = time.monotonic() + wait_s
+        waited = Awake()
         pause_s = 0.005
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() > deadline and not compiler.judged():
+                if waited.seconds() > wait_s:
                     raise BuildError(f"another process holds {lock} for more than {wait_s:.0f} s") from None
                 time.sleep(pause_s)
                 pause_s = min(0.1, pause_s * 1.5)

@@ -66,11 +66,6 @@ def _cpu() -> str:
     return "\n".join((os.uname().machine, *fields))
 
 
-def judged() -> bool:
-    """Whether this is a worker of an evaluator."""
-    return "KERNELWRIGHT_JUDGED" in os.environ
-
-
 def run(words: Sequence[str], folder: Path, timeout_s: float) -> None:
     """Runs the compiler in `folder`, its temporary files included. Raises BuildError, as `said` does."""
     said((*words, *_DIAGNOSTICS), folder, timeout_s)
@@ -79,13 +74,13 @@ def run(words: Sequence[str], folder: Path, timeout_s: float) -> None:
 def said(words: Sequence[str], folder: Path, timeout_s: float) -> str:
     """What a program of the compiler's writes that is run in `folder`.
 
-    Raises BuildError when it fails or takes longer than `timeout_s`; its whole process group is killed then.
-    In a worker of an evaluator, which may be made to stand still, the judge's time limits hold instead.
+    Raises BuildError when it fails or takes longer than `timeout_s`, not counting what this process was
+    stopped for; its whole process group is killed then.
     """
     environment = {name: value for name, value in os.environ.items() if name not in _MEDDLING}
     environment |= {"LC_ALL": "C", "TMPDIR": str(folder)}
     try:
-        status, text = run_to_end(list(words), folder, environment, None if judged() else timeout_s)
+        status, text = run_to_end(list(words), folder, environment, timeout_s)
     except subprocess.TimeoutExpired:
         raise BuildError(f"the compiler took longer than {timeout_s:g} s and was stopped") from None
     except FileNotFoundError:

@@ -17,6 +17,7 @@ from kernelbench.errors import MissingPrerequisite
 from kernelbench.jit.cache import BuildCache
 from kernelbench.jit.errors import ArgumentError, BuildError
 from kernelbench.jit.nvrtc_source import for_nvrtc
+from kernelbench.jit.road import on_gpu
 from kernelbench.jit.signature import Parameter, Signature, expanded, parse
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ class _Launch:
 class _Backend(Protocol):
     """What runs the kernels of one source."""
 
-    device: str
+    @property
+    def device(self) -> str: ...
 
     def launch(self, wanted: _Launch) -> None: ...
 
@@ -121,17 +123,17 @@ def compile_cuda(source: str, options: Sequence[str] = (), *, timeout_s: float =
             raise BuildError(
                 f"the option {option!r} is not among -D, -std, --use_fast_math, -fmad, -lineinfo"
             )
-    import torch
-
     defines = tuple(option for option in options if _DEFINE.fullmatch(option))
-    signatures = kernels(source, defines)
-    if torch.cuda.is_available():
-        return CudaModule(signatures, _Cupy(source, tuple(options)))
-    from kernelbench.emulate.building import build  # which needs this package
+    if on_gpu():
+        return CudaModule(kernels(source, defines), _Cupy(source, tuple(options)))
+    from kernelbench.emulate import history  # which needs this package
+    from kernelbench.emulate.building import build
     from kernelbench.emulate.launching import Emulated
 
-    built = build(source, tuple(signatures), defines, BuildCache(), timeout_s)
-    return CudaModule(signatures, _Emulator(Emulated(built)))
+    with history.watched():
+        signatures = kernels(source, defines)
+        built = build(source, tuple(signatures), defines, BuildCache(), timeout_s)
+        return CudaModule(signatures, _Emulator(Emulated(built)))
 
 
 def kernels(source: str, options: Sequence[str] = ()) -> dict[str, Signature]:
@@ -158,10 +160,15 @@ def _dims(kernel: str, of: str, given: Dims) -> tuple[int, int, int]:
 
 
 class _Emulator:
-    device = "cpu"
-
     def __init__(self, emulated: "Emulated") -> None:
         self._emulated = emulated
+
+    @property
+    def device(self) -> str:
+        """That tensors say they are on: a GPU, where torch is as on one."""
+        import torch
+
+        return torch.empty(0).device.type
 
     def launch(self, wanted: _Launch) -> None:
         from kernelbench.emulate.launching import Memory

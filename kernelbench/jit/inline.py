@@ -1,9 +1,9 @@
 """Gives candidates that call torch's `load_inline` our build cache, without a change to them.
 
-`install()` replaces `torch.utils.cpp_extension.load_inline`. C++ sources are then built by one compiler
-run with a precompiled torch/extension.h, and found again by content; CUDA and SYCL sources are built by
-torch's own function, and found again too. Without a GPU, CUDA sources are emulated. As in torch's function no
-optimization flag is set unless the caller does so.
+`install()` replaces `torch.utils.cpp_extension.load_inline` and, for CUDA files, `load`. C++ sources are then
+built by one compiler run with a precompiled torch/extension.h, and found again by content; CUDA and SYCL
+sources are built by torch's own function, and found again too. Without a GPU, CUDA sources are emulated. As
+in torch's function no optimization flag is set unless the caller does so.
 """
 
 import functools
@@ -25,6 +25,7 @@ from kernelbench.errors import MissingPrerequisite
 from kernelbench.jit import compiler, flags, openmp, precompiled
 from kernelbench.jit.cache import BuildCache, content_key
 from kernelbench.jit.errors import BuildError
+from kernelbench.jit.road import on_gpu
 
 if TYPE_CHECKING:
     from kernelbench.emulate.extension import Launched
@@ -33,33 +34,91 @@ TIMEOUT_S = 300.0
 _LIBRARY = "module.so"
 _HEADERS_LIMIT = 1000
 _DEFINE = re.compile(r"-D[A-Za-z_]\w*(?:=[\w.+\-]*)?")  # of nvcc's flags, what emulation heeds
+_OWN_HEADER = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"[^\n]*', re.M)
 _OF_CUDA = ("CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "CXX")  # of the environment, what a CUDA build depends on
 
 
 def install() -> None:
-    """Replaces `load_inline` in this process; a second call changes nothing."""
-    import torch
+    """Replaces `load_inline` and `load` in this process; a second call changes nothing."""
     from torch.utils import cpp_extension
 
-    original = cpp_extension.load_inline
-    if hasattr(original, "kernelwright"):
+    if hasattr(cpp_extension.load_inline, "kernelwright"):
         return
+    cpp_extension.load_inline = _in_place_of(cpp_extension.load_inline, _load_inline)
+    if not hasattr(cpp_extension.load, "kernelwright"):
+        cpp_extension.load = _in_place_of(cpp_extension.load, _load_files)
+
+
+_Original = Callable[..., Any]
+# What stands for CUDA sources where launches are noted, and do not happen (`kernelbench.chips`).
+noting: Callable[[Mapping[str, Any], BuildCache], ModuleType] | None = None
+
+
+def _in_place_of(original: _Original, replacement: Callable[[_Original, dict[str, Any]], Any]) -> _Original:
+    """A function with the original's signature; `replacement` gets all its arguments, with defaults."""
     parameters = inspect.signature(original)
 
     @functools.wraps(original)
-    def load_inline(*positional: Any, **named: Any) -> Any:
+    def call(*positional: Any, **named: Any) -> Any:
         bound = parameters.bind(*positional, **named)
         bound.apply_defaults()
-        given = bound.arguments
-        if given.get("cuda_sources") and not torch.cuda.is_available():
-            return emulated(given, BuildCache())
-        if any(given.get(name) for name in ("cuda_sources", "sycl_sources", "with_cuda", "with_sycl")):
-            return built_by_torch(original, given, BuildCache())
-        path = build(given, BuildCache())
-        return load(given["name"], path, given["is_python_module"])
+        return replacement(original, bound.arguments)
 
-    load_inline.kernelwright = True  # type: ignore[attr-defined]
-    cpp_extension.load_inline = load_inline
+    call.kernelwright = True  # type: ignore[attr-defined]
+    return call
+
+
+def _load_inline(original: _Original, given: dict[str, Any]) -> Any:
+    if given.get("cuda_sources") and noting is not None:
+        return noting(given, BuildCache())
+    if given.get("cuda_sources") and not on_gpu():
+        return emulated(given, BuildCache())
+    if any(given.get(name) for name in ("cuda_sources", "sycl_sources", "with_cuda", "with_sycl")):
+        return built_by_torch(original, given, BuildCache())
+    path = build(given, BuildCache())
+    return load(given["name"], path, given["is_python_module"])
+
+
+def _load_files(original: _Original, given: dict[str, Any]) -> Any:
+    """torch's `load`; CUDA sources without a GPU are emulated, as load_inline's are."""
+    named = given["sources"]
+    paths = [Path(path) for path in ([named] if isinstance(named, str) else named)]
+    of_cuda = [path for path in paths if path.suffix in (".cu", ".cuh")]
+    if not of_cuda or (on_gpu() and noting is None):
+        return original(**given)
+    folders = [Path(folder) for folder in given["extra_include_paths"] or ()]
+    others = [path for path in paths if path not in of_cuda]
+    seen: set[Path] = set()  # all of them come to be one source
+    inline = {
+        **given,
+        "cpp_sources": [_with_own_headers(path, folders, seen) for path in others],
+        "cuda_sources": [_with_own_headers(path, folders, seen) for path in of_cuda],
+        "functions": None,  # the sources bind them
+    }
+    return _load_inline(original, inline)
+
+
+def _with_own_headers(path: Path, folders: Sequence[Path], seen: set[Path]) -> str:
+    """The text of a source, with that of headers beside it, or in these folders, where it first has them.
+
+    `seen`: those that are included already. Raises BuildError.
+    """
+    try:
+        text = path.read_text(errors="surrogateescape")
+    except OSError as error:
+        raise BuildError(f"load: {path} cannot be read ({error.strerror})") from None
+
+    def included(found: re.Match[str]) -> str:
+        places = (folder / found[1] for folder in (path.parent, *folders))
+        header = next((place.resolve() for place in places if place.is_file()), None)
+        if header is None:  # it is torch's, or CUDA's
+            return found[0]
+        if header in seen:
+            return ""
+        seen.add(header)
+        return _with_own_headers(header, folders, seen)
+
+    return _OWN_HEADER.sub(included, text)
 
 
 def build(given: Mapping[str, Any], cache: BuildCache) -> Path:
@@ -103,7 +162,7 @@ def build(given: Mapping[str, Any], cache: BuildCache) -> Path:
         (workspace / "main.o").unlink()
 
     entry = cache.entry(key)
-    if not entry.is_dir():
+    if not cache.whole(entry):
         base = _base_options()
         options = (*base, *chosen)
         header: tuple[str, ...] = ()
@@ -153,20 +212,20 @@ def emulated(given: Mapping[str, Any], cache: BuildCache, launched: "Launched | 
     `launched` is told of launches, which then do not happen. Raises BuildError, MissingPrerequisite, and
     kernelbench.emulate.translation.Unsupported.
     """
-    from kernelbench.emulate import extension
-
-    texts = [*sources(given["cpp_sources"] or ()), *sources(given["cuda_sources"])]
-    bindings = _bindings(given["functions"], given.get("with_pytorch_error_handling", True))
-    defines = [flag for flag in given["extra_cuda_cflags"] or () if _DEFINE.fullmatch(flag)]
-    name, base, link = given["name"], _base_options(), _link_words()
-    built = extension.build(name, texts, bindings, base, link, cache, defines)
+    from kernelbench.emulate import extension, history
 
     def loaded() -> ModuleType:
         module = load(given["name"], built.library, True)
         assert isinstance(module, ModuleType)
         return module
 
-    return extension.Extension(built, loaded, launched).module
+    with history.watched():
+        texts = [*sources(given["cpp_sources"] or ()), *sources(given["cuda_sources"])]
+        bindings = _bindings(given["functions"], given.get("with_pytorch_error_handling", True))
+        defines = [flag for flag in given["extra_cuda_cflags"] or () if _DEFINE.fullmatch(flag)]
+        name, base, link = given["name"], _base_options(), _link_words()
+        built = extension.build(name, texts, bindings, base, link, cache, defines)
+        return extension.Extension(built, loaded, launched).module
 
 
 def make_header(extra_cflags: Sequence[str], cache: BuildCache) -> None:

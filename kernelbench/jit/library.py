@@ -22,6 +22,10 @@ _COMPILE = ("-MMD", "-MF", "includes.d", "-c", SOURCE_NAME, "-o", "kernel.o")
 _LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,-z,defs", "kernel.o", "-o", LIBRARY_NAME)
 
 
+class NotLoaded(BuildError):  # noqa: N818 - what happened
+    """The library was built, and cannot be loaded."""
+
+
 class CppLibrary:
     """A loaded shared object; each of its extern "C" functions is an attribute (see `dir(lib)`)."""
 
@@ -31,7 +35,7 @@ class CppLibrary:
         try:
             loaded = ctypes.CDLL(str(path))
         except OSError as error:
-            raise BuildError(f"the built library cannot be loaded: {error}") from error
+            raise NotLoaded(f"the built library cannot be loaded: {error}") from error
         self._path = path
         # A declaration is not a definition: only what the library exports is there to be called.
         self._functions = {
@@ -63,7 +67,13 @@ def compile_cpp(source: str, flags: Sequence[str] = (), *, timeout_s: float = 12
     compiler itself may be included. Raises BuildError (source, flags, cache folder, `timeout_s` over)
     and MissingPrerequisite (no compiler).
     """
-    path, signatures = build(source, flags, BuildCache(), timeout_s)
+    cache = BuildCache()
+    path, signatures = build(source, flags, cache, timeout_s)
+    try:
+        return CppLibrary(path, signatures)
+    except NotLoaded:  # the disk may have lost what is in it; a source at fault fails once more
+        cache.discard(path.parent)
+    path, signatures = build(source, flags, cache, timeout_s)
     return CppLibrary(path, signatures)
 
 

@@ -187,7 +187,7 @@ def _counted(runner: Any) -> dict[str, Any]:
     from kernelbench.emulate.launching import traffic
 
     try:
-        with traffic() as told:
+        with traffic() as told, runner.as_on_gpu():
             runner.model(*runner.slots[0])
     except KernelFault as fault:
         return {"problem": f"`evaluate` says what its kernels do wrong: {fault.findings[0].says}"}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from kernelbench import kept
-from kernelbench.cpu_caches import DEVICES, cpu_caches
+from kernelbench.cpu_caches import DEVICES, own_caches
 from kernelbench.errors import InfrastructureError
 from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
 from kernelbench.evaluator.workers import WorkerPool
@@ -165,9 +165,7 @@ def _caches(target: Target) -> tuple[Cache, ...]:
 
 def caches_together(devices: Path = DEVICES) -> tuple[Cache, ...]:
     """Of all CPUs that this process may use, hyperthreads counted once, the nearest first."""
-    found: dict[int, dict[str, int]] = {}  # level -> which CPUs share one -> its bytes
-    for cpu_number in sorted(os.sched_getaffinity(0)):
-        for cache in cpu_caches(cpu_number, devices):
-            if cache.kind != "Instruction":
-                found.setdefault(cache.level, {})[cache.shared_by or str(cpu_number)] = cache.size_bytes
-    return tuple(Cache(name=f"L{level}", bytes=sum(found[level].values())) for level in sorted(found))
+    found: dict[int, int] = {}
+    for cache in own_caches(devices):
+        found[cache.level] = found.get(cache.level, 0) + cache.size_bytes
+    return tuple(Cache(name=f"L{level}", bytes=size) for level, size in found.items())

@@ -3,11 +3,13 @@
 import tempfile
 import warnings
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from kernelbench.errors import UsageError
 from kernelbench.records import Candidate, Task
 
 
@@ -17,7 +19,13 @@ def examined_apart(task: Task, candidate: Candidate, fresh: bool = True) -> Any:
         tempfile.TemporaryDirectory() as folder,
         ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
     ):
-        return pool.submit(partial(_examine, task, candidate, Path(folder), fresh)).result()
+        try:
+            return pool.submit(partial(_examine, task, candidate, Path(folder), fresh)).result()
+        except BrokenProcessPool:
+            raise UsageError(
+                f"the kernel of {task.id} ended the process that called it",
+                "a kernel that is to be exported calls its C++ through kernelbench.jit",
+            ) from None
 
 
 def _examine(task: Task, candidate: Candidate, folder: Path, fresh: bool) -> Any:

@@ -189,4 +189,7 @@ def _show(metadata: dict[str, Any], out: Path) -> None:
         if not kernel["backward"]:
             why = kernel["no_gradient"]
             console.print(f"{kernel['name']} has no gradient ({why}).", markup=False, soft_wrap=True)
+        if relies := " and ".join(kernel["relies_on"]):
+            text = f"{kernel['name']} relies on {relies}: where that is another one, the reference computes."
+            console.print(text, markup=False, soft_wrap=True)
     console.print(f"Written to {out}; README.md there says how to use it.", markup=False, soft_wrap=True)

@@ -7,20 +7,26 @@ inputs.
 
 import copy
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from kernelbench import jit
 from kernelbench.errors import UsageError
 from kernelbench.evaluator.draws import CPU
 from kernelbench.evaluator.loading import import_source, to_device, to_precision
 from kernelbench.evaluator.task_format import constructor_inputs, for_device, inputs_of
+from kernelbench.jit.arguments import DTYPES
 from kernelbench.jit.cache import BuildCache
 from kernelbench.jit.library import CppLibrary, build
+from kernelbench.jit.signature import Parameter
 from kernelbench.records import Candidate, Record, Task
 from results.dropin.gradients import Gradient, NoGradient, gradients, unlike
 from results.dropin.runtime.envelope import Argument, flags_here
@@ -34,7 +40,7 @@ _LARGEST = 2**27  # elements of a tensor with which `_rows` is tried, 1 GiB in f
 
 
 class Library(Record):
-    """A shared object: its C++ functions with (type, pointers) of each parameter."""
+    """A shared object: its C++ functions with (type, pointers, dtypes pointed to) of each parameter."""
 
     key: str
     path: Path
@@ -51,6 +57,8 @@ class Examined(Record):
     parameters: tuple[str, ...]  # the weights' names in the reference
     gradients: tuple[dict[str, Any], ...]  # of `Gradient`
     no_gradient: str  # why there is none
+    under_autocast: bool  # whether autocast leaves the reference as it is
+    relies_on: tuple[str, ...]  # states of torch without which the kernel's own code goes wrong
     libraries: tuple[Library, ...]
     torch: str
     cpu_flags: tuple[str, ...]
@@ -74,6 +82,8 @@ def examined(task: Task, candidate: Candidate, folder: Path, fresh: bool = True)
         kernel = to_device(kernel, task.precision, CPU)
         names = _weights(model, kernel)
         outputs = _checked(task, model, kernel, inputs, names, fresh)
+        under_autocast = _is_left_by_autocast(model, inputs)
+        relies_on = _relies_on(kernel, inputs, outputs)
         rows = _rows(model, inputs, outputs)
     taken = _names(model, len(inputs))
     held = dict(model.named_parameters()) | dict(model.named_buffers())
@@ -90,6 +100,8 @@ def examined(task: Task, candidate: Candidate, folder: Path, fresh: bool = True)
         parameters=tuple(names),
         gradients=tuple(vars(each) for each in found),
         no_gradient=why,
+        under_autocast=under_autocast,
+        relies_on=relies_on,
         libraries=tuple(libraries.values()),
         torch=torch.__version__,
         cpu_flags=tuple(sorted(flag for flag in flags_here() if _INSTRUCTIONS.match(flag))),
@@ -104,7 +116,7 @@ def _recording(libraries: dict[str, Library]) -> Callable[..., CppLibrary]:
         functions = {
             name: {
                 "returns": signature.returns,
-                "parameters": [(parameter.type, parameter.pointers) for parameter in signature.parameters],
+                "parameters": [(p.type, p.pointers, _dtypes(p)) for p in signature.parameters],
             }
             for name, signature in signatures.items()
             if name in vars(library)
@@ -114,6 +126,12 @@ def _recording(libraries: dict[str, Library]) -> Callable[..., CppLibrary]:
         return library
 
     return compile_cpp
+
+
+def _dtypes(parameter: Parameter) -> list[str]:
+    """Names of the dtypes that a pointer may point to; none for numbers, and for what is not said (void)."""
+    found = DTYPES.get(parameter.type, ()) if parameter.pointers else ()
+    return sorted(str(dtype).removeprefix("torch.") for dtype in found)
 
 
 def _weights(model: nn.Module, kernel: nn.Module) -> list[str]:
@@ -167,6 +185,64 @@ def _checked(
                 "a kernel for training reads its weights at each call",
             ) from None
     return tuple(found)
+
+
+class _Rounded(TorchDispatchMode):
+    """Notes whether anything is computed in a lower precision."""
+
+    seen = False
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = function(*args, **(kwargs or {}))
+        tensors = [each for each in tree_leaves(made) if isinstance(each, torch.Tensor)]
+        self.seen = self.seen or any(each.dtype in (torch.bfloat16, torch.float16) for each in tensors)
+        return made
+
+
+def _is_left_by_autocast(model: nn.Module, inputs: Sequence[torch.Tensor]) -> bool:
+    """Whether the reference is the same under autocast, as norms and activations are that hold no product."""
+    try:
+        with torch.autocast("cpu", torch.bfloat16), _Rounded() as rounded:
+            model(*inputs)
+    except Exception:  # noqa: BLE001 - autocast is not what it was written for
+        return False
+    return not rounded.seen
+
+
+def _relies_on(
+    kernel: nn.Module, inputs: Sequence[torch.Tensor], right: Sequence[torch.Tensor]
+) -> tuple[str, ...]:
+    """The states of torch that the kernel takes for granted: its file computes something else, or raises, in
+    another one. No fault in a package, which calls it in no other, but in a file that is used by itself.
+    """
+    found = []
+    for name, state in _STATES.items():
+        try:
+            with state():
+                made = _all(kernel(*inputs))
+            for ours, before in zip(made, right, strict=True):
+                assert ours.device == before.device
+                atol = 1e-3 * float(before.abs().max() if before.numel() else 0)
+                torch.testing.assert_close(ours, before, rtol=1e-3, atol=atol)
+        except Exception:  # noqa: BLE001 - the loader refuses what the C++ would misread, torch other things
+            found.append(name)
+    return tuple(found)
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+_STATES: dict[str, Callable[[], Any]] = {
+    "the default dtype float32": partial(_default_dtype, torch.float64),
+    "the CPU as default device": partial(torch.device, "meta"),
+}
 
 
 def _gradients(

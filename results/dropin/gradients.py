@@ -115,6 +115,7 @@ class _Joint:
         for node in graph.nodes:  # the derivative of a square has a first power
             if node.target is torch.ops.aten.pow.Tensor_Scalar and node.args[1] == 1:
                 node.replace_all_uses_with(node.args[0])
+            _name_dtype_and_device(node)
         self._graph = graph
         self._grads, self._names, self._outputs = tuple(grads), tuple(names), tuple(outputs)
         self._given = [node for node in graph.nodes if node.op == "placeholder"]
@@ -183,6 +184,13 @@ class _Joint:
             if not node.users:
                 graph.erase_node(node)
         return takes, _lines(graph)
+
+
+def _name_dtype_and_device(node: fx.Node) -> None:
+    """Of a tensor that is made of none, which would be of torch's defaults where the gradient is computed."""
+    value = node.meta.get("val")
+    if node.op == "call_function" and not node.all_input_nodes and isinstance(value, torch.Tensor):
+        node.kwargs = {**node.kwargs, "dtype": value.dtype, "device": value.device}
 
 
 def _is_worth_saving(node: fx.Node) -> bool:

@@ -107,7 +107,8 @@ def _written(chosen: Sequence[Chosen], whole: Path, name: str, form: Format, lic
     summary = f"Verified kernels for PyTorch: {', '.join(each.name for each in chosen)}."
     (package / "tests").mkdir()
     (package / "tests" / "__init__.py").write_text("")
-    (package / "tests" / "test_drop_in.py").write_text(template("test_drop_in.py").render(name=name))
+    for file in ("test_drop_in.py", "test_in_training.py"):
+        (package / "tests" / file).write_text(template(file).render(name=name))
     if form.module:
         (package / form.module).write_text(_for_framework(chosen, name, form))
     (package / "benchmark.py").write_text(template("benchmark.py").render(name=name))
@@ -262,6 +263,8 @@ def _kernel(
         "rows": examined.rows,
         "backward": backward,
         "no_gradient": examined.no_gradient,
+        "under_autocast": examined.under_autocast,
+        "relies_on": examined.relies_on,
         "slower": [],  # modes in which layers do not call it
         "provenance": {
             "task": winner.task.id,

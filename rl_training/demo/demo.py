@@ -121,9 +121,6 @@ class Demo:
     def _rl(
         self, seed: int, rewarded: Sequence[DemoTask], target: Target, pool: MeasuredPool, folder: Path
     ) -> Path:
-        done = folder / "rl" / POLICY
-        if done.exists():
-            return done
         self.say(f"seed {seed}: RL with measured speedups")
         data = [task.data(target) for task in rewarded]
         world = World(pool, _REWARD, effort=ONCE, again=AFRESH, doubt=Doubt(over_eager=20.0))
@@ -142,7 +139,7 @@ class Demo:
             top_p=self.settings.top_p,
         )
         with tracked(folder / "rl", "online", chosen, {"seed": seed}, {}) as training:
-            return online_run.train(
+            finished = online_run.train(
                 lambda: load_policy(chosen.model),
                 lambda: Environment({each.task.id: each for each in data}, world),
                 data,
@@ -150,6 +147,7 @@ class Demo:
                 training.path,
                 [MetricsFile(training.path), Progress()],
             )
+        return finished.policy
 
     def _tried(
         self, seed: int, tasks: DemoTasks, target: Target, pool: MeasuredPool, policies: dict[str, Path]

@@ -64,7 +64,8 @@ class Scheme(Record):
     def __call__(self, seen: Seen) -> Reward:
         if seen.outcome.kind in ("infrastructure", "unmeasured"):
             return Reward(value=None)
-        seen = replace(seen, decoy=seen.outcome.decoy(self.decoy_share))
+        right = tuple(each for each in seen.earlier if not each.decoy(self.decoy_share))
+        seen = replace(seen, decoy=seen.outcome.decoy(self.decoy_share), earlier=right)
         terms: dict[str, RewardTerm] = {term.term: term(seen) for term in self.terms}
         if seen.repeats:
             terms["repeated_hack"] = RewardTerm(value=-self.repeat_penalty)

@@ -7,7 +7,7 @@ from rl_training.outcome import Baseline, Outcome
 
 @dataclass(frozen=True)
 class Seen:
-    """One turn, with the turns before it in its trajectory."""
+    """One turn, with the turns before it in its trajectory; a scheme leaves out those that were decoys."""
 
     outcome: Outcome
     source: str

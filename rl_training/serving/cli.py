@@ -29,7 +29,8 @@ def policy(
 ) -> int:
     """Serve a policy as a coder, for `run --coder llm`, until Ctrl-C or SIGTERM.
 
-    The server is transformers' own, or vLLM's where that is installed.
+    The server is transformers' own, or vLLM's where that is installed. A folder of adapters is served with
+    the model that it names: merged with it for transformers, apart from it by vLLM.
     """
     from rl_training.serving.policy import policy_in
 
@@ -41,10 +42,10 @@ def policy(
             print(
                 f"export OPENAI_BASE_URL={server.address}/v1\n"
                 "export OPENAI_API_KEY=none\n"
-                f"kernelwright run TASK --coder llm --model {found.name}",
+                f"kernelwright run TASK --coder llm --model {server.policy.name}",
                 flush=True,
             )
-            if not found.samples:
+            if not server.policy.samples:
                 print(
                     "note: its generation_config.json has no do_sample, so it answers equal prompts alike",
                     file=sys.stderr,

@@ -4,18 +4,26 @@ Looked at before a server is started: its own answers are tracebacks, or come wi
 """
 
 import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from kernelbench.errors import UsageError
+from kernelbench.errors import StorageError, UsageError
 from kernelbench.records import Record
-from rl_training.trainers.policy import ADAPTER, load_tokenizer
+from rl_training.trainers.policy import ADAPTER, base_of, load_policy, load_tokenizer
 
 
 class Policy(Record):
-    """`samples`: whether answers differ; otherwise each token is the likeliest, at any temperature."""
+    """`samples`: whether answers differ; otherwise each token is the likeliest, at any temperature.
+
+    `base`: of a folder of adapters the model that they belong to; `rank`: theirs.
+    """
 
     folder: Path
     samples: bool
+    base: str | None = None
+    rank: int = 0
 
     @property
     def name(self) -> str:
@@ -27,13 +35,37 @@ def policy_in(folder: Path) -> Policy:
     """Raises UsageError where it could not answer a coder, MissingPrerequisite without transformers."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}", "give the folder of a trained model")
-    if not (folder / "config.json").exists() and (folder / ADAPTER).exists():
-        raise UsageError(
-            f"{folder} holds an adapter without its model",
-            "merge them with peft's merge_and_unload, and save that with save_pretrained",
-        )
+    base = base_of(folder) if (folder / ADAPTER).exists() else None
     load_tokenizer(str(folder))
-    return Policy(folder=folder.resolve(), samples=_samples(folder))
+    return Policy(
+        folder=folder.resolve(),
+        samples=_samples(folder if base is None else Path(base)),
+        base=base,
+        rank=json.loads((folder / ADAPTER).read_text()).get("r", 0) if base is not None else 0,
+    )
+
+
+@contextmanager
+def whole(policy: Policy) -> Iterator[Policy]:
+    """For a server that takes no adapters: merged with their model, in a folder that is there inside.
+
+    In float32: an adapter moves weights by less than bf16 can tell. Raises StorageError, UsageError.
+    """
+    if policy.base is None:
+        yield policy
+        return
+    with tempfile.TemporaryDirectory(prefix="kernelwright-") as folder:
+        place = Path(folder) / policy.folder.name
+        merged = load_policy(str(policy.folder))
+        try:
+            merged.model.save_pretrained(place)
+            merged.tokenizer.save_pretrained(place)
+        except OSError as error:
+            raise StorageError(
+                f"{place} cannot be written: {error.strerror or error}", "set TMPDIR to a larger disk"
+            ) from error
+        del merged
+        yield Policy(folder=place, samples=_samples(place))
 
 
 def _samples(folder: Path) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from kernelbench.errors import InfrastructureError, MissingPrerequisite, UsageError
-from rl_training.serving.policy import Policy
+from rl_training.serving.policy import Policy, whole
 
 Backend = Literal["transformers", "vllm"]
 
@@ -27,6 +27,7 @@ _NEEDS: dict[Backend, tuple[str, ...]] = {
     "transformers": ("transformers", "fastapi", "uvicorn", "openai", "accelerate"),
     "vllm": ("vllm",),
 }
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM can be told are the largest of adapters
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # what listens there is asked here
 _LOOK_EVERY_S = 0.2
 _STOP_S = 15.0  # for answers that are being written; then it is killed
@@ -45,10 +46,7 @@ class PolicyServer:
             raise MissingPrerequisite(f"the server of {backend} needs {', '.join(lacking)}", mend)
         _require_free(host, port)
         self.policy, self.backend, self.host, self.port = policy, backend, host, port
-        self._words = [
-            *(sys.executable, "-m", _MODULES[backend], "serve", policy.name),
-            *("--host", host, "--port", str(port), *options),
-        ]
+        self._options = list(options)
 
     @property
     def address(self) -> str:
@@ -57,10 +55,20 @@ class PolicyServer:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """It answers inside. Raises InfrastructureError where it ends before it does."""
+        """It answers inside, to the name of `policy`: a new one where that was adapters, which are merged for
+        transformers. Raises InfrastructureError where it ends before it does, StorageError, UsageError.
+        """
+        merged = self.backend == "transformers"
+        with whole(self.policy) if merged else contextlib.nullcontext(self.policy) as served:
+            self.policy = served
+            yield from self._started()
+
+    def _started(self) -> Iterator[None]:
+        words = [sys.executable, "-m", _MODULES[self.backend], "serve", *_served(self.policy)]
+        words += ["--host", self.host, "--port", str(self.port), *self._options]
         # Nothing is to be fetched: the model is all here. Ctrl-C is for us, who stop it.
         environment = {"HF_HUB_OFFLINE": "1", **os.environ}
-        self._process = subprocess.Popen(self._words, env=environment, stdout=sys.stderr, process_group=0)
+        self._process = subprocess.Popen(words, env=environment, stdout=sys.stderr, process_group=0)
         try:
             while not self._answers():
                 if self._process.poll() is not None:
@@ -99,6 +107,18 @@ class PolicyServer:
             with contextlib.suppress(ProcessLookupError):  # what it started, too
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+
+
+def _served(policy: Policy) -> list[str]:
+    """What either server is to load. Adapters, which vLLM alone takes, are asked for by the policy's name."""
+    if policy.base is None:
+        return [policy.name]
+    most = next((rank for rank in _RANKS if rank >= policy.rank), policy.rank)
+    return [
+        policy.base,
+        *("--tokenizer", policy.name),
+        *("--enable-lora", "--max-lora-rank", str(most), "--lora-modules", f"{policy.name}={policy.name}"),
+    ]
 
 
 def _require_free(host: str, port: int) -> None:

@@ -1,10 +1,13 @@
-"""Settings as transformers' trainers take them."""
+"""Settings as transformers' trainers take them, and what these would complain of once they have begun."""
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rl_training.trainers.settings import TrainingSettings
+from kernelbench.errors import MissingPrerequisite, UsageError
+from rl_training.trainers.precision import autocasts
+from rl_training.trainers.settings import OnlineSettings, TrainingSettings
 
 NOT_TRACKED: Mapping[str, str] = {"report_to": "none"}
 
@@ -20,9 +23,9 @@ def arguments(settings: TrainingSettings, out: Path, reporting: Mapping[str, str
         "gradient_accumulation_steps": settings.batch // settings.micro_batch,
         "seed": settings.seed,
         "use_cpu": settings.cpu,
-        "bf16": settings.dtype == "bfloat16" and not settings.cpu,
+        "bf16": autocasts(settings.precision),
         "fp16": False,
-        "optim": settings.optimizer,
+        **_optimizer(settings.optimizer),
         "deepspeed": settings.deepspeed,
         "gradient_checkpointing": settings.gradient_checkpointing,
         "max_grad_norm": settings.max_grad_norm,
@@ -34,3 +37,59 @@ def arguments(settings: TrainingSettings, out: Path, reporting: Mapping[str, str
         "disable_tqdm": True,
         "dataloader_num_workers": 0,
     }
+
+
+def require_runnable(settings: TrainingSettings) -> None:
+    """Raises UsageError where this machine cannot train so, MissingPrerequisite for a package."""
+    vllm = settings.vllm if isinstance(settings, OnlineSettings) else "none"
+    if vllm != "none":
+        _require("vllm", f"--vllm {vllm}", "leave --vllm out")
+    if settings.deepspeed is not None:
+        if not Path(settings.deepspeed).is_file():
+            raise UsageError(
+                f"--deepspeed {settings.deepspeed}: there is no such file", "give a DeepSpeed configuration"
+            )
+        _require("deepspeed", "--deepspeed", "leave it out")
+    _require_optimizer(settings.optimizer)
+    from transformers.utils import is_torch_bf16_gpu_available
+
+    if autocasts(settings.precision) and not settings.cpu and not is_torch_bf16_gpu_available():
+        raise UsageError(
+            f"--precision {settings.precision}: there is no GPU here that computes in bf16",
+            "give --precision float32, or --cpu",
+        )
+
+
+def _optimizer(name: str) -> dict[str, str]:
+    projects = name.startswith(("galore", "apollo"))  # gradients of matrices, and is to be told of which
+    return {"optim": name} | ({"optim_target_modules": "all-linear"} if projects else {})
+
+
+def _require_optimizer(name: str) -> None:
+    import torch
+    from transformers import Trainer, TrainingArguments
+    from transformers.training_args import OptimizerNames
+
+    if name not in {each.value for each in OptimizerNames}:
+        raise UsageError(
+            f"--optimizer {name}: transformers has no such optimizer",
+            "give one of its OptimizerNames: adamw_torch, adamw_8bit, galore_adamw, apollo_adamw …",
+        )
+    made = TrainingArguments(use_cpu=True, report_to="none", **_optimizer(name))
+    try:
+        Trainer.get_optimizer_cls_and_kwargs(made, torch.nn.Sequential(torch.nn.Linear(1, 1)))
+    except ImportError as error:
+        why = str(error).splitlines()[0].rstrip(".")
+        raise MissingPrerequisite(
+            f"--optimizer {name}: {why}", "install it, or leave --optimizer out"
+        ) from None
+    except (ValueError, TypeError, NotImplementedError) as error:
+        why = str(error).splitlines()[0].rstrip(".")
+        raise UsageError(f"--optimizer {name}: {why}", "give another, such as adamw_torch") from None
+
+
+def _require(package: str, what: str, otherwise: str) -> None:
+    if find_spec(package) is None:
+        raise MissingPrerequisite(
+            f"{what} needs the package {package}", f"pip install {package}, or {otherwise}"
+        )

@@ -18,9 +18,11 @@ from transformers import Trainer
 from transformers.trainer_utils import rotate_checkpoints
 
 from kernelbench.errors import StorageError
+from rl_training.trainers.policy import ADAPTER
 
 POLICY = "policy"  # the trained model, in the run's folder
 _STAGING = ".saving"
+_SECOND = "ref"  # TRL's name of adapters that are not trained
 _NAME = re.compile(r"checkpoint-(\d+)")
 
 
@@ -73,6 +75,16 @@ class WholeCheckpoints(Trainer):
         with written_whole(final) as staged:
             self.save_model(str(staged))
         return final
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        """Of adapters only those that are trained.
+
+        TRL has a second set, of the policy that divergences are held against, which is made anew from the
+        first policy; where a checkpoint has several, transformers resumes with the trained ones left out.
+        """
+        super()._save(output_dir, state_dict)
+        for second in Path(output_dir or self.args.output_dir).glob(f"{_SECOND}/{ADAPTER}"):
+            shutil.rmtree(second.parent)
 
 
 @contextmanager

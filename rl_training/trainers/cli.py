@@ -1,9 +1,10 @@
 """`kernelwright train sft` and `kernelwright train rl`."""
 
 import json
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from pydantic import ValidationError
@@ -12,6 +13,12 @@ from rich.console import Console
 from kernelbench.cli import Json, TargetName
 from kernelbench.errors import UsageError
 from rl_training.tracking.trackers import Tracking
+from rl_training.trainers.precision import Precision
+
+if TYPE_CHECKING:
+    from results.database import RunDatabase
+    from rl_training.environment.task_data import TaskData
+    from rl_training.exemplars import ExemplarStore
 
 Model = Annotated[str, typer.Option(help="A model's folder, or its name on the Hugging Face Hub.")]
 Out = Annotated[Path, typer.Option(help="A new folder; one that was begun before is gone on with.")]
@@ -32,7 +39,14 @@ DeepSpeed = Annotated[
 Checkpointing = Annotated[
     bool, typer.Option("--gradient-checkpointing", help="Less memory, a third more time.")
 ]
-DType = Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of the weights.")]
+PrecisionName = Annotated[
+    Literal["float32", "bf16-mixed", "bf16"] | None,
+    typer.Option(
+        help="bf16-mixed: float32 weights, computing in bf16; bf16: float32 adapters on bf16 weights. "
+        "Default: on a GPU these two, for all weights and for adapters; on a CPU float32.",
+        show_default=False,
+    ),
+]
 Track = Annotated[Tracking, typer.Option(help="Where else numbers go; metrics.jsonl always has them.")]
 Cpu = Annotated[bool, typer.Option("--cpu", help="Even where there is a GPU.")]
 
@@ -48,10 +62,21 @@ def sft(
     max_length: Annotated[
         int, typer.Option(help="Tokens of a prompt with its completion; longer ones are left out.", min=1)
     ] = 16384,
+    reasoning: Annotated[
+        Literal["think", "drop"] | None,
+        typer.Option(
+            help="Learn the reasoning before a completion, too, or leave it out. "
+            "Default: think, where the chat template has a place for it.",
+            show_default=False,
+        ),
+    ] = None,
+    min_speedup: Annotated[
+        float, typer.Option(help="Leave out samples whose speedup is not surely above it.", min=0)
+    ] = 0.0,
     seed: Seed = 0,
     save_every: SaveEvery = 50,
     lora_rank: LoraRank = None,
-    dtype: DType = "float32",
+    precision: PrecisionName = None,
     optimizer: Optimizer = "adamw_torch",
     deepspeed: DeepSpeed = None,
     gradient_checkpointing: Checkpointing = False,
@@ -67,7 +92,7 @@ def sft(
     from rl_training.curation import parquet
 
     parquet.require()
-    rows = _samples(data)
+    rows = _samples(data, min_speedup)
     _quiet()
     from transformers import set_seed
 
@@ -76,19 +101,24 @@ def sft(
     from rl_training.tracking.run import tracked
     from rl_training.tracking.trackers import reporting
     from rl_training.trainers import supervised
-    from rl_training.trainers.policy import load_policy
+    from rl_training.trainers.arguments import require_runnable
+    from rl_training.trainers.policy import load_policy, load_tokenizer
+    from rl_training.trainers.precision import of_weights
     from rl_training.trainers.settings import SftSettings
 
-    settings = _checked(
+    if reasoning is None:
+        reasoning = "think" if supervised.has_place_for_reasoning(load_tokenizer(model)) else "drop"
+    settings = checked(
         SftSettings,
         **_common(
-            model, steps, learning_rate, batch_size, micro_batch, seed, save_every, lora_rank, dtype,
+            model, steps, learning_rate, batch_size, micro_batch, seed, save_every, lora_rank, precision,
             optimizer, deepspeed, gradient_checkpointing, cpu,
         ),
-        max_length=max_length,
+        max_length=max_length, reasoning=reasoning, min_speedup=min_speedup,
     )  # fmt: skip
     set_seed(seed)
-    policy = load_policy(model, settings.lora, dtype)
+    require_runnable(settings)
+    policy = load_policy(model, settings.lora, of_weights(settings.precision))
     inputs = hashes([data / "sft" / "train.parquet", *sorted(Path(model).glob("*.safetensors"))])
     with tracked(out, "sft", settings, {"training": seed}, inputs) as run:
         written = supervised.train(
@@ -99,6 +129,9 @@ def sft(
             [MetricsFile(run.path), Progress()],
             reporting(tracking, run.path),
         )
+    reasoned = sum(bool(row.get("reasoning")) for row in rows)
+    if reasoned and reasoning == "drop":
+        Console(stderr=True).print(f"Reasoning was left out: {reasoned} of {len(rows)} samples have some.")
     _tell(out, written, steps, as_json)
 
 
@@ -137,6 +170,23 @@ def rl(
     max_completion: Annotated[int, typer.Option(help="Tokens of a reply.", min=1)] = 8192,
     kl: Annotated[float, typer.Option(help="Weight of the divergence from the first policy.", min=0)] = 0.0,
     entropy: Annotated[float, typer.Option(help="Weight of an entropy bonus.", min=0)] = 0.0,
+    clip_low: Annotated[
+        float | None,
+        typer.Option(
+            help="How far ratios of probabilities may be below 1. Default: 0.2; gspo 0.0003.",
+            show_default=False,
+        ),
+    ] = None,
+    clip_high: Annotated[
+        float | None,
+        typer.Option(
+            help="How far above 1; of cispo the largest ratio. Default: 0.28; gspo 0.0004; cispo 5.",
+            show_default=False,
+        ),
+    ] = None,
+    updates_per_batch: Annotated[
+        int, typer.Option(help="Updates with the same replies; ratios, and so clips, need two.", min=1)
+    ] = 1,
     vllm: Annotated[Literal["none", "colocate", "server"], typer.Option(help="vLLM generates.")] = "none",
     restores: Annotated[
         int, typer.Option(help="After so many collapses, from the last good checkpoint.", min=0)
@@ -145,7 +195,7 @@ def rl(
     seed: Seed = 0,
     save_every: SaveEvery = 10,
     lora_rank: LoraRank = None,
-    dtype: DType = "float32",
+    precision: PrecisionName = None,
     optimizer: Optimizer = "adamw_torch",
     deepspeed: DeepSpeed = None,
     gradient_checkpointing: Checkpointing = False,
@@ -164,9 +214,8 @@ def rl(
     from rl_training.environment.world import World
     from rl_training.rewards.hacks import HackMemory
     from rl_training.rewards.scheme import scheme_of
-    from rl_training.tasks import tasks_from
 
-    scheme, tasks = scheme_of(reward), tasks_from(data, 0.0, seed).train
+    scheme, tasks = scheme_of(reward), _tasks(data, seed, target)
     _quiet()
     from transformers import set_seed
 
@@ -176,21 +225,26 @@ def rl(
     from rl_training.tracking.run import tracked
     from rl_training.tracking.trackers import reporting
     from rl_training.trainers import online_run
+    from rl_training.trainers.arguments import require_runnable
     from rl_training.trainers.policy import load_policy
+    from rl_training.trainers.precision import of_weights
     from rl_training.trainers.settings import OnlineSettings
 
-    settings = _checked(
+    settings = checked(
         OnlineSettings,
         **_common(
-            model, steps, learning_rate, batch_size, micro_batch, seed, save_every, lora_rank, dtype,
+            model, steps, learning_rate, batch_size, micro_batch, seed, save_every, lora_rank, precision,
             optimizer, deepspeed, gradient_checkpointing, cpu,
         ),
         estimator=estimator, loss=loss, reward=scheme, smooth=smooth, turns=turns, contrastive=exemplars,
         group=group, temperature=temperature, top_p=top_p, max_completion=max_completion, kl=kl,
-        entropy=entropy, vllm=vllm, restores=restores,
+        entropy=entropy, clip_low=clip_low, clip_high=clip_high,
+        updates_per_batch=updates_per_batch, vllm=vllm, restores=restores,
     )  # fmt: skip
     set_seed(seed)
-    load_policy(model, settings.lora, dtype)  # what is wrong with it shows before an evaluator starts
+    require_runnable(settings)
+    load = lambda: load_policy(model, settings.lora, of_weights(settings.precision))  # noqa: E731
+    load()  # what is wrong with it shows before an evaluator starts
     inputs = hashes(sorted(Path(model).glob("*.safetensors")))
     inputs |= {each.task.id: each.task.sha256 for each in tasks}
     with ExitStack() as stack:
@@ -198,11 +252,13 @@ def rl(
         evaluator = stack.enter_context(Evaluator(cache=cache_folder(), device=target))
         pool = stack.enter_context(ProfilingPool(evaluator))
         hacks = stack.enter_context(HackMemory(run.path / "hacks.db"))
+        for known in _runs(data):
+            hacks.learn(known)
         world = World(pool, scheme, hacks=hacks)
-        written = online_run.train(
-            lambda: load_policy(model, settings.lora, dtype),
+        done = online_run.train(
+            load,
             lambda: Environment(
-                {each.task.id: each for each in tasks}, world, turns, shown=exemplars, seed=seed
+                {each.task.id: each for each in tasks}, world, turns, _exemplars(data, tasks), exemplars, seed
             ),
             tasks,
             settings,
@@ -210,28 +266,65 @@ def rl(
             [MetricsFile(run.path), Progress()],
             reporting=reporting(tracking, run.path),
         )
-    _tell(out, written, steps, as_json)
+    _tell(out, done.policy, done.steps, as_json, done.settled)
 
 
-def _samples(data: Path) -> list[dict[str, Any]]:
+def _tasks(data: Sequence[str], seed: int, target: str) -> tuple["TaskData", ...]:
+    from rl_training.tasks import tasks_from
+
+    found = tasks_from(data, 0.0, seed)
+    if found.device.partition(":")[0] != target.partition(":")[0]:
+        raise UsageError(
+            f"--target {target}: the tasks are for {found.device}, and prompts describe that",
+            f"give --target {found.device}, or runs on {target}",
+        )
+    return found.train
+
+
+def _runs(data: Sequence[str]) -> Iterator["RunDatabase"]:
+    """Those of the sources that are runs, each open until the next."""
+    from results.database import RunDatabase
+
+    for source in data:
+        if not (Path(source) / "tasks").is_dir():  # a data set
+            with RunDatabase.open(source, read_only=True) as run:
+                yield run
+
+
+def _exemplars(data: Sequence[str], tasks: Sequence["TaskData"]) -> "ExemplarStore":
+    """The kernels of runs; of a data set the winner of each task."""
+    from rl_training.exemplars import ExemplarStore
+
+    store = ExemplarStore()
+    for task in tasks:
+        store.begin(task)
+    for known in _runs(data):
+        store.learn(known)
+    return store
+
+
+def _samples(data: Path, min_speedup: float) -> list[dict[str, Any]]:
     from rl_training.curation import parquet
 
     path = data / "sft" / "train.parquet"
     if not path.is_file():
         raise UsageError(f"{data} holds no samples ({path})", "give a folder that `train curate` wrote")
-    rows = parquet.read(path)
-    if len({row["task"] for row in rows}) < 2:
-        raise UsageError(
-            f"{path} has samples of one task alone, which a policy would learn by heart",
-            "curate runs of several tasks",
-        )
+    rows = [row for row in parquet.read(path) if row["speedup_low"] > min_speedup]
+    tasks = len({row["task"] for row in rows})
+    if tasks < 2:
+        few = "one task alone, which a policy would learn by heart" if tasks else "no task"
+        above = f" with a speedup surely above {min_speedup:g}" if min_speedup else ""
+        raise UsageError(f"{path} has samples{above} of {few}", "curate runs of several tasks")
     return rows
 
 
 def _common(
     model: str, steps: int, learning_rate: float, batch: int, micro_batch: int, seed: int, save_every: int,
-    lora_rank: int | None, dtype: str, optimizer: str, deepspeed: Path | None, checkpointing: bool, cpu: bool,
+    lora_rank: int | None, precision: Precision | None, optimizer: str, deepspeed: Path | None,
+    checkpointing: bool, cpu: bool,
 ) -> dict[str, Any]:  # fmt: skip
+    from rl_training.trainers.precision import usual
+
     return {
         "model": model,
         "steps": steps,
@@ -241,7 +334,7 @@ def _common(
         "seed": seed,
         "save_every": save_every,
         "lora": {"rank": lora_rank} if lora_rank is not None else None,
-        "dtype": dtype,
+        "precision": precision if precision is not None else usual(lora_rank is not None, cpu),
         "optimizer": optimizer,
         "deepspeed": str(deepspeed) if deepspeed is not None else None,
         "gradient_checkpointing": checkpointing,
@@ -249,7 +342,7 @@ def _common(
     }
 
 
-def _checked(kind: Any, **values: Any) -> Any:
+def checked(kind: Any, **values: Any) -> Any:
     try:
         return kind(**values)
     except ValidationError as error:
@@ -266,10 +359,15 @@ def _quiet() -> None:
     quiet()
 
 
-def _tell(out: Path, written: Path, steps: int, as_json: bool) -> None:
+def _tell(out: Path, written: Path, steps: int, as_json: bool, settled: str = "") -> None:
     if as_json:
-        print(json.dumps({"schema": 1, "folder": str(out), "policy": str(written), "steps": steps}))
+        told = {"schema": 1, "folder": str(out), "policy": str(written), "steps": steps}
+        print(json.dumps(told | ({"settled": settled} if settled else {})))
         return
+    if settled:
+        Console(highlight=False).print(
+            f"Nothing was left to learn after step {steps}: {settled}.", soft_wrap=True
+        )
     Console(highlight=False).print(
         f"Written to {written}; `kernelwright report {out}` shows how it went.", markup=False, soft_wrap=True
     )

@@ -1,11 +1,14 @@
-"""Whether online training has collapsed: what it logs is watched, and the last good checkpoint found.
+"""Whether online training has collapsed, or has nothing left to learn: what it logs is watched, and the last
+good checkpoint found.
 
-Rewards that are all alike give no advantages, and only an entropy bonus moves the policy then; replies that
-are mostly invalid, an entropy near nothing and a far divergence from the first policy do not mend
-themselves.
+Replies that are mostly invalid, or a far divergence from the first policy, do not mend themselves. Where
+rewards of a group are all alike there are no advantages, and where a policy always says the same it explores
+nothing: both are a collapse if the mean reward fell, and success if it did not.
 """
 
 import shutil
+import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +19,16 @@ from kernelbench.records import Record
 from rl_training.trainers.checkpoints import last_good, step_of
 from rl_training.trainers.guards import Diverged
 
+_ALIKE, _THE_SAME = "rewards of a group are all alike", "replies do not vary"
+_END_OF_LEARNING = (_ALIKE, _THE_SAME)  # which success comes to, too
+
 
 class Limits(Record):
-    """What a healthy run stays within; `patience` steps in a row beyond a limit are a collapse."""
+    """What a run that learns stays within; `patience` batches of replies in a row beyond a limit end it."""
 
     valid_fraction: float = Field(default=0.02, ge=0, le=1)  # at least, of replies that something is known of
     zero_variance: float = Field(default=0.99, ge=0, le=1)  # at most, of groups whose rewards are all alike
-    entropy: float = Field(default=1e-4, ge=0)  # at least, nats a token
+    entropy: float = Field(default=1e-4, ge=0)  # at least, nats a token, of replies that are learned from
     kl: float = Field(default=10.0, gt=0)  # at most, nats a token, where it is measured
     unrewarded: float = Field(default=0.95, ge=0, le=1)  # at most, of replies of which nothing is known
     patience: int = Field(default=10, gt=0)
@@ -39,39 +45,66 @@ class Collapsed(Diverged):
 
 
 class CollapseGuard(TrainerCallback):
-    """Raises Collapsed."""
+    """Raises Collapsed; ends a training that has settled, with `settled` saying so.
+
+    It knows nothing but the logs of the training, which its checkpoints have.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._since: dict[str, int] = {}  # what is wrong -> the step before it began
+        self.settled = ""
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any
     ) -> None:
-        wrong = self.beyond(logs or {})
-        if "loss" not in (logs or {}):
+        if "unrewarded_fraction" not in (logs or {}):
+            return  # no new replies
+        batches = [entry for entry in state.log_history if "unrewarded_fraction" in entry]
+        recent = [self.beyond(entry) for entry in batches[-self._limits.patience :]]
+        if len(recent) < self._limits.patience:
             return
-        self._since = {what: self._since.get(what, state.global_step - 1) for what in wrong}
-        for what, healthy in self._since.items():
-            if state.global_step - healthy >= self._limits.patience:
+        lasting = [what for what in recent[-1] if all(what in wrong for wrong in recent)]
+        for what in lasting:
+            before, during = self._parted(batches, what)
+            before = before[-self._limits.patience :]
+            healthy = during[0]["step"] - 1
+            if what not in _END_OF_LEARNING or _fell(before, during):
                 raise Collapsed(f"training has collapsed at step {state.global_step}: {what}", healthy)
+        if lasting:
+            self.settled = f"{lasting[0]}, and worth no less than before"
+            control.should_training_stop = control.should_save = True
 
-    def beyond(self, logs: dict[str, Any]) -> list[str]:
-        """What is wrong with the figures of one step, in words."""
+    def beyond(self, logs: Mapping[str, Any]) -> list[str]:
+        """What is wrong with the figures of one step, in words; first what cannot be success."""
         limits = self._limits
         known = {name: float(value) for name, value in logs.items() if isinstance(value, int | float)}
         checks = (
             ("valid_fraction", limits.valid_fraction, False, "hardly a reply is valid"),
-            ("frac_reward_zero_std", limits.zero_variance, True, "rewards of a group are all alike"),
-            ("entropy", limits.entropy, False, "replies do not vary"),
-            ("kl", limits.kl, True, "the policy is far from where it began"),
             ("unrewarded_fraction", limits.unrewarded, True, "hardly a reply has a reward"),
+            ("kl", limits.kl, True, "the policy is far from where it began"),
+            ("frac_reward_zero_std", limits.zero_variance, True, _ALIKE),
+            ("entropy", limits.entropy, False, _THE_SAME),
         )
         return [
-            f"{words} ({name})"
+            words
             for name, limit, upper, words in checks
             if name in known and (known[name] > limit if upper else known[name] < limit)
         ]
+
+    def _parted(self, batches: Sequence[Any], what: str) -> tuple[list[Any], list[Any]]:
+        """The batches before it began, and those since."""
+        since = len(batches)
+        while since and what in self.beyond(batches[since - 1]):
+            since -= 1
+        return list(batches[:since]), list(batches[since:])
+
+
+def _fell(before: Sequence[Mapping[str, float]], during: Sequence[Mapping[str, float]]) -> bool:
+    """Whether the mean reward is lower than it was, by more than it varied from batch to batch."""
+    then, now = ([each["turn_reward"] for each in part if "turn_reward" in each] for part in (before, during))
+    if not then or not now:
+        return False
+    return statistics.fmean(now) < statistics.fmean(then) - statistics.pstdev(then)
 
 
 def restored(folder: Path, healthy: int) -> Path | None:

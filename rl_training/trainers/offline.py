@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch.utils.data import SequentialSampler
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
@@ -26,7 +26,8 @@ from rl_training.trainers.checkpoints import WholeCheckpoints
 from rl_training.trainers.guards import StopAtNaN
 from rl_training.trainers.leftover_lunch import Variant
 from rl_training.trainers.log_probs import Encoded, encode, padded, token_log_probs
-from rl_training.trainers.policy import LoraSettings, Policy
+from rl_training.trainers.policy import LoraSettings, Policy, keep_base
+from rl_training.trainers.precision import Precision, autocasts, require_learnable
 from rl_training.trainers.ranking import length_normalized, rrhf
 from rl_training.trainers.recorded import Prompted
 
@@ -44,10 +45,16 @@ class OfflineSettings(Record):
     batch: int = Field(gt=0)
     seed: int
     lora: LoraSettings | None
+    precision: Precision = "float32"
     max_length: int = Field(gt=0)  # tokens of a prompt with a reply; longer ones are left out
     clip: float = Field(default=0.9, gt=0)  # A-LoL's ε
     beta: float = Field(default=0.1, ge=0)  # a-lol-kl's β
     save_every: int = Field(default=10, gt=0)  # steps
+
+    @model_validator(mode="after")
+    def _learns(self) -> "OfflineSettings":
+        require_learnable(self.precision, self.lora is not None)
+        return self
 
 
 @dataclass(frozen=True)
@@ -176,7 +183,7 @@ def samples_of(
         _require(bool(kept), "no prompt has replies of which one is better than another", too_long, most)
         drawn: list[Any] = _shuffled(kept, count, settings.seed)
         return Samples(drawn, sum(len(one.replies) for one in kept), too_long)
-    better, advantages = _better(policy, kept, device)
+    better, advantages = _better(policy, kept, device, autocasts(settings.precision))
     _require(bool(better), "no reply is better than what its prompt is worth", too_long, most)
     order = leftover_lunch.drawn(torch.tensor(advantages), count, settings.seed)
     return Samples([better[index] for index in order], len(better), too_long)
@@ -205,10 +212,11 @@ def train(
         logging_steps=1,
         remove_unused_columns=False,
         use_cpu=device == "cpu",
-        bf16=device != "cpu",
+        bf16=autocasts(settings.precision),
         disable_tqdm=True,
         **reporting,
     )
+    keep_base(policy.model, out)
     listening = [StopAtNaN(), *callbacks]
     trainer: OfflineTrainer
     if settings.method == RRHF:
@@ -220,11 +228,13 @@ def train(
     return trainer.save_policy()
 
 
-def _better(policy: Policy, kept: Sequence[Ranked], device: str) -> tuple[list[Better], list[float]]:
+def _better(
+    policy: Policy, kept: Sequence[Ranked], device: str, autocast: bool
+) -> tuple[list[Better], list[float]]:
     """The replies with an advantage above 0, and these."""
     pairs = [(reply, reward) for one in kept for reply, reward in zip(one.replies, one.rewards, strict=True)]
     policy.model.to(device).eval()
-    seen = [_by_reference(policy, reply, device) for reply, _ in pairs]
+    seen = [_by_reference(policy, reply, device, autocast) for reply, _ in pairs]
     rewards = torch.tensor([reward for _, reward in pairs])
     values = leftover_lunch.values(torch.stack([feature for _, feature in seen]), rewards)
     better = [
@@ -237,11 +247,13 @@ def _better(policy: Policy, kept: Sequence[Ranked], device: str) -> tuple[list[B
     return better, [one.advantage for one in better]
 
 
-def _by_reference(policy: Policy, reply: Encoded, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+def _by_reference(
+    policy: Policy, reply: Encoded, device: str, autocast: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(T,) log-probabilities of its tokens, and (D,) what the last layer makes of the prompt's end."""
     batch = {name: held.to(device) for name, held in padded([reply], 0).items()}
     # In the precision of the training, so that ratios begin at 1.
-    with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=device != "cpu"):
+    with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=autocast):
         found = policy.model(input_ids=batch["input_ids"], output_hidden_states=True)
     log_probs = token_log_probs(found.logits, batch["input_ids"], batch["reply"])
     return log_probs[0].cpu(), found.hidden_states[-1][0, reply.prompt - 1].float().cpu()

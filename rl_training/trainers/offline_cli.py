@@ -11,6 +11,7 @@ from rich.console import Console
 from kernelbench.cli import Json
 from kernelbench.errors import UsageError
 from rl_training.tracking.trackers import Tracking
+from rl_training.trainers.cli import PrecisionName, checked
 
 
 class Method(StrEnum):
@@ -47,6 +48,7 @@ def offline(
     lora_rank: Annotated[
         int | None, typer.Option(help="Train adapters of this rank instead of all weights.", min=1)
     ] = None,
+    precision: PrecisionName = None,
     tracking: Annotated[
         Tracking, typer.Option(help="Where else numbers go; metrics.jsonl always has them.")
     ] = Tracking.none,
@@ -75,9 +77,11 @@ def offline(
     from rl_training.tracking.run import tracked
     from rl_training.tracking.trackers import reporting
     from rl_training.trainers import offline as learning
+    from rl_training.trainers.precision import of_weights, usual
 
     quiet()
-    settings = learning.OfflineSettings(
+    settings = checked(
+        learning.OfflineSettings,
         model=model,
         method=method.value,
         reward=scheme,
@@ -86,12 +90,13 @@ def offline(
         batch=batch_size,
         seed=seed,
         lora=lora,
+        precision=precision if precision is not None else usual(lora is not None, cpu),
         max_length=max_length,
         save_every=save_every,
     )
     device = "cuda" if torch.cuda.is_available() and not cpu else "cpu"
     set_seed(seed)
-    policy = load_policy(model, lora)
+    policy = load_policy(model, lora, of_weights(settings.precision))
     samples = learning.samples_of(policy, found.prompts, settings, device)
     inputs = found.hashes | hashes(sorted(Path(model).glob("*.safetensors")))
     with tracked(out, method.value, settings, {"training": seed}, inputs) as run:

@@ -1,10 +1,11 @@
 """Online RL: the policy writes kernels, the evaluator measures them, and what was measured moves the
 policy.
 
-TRL's GRPOTrainer with three things of our own: replies are taken through the `World`, in one turn or
+TRL's GRPOTrainer with four things of our own: replies are taken through the `World`, in one turn or
 several, each turn a sample with a whole prompt and its own credit; advantages are those of
-`rl_training.trainers.advantages`; and what rewards and prompts know (the best so far, the exemplars, the
-running scale) goes with the checkpoints.
+`rl_training.trainers.advantages`; replies that nothing is learned from are in no term of the loss and in none
+of its denominators; and what rewards and prompts know (the best so far, the exemplars, the running scale)
+goes with the checkpoints.
 
 All replies of a turn are handed in before the first verdict is asked for: the pool builds and verifies
 several at a time and times one after the other.
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object  # type: ignore[import-untyped]
 from trl import GRPOConfig, GRPOTrainer
 
 from agent.llm.model import Message
@@ -53,6 +55,10 @@ class _Sampled:
     generated: _Generated
     credited: Credited
 
+    @property
+    def teaches(self) -> bool:
+        return self.credited.value is not None and not self.credited.greedy
+
 
 class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
     """`rows`: a `datasets.Dataset` with `prompt`, `task` and `draw`, in the order of training."""
@@ -85,8 +91,31 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         self._rows = inputs
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        output["advantages"] = self._advantages(output["advantages"].device)
+        device = output["advantages"].device
+        output["advantages"] = self._advantages(device)
+        teaches = torch.tensor([sample.teaches for sample in self._sampled], device=device)
+        output["completion_mask"] = output["completion_mask"] * teaches[:, None]
+        gathered = self.accelerator.gather(torch.stack([output["completion_mask"].sum(), teaches.sum()]))
+        output["num_items_in_batch"], everywhere = gathered.view(-1, 2).sum(0)
+        output["teaching"] = everywhere / self.accelerator.num_processes
         return output
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        """TRL's loss of those replies of a micro-batch that are learned from.
+
+        TRL divides by micro-batches, and in some losses by replies, whether these are masked or not. Here a
+        micro-batch counts with its share of the replies that teach, so that the others change neither the
+        direction of an update nor its size. Without any there is no gradient, and AdamW leaves the weights
+        alone where it would go on by its momentum for a gradient of 0.
+        """
+        teaches = inputs["completion_mask"].any(-1)
+        if not teaches.any():
+            return torch.zeros((), device=teaches.device, requires_grad=True)
+        share = teaches.sum() / inputs["teaching"] * self.current_gradient_accumulation_steps
+        kept = {name: _of(held, teaches) for name, held in inputs.items()}
+        kept["num_items_in_batch"] = inputs["num_items_in_batch"] * share  # of the whole batch already
+        loss: torch.Tensor = super()._compute_loss(model, kept)
+        return loss * share
 
     def _advantages(self, device: torch.device) -> torch.Tensor:
         """Of this process's samples, in float32; groups may have samples in several processes."""
@@ -135,6 +164,9 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
             for made, ids, is_greedy in zip(trajectories, generated, greedy, strict=True)
             for sample in self._samples(made, ids, is_greedy)
         ]
+        # Only now: all replies of a step are held against one scale, or equal ones would be paid unequally.
+        earned = gather_object([reward for made in trajectories for reward in made.rewards])
+        self.running = self.running.having_seen(earned)
         self._keep(trajectories)
         given = [sample.generated for sample in self._sampled]
         return {
@@ -195,9 +227,7 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         """A sample for each turn; where it ended early, its last one again, which nothing is learned from."""
         rewards: Sequence[float | None] = made.rewards
         if self.settings.smooth:
-            before = self.running
-            self.running = before.having_seen(rewards)
-            rewards = before.smoothed(rewards)
+            rewards = self.running.smoothed(rewards)
         returns = self.environment.world.scheme.returns(rewards)
         samples = [
             _Sampled(each, Credited(value, 0, turn, greedy))
@@ -232,14 +262,17 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
 def figures(turns: Sequence[Turn]) -> dict[str, float]:
     """What curves show of a step: shares of its replies, and the geometric mean speedup of the right ones.
 
-    Shares of what is valid or a cheat are of the replies that something is known of; not there without any.
+    Shares of what is valid or a cheat, and the mean reward as the scheme pays it (neither discounted nor
+    smoothed), are of the replies that something is known of; not there without any.
     """
     known = [turn.outcome.kind for turn in turns if turn.reward is not None]
+    earned = [turn.reward for turn in turns if turn.reward is not None]
     found = {
         "unrewarded_fraction": 1 - len(known) / len(turns),
         "distinct_fraction": len({turn.candidate for turn in turns}) / len(turns),
     }
     if known:
+        found["turn_reward"] = math.fsum(earned) / len(earned)
         found["valid_fraction"] = known.count("correct") / len(known)
         found["cheated_fraction"] = known.count("cheated") / len(known)
     lows = [turn.outcome.low("eager") for turn in turns if turn.outcome.kind == "correct"]
@@ -254,6 +287,11 @@ def _credited(
 ) -> list[float | None]:
     """TRL's reward function: what the rollouts have found out already."""
     return list(credited)
+
+
+def _of(held: Any, rows: torch.Tensor) -> Any:
+    """These rows of what has a row for each reply; all else as it is."""
+    return held[rows] if isinstance(held, torch.Tensor) and held.ndim else held
 
 
 def _plain(message: Message) -> dict[str, str]:

@@ -1,11 +1,13 @@
 """A run of online RL, from its settings to the trained policy: resumed where it was, restored where it
-collapsed.
+collapsed, ended early where nothing is left to learn.
 """
 
 import logging
+import math
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +23,18 @@ from rl_training.trainers.checkpoints import last_good
 from rl_training.trainers.collapse import Collapsed, CollapseGuard, Limits, restored
 from rl_training.trainers.guards import StopAtNaN
 from rl_training.trainers.online import OnlineTrainer
-from rl_training.trainers.policy import Policy
+from rl_training.trainers.policy import Policy, keep_base
 from rl_training.trainers.settings import OnlineSettings
 
 _log = logging.getLogger(__name__)
 _LESS = 0.5  # of the learning rate, after each collapse
+
+
+@dataclass(frozen=True)
+class Finished:
+    policy: Path  # its folder
+    steps: int  # that were made
+    settled: str = ""  # why they are fewer than were asked for
 
 
 def train(
@@ -37,19 +46,23 @@ def train(
     callbacks: Sequence[Any] = (),
     limits: Limits | None = None,
     reporting: Mapping[str, str] = NOT_TRACKED,
-) -> Path:
-    """The folder of the trained policy. Goes on from the last checkpoint in `out`.
+) -> Finished:
+    """Writes the trained policy. Goes on from the last checkpoint in `out`.
 
     After a collapse it goes on from the last checkpoint before that, with half the learning rate,
-    `restores` times. Raises UsageError, Collapsed, Diverged, StorageError.
+    `restores` times; the policy of that checkpoint is written where it collapses again. Raises UsageError,
+    Collapsed, Diverged, StorageError.
     """
     if len(tasks) < 1:
         raise UsageError("there is no task to train on", "give runs or a data set with tasks")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # of rollout_func
+    limits = limits or Limits()
     for attempt in range(settings.restores + 1):
-        watching = [StopAtNaN(), CollapseGuard(limits or Limits()), _Slower(_LESS**attempt), *callbacks]
-        arrange = _arguments(settings, arguments(settings, out, reporting))
+        guard = CollapseGuard(limits)
+        watching = [StopAtNaN(), guard, _Slower(_LESS**attempt), *callbacks]
+        arrange = _arguments(settings, arguments(settings, out, reporting), limits)
         policy = load()
+        keep_base(policy.model, out)
         trainer = OnlineTrainer(
             policy.model, policy.tokenizer, rows(tasks, settings), environment(), settings, arrange, watching
         )
@@ -60,12 +73,12 @@ def train(
         try:
             trainer.train(resume_from_checkpoint=str(begun) if begun is not None else None)
         except Collapsed as collapse:
-            if attempt == settings.restores:
-                raise
             kept = restored(out, collapse.healthy)
+            if attempt == settings.restores:
+                raise _with_policy(collapse, trainer, kept) from None
             _log.warning("%s; going on from %s", collapse.message, kept.name if kept else "the start")
             continue
-        return trainer.save_policy()
+        return Finished(trainer.save_policy(), trainer.state.global_step, guard.settled)
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -84,13 +97,27 @@ def rows(tasks: Sequence[TaskData], settings: OnlineSettings) -> Dataset:
     )
 
 
-def _arguments(settings: OnlineSettings, common: Mapping[str, Any]) -> GRPOConfig:
+def _with_policy(collapse: Collapsed, trainer: OnlineTrainer, kept: Path | None) -> Collapsed:
+    """That the last policy before it is written, where there is a checkpoint of it."""
+    if kept is None:
+        return Collapsed(f"{collapse.message}; no checkpoint is from before that", collapse.healthy)
+    trainer._load_from_checkpoint(str(kept))
+    written = trainer.save_policy()
+    return Collapsed(f"{collapse.message}; {written} is the policy of {kept.name}", collapse.healthy)
+
+
+def _arguments(settings: OnlineSettings, common: Mapping[str, Any], limits: Limits) -> GRPOConfig:
+    # A collapse shows after `patience` batches, and the last checkpoint from before it must still be there.
+    steps = limits.patience * settings.updates_per_batch
+    checkpoints = max(common["save_total_limit"], math.ceil(steps / settings.save_every) + 1)
     loss: dict[str, Any] = {"loss_type": settings.loss, "importance_sampling_level": "token"}
     if settings.loss == "gspo":
         loss = {"loss_type": "grpo", "importance_sampling_level": "sequence"}
+    clips = {"epsilon": settings.clip_low, "epsilon_high": settings.clip_high}
     return GRPOConfig(
-        **common,
+        **{**common, "save_total_limit": checkpoints},
         **loss,
+        **{name: value for name, value in clips.items() if value is not None},
         num_generations=settings.group,
         generation_batch_size=settings.batch,
         max_completion_length=settings.max_completion,
@@ -98,8 +125,7 @@ def _arguments(settings: OnlineSettings, common: Mapping[str, Any]) -> GRPOConfi
         top_p=settings.top_p,
         beta=settings.kl,
         entropy_coef=settings.entropy,
-        epsilon=settings.clip_low,
-        epsilon_high=settings.clip_high,
+        num_iterations=settings.updates_per_batch,
         scale_rewards="none",  # advantages are our own
         shuffle_dataset=False,
         use_vllm=settings.vllm != "none",

@@ -2,12 +2,16 @@
 
 What would fail late, or never be noticed, is found when it is loaded: a folder that lacks something, a
 tokenizer that cannot render a conversation, or not so that a reply continues its prompt.
+
+Adapters are saved without the weights they stand on, and name them. So these must be on the disk as they were
+trained on: what other adapters were merged into is written beside (`keep_base`).
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import Field
 
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 ADAPTER = "adapter_config.json"
+BASE = "base"  # in the run's folder: what new adapters stand on, where that is nowhere else
 _PARTS = {
     "no config.json": ("config.json", ADAPTER),
     "no weights": ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin"),
@@ -47,13 +52,13 @@ def load_policy(name: str, lora: LoraSettings | None = None, dtype: str = "float
     """`name`: a folder as `save_pretrained` writes it, or a name on the Hub. `dtype` as torch names it.
 
     A folder of adapters is loaded with its base, merged into it. New adapters begin with random numbers of
-    torch's generator: seed it before. Raises UsageError, MissingPrerequisite.
+    torch's generator: seed it before; `keep_base` before they are saved. Raises UsageError,
+    MissingPrerequisite.
     """
     require(lora is not None)
     # The tokenizer first: what is wrong with it shows before weights are read.
     tokenizer = load_tokenizer(name)
-    folder = Path(name)
-    model = _read(name, lambda: _model(folder, name, dtype))
+    model = _read(name, lambda: _model(name, dtype))
     rows = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > rows:
         raise UsageError(
@@ -64,6 +69,46 @@ def load_policy(name: str, lora: LoraSettings | None = None, dtype: str = "float
     if model.generation_config is not None:
         model.generation_config.pad_token_id = tokenizer.pad_token_id
     return Policy(_adapted(model, lora) if lora is not None else model, tokenizer)
+
+
+def keep_base(model: Any, run: Path) -> None:
+    """Has the adapters of `model`, if it has any, name weights that are on the disk: those that they were
+    loaded with, or RUN/base, which is written unless it is there. Raises StorageError.
+    """
+    from rl_training.trainers.checkpoints import written_whole
+
+    if not hasattr(model, "peft_config") or not hasattr(model, "get_base_model"):
+        return
+    if all(config.base_model_name_or_path for config in model.peft_config.values()):
+        return
+    folder, plain = run / BASE, model.get_base_model()
+    if not folder.exists():
+        weights = {
+            name.replace(".base_layer.", "."): held
+            for name, held in plain.state_dict().items()
+            if ".lora_" not in name
+        }
+        with written_whole(folder) as staged:
+            plain.save_pretrained(staged, state_dict=weights)
+    for config in model.peft_config.values():
+        config.base_model_name_or_path = str(folder.resolve())
+
+
+def base_of(adapters: Path) -> str:
+    """The folder, or the name on the Hub, of the model that a folder of adapters belongs to.
+
+    Raises UsageError where it is not said, or no longer there.
+    """
+    try:
+        base = json.loads((adapters / ADAPTER).read_text(encoding="utf-8")).get("base_model_name_or_path")
+    except (OSError, ValueError, AttributeError):
+        base = None
+    mend = f"give its path or its name on the Hub as base_model_name_or_path in {adapters / ADAPTER}"
+    if not isinstance(base, str) or not base:
+        raise UsageError(f"{adapters} holds adapters that do not say which model they belong to", mend)
+    if Path(base).is_absolute() and not Path(base).is_dir():
+        raise UsageError(f"{adapters} holds adapters of {base}, which is no longer there", mend)
+    return base
 
 
 def load_tokenizer(name: str) -> "PreTrainedTokenizerBase":
@@ -170,12 +215,12 @@ def _read(name: str, load: Callable[[], Loaded]) -> Loaded:
         ) from error
 
 
-def _model(folder: Path, name: str, dtype: str) -> "PreTrainedModel":
+def _model(name: str, dtype: str) -> "PreTrainedModel":
+    folder = Path(name)
+    if folder.is_dir():
+        name = str(folder.resolve())  # adapters will name it, wherever they are loaded
     if (folder / ADAPTER).exists():
-        require(adapters=True)
-        from peft import AutoPeftModelForCausalLM
-
-        return AutoPeftModelForCausalLM.from_pretrained(name, dtype=dtype).merge_and_unload()
+        return _merged(folder, dtype)
     from transformers import AutoModelForCausalLM
 
     model, loading = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, output_loading_info=True)
@@ -183,6 +228,22 @@ def _model(folder: Path, name: str, dtype: str) -> "PreTrainedModel":
         # transformers would have them begin with random numbers.
         raise ValueError(f"{len(missing)} weights are not there, {missing[0]} among them")
     return model
+
+
+def _merged(adapters: Path, dtype: str) -> "PreTrainedModel":
+    """Of a folder of adapters. It has no name, for it is nowhere on the disk."""
+    require(adapters=True)
+    from peft import PeftModel
+    from transformers import AutoTokenizer
+
+    model = _model(base_of(adapters), dtype)
+    tokens = len(AutoTokenizer.from_pretrained(str(adapters)))
+    if tokens > model.get_input_embeddings().weight.shape[0]:  # some were added with the adapters
+        model.resize_token_embeddings(tokens)
+    merged: PreTrainedModel = PeftModel.from_pretrained(model, str(adapters)).merge_and_unload()
+    merged.name_or_path = ""
+    merged.requires_grad_(True)  # peft froze it
+    return merged
 
 
 def _adapted(model: "PreTrainedModel", lora: LoraSettings) -> "PreTrainedModel":

@@ -1,6 +1,7 @@
 """What a training run is set to: records that its manifest keeps."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -8,8 +9,19 @@ from kernelbench.records import Record
 from rl_training.rewards.scheme import SCHEMES, Scheme
 from rl_training.trainers.advantages import Estimator
 from rl_training.trainers.policy import LoraSettings
+from rl_training.trainers.precision import Precision, require_learnable
 
+Reasoning = Literal["think", "drop"]  # before a completion, or not at all
 Loss = Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "gspo"]
+
+# Low and high of each loss, as its paper has them, for ratios of probabilities from 1 - low to 1 + high; None
+# where it has no such bound. CISPO's is the largest ratio itself (arXiv:2506.13585).
+_CLIP = (0.2, 0.28)  # DAPO, arXiv:2503.14476
+_CLIPS: Mapping[str, tuple[float | None, float | None]] = {
+    "gspo": (3e-4, 4e-4),  # of whole sequences, arXiv:2507.18071
+    "cispo": (None, 5.0),
+    "sapo": (None, None),  # a sigmoid instead
+}
 
 
 class TrainingSettings(Record):
@@ -22,7 +34,7 @@ class TrainingSettings(Record):
     micro_batch: int = Field(default=16, gt=0)  # of these, that a device computes at a time
     seed: int = 0
     lora: LoraSettings | None = None
-    dtype: str = "float32"
+    precision: Precision = "float32"
     cpu: bool = False
     save_every: int = Field(default=10, gt=0)  # steps
     optimizer: str = "adamw_torch"  # any of transformers'
@@ -36,11 +48,14 @@ class TrainingSettings(Record):
             raise ValueError(
                 f"a batch of {self.batch} is not a multiple of micro-batches of {self.micro_batch}"
             )
+        require_learnable(self.precision, self.lora is not None)
         return self
 
 
 class SftSettings(TrainingSettings):
     max_length: int = Field(default=16384, gt=0)  # tokens; longer samples are left out
+    reasoning: Reasoning = "drop"
+    min_speedup: float = Field(default=0.0, ge=0)  # samples with no more were left out
     schedule: str = "cosine"
     warmup_share: float = Field(default=0.03, ge=0, lt=1)
 
@@ -60,10 +75,25 @@ class OnlineSettings(TrainingSettings):
     max_completion: int = Field(default=4096, gt=0)
     kl: float = Field(default=0.0, ge=0)  # the weight of the divergence from the first policy
     entropy: float = Field(default=0.0, ge=0)  # the weight of the bonus
-    clip_low: float = Field(default=0.2, gt=0)
-    clip_high: float = Field(default=0.28, gt=0)
+    clip_low: float | None = Field(default=None, gt=0, lt=1)  # None: what the loss's paper has
+    clip_high: float | None = Field(default=None, gt=0)
+    updates_per_batch: int = Field(default=1, gt=0)  # that are made with the same replies
     vllm: Literal["none", "colocate", "server"] = "none"
     restores: int = Field(default=2, ge=0)  # of the last good checkpoint, after a collapse
+
+    @model_validator(mode="before")
+    @classmethod
+    def _clips(cls, given: Any) -> Any:
+        """Fills in the bounds of the loss, so that a manifest has them."""
+        if not isinstance(given, Mapping):
+            return given
+        found, loss = dict(given), given.get("loss", cls.model_fields["loss"].default)
+        for name, usual in zip(("clip_low", "clip_high"), _CLIPS.get(loss, _CLIP), strict=True):
+            if found.get(name) is None:
+                found[name] = usual
+            elif usual is None:
+                raise ValueError(f"{name.replace('_', ' ')}: {loss} has no such bound; leave it out")
+        return found
 
     @model_validator(mode="after")
     def _groups(self) -> "OnlineSettings":
@@ -75,4 +105,14 @@ class OnlineSettings(TrainingSettings):
             raise ValueError("remax needs a greedy trajectory and at least one more in a group")
         if self.estimator == "remax" and self.vllm != "none":
             raise ValueError("remax's greedy replies come from transformers, not from vLLM")
+        if self.loss == "cispo" and self.clip_high is not None and self.clip_high < 1:
+            raise ValueError(
+                f"clip high: {self.clip_high:g} would cut every ratio: cispo's is the largest one itself; "
+                "give more than 1, such as 5"
+            )
+        if self.save_every % self.updates_per_batch:
+            raise ValueError(
+                f"checkpoints every {self.save_every} steps would fall between the {self.updates_per_batch} "
+                "updates of a batch; give a multiple of them"
+            )
         return self

@@ -1,6 +1,7 @@
 """SFT: prompts with the completions that a policy is to give, through TRL's SFTTrainer.
 
-Rows have `prompt` and `completion` as conversations; the loss is on the completion alone.
+Rows have `prompt` and `completion` as conversations, perhaps a `reasoning` that led there; the loss is on the
+completion alone, with its reasoning where that is to be learned.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +16,8 @@ from kernelbench.errors import UsageError
 from rl_training.trainers.arguments import NOT_TRACKED, arguments
 from rl_training.trainers.checkpoints import WholeCheckpoints, last_good
 from rl_training.trainers.guards import StopAtNaN
-from rl_training.trainers.policy import Policy
-from rl_training.trainers.settings import SftSettings
+from rl_training.trainers.policy import Policy, keep_base
+from rl_training.trainers.settings import Reasoning, SftSettings
 
 
 class SupervisedTrainer(WholeCheckpoints, SFTTrainer):
@@ -34,7 +35,10 @@ def train(
     """The folder of the trained policy. Goes on from the last checkpoint in `out`. Raises UsageError,
     Diverged.
     """
-    kept = _short_enough(policy, rows, settings.max_length)
+    kept = _short_enough(
+        policy, conversations(policy.tokenizer, rows, settings.reasoning), settings.max_length
+    )
+    keep_base(policy.model, out)
     config = SFTConfig(
         **arguments(settings, out, reporting),
         completion_only_loss=True,
@@ -56,13 +60,41 @@ def train(
     return trainer.save_policy()
 
 
+def has_place_for_reasoning(tokenizer: Any) -> bool:
+    """Whether its chat template shows the `reasoning_content` of a reply, as most name it."""
+    said = {"role": "assistant", "content": "Here it is.", "reasoning_content": "First of all"}
+    asked = {"role": "user", "content": "Write one."}
+    return "First of all" in str(tokenizer.apply_chat_template([asked, said], tokenize=False))
+
+
+def conversations(
+    tokenizer: Any, rows: Sequence[dict[str, Any]], reasoning: Reasoning
+) -> list[dict[str, Any]]:
+    """`prompt` and `completion` of each row. Raises UsageError where reasoning has no place."""
+    thinks = reasoning == "think" and any(row.get("reasoning") for row in rows)
+    if thinks and not has_place_for_reasoning(tokenizer):
+        raise UsageError(
+            "the model's chat template has no place for reasoning (reasoning_content), and samples have some",
+            "give --reasoning drop, or a model that reasons",
+        )
+    if not thinks:
+        return [{"prompt": row["prompt"], "completion": row["completion"]} for row in rows]
+    return [
+        {
+            "prompt": row["prompt"],
+            "completion": [{**row["completion"][0], "reasoning_content": row.get("reasoning") or ""}],
+        }
+        for row in rows
+    ]
+
+
 def _short_enough(policy: Policy, rows: Sequence[dict[str, Any]], most: int) -> Dataset:
     length: Callable[[dict[str, Any]], int] = lambda row: len(  # noqa: E731
         policy.tokenizer.apply_chat_template(
             [*row["prompt"], *row["completion"]], tokenize=True, return_dict=True
         )["input_ids"]
     )
-    kept = [{"prompt": row["prompt"], "completion": row["completion"]} for row in rows if length(row) <= most]
+    kept = [row for row in rows if length(row) <= most]
     if not kept:
         raise UsageError(
             f"none of {len(rows)} samples has at most {most} tokens"

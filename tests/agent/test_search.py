@@ -10,6 +10,7 @@ from agent.search import Beam, BestOfN, Evolve, Exhaustive, Refine, Request, Sto
 from kernelbench.records import (
     Advice,
     Candidate,
+    Correctness,
     Environment,
     Evaluation,
     Interval,
@@ -267,8 +268,13 @@ def test_values_that_come_to_the_same_code_are_not_tried() -> None:
 def test_what_cannot_be_timed_here_is_not_corrected() -> None:
     right = attempt(1.0)
     evaluation = right.evaluation.model_copy(update={"verdict": Verdict.unmeasured, "speedup": None})
-    triton = Attempt(right.candidate.model_copy(update={"language": "triton"}), evaluation, None)
+    numbers = Correctness(inputs_tried=7, error=0.1, reference_error=None, worst_input="task")
+    checked = evaluation.model_copy(update={"correctness": numbers})
+    triton = Attempt(right.candidate.model_copy(update={"language": "triton"}), checked, None)
     assert "need a GPU" in (StopRules(rounds=9).reached([triton]) or "")
+    assert (
+        StopRules(rounds=9).reached([replace(triton, evaluation=evaluation)]) is None
+    )  # its kernels never ran
 
 
 def scheduled(history: Sequence[Attempt], **schedule: str) -> Attempt:

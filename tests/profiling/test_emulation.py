@@ -158,13 +158,14 @@ REASONS = {
         "inline PTX cannot be emulated",
     ),
     "no launch": (
-        HEAD
-        + "# compile_cuda\n"
-        + MODEL.replace("module.turn((", "print((").replace("return y", "return y.copy_(x.T)"),
+        NAIVE.replace("module.turn((", "print((").replace("return y", "return y.copy_(x.T)"),
         "launches no kernel",
     ),
-    "Triton": ("import triton\n" + NAIVE, "the candidate's language is triton"),
-    "C++": (NAIVE.replace("compile_cuda", "compile_cpp"), "the candidate's language is cpp"),
+    "Triton": ("import triton\n@triton.jit\ndef kernel(x): pass\n" + NAIVE, "language is triton"),
+    "C++": (
+        NAIVE.replace("compile_cuda", "compile_cpp").replace("__global__", ""),
+        "the candidate's language is cpp",
+    ),
 }
 
 

@@ -136,7 +136,8 @@ def test_a_loop_that_calls_a_function_for_each_element_is_told_from_one_that_is_
     if on["samples"]:
         shares = [found.value("time_share", kernel) or 0.0 for kernel in ("twice", "plain_exp")]
         whole = [found.value(f"time_{part}") or 0.0 for part in ("in_torch", "in_system", "waiting")]
-        assert 0 < sum(shares) + sum(whole) < 1.001 and max(shares) > 0.05
+        waiting = whole[-1]  # most of it where other processes want the CPUs
+        assert 0 < sum(shares) + sum(whole) < 1.001 and max(shares) > 0.05 * (1 - waiting)
     assert (found.value("loops_vectorized", "twice"), found.value("loops_missed", "twice")) == (1, 0)
     assert (found.value("loops_vectorized", "plain_exp"), found.value("loops_missed", "plain_exp")) == (0, 1)
     [remark] = found.remarks
@@ -147,7 +148,7 @@ def test_a_loop_that_calls_a_function_for_each_element_is_told_from_one_that_is_
         "function is not vectorizable",
         "plain_exp",
         "times eager's speed",
-        "of the speed of light",
+        "of what the roofline allows",
         "2.46 Mbytes",
     ):
         assert word in text

@@ -1,7 +1,10 @@
 """The run database gives back what was recorded, and says in one line why it cannot."""
 
 import math
+import random
+import shutil
 import sqlite3
+import subprocess
 import threading
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from kernelbench.records import Correctness, Verdict
 from profiling.records import Metric
 from results.database import NoRunError, RunDatabase
 from results.records import TaskState
+from results.report import Report
 from results.rows import SCHEMA_VERSION, Base
 
 SOFTMAX, RELU = task("softmax"), task("relu")
@@ -213,8 +217,55 @@ def test_a_damaged_database_is_named_with_the_way_to_recover_it(tmp_path: Path) 
     (tmp_path / "run.db").write_bytes(content)
     with pytest.raises(StorageError, match="is damaged") as refused:
         RunDatabase.open(tmp_path)
-    assert ".recover" in refused.value.fix
+    assert ".dump" in refused.value.fix
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_wrong_bytes_are_damage_and_nothing_is_called_safe(seed: int, tmp_path: Path) -> None:
+    """Text that is no text, numbers that are none, an index that leads nowhere: what is said names the file."""
+    chosen = random.Random(seed)
+    with new_run(tmp_path) as database:
+        run_factory.record_example(database)
+    file = tmp_path / "run.db"
+    content = bytearray(file.read_bytes())
+    for _ in range(20):
+        at = chosen.randrange(4096, len(content) - 256)
+        content[at : at + 256] = chosen.randbytes(256)
+    file.write_bytes(content)
+    with (
+        pytest.raises(StorageError, match=r"damaged|cannot read") as refused,
+        RunDatabase.open(tmp_path) as database,
+    ):
+        Report.read(database)
+    assert "safe" not in str(refused.value) and "\n" not in str(refused.value)
+    assert f"sqlite3 {file} .dump" in refused.value.fix
+
+
+def test_a_table_without_a_column_is_not_called_safe(example: RunDatabase, tmp_path: Path) -> None:
+    execute(tmp_path, "ALTER TABLE tasks DROP COLUMN lessons")
+    with pytest.raises(StorageError, match=r"lacks what this version writes .*no such column") as refused:
+        example.tasks()
+    assert "safe" not in str(refused.value)
+    assert "the version that wrote it" in refused.value.fix and ".dump" in refused.value.fix
+
+
+def test_a_damaged_database_is_recovered_as_it_is_said(tmp_path: Path) -> None:
+    if shutil.which("sqlite3") is None:
+        pytest.skip("there is no sqlite3 here")
+    with new_run(tmp_path) as database:
+        run_factory.record_example(database)
+        names = [entry.task.id for entry in database.tasks()]
+    file = tmp_path / "run.db"
+    content = bytearray(file.read_bytes())
+    content[-4096:] = bytes(4096)
+    file.write_bytes(content)
+    with pytest.raises(StorageError, match="damaged") as refused, RunDatabase.open(tmp_path) as database:
+        Report.read(database)
+    command = refused.value.fix.split("`")[1]
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    with RunDatabase.open(tmp_path / "recovered.db", read_only=True) as database:
+        assert [entry.task.id for entry in database.tasks()] == names
 
 
 def test_a_locked_database_is_named(database: RunDatabase, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import run_factory
 import typer
+from rich.console import Console
 from run_factory import TARGET, candidate, interval, llm_call, new_run, task
 from typer.testing import CliRunner
 
@@ -18,7 +19,7 @@ from kernelbench.errors import KernelwrightError, StorageError
 from kernelbench.records import Fingerprint, Interval
 from results import wording
 from results.database import RunDatabase
-from results.formats import Format, render
+from results.formats import Format, render, table
 from results.report import Report
 from results.summary import summarize
 
@@ -65,8 +66,11 @@ def test_people_read_the_same_facts_everywhere(example: RunDatabase, format: For
         assert fact in softmax
     relu, *_ = (line for line in text.splitlines() if "builtin:level1/relu" in line)
     assert "≈1 [0.970, 1.040]" in relu  # its median is 1.01
+    matmul, *_ = (line for line in text.splitlines() if "builtin:level1/matmul" in line)
+    assert "reference (by eager)" in matmul and matmul.count("reference") == 3 and "0.50×" not in matmul
+    assert text.index("2 of 6 faster than eager, 1 not distinguishable") < text.index("builtin:level1")
     (overall,) = (line for line in text.splitlines() if "all tasks" in line and "4/6" in line)
-    for fact in ("50%", "17%", "1.42× · 1.88× · 1.50× (n=4)", "0.79× · 1.00× · 0.50× (n=3)"):
+    for fact in ("33%", "17%", "1.69× · 2.00× · 1.50× (n=4)", "1.00× · 1.17× · 1.00× (n=3)"):
         assert fact in overall
     for fact in ("Testium 9000", "g++ 12.2.0", "landlock (this kernel lacks it)", "cold", "2.9.0"):
         assert fact in text
@@ -74,6 +78,33 @@ def test_people_read_the_same_facts_everywhere(example: RunDatabase, format: For
     apart = text.index("builtin:level2/always_zero")
     assert text.index("measure nothing (counted apart)") < apart
     assert "the output is constant" in text[apart:]
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_a_terminal_shows_whole_words(example: RunDatabase, width: int) -> None:
+    screen = Console(file=io.StringIO(), width=width)
+    screen.print(table(Report.read(example), width))
+    assert isinstance(screen.file, io.StringIO)
+    lines = screen.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    softmax = next(line for line in lines if "level1/softmax" in line)
+    assert "4.00× [3.92, 4.08]" in softmax and "2.00× [1.96, 2.04]" in softmax and "25 µs" in softmax
+    assert any("level1/conv" in line and "build_error" in line for line in lines)
+    assert any("rounds used up" in line for line in lines)
+
+
+def test_a_speedup_by_nobody_s_kernels_is_not_shown_as_one(database: RunDatabase) -> None:
+    database.add_task(task("relu"))
+    of = run_factory.evaluation(task("relu"), candidate(1), eager=2.0)
+    database.record_attempt(
+        task("relu").id, 0, candidate(1), None, of.model_copy(update={"own_kernel_share": 0.0}), None
+    )
+    assert "1 faster without known kernels of its own" in shown(database, Format.md)
+    html = shown(database, Format.html)
+    groups = [attributes["class"] for tag, attributes in Page(html).tags if tag == "g"]
+    assert groups == ["bar even"]
+    table_of_tasks = html[html.index("<h2>Tasks") : html.index("<h2>Aggregates")]
+    assert "2.00×" in table_of_tasks and 'class="faster"' not in table_of_tasks
 
 
 def test_markdown_tables_have_as_many_cells_as_headings(example: RunDatabase) -> None:
@@ -144,11 +175,11 @@ def test_the_page_draws_each_measured_speedup_on_a_logarithmic_axis(example: Run
     page = Page(shown(example, Format.html))
     bars = [attributes for tag, attributes in page.tags if tag == "rect"]
     widths = [float(str(bar["width"])) for bar in bars]
-    assert len(bars) == 4  # the correct ones that count: 4.0, 2.0, 1.01, 0.5
+    assert len(bars) == 4  # the correct ones that count: 4.0, 2.0, 1.01, 1 for the reference
     assert widths[0] == pytest.approx(2 * widths[1], abs=0.3)  # log 4 = 2 log 2
-    assert widths[3] == pytest.approx(widths[1], abs=0.3)  # 0.5 as far to the left
+    assert widths[3] == 1  # a line
     groups = [str(attributes["class"]) for tag, attributes in page.tags if tag == "g"]
-    assert groups == ["bar faster", "bar faster", "bar even", "bar slower"]
+    assert groups == ["bar faster", "bar faster", "bar even", "bar even"]
 
 
 def test_sources_and_messages_cannot_change_the_page(database: RunDatabase) -> None:

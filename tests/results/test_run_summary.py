@@ -4,7 +4,7 @@ import json
 
 import pytest
 import run_factory
-from run_factory import candidate, llm_call, task
+from run_factory import candidate, interval, llm_call, task
 
 from kernelbench.records import Interval, Verdict
 from results.database import RunDatabase
@@ -16,28 +16,80 @@ SOFTMAX, RELU = task("softmax"), task("relu")
 def test_fast_p_is_a_share_of_all_tasks(example: RunDatabase) -> None:
     summary = summarize(example)
     assert (summary.correct, summary.total) == (4, 6)
-    assert summary.fast_1 == 3 / 6  # 4.0, 1.01, 2.0
+    assert summary.fast_1 == 2 / 6  # 4.0, 2.0; the interval of 1.01 covers 1
     assert summary.fast_2 == 1 / 6  # 4.0; 2.0 is not above 2
+    assert summary.headline == (
+        "2 of 6 faster than eager, 1 not distinguishable, 1 handed in as the reference, 1 not correct, "
+        "1 not tried"
+    )
+
+
+INSIDE = Interval(median=1.4, low=0.99, high=1.6)
+OUTSIDE = Interval(median=2.1, low=1.9, high=2.2)
+
+
+@pytest.mark.parametrize(
+    ("eager", "compile", "own", "outcome", "fast_1", "fast_2"),
+    [
+        (OUTSIDE, None, 0.97, "faster", 1.0, 0.0),  # its median is above 2, its interval is not
+        (interval(2.5), None, 0.05, "faster", 1.0, 1.0),
+        (INSIDE, None, 0.97, "even", 0.0, 0.0),
+        (interval(2.5), None, 0.04, "not_own", 0.0, 0.0),
+        (interval(2.5), None, None, "not_own", 0.0, 0.0),
+        (interval(0.9), None, 0.97, "reference", 0.0, 0.0),
+        (interval(2.5), interval(0.8), 0.97, "reference", 0.0, 0.0),
+        (None, None, None, "not_timed", 0.0, 0.0),
+    ],
+)
+def test_a_task_counts_as_fast_where_its_own_kernels_are_beyond_doubt(
+    database: RunDatabase,
+    eager: Interval | None,
+    compile: Interval | None,
+    own: float | None,
+    outcome: str,
+    fast_1: float,
+    fast_2: float,
+) -> None:
+    database.add_task(SOFTMAX)
+    found = run_factory.evaluation(SOFTMAX, candidate(1), eager=eager)
+    if found.timing is not None and found.speedup is not None and compile is not None:
+        timing = found.timing.model_copy(update={"compile_us": interval(10.0)})
+        speedup = found.speedup.model_copy(update={"compile": compile, "fastest": compile})
+        found = found.model_copy(update={"timing": timing, "speedup": speedup})
+    found = found.model_copy(update={"own_kernel_share": own})
+    database.record_attempt(SOFTMAX.id, 1, candidate(1), None, found, None)
+    summary = summarize(database)
+    assert (summary.tasks[0].outcome, summary.fast_1, summary.fast_2) == (outcome, fast_1, fast_2)
+
+
+def test_what_is_handed_in_as_the_reference_counts_as_1(database: RunDatabase) -> None:
+    database.add_task(SOFTMAX)
+    run_factory.attempt(database, SOFTMAX, 1, eager=0.25, compile=0.5)
+    summary = summarize(database)
+    (row,) = summary.tasks
+    assert row.handed_in == "eager" and row.speedup is not None and row.speedup.eager is not None
+    assert row.speedup.eager.median == 0.25  # what was measured of the kernel stays
+    assert summary.geomean.eager == summary.geomean.compile == summary.geomean.fastest == 1.0
 
 
 def test_means_are_over_the_correct_tasks(example: RunDatabase) -> None:
     summary = summarize(example)
-    # vs eager: 4.0, 1.01, 0.5, 2.0
-    assert summary.geomean.eager == pytest.approx(4.04**0.25)
-    assert summary.mean.eager == pytest.approx(7.51 / 4)
+    # vs eager: 4.0, 1.01, 1 for the reference instead of 0.5, 2.0
+    assert summary.geomean.eager == pytest.approx(8.08**0.25)
+    assert summary.mean.eager == pytest.approx(8.01 / 4)
     assert summary.median.eager == pytest.approx((1.01 + 2.0) / 2)
-    # vs compile: 2.0, 0.5, 0.5; the task on level 2 was not compared
-    assert summary.geomean.compile == pytest.approx(0.5 ** (1 / 3))
-    assert (summary.mean.compile, summary.median.compile) == (1.0, 0.5)
-    # vs fastest: 2.0, 0.5, 0.5, 2.0
-    assert summary.geomean.fastest == pytest.approx(1.0)
+    # vs compile: 2.0, 0.5, 1 for the reference; the task on level 2 was not compared
+    assert summary.geomean.compile == pytest.approx(1.0)
+    assert (summary.mean.compile, summary.median.compile) == (pytest.approx(3.5 / 3), 1.0)
+    # vs fastest: 2.0, 0.5, 1, 2.0
+    assert summary.geomean.fastest == pytest.approx(2**0.25)
     assert (summary.counted.eager, summary.counted.compile, summary.counted.fastest) == (4, 3, 4)
 
 
 def test_levels_are_aggregated_each(example: RunDatabase) -> None:
     first, second = summarize(example).levels
-    assert (first.level, first.correct, first.total, first.fast_1, first.fast_2) == (1, 3, 4, 0.5, 0.25)
-    assert first.geomean.eager == pytest.approx(2.02 ** (1 / 3))
+    assert (first.level, first.correct, first.total, first.fast_1, first.fast_2) == (1, 3, 4, 0.25, 0.25)
+    assert first.geomean.eager == pytest.approx(4.04 ** (1 / 3))
     assert (second.level, second.correct, second.total, second.fast_1) == (2, 1, 2, 0.5)
     assert (second.geomean.eager, second.geomean.compile) == (pytest.approx(2.0), None)
 

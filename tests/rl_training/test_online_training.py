@@ -1,29 +1,26 @@
 """Online training over a pool that answers by the text: mechanics, not learning."""
 
 from collections.abc import Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import run_factory
 import tiny_policy
-from recorded import WORK, builtin_task
 
 from kernelbench.errors import UsageError
-from kernelbench.evaluator import BASELINES, Effort
 from kernelbench.records import Candidate, Evaluation, Task, Verdict
 from rl_training import trajectory
-from rl_training.environment.task_data import TaskData
 from rl_training.environment.world import World
 from rl_training.rewards.scheme import SCHEMES
 
 pytest.importorskip("trl")
 import torch
+from reading_pool import TASKS, Paying, ReadingPool, run, settings
 from safetensors.torch import load_file
 from transformers import TrainerCallback, TrainerState
 
 from rl_training.environment.environment import Environment
+from rl_training.trainers import online
 from rl_training.trainers.collapse import Collapsed, Limits
 from rl_training.trainers.online import RewardFailed
 from rl_training.trainers.online_run import train
@@ -32,56 +29,11 @@ from rl_training.trainers.settings import OnlineSettings
 
 pytestmark = pytest.mark.usefixtures("trains")
 
-TASKS = [
-    TaskData(task=builtin_task(name), language="cpp", target=run_factory.TARGET, work=WORK)
-    for name in ("level1/relu", "level1/softmax")
-]
-
-
-@dataclass
-class ReadingPool:
-    """The more of a reply is the letter e, the faster it is; what has none is wrong, or brings no verdict."""
-
-    silent: bool = False
-    seen: list[str] = field(default_factory=list)
-
-    def submit(self, task: Task, candidate: Candidate, baselines: Sequence[str] = BASELINES,
-               effort: Effort | None = None, to_beat: float | None = None, client: str = "") -> Future[Evaluation]:  # fmt: skip
-        raise AssertionError("replies of a tiny model hold no file")
-
-    def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
-        self.seen.append(candidate.source)
-        share = candidate.source.count("e") / max(1, len(candidate.source))
-        if self.silent:
-            return run_factory.evaluation(task, candidate, Verdict.correct)  # without a time
-        if share == 0:
-            return run_factory.evaluation(task, candidate, Verdict.wrong_output, reason="no e")
-        return run_factory.evaluation(task, candidate, eager=1 + share)
-
-    def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> None:
-        return None
-
-
-def settings(model: Path, **changed: object) -> OnlineSettings:
-    plain = {
-        "model": str(model), "steps": 4, "learning_rate": 1e-2, "batch": 8, "micro_batch": 8, "group": 4,
-        "max_completion": 12, "cpu": True, "save_every": 2,
-    }  # fmt: skip
-    return OnlineSettings.model_validate(plain | changed)
-
 
 def trained(
     chosen: OnlineSettings, out: Path, pool: ReadingPool | None = None, callbacks: Sequence[object] = ()
 ) -> Path:
-    world = World(pool or ReadingPool(), SCHEMES["log-speedup"])
-    return train(
-        lambda: load_policy(chosen.model),
-        lambda: Environment({data.task.id: data for data in TASKS}, world, chosen.turns),
-        TASKS,
-        chosen,
-        out,
-        callbacks,
-    )
+    return run(chosen, out, pool, callbacks).policy
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -113,9 +65,42 @@ def test_every_estimator_moves_the_policy(model: Path, tmp_path: Path, changed: 
     assert {t.task for t in kept} == {data.task.id for data in TASKS}
 
 
-def test_what_was_not_measured_moves_nothing(model: Path, tmp_path: Path) -> None:
-    final = trained(settings(model, steps=2), tmp_path, ReadingPool(silent=True))
+@pytest.mark.parametrize("changed", [
+    {}, {"entropy": 0.1}, {"kl": 0.1}, {"entropy": 0.1, "kl": 0.1, "loss": "cispo", "micro_batch": 2},
+], ids=str)  # fmt: skip
+def test_what_was_not_measured_moves_nothing(model: Path, tmp_path: Path, changed: dict[str, object]) -> None:
+    final = trained(settings(model, steps=2, **changed), tmp_path, ReadingPool(silent=True))
     assert alike(model, final)
+
+
+def test_without_a_verdict_the_policy_does_not_go_on_by_its_momentum_either(
+    model: Path, tmp_path: Path
+) -> None:
+    pool = Paying(lambda number: [0, 2, 2.5, 3][number % 4] if number < 8 else None)
+    final = trained(settings(model, steps=3, save_every=1, entropy=0.1, kl=0.1), tmp_path, pool)
+    assert alike(tmp_path / "checkpoint-1", final) and not alike(model, final)
+
+
+@pytest.mark.parametrize("smooth", [False, True])
+@pytest.mark.parametrize("estimator", ["grpo", "dr_grpo", "rloo", "remax"])
+def test_equal_rewards_of_a_prompt_have_equal_advantages(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, estimator: str, smooth: bool
+) -> None:
+    found: list[list[float]] = []
+
+    def noted(*given: object) -> list[float]:
+        found.append(advantages(*given))  # type: ignore[arg-type]
+        return found[-1]
+
+    advantages = online.advantages
+    monkeypatch.setattr(online, "advantages", noted)
+    first = [0, 0, 0, 2, 2, 2, 2, 2]
+    pool = Paying(lambda number: [*first, *[2] * 8, *[0, 3, 0, 3, 3, 3, 3, 3]][number])
+    trained(settings(model, steps=3, estimator=estimator, smooth=smooth), tmp_path, pool)
+    _, alike, mixed = found
+    assert alike == [0.0] * 8
+    assert mixed[1] == mixed[3] > mixed[0] == mixed[2]
+    assert mixed[4:] == [0.0] * 4
 
 
 def test_a_tiny_nucleus_leaves_one_reply_a_prompt(model: Path, tmp_path: Path) -> None:
@@ -138,6 +123,13 @@ def test_a_run_that_was_ended_goes_on_exactly(model: Path, tmp_path: Path) -> No
     with pytest.raises(KeyboardInterrupt):
         trained(chosen, tmp_path / "parts", callbacks=[Killed()])
     assert alike(whole, trained(chosen, tmp_path / "parts"))
+
+
+def test_a_run_that_is_over_is_not_gone_on_with(model: Path, tmp_path: Path) -> None:
+    chosen, again = settings(model, steps=3), ReadingPool()
+    final = weights(trained(chosen, tmp_path))
+    now = weights(trained(chosen, tmp_path, again))
+    assert all(torch.equal(final[name], now[name]) for name in final) and not again.seen
 
 
 def test_a_collapse_goes_back_to_what_was_good(model: Path, tmp_path: Path) -> None:
@@ -178,6 +170,72 @@ def test_a_collapse_goes_back_to_what_was_good(model: Path, tmp_path: Path) -> N
     )
     assert begun == [0, 2]
     assert rates == {1: 1e-2, 2: 5e-3}
+
+
+class Restarts(TrainerCallback):
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def on_train_begin(self, args: object, state: TrainerState, control: object, **_: object) -> None:
+        self.steps.append(state.global_step)
+
+
+def test_a_policy_that_cannot_do_better_ends_the_run_early_and_is_written(
+    model: Path, tmp_path: Path
+) -> None:
+    """Once each reply is as fast as the fastest before; the same command again does not go far."""
+    pool = Paying(lambda number: [0, 2, 3, 3][number % 4] if number < 16 else 3)
+    chosen = settings(model, steps=30, restores=0)
+    done = run(chosen, tmp_path, pool, limits=Limits(patience=3))
+    assert (done.steps, done.settled) == (
+        5,
+        "rewards of a group are all alike, and worth no less than before",
+    )
+    assert load_policy(str(done.policy))
+    restarts = Restarts()
+    again = run(chosen, tmp_path, pool, [restarts], Limits(patience=3))
+    assert restarts.steps == [5] and again.steps == 6 and again.settled == done.settled
+
+
+def test_a_policy_that_came_to_do_worse_has_collapsed_and_the_last_good_one_is_written(
+    model: Path, tmp_path: Path
+) -> None:
+    pool = Paying(lambda number: [0, 2, 2.5, 3][number % 4] if number < 32 else 1.1)
+    with pytest.raises(
+        Collapsed, match=r"at step 7: rewards of .* alike; .*policy is the policy of checkpoint-4"
+    ):
+        run(settings(model, steps=30, restores=0), tmp_path, pool, limits=Limits(patience=3))
+    assert alike(tmp_path / "policy", tmp_path / "checkpoint-4")
+    assert not (tmp_path / "checkpoint-6").exists()  # the same command again goes on from the last good one
+
+
+def test_checkpoints_from_before_a_collapse_are_still_there_when_it_shows(
+    model: Path, tmp_path: Path
+) -> None:
+    pool = Paying(lambda number: [0, 2, 2.5, 3][number % 4] if number < 16 else 0)
+    with pytest.raises(Collapsed, match=r"hardly a reply is valid; .* is the policy of checkpoint-2"):
+        run(settings(model, steps=30, restores=0, save_every=1), tmp_path, pool, limits=Limits(patience=6))
+
+
+def test_several_updates_with_the_same_replies(model: Path, tmp_path: Path) -> None:
+    """The first is on policy, the second is not, and its ratios are clipped."""
+    chosen = settings(model, steps=4, updates_per_batch=2, clip_low=1e-6, clip_high=1e-6)
+    clipped: dict[int, float] = {}
+
+    class Watch(TrainerCallback):
+        def on_log(
+            self, args: object, state: TrainerState, control: object, logs: dict[str, float], **_: object
+        ) -> None:
+            if "loss" in logs:
+                clipped[state.global_step] = logs["clip_ratio/region_mean"]
+
+    pool = ReadingPool()
+    whole = trained(chosen, tmp_path / "whole", pool, [Watch()])
+    assert len(pool.seen) == 2 * 8
+    assert clipped[1] == clipped[3] == 0 and clipped[2] > 0 and clipped[4] > 0
+    with pytest.raises(KeyboardInterrupt):
+        trained(chosen, tmp_path / "parts", callbacks=[Killed()])
+    assert alike(whole, trained(chosen, tmp_path / "parts"))
 
 
 def test_a_collapse_that_comes_again_ends_the_run(model: Path, tmp_path: Path) -> None:

@@ -108,6 +108,14 @@ def test_progress_is_over_the_best_turn_before() -> None:
     assert Progress()(Seen(wrong().outcome, SOURCE, (right(2.0).outcome,))).value == 0.0
 
 
+def test_progress_is_not_over_a_decoy() -> None:
+    """What torch's operators won in a turn before is not what a kernel has to beat."""
+    decoy = right(2.9, share=0.01).outcome
+    seen = Seen(right(3.0).outcome, SOURCE, (decoy, right(2.0).outcome))
+    assert Scheme(terms=(Progress(),))(seen).value == pytest.approx(math.log(3.0 / 2.0))
+    assert Scheme(terms=(Progress(),), decoy_share=0.0)(seen).value == pytest.approx(math.log(3.0 / 2.9))
+
+
 def test_published_schemes() -> None:
     seen = right(4.0, 1.2, share=0.6)
     assert SCHEMES["kevin"](seen).value == pytest.approx(0.3 + 4.0)

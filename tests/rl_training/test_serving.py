@@ -17,6 +17,7 @@ from run_factory import TARGET
 
 import kernelwright
 from agent.llm.prompting import Situation, coder_messages
+from kernelbench.errors import UsageError
 from kernelbench.records import Task, Work
 from results.database import RunDatabase
 from rl_training.serving import server
@@ -125,7 +126,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *w
 UNFIT = {
     "nothing": "there is no folder",
     "no model": "holds no model: no config.json",
-    "an adapter alone": "merge_and_unload",
+    "adapters of nobody knows what": "do not say which model they belong to",
     "no tokenizer": "holds no model: no tokenizer",
     "no template": "has no chat template",
     "no generation prompt": "if add_generation_prompt",
@@ -140,9 +141,9 @@ def test_what_cannot_answer_is_not_served(
     folder = tmp_path / "policy"
     if lack != "nothing":
         folder.mkdir()
-    if lack == "an adapter alone":
+    if lack == "adapters of nobody knows what":
         (folder / "adapter_config.json").write_text("{}")
-    if lack not in ("nothing", "no model", "an adapter alone"):
+    if lack not in ("nothing", "no model", "adapters of nobody knows what"):
         (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
         (folder / "model.safetensors").touch()
     template = {
@@ -153,6 +154,39 @@ def test_what_cannot_answer_is_not_served(
     if lack in template:
         save_tokenizer(folder, "text", template[lack])
     assert UNFIT[lack] in typed(monkeypatch, capfd, folder)
+
+
+def test_adapters_are_served_as_they_were_trained(tmp_path: Path) -> None:
+    """Merged for transformers, whose server takes none; beside their model for vLLM's."""
+    pytest.importorskip("trl")
+    import tiny_policy
+    import torch
+
+    from rl_training.serving.policy import policy_in, whole
+    from rl_training.trainers.policy import LoraSettings, load_policy
+
+    base, folder = tiny_policy.save(tmp_path / "base"), tmp_path / "adapters"
+    trained = load_policy(str(base), LoraSettings(rank=9), "bfloat16")
+    with torch.no_grad():
+        for name, weights in trained.model.named_parameters():
+            if "lora_B" in name:
+                weights.fill_(1e-4)  # less than a weight's last bit in bf16
+    trained.model.save_pretrained(folder)
+    trained.tokenizer.save_pretrained(folder)
+    adapters, tokens = policy_in(folder), torch.arange(9)[None]
+    exact = load_policy(str(folder)).model(tokens).logits
+    with whole(adapters) as merged:
+        assert policy_in(merged.folder) == merged
+        torch.testing.assert_close(load_policy(merged.name).model(tokens).logits, exact)
+        assert not torch.equal(exact, load_policy(str(base)).model(tokens).logits)
+    assert not merged.folder.exists()
+    assert server._served(adapters) == [
+        *(str(base), "--tokenizer", str(folder), "--enable-lora", "--max-lora-rank", "16"),
+        *("--lora-modules", f"{folder}={folder}"),
+    ]
+    base.rename(tmp_path / "moved")
+    with pytest.raises(UsageError, match="no longer there"):
+        policy_in(folder)
 
 
 @pytest.fixture(scope="module")

@@ -101,3 +101,89 @@ def test_groups_and_turns_that_do_not_fit(
     assert typed("rl", "--model", model, "--data", run, "--out", tmp_path, "--group", 6, "--turns", 4) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "a group of 6 is not a multiple of 4 turns" in line
+
+
+THINKS = tiny_policy.BRIEF_CHAT.replace(
+    "<|{{ message['role'] }}|>", "<|{{ message['role'] }}|>{{ message.reasoning_content or '' }}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "words", "learned"),
+    [
+        (THINKS, (), "First, x[i]."),  # by default
+        (THINKS, ("--reasoning", "drop"), ""),
+        (tiny_policy.BRIEF_CHAT, (), ""),
+        (tiny_policy.BRIEF_CHAT, ("--reasoning", "think"), None),
+    ],
+)
+def test_reasoning_is_learned_where_there_is_a_place_for_it(
+    typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    template: str, words: tuple[str, ...], learned: str | None,
+) -> None:  # type: ignore[no-untyped-def]  # fmt: skip
+    from rl_training.curation import parquet
+    from rl_training.trainers import supervised
+
+    rows = [
+        {"prompt": [{"role": "user", "content": task}], "completion": [{"role": "assistant", "content": "y = x;"}],
+         "reasoning": reasoning, "task": task, "speedup_low": 1.5}
+        for task, reasoning in (("one", "First, x[i]."), ("two", ""))
+    ]  # fmt: skip
+    slow = {**rows[0], "task": "three", "speedup_low": 0.9, "reasoning": "Not at all."}
+    parquet.write(tmp_path / "data" / "sft" / "train.parquet", [*rows, slow])
+    seen: list[str] = []
+
+    class Noting(supervised.SupervisedTrainer):
+        def train(self, **_: object) -> None:
+            for row in self.train_dataset:
+                taught = [
+                    t for t, label in zip(row["input_ids"], row["labels"], strict=True) if label != -100
+                ]
+                seen.append(self.processing_class.decode(taught))
+
+    monkeypatch.setattr(supervised, "SupervisedTrainer", Noting)
+    model = tiny_policy.save(tmp_path / "model", template)
+    code = typed("sft", "--model", model, "--data", tmp_path / "data", "--out", tmp_path / "sft", "--cpu",
+                 "--batch-size", 2, "--min-speedup", 1, *words)  # fmt: skip
+    told = capsys.readouterr().err
+    if learned is None:
+        assert code == 2 and "has no place for reasoning" in told and "--reasoning drop" in told
+        return
+    assert code == 0, told
+    assert sorted(seen) == sorted([f"{learned}y = x;<|end|>", "y = x;<|end|>"])
+    assert ("Reasoning was left out: 1 of 2 samples" in told) == (not learned)
+
+
+def test_runs_give_exemplars_and_hacks_to_begin_with(run: Path) -> None:
+    from rl_training.tasks import tasks_from
+    from rl_training.trainers.cli import _exemplars
+
+    tasks = tasks_from([str(run)], 0.0, 0).train
+    store = _exemplars([str(run)], tasks)
+    assert {task.task.id: [e.speedup for e in store.of(task.task.id)] for task in tasks} == {
+        task.task.id: [pytest.approx(1.47)]
+        for task in tasks  # the lower bound
+    }
+
+
+def test_tasks_of_another_device(
+    typed, run: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # type: ignore[no-untyped-def]
+    words = ("rl", "--model", model, "--data", run, "--out", tmp_path / "rl", "--target", "cuda:0")
+    assert typed(*words) == 2
+    assert "--target cuda:0: the tasks are for cpu" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("--optimizer", "nope"), ("--clip-high", 0.28, "--loss", "cispo")])
+def test_what_cannot_be_is_said_before_an_evaluator_starts(
+    typed,
+    run: Path,
+    model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[object, ...],
+) -> None:  # type: ignore[no-untyped-def]
+    assert typed("rl", "--model", model, "--data", run, "--out", tmp_path / "rl", "--cpu", *words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and str(words[1]) in line
+    assert not (tmp_path / "rl").exists()

@@ -14,8 +14,8 @@ SPECIAL = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 TEXT = ["for (long i = 0; i < n; ++i) y[i] = x[i];", "Write a kernel in C++.", "You write kernels."]
 
 
-def save(folder: Path, chat_template: str | None = CHAT, seed: int = 0) -> Path:
-    """Written as `save_pretrained` does; the same for the same seed."""
+def save(folder: Path, chat_template: str | None = CHAT, seed: int = 0, tied: bool = False) -> Path:
+    """Written as `save_pretrained` does; the same for the same seed. `tied`: the last layer is the first."""
     pytest.importorskip("transformers")
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -43,6 +43,7 @@ def save(folder: Path, chat_template: str | None = CHAT, seed: int = 0) -> Path:
         num_attention_heads=2,
         num_key_value_heads=2,
         max_position_embeddings=512,
+        tie_word_embeddings=tied,
         eos_token_id=fast.eos_token_id,
         bos_token_id=None,
     )

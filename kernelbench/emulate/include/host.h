@@ -100,17 +100,62 @@ static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blo
     return cudaSuccess;
 }
 
+static inline cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) { *ms = 1; return cudaSuccess; }
+static inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
+static inline cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
+static inline const char* cudaGetErrorName(cudaError_t) { return "cudaSuccess"; }
+static inline cudaError_t cudaMemGetInfo(size_t* left, size_t* all) { *left = *all = size_t{80} << 30; return cudaSuccess; }
+template <class K>
+static inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, K, size_t = 0, int limit = 0) {
+    *block = limit > 0 && limit < 1024 ? limit : 1024;
+    *grid = 132 * (2048 / *block);
+    return cudaSuccess;
+}
+
 namespace at::cuda {
 struct CUDAStream {
     cudaStream_t stream() const { return nullptr; }
+    void synchronize() const {}
+    int device_index() const { return 0; }
+    bool query() const { return true; }
     operator cudaStream_t() const { return nullptr; }
 };
 static inline CUDAStream getCurrentCUDAStream(int = -1) { return {}; }
 static inline CUDAStream getDefaultCUDAStream(int = -1) { return {}; }
-struct CUDAGuard { template <class D> explicit CUDAGuard(const D&) {} };
-struct OptionalCUDAGuard { template <class D> explicit OptionalCUDAGuard(const D&) {} };
+static inline CUDAStream getStreamFromPool(bool = false, int = -1) { return {}; }
+static inline CUDAStream getStreamFromPool(int, int = -1) { return {}; }
+static inline void setCurrentCUDAStream(CUDAStream) {}
+static inline cudaDeviceProp* getCurrentDeviceProperties() {
+    static cudaDeviceProp of;
+    cudaGetDeviceProperties(&of, 0);
+    return &of;
+}
+static inline cudaDeviceProp* getDeviceProperties(int) { return getCurrentDeviceProperties(); }
+static inline int warp_size() { return 32; }
+static inline int device_count() { return 1; }
+static inline int current_device() { return 0; }
+static inline void set_device(int) {}
+static inline void device_synchronize() {}
+struct Guard {
+    Guard() = default;
+    template <class D> explicit Guard(const D&) {}
+    template <class D> void set_device(const D&) {}
+    template <class D> void set_index(const D&) {}
+    template <class S> void reset_stream(const S&) {}
+};
+using CUDAGuard = Guard;
+using OptionalCUDAGuard = Guard;
+using CUDAStreamGuard = Guard;
+using OptionalCUDAStreamGuard = Guard;
+using CUDAMultiStreamGuard = Guard;
 }  // namespace at::cuda
 namespace c10::cuda { using namespace at::cuda; }
+// What torch's headers have for nvcc alone: the accessors that kernels take are there without.
+namespace at {
+template <class T>
+struct RestrictPtrTraits { typedef T* __restrict__ PtrType; };
+}  // namespace at
+namespace torch { using at::RestrictPtrTraits; }
 #define C10_CUDA_CHECK(call) ((void)(call))
 #define AT_CUDA_CHECK(call) ((void)(call))
 #define TORCH_CUDA_CHECK(call) ((void)(call))

@@ -1,6 +1,6 @@
-"""For which calls a kernel was verified and measured: shapes, dtypes, strides, device, torch and CPU.
+"""For which calls a kernel was verified and measured: shapes, dtypes, strides, device, torch, its state, CPU.
 
-Outside it the reference computes, so that a package is never wrong, only not faster.
+Outside it the reference computes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import has_static_value, optimization_hint
+
+from .state import foreign, foreign_but_for_autocast
 
 Check = Callable[..., tuple[bool, str]]
 
@@ -36,9 +39,10 @@ class Argument:
     def like(self, generator: torch.Generator) -> torch.Tensor:
         """Numbers by chance in this form: normal ones, or indices 0 and 1."""
         if self.dtype.is_floating_point:
-            made = torch.empty_strided(self.shape, self.strides, dtype=self.dtype)
-            return made.copy_(torch.randn(self.shape, generator=generator))
-        return torch.randint(0, 2, self.shape, generator=generator).to(self.dtype)
+            made = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device="cpu")
+            numbers = torch.randn(self.shape, generator=generator, dtype=torch.float32, device="cpu")
+            return made.copy_(numbers)
+        return torch.randint(0, 2, self.shape, generator=generator, device="cpu").to(self.dtype)
 
     def problem(self, value: object) -> str:
         """Why `value` is not such a tensor; "" where it is."""
@@ -54,30 +58,36 @@ class Argument:
             return f"{self.name} is not dense but {value.layout}"
         if tuple(value.stride()) != self.strides:
             return f"{self.name} has strides {value.stride()}, the kernel was verified for {self.strides}"
+        if value.is_neg():
+            return f"{self.name} is the negative of what lies in its memory"
         return ""
 
 
-def check_of(arguments: Sequence[Argument], here: str) -> Check:
+def check_of(arguments: Sequence[Argument], here: str, autocast: bool) -> Check:
     """A function of as many tensors: (True, "") where the kernel may run, else (False, why).
 
-    `here`: why it can run on no tensor at all, "" where it can. The tests are written into one expression,
-    for they run before every call.
+    `here`: why it can run on no tensor at all, "" where it can; `autocast`: it may run under that. The tests
+    are written into one expression, for they run before every call.
     """
     names = [f"a{place}" for place in range(len(arguments))]
     tests = [
         _test(name, place, each) for place, (name, each) in enumerate(zip(names, arguments, strict=True))
     ]
-    usual = " and ".join(tests) or "True"
-    values: dict[str, Any] = {"problem": _problem_of(tuple(arguments), here), "fits": (True, "")}
-    values |= {"Tensor": torch.Tensor, "Parameter": torch.nn.Parameter}
+    usual = " and ".join([*tests, "not state()"])
+    state = foreign_but_for_autocast if autocast else foreign
+    values: dict[str, Any] = {"problem": _problem_of(tuple(arguments), here, state), "fits": (True, "")}
+    values |= {"Tensor": torch.Tensor, "Parameter": torch.nn.Parameter, "state": state}
+    values |= {"traced": _traced_check(tuple(arguments), state), "is_compiling": torch.compiler.is_compiling}
     for place, each in enumerate(arguments):
         values |= {f"shape{place}": each.shape, f"strides{place}": each.strides, f"dtype{place}": each.dtype}
+    given = f"({', '.join(names)},)"
     body = (
-        "return problem(({},))".format(", ".join(names))
+        f"    return problem({given})\n"
         if here
-        else f"return fits if {usual} else problem(({', '.join(names)},))"
+        else f"    if is_compiling(): return traced({given})\n"
+        f"    return fits if {usual} else problem({given})\n"
     )
-    exec(f"def check({', '.join(names)}):\n    {body}", values)
+    exec(f"def check({', '.join(names)}):\n{body}", values)
     check: Check = values["check"]
     return check
 
@@ -87,22 +97,61 @@ def _test(name: str, place: int, argument: Argument) -> str:
     # Subclasses, distributed ones say, have no plain memory behind them.
     kind = f"(type({name}) is Tensor or type({name}) is Parameter)"
     form = f"{name}.shape == shape{place} and {name}.dtype is dtype{place}"
-    return f"{kind} and {form} and {name}.is_cpu and {plain}"
+    return f"{kind} and {form} and {name}.is_cpu and {plain} and not {name}.is_neg()"
 
 
 def _contiguous(argument: Argument) -> bool:
     return torch.empty_strided(argument.shape, argument.strides, device="meta").is_contiguous()
 
 
-def _problem_of(arguments: tuple[Argument, ...], here: str) -> Callable[[tuple[Any, ...]], tuple[bool, str]]:
+def _problem_of(
+    arguments: tuple[Argument, ...], here: str, state: Callable[[], str]
+) -> Callable[[tuple[Any, ...]], tuple[bool, str]]:
     def problem(values: tuple[Any, ...]) -> tuple[bool, str]:
-        if here:
-            return False, here
+        if why := here or state():
+            return False, why
         found = (each.problem(value) for each, value in zip(arguments, values, strict=True))
         why = next((reason for reason in found if reason), "")
         return not why, why
 
     return problem
+
+
+def _traced_check(
+    arguments: tuple[Argument, ...], state: Callable[[], str]
+) -> Callable[[tuple[Any, ...]], tuple[bool, str]]:
+    """The same while a graph is traced, where sizes may be symbols: no reason names them, and none is made a
+    constant, which `mark_dynamic` forbids.
+    """
+
+    def traced(values: tuple[Any, ...]) -> tuple[bool, str]:
+        if why := state():
+            return False, why
+        for argument, value in zip(arguments, values, strict=True):
+            if not isinstance(value, torch.Tensor) or type(value) not in (torch.Tensor, torch.nn.Parameter):
+                return False, f"{argument.name} is no plain tensor"
+            plain = value.dtype is argument.dtype and value.is_cpu and value.layout is torch.strided
+            if not plain or value.dim() != len(argument.shape):
+                return False, f"{argument.name} has another dtype, device, layout or rank"
+            if not all(_is(size, wanted) for size, wanted in zip(value.shape, argument.shape, strict=True)):
+                return False, f"{argument.name} has another shape, or one that is not fixed"
+            steps = zip(value.stride(), argument.strides, argument.shape, strict=True)
+            if not all(count == 1 or _is(step, wanted) for step, wanted, count in steps):
+                return False, f"{argument.name} has other strides"
+        return True, ""
+
+    return traced
+
+
+def _is(size: Any, wanted: int) -> bool:
+    """Whether a size is this number in every call of the graph that is traced.
+
+    Of a symbol it is not. Where it is another number now, that is made a guard, so that the calls in which it
+    is this one are traced for themselves.
+    """
+    if has_static_value(size):
+        return bool(size == wanted)
+    return optimization_hint(size) != wanted and bool(size == wanted)
 
 
 def problem_here(torch_version: str, cpu_flags: Sequence[str]) -> str:

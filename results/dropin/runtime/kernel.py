@@ -12,6 +12,7 @@ import torch
 
 from .envelope import Argument, check_of
 from .operators import (
+    Compute,
     Gradients,
     Tensors,
     define,
@@ -22,6 +23,7 @@ from .operators import (
     trained_by,
     unseen,
 )
+from .state import guarded, verified
 
 _LOG = logging.getLogger(__name__.partition(".")[0])
 
@@ -37,6 +39,7 @@ class Kernel:
         """`words`: of metadata.json; `module`: that holds this kernel's files; `here`: why it cannot run
         here at all.
         """
+        self.words = words
         self.name: str = words["name"]
         self.layer: str = words["layer"]  # the class that it stands in for; "" for none
         self.parameters: dict[str, str] = words["parameters"]  # of the reference -> of the layer
@@ -46,16 +49,19 @@ class Kernel:
         self.why_not_here = here
         self.trainable: bool = bool(words["backward"])
         self.rows: list[int] = words["rows"]  # dimensions along which it can be split, see `sharding`
-        self._fits = check_of(self.arguments, here)
+        self.under_autocast: bool = words["under_autocast"]  # which leaves the reference as it is
+        self._fits = check_of(self.arguments, here, self.under_autocast)
         self.check = self._fits if self.trainable else self._without_gradient
-        self.reference = import_module(f"{module}.reference")
-        self._model = self.reference.Model(*self.reference.get_init_inputs())
+        with verified(), torch.random.fork_rng(devices=[]):
+            self.reference = import_module(f"{module}.reference")
+            self._model = self.reference.Model(*self.reference.get_init_inputs())
         self._slower = frozenset(words["slower"])  # modes in which layers compute themselves, see `pays`
         self._said: set[str] = set()
         self.operator: Any = None
         self.training: Any = None  # the operator where a gradient is wanted, if that saves more
         if not here:
-            self._define(words, module, f"{namespace}::{words['operator']}")
+            with verified(), torch.random.fork_rng(devices=[]):
+                self._define(words, module, f"{namespace}::{words['operator']}")
 
     def __deepcopy__(self, memo: object) -> "Kernel":
         return self  # a copied model computes by the same kernels
@@ -163,8 +169,9 @@ class Kernel:
                 gradients.register(name)
         self.training = existing(f"{name}_training")
 
-    def _loaded(self, module: str) -> "_Loaded":
-        return _Loaded(import_module(module), list(self.parameters), len(self.inputs))
+    def _loaded(self, module: str) -> Compute:
+        loaded = _Loaded(import_module(module), list(self.parameters), len(self.inputs))
+        return guarded(loaded) if self.under_autocast else loaded
 
 
 class _Loaded:
@@ -177,12 +184,18 @@ class _Loaded:
         self._inputs = inputs if weights else None
         self._places = [(*_place(model, name), inputs + place) for place, name in enumerate(weights)]
         self._lock = threading.Lock()
+        for holder, name, _ in self._places:
+            holder[name] = None
 
     def __call__(self, *tensors: torch.Tensor) -> Tensors:
         with self._lock:  # threads must not compute with each other's weights
-            for holder, name, place in self._places:
-                holder[name] = tensors[place]
-            found = self._forward(*tensors[: self._inputs])
+            try:
+                for holder, name, place in self._places:
+                    holder[name] = tensors[place]
+                found = self._forward(*tensors[: self._inputs])
+            finally:  # else they would live as long as the package
+                for holder, name, _ in self._places:
+                    holder[name] = None
         return found if type(found) is tuple else (found,)
 
 

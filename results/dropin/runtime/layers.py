@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from .kernel import Kernel
-from .swap import Report, computed, stock, why_not
+from .swap import Report, computed, remember, stock, why_not
 
 _CHOSEN = "_kernelwright_kernels"  # on a layer: its kernels, and why the others are not
 
@@ -63,5 +63,6 @@ def _call(layer: nn.Module, kernels: Sequence[Kernel], inputs: Sequence[torch.Te
         for kernel, reason in zip(kernels, reasons, strict=True):
             if reason:
                 kernel.say(reason)
+        remember(layer, fit)
         chosen = vars(layer)[_CHOSEN] = (fit, reasons)
     return computed(layer, chosen[0], inputs)

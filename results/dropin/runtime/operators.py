@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import torch
 
 from .envelope import Argument
+from .state import guarded
 
 Tensors: TypeAlias = tuple[torch.Tensor, ...]
 Compute: TypeAlias = Callable[..., Tensors]
@@ -35,6 +36,7 @@ def define(name: str, takes: int, outputs: Sequence[Argument], compute: Compute)
     given = ", ".join(f"Tensor a{place}" for place in range(takes))
     returned = "Tensor" if one else f"({', '.join('Tensor' for _ in outputs)})"
     library.define(f"{function}({given}) -> {returned}", tags=torch.Tag.pt2_compliant_tag)
+    compute = guarded(compute)
     library.impl(function, lambda *tensors: only(_apart(compute(*tensors), tensors)), "CPU")
 
     def fake(*tensors: torch.Tensor) -> Any:
@@ -78,7 +80,7 @@ class Gradients:
         gradients, by name: inputs, outputs and what the forward `saves` after those. It returns a gradient
         for each floating input, in order.
         """
-        self._operator, self._compute = operator, compute
+        self._operator, self._compute = operator, guarded(compute)
         self._inputs, self._outputs, self._saves = len(inputs), outputs, len(saves)
         places = {each.name: place for place, each in enumerate((*inputs, *outputs, *saves))}
         self._uses = [places[use] for use in uses]
@@ -102,7 +104,7 @@ class Gradients:
             if output.dtype.is_floating_point:
                 if grad is None:
                     grad = ctx.saved_tensors[0].new_zeros(output.shape, dtype=output.dtype)
-                wanted.append(grad.contiguous())
+                wanted.append(grad.resolve_neg().contiguous())
         if torch.is_grad_enabled() or not unseen() or not _plain(wanted):
             found = self._operator(*wanted, *ctx.saved_tensors)
         else:

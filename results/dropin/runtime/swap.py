@@ -1,7 +1,9 @@
 """Puts kernels into a model and takes them out again, and says what was replaced, what not, and why."""
 
 import inspect
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MethodType
 from typing import Any
@@ -10,10 +12,14 @@ import torch
 from torch import nn
 
 from .kernel import Kernel
+from .parts import STOCK, Parts, hooked, stock_class
+from .state import verified
+
+__all__ = ["STOCK", "apply", "computed", "fitting", "put", "remember", "remove", "stock", "why_not"]
 
 NONE: Mapping[str, Any] = {}
-STOCK = "_kernelwright_stock"  # on a class that is a drop-in itself: the class that it stands in for
 _MARK = "_kernelwright_drop_in"  # on a layer: which package computes it, by which kernels
+_PARTS = "_kernelwright_parts"  # on a layer: what it was then
 
 
 class DropInError(Exception):
@@ -46,9 +52,10 @@ def apply(model: nn.Module, kernels: Sequence[Kernel], package: str) -> Report:
     """Have each layer that a kernel stands in for call it, where the call is inside the kernel's envelope.
 
     A layer is replaced where its class, the names, shapes and dtypes of its parameters, and what it computes
-    on numbers by chance are the kernel's; elsewhere it stays, with the reason in the report. The
-    layer's own forward computes outside the envelope. Layers that were built of this package's specs are
-    reported, too.
+    on numbers by chance, in training as in evaluation mode, are the kernel's; elsewhere it stays, with the
+    reason in the report. The layer's own forward computes outside the envelope, and when the layer is no
+    longer what it was: a submodule replaced, hooked or set otherwise. Layers that were built of this
+    package's specs are reported, too.
 
     Raises ConflictError where another package computes such a layer, NothingReplacedError where none is
     replaced. The model is as it was then.
@@ -93,7 +100,15 @@ def put(layer: nn.Module, kernels: Sequence[Kernel], package: str) -> None:
     """Have a layer call kernels that fit it."""
     remove(layer, package)
     setattr(layer, _MARK, (package, _names(kernels)))
+    remember(layer, kernels)
     layer.forward = MethodType(_forward(tuple(kernels)), layer)  # so that a deep copy calls its own
+
+
+def remember(layer: nn.Module, kernels: Sequence[Kernel]) -> Parts:
+    """Note of what the layer consists, with which it was found to compute as these kernels do."""
+    parts = Parts(layer, [tuple(kernel.parameters.values()) for kernel in kernels])
+    setattr(layer, _PARTS, parts)
+    return parts
 
 
 def remove(model: nn.Module, package: str) -> int:
@@ -103,6 +118,7 @@ def remove(model: nn.Module, package: str) -> int:
         if vars(layer).get(_MARK, ("", ""))[0] == package:
             del layer.forward  # the instance's; the class has its own
             delattr(layer, _MARK)
+            vars(layer).pop(_PARTS, None)
             count += 1
     return count
 
@@ -126,7 +142,7 @@ def why_not(kernel: Kernel, layer: nn.Module) -> str:
         return f"its forward takes {count} inputs, the kernel {len(kernel.inputs)}"
     held = dict(layer.named_parameters()) | dict(layer.named_buffers())
     wanted = dict(zip(kernel.parameters.values(), kernel.weights, strict=True))
-    if extra := sorted(set(dict(layer.named_parameters())) - set(wanted)):
+    if extra := sorted(set(held) - set(wanted)):
         return f"it has {', '.join(extra)}, of which the kernel knows nothing"
     for name, argument in wanted.items():
         if name not in held:
@@ -135,7 +151,7 @@ def why_not(kernel: Kernel, layer: nn.Module) -> str:
             return f"its {name} is distributed already: apply this before fully_shard or parallelize_module"
         if why := argument.problem(held[name]).replace(argument.name, name, 1):
             return why
-    return _differs(kernel, layer, [held[name] for name in wanted])
+    return hooked(layer) or _differs(kernel, layer, [held[name] for name in wanted])
 
 
 def fitting(kernels: Sequence[Kernel], layer: nn.Module) -> list[Kernel]:
@@ -158,22 +174,73 @@ def _required(forward: Callable[..., Any]) -> int:
 
 def _differs(kernel: Kernel, layer: nn.Module, weights: Sequence[torch.Tensor]) -> str:
     """How the layer computes something else than the reference on numbers by chance, such as with another
-    epsilon; "" where it does not.
+    epsilon, or a dropout in training mode; "" where it does not.
     """
     inputs = [each.like(torch.Generator().manual_seed(0)) for each in kernel.inputs]
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):  # a layer may draw, a dropout say
-            theirs, ours = stock(layer)(*inputs), kernel.by_reference(*inputs, *weights)
-    except Exception as error:  # noqa: BLE001 - it is the model's code
-        said = str(error).split("\n")[0]
-        return f"it cannot be called with the kernel's inputs ({type(error).__name__}: {said})"
-    try:
-        torch.testing.assert_close(theirs, ours)
-    except AssertionError as error:
-        first = str(error).strip().splitlines()
-        worst = next((line for line in first if line.startswith("Greatest absolute")), first[0])
-        return f"it computes something else than the kernel's reference ({worst.lower()})"
+    with _left_as_it_was(layer), torch.no_grad(), verified():
+        right = kernel.by_reference(*(each.clone() for each in (*inputs, *weights)))
+        for mode in (False, True):
+            layer.train(mode)
+            when = f"in {'training' if mode else 'evaluation'} mode it"
+            try:
+                drawn = _drawn()
+                runs = [stock(layer)(*(each.clone() for each in inputs)) for _ in range(2)]
+            except Exception as error:  # noqa: BLE001 - it is the model's code
+                said = str(error).split("\n")[0]
+                return f"it cannot be called with the kernel's inputs ({type(error).__name__}: {said})"
+            if _drawn() != drawn:
+                return f"{when} draws random numbers, for a dropout, say"
+            for found, wanted, what in (
+                (runs[1], runs[0], "computes something else at each call"),
+                (runs[0], right, "computes something else than the kernel's reference"),
+            ):
+                if worst := _unlike(found, wanted):
+                    return f"{when} {what} ({worst})"
+            if kernel.under_autocast:
+                with torch.autocast("cpu", torch.bfloat16):
+                    found = stock(layer)(*inputs)
+                if worst := _unlike(found, runs[0]):
+                    return f"under autocast it computes something else ({worst}), unlike the reference"
     return ""
+
+
+def _unlike(found: Any, wanted: Any) -> str:
+    """How far apart they are; "" for close ones."""
+    try:
+        torch.testing.assert_close(found, wanted, equal_nan=True)
+    except AssertionError as error:
+        lines = str(error).strip().splitlines()
+        return next((line for line in lines if line.startswith("Greatest absolute")), lines[0]).lower()
+    return ""
+
+
+def _drawn() -> tuple[list[int], Any]:
+    """What random numbers come next."""
+    return torch.get_rng_state().tolist(), random.getstate()
+
+
+@contextmanager
+def _left_as_it_was(layer: nn.Module) -> Iterator[None]:
+    """Takes back what calls in the block do to it: modes, buffers, attributes, and random numbers drawn."""
+    attributes = [(module, dict(vars(module))) for module in layer.modules()]
+    held = [(module._buffers, dict(module._buffers)) for module in layer.modules()]
+    buffers = [(each, each.clone()) for each in layer.buffers()]
+    drawn = random.getstate()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        random.setstate(drawn)
+        for module, before in attributes:
+            vars(module).clear()
+            vars(module).update(before)
+        for now, named in held:
+            now.clear()
+            now.update(named)
+        with torch.no_grad():
+            for each, value in buffers:
+                if not torch.equal(each, value):
+                    each.copy_(value)
 
 
 def _forward(kernels: Sequence[Kernel]) -> Callable[..., Any]:
@@ -187,38 +254,27 @@ def computed(
     layer: nn.Module, kernels: Sequence[Kernel], inputs: Sequence[Any], named: Mapping[str, Any] = NONE
 ) -> Any:
     """What `layer` makes of a call: by the first kernel in whose envelope it is, or by its own forward."""
-    why = ""
-    for kernel in kernels:
-        if named or len(inputs) != len(kernel.inputs):
-            why = f"it was called with something else than {len(kernel.inputs)} tensors"
-            continue
-        tensors = (*inputs, *(_held(layer, name) for name in kernel.parameters.values()))
-        gains, why = kernel.pays(tensors)
-        if not gains:
-            continue
-        fits, why = kernel.check(*tensors)
-        if fits:
-            return kernel.run(*tensors)
-        made, why = kernel.by_parts(why, *tensors)
-        if not why:
-            return made
+    parts: Parts = vars(layer).get(_PARTS) or remember(layer, kernels)
+    if not (why := parts.changed()):
+        for place, kernel in enumerate(kernels):
+            if named or len(inputs) != len(kernel.inputs):
+                why = f"it was called with something else than {len(kernel.inputs)} tensors"
+                continue
+            tensors = (*inputs, *parts.held(place))
+            gains, why = kernel.pays(tensors)
+            if not gains:
+                continue
+            fits, why = kernel.check(*tensors)
+            if fits:
+                return kernel.run(*tensors)
+            made, why = kernel.by_parts(why, *tensors)
+            if not why:
+                return made
     if kernels and not torch.compiler.is_compiling():
         kernels[-1].say(why)
-    return _stock_class(layer).forward(layer, *inputs, **named)  # not bound first, for torch.compile
+    return stock_class(layer).forward(layer, *inputs, **named)  # not bound first, for torch.compile
 
 
 def stock(layer: nn.Module) -> Callable[..., Any]:
     """The layer's own forward, as its model has it."""
-    return MethodType(_stock_class(layer).forward, layer)
-
-
-def _stock_class(layer: nn.Module) -> Any:
-    return getattr(type(layer), STOCK, type(layer))
-
-
-def _held(layer: nn.Module, name: str) -> Any:
-    """A parameter or buffer; names may have dots."""
-    if name in layer._parameters:
-        return layer._parameters[name]
-    path, _, own = name.rpartition(".")
-    return getattr(layer.get_submodule(path), own)
+    return MethodType(stock_class(layer).forward, layer)

@@ -1,5 +1,6 @@
 """The file handed in: lint-clean, no dead code, strict about shapes, weights and constructor arguments."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -121,3 +122,37 @@ def test_one_kernel_serves_equal_work() -> None:
         init="self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(5))",
     )
     assert propose(text).source.count('extern "C"') == 1
+
+
+MAKING = source(  # tensors of no other tensor: outputs, what reductions leave, constants, torch's own
+    "y = F.silu(self.net(x)); z = torch.sort(y * torch.tensor([1.0, 2.0]).repeat(6)).values; "
+    "return z.cumsum(1) + torch.arange(12), y.sum(), torch.ones(2, 3).tril()",
+    "torch.randn(10, 12)",
+    init="self.net = nn.Linear(12, 12)",
+)
+_FACTORIES = {"arange", "empty", "full", "ones", "tensor", "zeros", "scalar_tensor", "eye", "linspace"}
+
+
+@pytest.mark.parametrize("language", ["cpp", "triton", "cuda"])
+def test_no_tensor_is_of_the_default_dtype_or_device(language: str) -> None:
+    calls = [n for n in ast.walk(ast.parse(propose(MAKING, language).source)) if isinstance(n, ast.Call)]
+    names = [(ast.unparse(n.func).split("."), n) for n in calls]
+    made = [call for (room, *path), call in names if room == "torch" and _FACTORIES & set(path)]
+    assert len(made) >= 3
+    for call in made:
+        assert {"dtype", "device"} <= {each.arg for each in call.keywords}, ast.unparse(call)
+
+
+def test_it_computes_the_same_whatever_the_defaults_are(tmp_path: Path) -> None:
+    _, model_new, inputs = models(MAKING, propose(MAKING), tmp_path)
+    right = model_new(*inputs)
+    try:
+        for dtype, device in ((torch.float64, None), (torch.bfloat16, None), (torch.float32, "meta")):
+            torch.set_default_dtype(dtype)
+            torch.set_default_device(device)
+            for ours, wanted in zip(model_new(*inputs), right, strict=True):
+                assert (ours.dtype, ours.device) == (wanted.dtype, wanted.device)
+                assert torch.equal(ours, wanted)
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)

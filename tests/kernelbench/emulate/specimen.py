@@ -23,10 +23,9 @@ from typing import Any
 
 import torch
 
-from kernelbench.emulate.findings import KernelFault
+from kernelbench.emulate.findings import KernelFault, Unsupported
 from kernelbench.emulate.launching import collected
 from kernelbench.emulate.memory import fresh_memory
-from kernelbench.emulate.translation import Unsupported
 from kernelbench.jit.cuda import CudaModule, compile_cuda
 from kernelbench.jit.errors import ArgumentError, BuildError
 

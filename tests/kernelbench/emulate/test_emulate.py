@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from kernelbench.emulate.findings import KernelFault
+from kernelbench.emulate.findings import KernelFault, Unsupported
 from kernelbench.emulate.launching import collected, traffic
 from kernelbench.emulate.memory import fresh_memory
-from kernelbench.emulate.translation import Unsupported
 from kernelbench.jit.cuda import compile_cuda
 from kernelbench.jit.errors import ArgumentError
 

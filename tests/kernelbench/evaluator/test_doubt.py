@@ -49,6 +49,7 @@ def session(draws: dict[str, list[Comparison]]) -> Any:
         return SimpleNamespace(outputs=[*drawn, drawn[0]])
 
     oracle = SimpleNamespace(
+        begin=lambda: None,
         fill=fill,
         call_seeds=lambda count: [None] * count,
         expect=lambda slot, seed, rate: {"usable": True, "reference_error": 0.25},

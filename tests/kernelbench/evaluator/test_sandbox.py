@@ -11,7 +11,8 @@ import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator import Effort, Evaluator, Protocol, sandbox
+from kernelbench.evaluator import Effort, Evaluator, Limits, Protocol, sandbox
+from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.records import Verdict
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
@@ -71,6 +72,20 @@ def _up():
     assert evaluate(source).verdict is Verdict.wrong_output
 
 
+def test_the_loopback_of_a_worker_s_own_network_is_up(evaluator: Evaluator, evaluate: Evaluate) -> None:
+    if not on(evaluator, "network_namespace"):
+        pytest.skip("this machine does not permit network namespaces")
+    talk = """
+import socket
+with socket.create_server(("127.0.0.1", 0)) as server:  # as ncu and compute-sanitizer do
+    with socket.create_connection(server.getsockname(), timeout=5) as client:
+        client.sendall(b"hello")
+        assert server.accept()[0].recv(5) == b"hello"
+"""
+    evaluation = evaluate(talk + variant("Model", "Model"))
+    assert evaluation.verdict is Verdict.correct, evaluation.reason
+
+
 def test_the_environment_is_an_allowlist(evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     leak = "import os\nassert 'OPENAI_API_KEY' not in os.environ, 'leaked'\n"
@@ -116,9 +131,7 @@ def written(path):
         return False
     return True
 """
-    places = (
-        "[Path(os.environ['KERNELWRIGHT_CACHE']), Path('/tmp'), Path('/dev/shm'), Path(__file__).parents[1]]"
-    )
+    places = "[Path(os.environ['KERNELWRIGHT_CACHE']), Path('/tmp'), Path(__file__).parents[1]]"
     body = f"""assert written(Path.cwd() / 'mine') and not any(written(place / 'mine') for place in {places})
         {RETURN}"""
     # The builder, which may write to the cache, calls it too; there an assertion that fails changes nothing.
@@ -290,3 +303,23 @@ def test_what_threads_wait_for_a_cpu_is_counted() -> None:
 def test_a_protocol_without_the_task_s_own_inputs_is_refused() -> None:
     with pytest.raises(ValueError, match="'task'"):
         Protocol(families=("needle",))
+
+
+def test_workers_of_a_gpu_have_a_proc_of_their_own_pid_namespace() -> None:
+    on = ("pid_namespace", "network_namespace", "mount_namespace")
+    assert sandbox.layers_of("baseline", on, gpu=True) == ("pid_namespace", "mount_namespace")
+    assert sandbox.layers_of("baseline", on) == ("pid_namespace",)
+    without = {layer.name: layer.on for layer in sandbox.layers(None, ("mount_namespace",), gpu=True)}
+    assert not without["pid_namespace"] and not without["mount_namespace"]
+
+
+@pytest.mark.parametrize("role", ["baseline", "candidate"])
+def test_a_worker_of_a_gpu_can_name_its_threads(
+    role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As CUDA does when it starts; where it cannot, cuInit returns error 304."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    with WorkerPool(threads=1, cache=tmp_path, limits=Limits(), device="cuda:0") as pool:
+        pool.import_first(("naming",))
+        with pool.start(role, "naming:serve", "0" * 64) as worker:
+            assert worker.ask({}, 60) == {"pid": "own", "named": "renamed"}

@@ -2,6 +2,7 @@
 
 import ctypes
 import platform
+import socket
 import subprocess
 import threading
 from collections.abc import Callable
@@ -31,6 +32,28 @@ def test_what_no_kernel_needs_is_refused(name: str) -> None:
     if name in ("reboot", "kexec_load"):
         pytest.skip("nobody should try this where the filter might not hold")
     assert filtered(lambda: call(seccomp.REFUSED[name][MACHINE], 0, 0, 0, 0, 0, 0)) == "EPERM"
+
+
+OTHERS = {"netlink": 16, "packet": 17, "alg": 38, "vsock": 40, "bluetooth": 31, "can": 29, "xdp": 44}
+
+
+@pytest.mark.parametrize("family", OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize("hidden", [0, 1 << 32], ids=["plain", "with_more_bits"])
+def test_sockets_that_no_network_namespace_covers_are_refused(family: int, hidden: int) -> None:
+    """The kernel looks at the lower 32 bits of the family only."""
+
+    def open_one() -> str:
+        if libc.syscall(seccomp.SOCKET[MACHINE], ctypes.c_long(family | hidden), 3, 0) < 0:
+            raise OSError(ctypes.get_errno(), "")
+        return "opened"
+
+    assert filtered(open_one) == "EAFNOSUPPORT"
+
+
+@pytest.mark.parametrize("family", ["AF_UNIX", "AF_INET", "AF_INET6"])
+def test_local_sockets_and_those_of_the_internet_are_allowed(family: str) -> None:
+    assert filtered(lambda: socket.socket(getattr(socket, family)).close()) in ("None", "EAFNOSUPPORT")
+    assert filtered(lambda: len(socket.socketpair())) == "2"
 
 
 def test_new_namespaces_are_refused_and_new_processes_are_not() -> None:

@@ -245,7 +245,7 @@ ALLOWED = {
     "waits for threads that have returned": CANDIDATE.replace(
         "float sum = 0;", "float sum = 0;\n    if (threadIdx.x == 5) return;"
     ),
-    "no CUDA C++": RACE.replace("from kernelbench import jit", "from kernelbench import jit\nimport triton"),
+    "Triton, too": "import triton\n@triton.jit\ndef kernel(x): pass\n" + RACE,
 }
 
 

@@ -84,12 +84,23 @@ def test_a_timeout_ends_every_process_of_the_compiler(wrapper: Callable[[str], P
     assert not leftovers(cache_folder)
 
 
-def test_within_an_evaluation_the_limit_is_the_judges(
-    wrapper: Callable[[str], Path], cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_a_process_is_stopped_for_is_not_on_the_limit(
+    wrapper: Callable[[str], Path], cache_folder: Path
 ) -> None:
-    wrapper("sleep 1")
-    monkeypatch.setenv("KERNELWRIGHT_JUDGED", "1")
-    assert jit.compile_cpp(SOURCE, timeout_s=0.5).answer() == 42
+    """An evaluator has its workers stand still while others are timed."""
+    folder = wrapper('touch $D/begun; while [ ! -e "$D/go" ]; do sleep 0.05; done')
+    answers = fork.Queue()
+    process = fork.Process(target=lambda: answers.put(jit.compile_cpp(SOURCE, timeout_s=3.0).answer()))
+    process.start()
+    wait_for(lambda: (folder / "begun").exists())
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    time.sleep(3.5)
+    os.kill(process.pid, signal.SIGCONT)
+    time.sleep(0.2)
+    (folder / "go").touch()
+    assert answers.get(timeout=30) == 42
+    process.join()
 
 
 def test_a_failed_build_is_not_kept(wrapper: Callable[[str], Path], cache_folder: Path):
@@ -128,6 +139,64 @@ def test_a_leftover_lock_file_means_nothing():
     entry.parent.mkdir(parents=True)
     entry.with_name(f"{entry.name}.lock").touch()
     assert cache.get_or_build("k" * 40, lambda folder: None, wait_s=0.2) == entry
+
+
+def built() -> Path:
+    return build(SOURCE, (), BuildCache(), 60)[0]
+
+
+@pytest.mark.parametrize("left", [0, 100, 5000])
+def test_an_entry_that_lost_a_part_is_built_once_more(wrapper: Callable[[str], Path], left: int) -> None:
+    """As after a full disk, or one that lost what it had not written. A library cut short kills who loads it."""
+    folder = wrapper(LOG)
+    os.truncate(built(), left)
+    assert jit.compile_cpp(SOURCE).answer() == jit.compile_cpp(SOURCE).answer() == 42
+    assert (folder / "log").read_text().split() == ["compiled"] * 2
+
+
+def test_an_entry_that_lost_a_file_is_built_once_more() -> None:
+    built().unlink()
+    assert built().exists()
+
+
+def test_a_library_of_zeros_is_built_once_more(wrapper: Callable[[str], Path], cache_folder: Path) -> None:
+    folder, path = wrapper(LOG), built()
+    path.write_bytes(bytes(path.stat().st_size))
+    assert jit.compile_cpp(SOURCE).answer() == jit.compile_cpp(SOURCE).answer() == 42
+    assert (folder / "log").read_text().split() == ["compiled"] * 2
+    assert len(entries(cache_folder)) == 1 and not leftovers(cache_folder)
+
+
+def test_a_library_that_cannot_be_loaded_is_built_twice_and_no_more(
+    wrapper: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, load = wrapper(LOG), ctypes.CDLL
+
+    def refuse(name: str | None) -> ctypes.CDLL:
+        if name is not None and name.endswith("kernel.so"):
+            raise OSError("wrong ELF class")
+        return load(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", refuse)
+    with pytest.raises(jit.BuildError, match="cannot be loaded: wrong ELF class"):
+        jit.compile_cpp(SOURCE)
+    assert (folder / "log").read_text().split() == ["compiled"] * 2
+
+
+def test_a_build_is_on_the_disk_before_it_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        events.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    rename = Path.rename
+    monkeypatch.setattr(Path, "rename", lambda path, to: events.append("renamed") or rename(path, to))
+    path = built()
+    assert events.index("kernel.so") < events.index("sizes.json") < events.index("renamed")
+    assert events.index("renamed") < events.index(path.parent.parent.name)
 
 
 READ_ONLY = """

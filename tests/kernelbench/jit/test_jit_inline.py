@@ -196,3 +196,35 @@ def test_latency_ratios_are_against_torchs_own():
         "load_inline_hit": pytest.approx(2000),
     }
     assert table.model_copy(update={"load_inline_stock_s": None}).ratios == {}
+
+
+def test_cuda_files_without_a_gpu_are_sources_of_load_inline(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`load` of .cu files, with the headers that lie beside them or in folders that are named."""
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(inline, "emulated", lambda arguments, cache: given.update(arguments))
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "types.h").write_text("#pragma once\nusing T = float;\n")
+    (tmp_path / "k.cuh").write_text('#include "types.h"\n#include <cuda.h>\n__global__ void k(T* x);\n')
+    (tmp_path / "k.cu").write_text('#include "k.cuh"\n#include "k.cuh"\n#include "torch.h"\nint n;\n')
+    (tmp_path / "bind.cpp").write_text("int bound;\n")
+    files = [str(tmp_path / "bind.cpp"), str(tmp_path / "k.cu")]
+    load = inline._in_place_of(cpp_extension.load, inline._load_files)
+    load("of_files", files, extra_include_paths=[str(tmp_path / "more")], extra_cuda_cflags=["-DN=3"])
+    (source,) = given["cuda_sources"]
+    assert source.count("using T = float;") == 1 and source.index("using T") < source.index("__global__")
+    assert '#include "torch.h"' in source and "#include <cuda.h>" in source
+    assert given["cpp_sources"] == ["int bound;\n"] and given["functions"] is None
+    assert given["name"] == "of_files" and given["extra_cuda_cflags"] == ["-DN=3"]
+    with pytest.raises(jit.BuildError, match=r"no\.cu cannot be read \(No such file"):
+        load("of_files", str(tmp_path / "no.cu"))
+
+
+def test_files_of_plain_cpp_are_torch_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    def original(name: str, sources: Any, extra_cflags: Any = None) -> tuple[str, Any]:
+        return name, sources
+
+    load = inline._in_place_of(original, inline._load_files)
+    assert load("x", ["k.cpp"]) == ("x", ["k.cpp"])

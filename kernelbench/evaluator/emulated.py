@@ -1,0 +1,101 @@
+"""Whether the kernels of a GPU candidate had a part in its right answers, where there is no GPU.
+
+A right answer may be a fallback's. "Right" takes that every call launched a kernel, and that every kernel of
+the file ran, at one size or another; else the candidate is partly checked, or not at all. What ran is noted
+by the worker, in the candidate's own process: this tells a fallback from a kernel, and stops neither a forger
+nor one who launches a kernel and leaves its result.
+"""
+
+import importlib.util
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from kernelbench.evaluator.answers import Count, plain
+from kernelbench.evaluator.process import Worker
+from kernelbench.evaluator.refusal import Refused
+from kernelbench.kernels import Kernel, kernel_file, not_emulated
+from kernelbench.records import Candidate, Language, Verdict
+
+# Languages of GPU kernels that run without one, and how.
+HOW: dict[Language, str] = {"triton": "in Triton's interpreter", "cuda": "in emulation"}
+RIGHT, PARTLY = "right", "partly checked"  # how reasons begin
+_MOST_NAMES, _LONGEST_NAME, _LONGEST_TROUBLE = 256, 200, 2000
+_SHOWN = 4  # kernels that a reason names
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a worker has launched. `troubles`: what was raised, if only to the candidate, by kind."""
+
+    kernels: tuple[str, ...]
+    calls: Count
+    idle: Count  # calls that launched nothing
+    troubles: tuple[tuple[Literal["build", "fault", "unsupported", "other"], str], ...]
+
+    def trouble(self, kind: str) -> str:
+        """The first of this kind; empty where there is none."""
+        return next((text for of, text in self.troubles if of == kind), "")
+
+
+_SEEN = TypeAdapter(Seen)
+
+
+def seen(worker: Worker, timeout_s: float) -> Seen:
+    """Raises Refused, WorkerDied, WorkerTimeout."""
+    worker.thaw()
+    answer: dict[str, Any] = worker.ask({"do": "seen"}, timeout_s)
+    worker.freeze()
+    try:
+        found = _SEEN.validate_python(answer)
+    except ValidationError:
+        raise Refused(Verdict.unmeasured, "not checked: what it launched cannot be read") from None
+    troubles = tuple((kind, text[:_LONGEST_TROUBLE]) for kind, text in found.troubles)
+    kernels = tuple(plain(name, _LONGEST_NAME) for name in found.kernels[:_MOST_NAMES])
+    return Seen(kernels, found.calls, found.idle, troubles)
+
+
+def refuse_other_kernels(candidate: Candidate) -> None:
+    """Raises Refused where nothing here runs what the file makes its kernels with."""
+    if candidate.language == "triton" and importlib.util.find_spec("triton") is None:
+        raise Refused(Verdict.unmeasured, "not checked: Triton is not installed here: pip install triton")
+    file = kernel_file(candidate.source)
+    if file is not None and file.unemulated:
+        raise Refused(Verdict.unmeasured, not_emulated(file.unemulated))
+
+
+def refuse_failed_build(found: Seen) -> None:
+    """Raises Refused where a call launched nothing and a build has failed, whose error the file catches."""
+    if found.idle and (trouble := found.trouble("build")):
+        raise Refused(Verdict.build_error, trouble)
+
+
+def refuse_fallback(found: Seen) -> None:
+    """Raises Refused where the answers of verified calls are not those of kernels that did nothing wrong."""
+    refuse_failed_build(found)
+    if fault := found.trouble("fault"):  # on a GPU nothing can be launched after it
+        raise Refused(Verdict.runtime_error, fault)
+    if found.idle or not found.calls:
+        ran = found.calls - found.idle
+        which = f"only {ran} of {found.calls} calls" if ran else "no call"
+        why = found.trouble("unsupported") or found.trouble("other")
+        because = f": {why}" if why else ", so the right answers are of what it falls back on"
+        raise Refused(Verdict.unmeasured, f"not checked: {which} launched a kernel{because}")
+
+
+def reason(candidate: Candidate, launched: Collection[str]) -> str:
+    """Of right answers to which these kernels were launched, what they say of the candidate."""
+    how = HOW[candidate.language]
+    file = kernel_file(candidate.source)
+    never = [kernel for kernel in file.kernels if kernel.name not in launched] if file is not None else []
+    if not never:
+        return f"{RIGHT} {how}; there is no GPU to time it on"
+    ran = _named(sorted(launched))
+    return f"{PARTLY}: {_named(never)} never ran; the answers are right {how}, and {ran} ran"
+
+
+def _named(kernels: Sequence[str | Kernel]) -> str:
+    more = f" and {len(kernels) - _SHOWN} more" if len(kernels) > _SHOWN else ""
+    return ", ".join(map(str, kernels[:_SHOWN])) + more

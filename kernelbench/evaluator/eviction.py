@@ -1,0 +1,64 @@
+"""Putting everything else out of the last-level caches, by reading memory that nobody needs."""
+
+import contextlib
+import functools
+import os
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from kernelbench.cpu_caches import SharedCache
+from kernelbench.machine import allocatable_bytes, last_level_caches
+
+_TIMES = 1.5  # what a cache holds, that is read: caches do not replace strictly what was used longest ago
+_SHARE = 4  # of the memory that can be had, one part in so many at most
+_LINE_BYTES = 64
+
+
+class Eviction:
+    """Empties each last-level cache that this process's CPUs have, from a CPU that uses it.
+
+    The memory that is read, 1.5 times the largest cache, is shared by all sessions of a process.
+    """
+
+    def __init__(self, caches: Sequence[SharedCache], most_bytes: int) -> None:
+        """`most_bytes`: that may be allocated."""
+        wanted = int(_TIMES * max(cache.size_bytes for cache in caches))
+        self._homes = [cache.cpus for cache in caches]
+        self.complete = wanted <= most_bytes  # whether what was in the caches is out of them afterwards
+        try:
+            self._words = np.ones(min(wanted, most_bytes) // 8, dtype=np.int64)
+        except MemoryError:
+            self._words, self.complete = np.ones(0, dtype=np.int64), False
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the memory that is read."""
+        return self._words.nbytes
+
+    def __call__(self) -> None:
+        if len(self._homes) == 1:
+            self._read()
+            return
+        threads = [threading.Thread(target=self._read_on, args=(cpus,)) for cpus in self._homes]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _read_on(self, cpus: frozenset[int]) -> None:
+        with contextlib.suppress(OSError):  # where they are not to be had any more
+            os.sched_setaffinity(0, cpus)  # of this thread alone
+        self._read()
+
+    def _read(self) -> None:
+        lines = self._words[:: _LINE_BYTES // 8]
+        if len(lines):
+            lines.max()
+
+
+@functools.cache
+def of_machine() -> Eviction:
+    """This process's, made when it is first needed."""
+    return Eviction(last_level_caches(), allocatable_bytes() // _SHARE)

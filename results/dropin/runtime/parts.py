@@ -1,0 +1,172 @@
+"""What a layer consists of, so that a call can tell whether it is still what a kernel was put in for.
+
+A kernel computes the whole of a layer. What is done to its submodules later, an adapter around one of them,
+say, or a hook on one, would have no effect: then the layer's own forward has to compute.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.modules.module import _has_any_global_hook
+
+STOCK = "_kernelwright_stock"  # on a class that is a drop-in itself: the class that it stands in for
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_VALUES = (bool, int, float, complex, str, tuple, type(None), torch.dtype)  # compared by what they are
+
+
+class Part(NamedTuple):
+    """A module of the layer: "" is the layer itself, whose own hooks run around its forward as ever."""
+
+    path: str
+    module: nn.Module
+    kind: Any  # the class that it stands in for, if it is a drop-in itself
+    computes: Any  # the forward of its class
+    modules: dict[str, nn.Module | None]
+    tensors: frozenset[str]  # parameters and buffers that it has
+    settings: tuple[tuple[str, Any], ...]  # other attributes: an epsilon, say, or a function
+
+    def difference(self) -> str:
+        """What is no longer as it was; "" where nothing is."""
+        now = self.module.__dict__
+        if self.path and (why := _bypassed(self.path, now)):
+            return why
+        here = self.path or "the layer"
+        if stock_class(self.module).forward is not self.computes:
+            return f"the class of {here} has another forward now"
+        children = now["_modules"]
+        for name in (*self.modules, *children):
+            if children.get(name) is not self.modules.get(name):
+                return f"{_dotted(self.path, name)} is another module now"
+        for held in ("_parameters", "_buffers"):
+            for name, tensor in now[held].items():
+                if tensor is not None and name not in self.tensors:
+                    return f"{_dotted(self.path, name)} is new"
+        for name, value in self.settings:
+            other = now.get(name)
+            if other is not value and not (type(value) in _VALUES and other == value):
+                return f"{_dotted(self.path, name)} was changed"
+        return ""
+
+
+class Parts:
+    """Of a layer as it is now. A deep copy of the layer has a copy that is of its own modules."""
+
+    def __init__(self, layer: nn.Module, names: Sequence[Sequence[str]]) -> None:
+        """`names`: of the parameters and buffers that each kernel takes."""
+        self._all = tuple(_part(path, module) for path, module in layer.named_modules())
+        self._inner = len(self._all) > 1
+        self._places = tuple(tuple(_place(layer, name) for name in each) for each in names)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Parts":
+        copied = object.__new__(Parts)
+        copied.__dict__.update(copy.deepcopy(vars(self), memo))
+        return copied
+
+    def __reduce__(self) -> Any:
+        return _nothing, ()  # a layer that was pickled computes itself
+
+    def changed(self) -> str:
+        """What is no longer as it was when kernels were put in; "" where nothing is."""
+        if self._inner and _has_any_global_hook():
+            return "there are hooks on all modules"
+        for part in self._all:  # in one expression, for it runs before every call
+            path, module, kind, computes, modules, tensors, settings = part
+            now = module.__dict__
+            if (
+                (
+                    path
+                    and (
+                        now["_forward_pre_hooks"]
+                        or now["_forward_hooks"]
+                        or now["_backward_pre_hooks"]
+                        or now["_backward_hooks"]
+                        or "forward" in now
+                    )
+                )
+                or (kind or type(module)).forward is not computes
+                or now["_modules"] != modules
+                or _has_more(now["_parameters"], tensors)
+                or _has_more(now["_buffers"], tensors)
+                or _are_other(now, settings)
+            ) and (why := part.difference()):
+                return why
+        return ""
+
+    def held(self, kernel: int) -> list[Any]:
+        """The parameters and buffers that the kernel of this number takes, as they are now."""
+        return [_tensor(module, name) for module, name in self._places[kernel]]
+
+
+def _nothing() -> None:
+    return None
+
+
+def hooked(layer: nn.Module) -> str:
+    """Why a kernel cannot compute this layer, whose submodules are to do more; "" where it can."""
+    found = (_bypassed(path, vars(module)) for path, module in layer.named_modules() if path)
+    return next((why for why in found if why), "")
+
+
+def _bypassed(path: str, now: Mapping[str, Any]) -> str:
+    """What would not be called of a submodule."""
+    for hooks in _HOOKS:
+        if now[hooks]:
+            return f"{path} has hooks"
+    return f"the forward of {path} was replaced" if "forward" in now else ""
+
+
+def _has_more(held: Mapping[str, Any], names: frozenset[str]) -> bool:
+    for name, tensor in held.items():  # noqa: SIM110 - quicker than a generator
+        if tensor is not None and name not in names:
+            return True
+    return False
+
+
+def _are_other(now: Mapping[str, Any], settings: tuple[tuple[str, Any], ...]) -> bool:
+    for name, value in settings:  # noqa: SIM110 - quicker than a generator
+        if now.get(name) is not value:
+            return True
+    return False
+
+
+def _part(path: str, module: nn.Module) -> Part:
+    now = vars(module)
+    tensors = {**now["_parameters"], **now["_buffers"]}
+    return Part(
+        path,
+        module,
+        getattr(type(module), STOCK, None),
+        stock_class(module).forward,
+        dict(now["_modules"]),
+        frozenset(name for name, tensor in tensors.items() if tensor is not None),
+        tuple((name, value) for name, value in now.items() if not _is_machinery(name)),
+    )
+
+
+_OWN = frozenset(vars(nn.Module())) | {"forward"}
+
+
+def _is_machinery(name: str) -> bool:
+    return name in _OWN or name.startswith("_kernelwright")
+
+
+def stock_class(layer: nn.Module) -> Any:
+    """The class whose forward is the layer's own."""
+    return getattr(type(layer), STOCK, type(layer))
+
+
+def _place(layer: nn.Module, name: str) -> tuple[nn.Module, str]:
+    path, _, own = name.rpartition(".")
+    return layer.get_submodule(path), own
+
+
+def _tensor(module: nn.Module, name: str) -> Any:
+    found = module._parameters.get(name)
+    return getattr(module, name) if found is None else found
+
+
+def _dotted(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

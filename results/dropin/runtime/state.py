@@ -1,0 +1,66 @@
+"""The state of torch in which a kernel was verified: no autocast, float32 as default dtype, no default
+device, no forward-mode derivatives, no tracing.
+
+In another state code does something else: under autocast a product is bfloat16, and what is allocated without
+a dtype or device is of the defaults. So calls there are outside the envelope.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+from torch.jit import is_tracing
+from torch.overrides import _get_current_function_mode_stack as modes
+from torch.utils._device import DeviceContext
+
+_DTYPE = torch.float32
+_autocast, _default_dtype = torch.is_autocast_enabled, torch.get_default_dtype
+_functions_are_seen = torch._C._len_torch_function_stack  # by modes, of which a default device is one
+
+
+def foreign() -> str:
+    """Why this is another state; "" where it is not. It runs before every call, in 0.2 µs."""
+    return "torch.autocast is on for the CPU" if _autocast("cpu") else foreign_but_for_autocast()
+
+
+def foreign_but_for_autocast() -> str:
+    """The same of calls that autocast leaves alone."""
+    if _default_dtype() is not _DTYPE:
+        return "torch's default dtype is not float32"
+    if _functions_are_seen():
+        devices = [mode.device.type for mode in modes() if isinstance(mode, DeviceContext)]
+        if devices and devices[-1] != "cpu":  # the innermost decides
+            return "torch's default device is not the CPU"
+    if forward_ad._current_level >= 0:  # kernels have no tangents
+        return "forward-mode derivatives are taken"
+    if is_tracing():  # which would see what is allocated, not what is computed
+        return "torch.jit.trace records the call"
+    return ""
+
+
+@contextmanager
+def verified() -> Iterator[None]:
+    """In the block, torch is in the state in which kernels were verified, whatever it was before."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(_DTYPE)
+    try:
+        with torch.autocast("cpu", enabled=False), torch.device("cpu"):
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def guarded(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """`compute` in that state, for what is not called through an envelope: operators and backwards. A
+    backward may run under an autocast that its forward knew nothing of.
+    """
+
+    def call(*tensors: torch.Tensor) -> Any:
+        if not foreign():
+            return compute(*tensors)
+        with verified():
+            return compute(*tensors)
+
+    return call

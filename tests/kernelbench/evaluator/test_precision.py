@@ -1,0 +1,223 @@
+"""A lower precision than the declared one shows, where rounding errors average out too; honest fp32 does not."""
+
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelbench.evaluator.draws import Draws
+from kernelbench.evaluator.families import infer_domain, rewrite
+from kernelbench.evaluator.oracle import Oracle
+from kernelbench.evaluator.plain_sums import PlainSums
+from kernelbench.evaluator.rounded import follows, rounded
+
+PRODUCT = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, a, b):
+        return torch.matmul(a, b)
+
+def get_inputs():
+    return [torch.rand({rows}, {terms}), torch.rand({terms}, {rows})]
+
+def get_init_inputs():
+    return []
+"""
+Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+@pytest.fixture
+def oracle_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Oracle]:
+    monkeypatch.chdir(tmp_path)
+
+    def make(source: str, lane: str = "fp32") -> Oracle:
+        with torch.no_grad():
+            oracle = Oracle(source, lane, 1, vary_weights=True)
+            oracle.slots = [[tensor.clone() for tensor in oracle._tensors(2)]]
+        return oracle
+
+    return make
+
+
+def judged(oracle: Oracle, candidate: Callable[..., torch.Tensor], family: str, draws: int = 1) -> list[bool]:
+    """Whether a candidate's outputs are taken for right, on fresh inputs of a family."""
+    found = []
+    with torch.no_grad():
+        for _ in range(draws):
+            oracle.fill([0], [secrets.randbits(60)], family)
+            oracle.expect(0, None, rate=False)
+            error = oracle.judged([candidate(*oracle.slots[0])])["error"]
+            found.append(error is not None and error <= 1.0)
+    return found
+
+
+def bf16(x: torch.Tensor) -> torch.Tensor:
+    return x.bfloat16().float()
+
+
+def parts(x: torch.Tensor, count: int, cut: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    for _ in range(count):
+        found.append(cut(x - sum(found)))
+    return found
+
+
+def products_of_parts(count: int, cut: Callable[[torch.Tensor], torch.Tensor]) -> Product:
+    def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        left, right = parts(a, count, cut), parts(b, count, cut)
+        terms = [left[i] @ right[j] for i in range(count) for j in range(count - i)]
+        return sum(reversed(terms), torch.zeros(()))
+
+    return product
+
+
+def plain_loop(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    total = torch.zeros(a.shape[0], b.shape[1])
+    for k in range(a.shape[1]):
+        total = torch.addcmul(total, a[:, k, None], b[k])
+    return total
+
+
+LOW: dict[str, Product] = {
+    "fp16": lambda a, b: a.half().float() @ b.half().float(),
+    "tf32": lambda a, b: rounded(a, 10) @ rounded(b, 10),
+    "bf16": lambda a, b: bf16(a) @ bf16(b),
+    "a_third_of_the_columns": lambda a, b: torch.cat(
+        [rounded(a, 10) @ rounded(b[:, :22], 10), a @ b[:, 22:]], dim=1
+    ),
+    "half_of_the_terms": lambda a, b: rounded(a[:, ::2], 10) @ rounded(b[::2], 10) + a[:, 1::2] @ b[1::2],
+    "one_operand": lambda a, b: rounded(a, 10) @ b,
+    "with_noise_on_top": lambda a, b: (
+        (rounded(a, 10) @ rounded(b, 10)) * (1 + 5e-6 * torch.randn(len(a), len(a)))
+    ),
+}
+HONEST: dict[str, Product] = {
+    "torch": torch.matmul,
+    "exact": lambda a, b: (a.double() @ b.double()).float(),
+    "split": lambda a, b: sum(x @ y for x, y in zip(a.chunk(16, 1), b.chunk(16, 0), strict=True)),
+    "plain_loop": plain_loop,
+    "bf16x6": products_of_parts(3, bf16),
+    "3xtf32": products_of_parts(2, lambda x: rounded(x, 10)),
+}
+
+
+@pytest.mark.parametrize("terms", [1024, 4096, 16384])
+@pytest.mark.parametrize("name", ["fp16", "tf32", "bf16"])
+def test_low_precision_shows_on_positive_inputs(
+    name: str, terms: int, oracle_of: Callable[..., Oracle]
+) -> None:
+    oracle = oracle_of(PRODUCT.format(rows=64, terms=terms))
+    assert not any(judged(oracle, LOW[name], "task", 2))
+    assert not any(judged(oracle, LOW[name], "dominated", 2))
+
+
+@pytest.mark.parametrize(
+    "name", ["a_third_of_the_columns", "half_of_the_terms", "one_operand", "with_noise_on_top"]
+)
+def test_low_precision_shows_however_it_is_dressed(name: str, oracle_of: Callable[..., Oracle]) -> None:
+    assert not any(judged(oracle_of(PRODUCT.format(rows=64, terms=4096)), LOW[name], "task", 2))
+
+
+def test_rounding_with_another_pattern_shows_where_few_products_dominate(
+    oracle_of: Callable[..., Oracle],
+) -> None:
+    oracle = oracle_of(PRODUCT.format(rows=64, terms=4096))
+    scaled: Product = lambda a, b: rounded(a * 1.3, 10) @ rounded(b / 1.3, 10)  # noqa: E731
+    assert not any(judged(oracle, scaled, "dominated", 4))
+
+
+@pytest.mark.parametrize("family", ["task", "dominated", "zero_centred", "heavy_tailed"])
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_products_are_right(name: str, family: str, oracle_of: Callable[..., Oracle]) -> None:
+    assert all(judged(oracle_of(PRODUCT.format(rows=64, terms=1024)), HONEST[name], family, 3))
+
+
+def test_whole_numbers_have_no_precision_to_lose(oracle_of: Callable[..., Oracle]) -> None:
+    """Where rounding the operands changes nothing, nothing can be told by it."""
+    whole = PRODUCT.format(rows=64, terms=256).replace("torch.rand(", "torch.ones(")
+    assert all(judged(oracle_of(whole), LOW["bf16"], "task"))
+
+
+def test_the_tf32_precision_is_allowed_what_it_is(oracle_of: Callable[..., Oracle]) -> None:
+    assert oracle_of(PRODUCT.format(rows=64, terms=256), "tf32").bits == ()
+
+
+def test_errors_that_have_nothing_to_do_with_a_shift_do_not_follow_it() -> None:
+    torch.manual_seed(0)
+    shift, own = torch.randn(128, 128), 0.01 * torch.randn(128, 128)
+    assert follows(shift + own, shift, own)
+    assert follows(0.5 * shift + torch.randn(128, 128), shift, own)
+    assert not follows(0.02 * shift + own, shift, own)
+    assert not follows(torch.randn(128, 128), shift, own)
+    assert not follows(-shift, shift, own)
+    assert not follows(shift, shift, shift)  # of which the reference has as much
+    assert not follows(torch.randn(4), torch.randn(4), torch.zeros(4))
+
+
+@pytest.mark.parametrize("verified", ["torch", "plain_loop"])
+def test_timed_outputs_are_as_near_as_those_that_were_verified(
+    verified: str, oracle_of: Callable[..., Oracle]
+) -> None:
+    oracle = oracle_of(PRODUCT.format(rows=64, terms=4096))
+    oracle.begin()
+    assert all(judged(oracle, HONEST[verified], "task", 2))
+    a, b = oracle.slots[0]
+    near = oracle._verified[0]
+    assert oracle.leeway[0].covers(HONEST[verified](a, b), a @ b, near)
+    assert oracle.leeway[0].covers(HONEST["split"](a, b), a @ b, near)
+    assert not oracle.leeway[0].covers(LOW["bf16"](a, b), a @ b, near)
+    if verified == "torch":
+        assert not oracle.leeway[0].covers(LOW["tf32"](a, b), a @ b, near)
+
+
+def drawn(family: str, draws: int = 12, **options: float) -> list[torch.Tensor]:
+    made = []
+    for seed in range(draws):
+        tensor = torch.rand(128, 512)
+        rewrite([tensor], ["real"], family, Draws(seed), distinct=False, **options)
+        made.append(tensor)
+    return made
+
+
+@pytest.mark.parametrize("family", ["zero_centred", "heavy_tailed", "edge"])
+def test_signs_that_a_task_does_not_draw_come_in_some_rows_only(family: str) -> None:
+    counts = [int((tensor < 0).any(1).sum()) for tensor in drawn(family)]
+    assert all(count > 0 for count in counts)
+    assert any(count < 64 for count in counts) and any(count > 64 for count in counts)
+
+
+def test_dominated_inputs_keep_signs_range_and_mean() -> None:
+    for tensor in drawn("dominated", fan_in=1024.0):
+        assert float(tensor.min()) >= 0 and float(tensor.max()) < 1
+        assert abs(float(tensor.mean()) - 0.5) < 0.15
+        large = (tensor > 1e-5).sum(1)
+        assert int(large.min()) < 40  # in one row at least
+
+
+@pytest.mark.parametrize("domain", ["symmetric", "probability", "lower_triangular"])
+def test_dominated_inputs_stay_in_their_domain(domain: str) -> None:
+    made = {
+        "symmetric": lambda x: x + x.T,
+        "probability": lambda x: x.softmax(1),
+        "lower_triangular": torch.tril,
+    }[domain](torch.rand(64, 64))
+    before = made.clone()
+    rewrite([made], [domain], "dominated", Draws(1), distinct=False, fan_in=64.0)
+    assert infer_domain(made) == domain and not torch.equal(made, before)
+
+
+@pytest.mark.parametrize("dims", [(1,), (0, 2), None])
+def test_plain_sums_are_those_of_a_loop(dims: Sequence[int] | None) -> None:
+    x = torch.rand(3, 5000, 2)
+    with PlainSums() as loops:
+        total = x.sum(dims) if dims else x.sum()
+    exact = x.double().sum(dims) if dims else x.double().sum()
+    long = dims != (0, 2)
+    assert loops.taken == long
+    error = float(((total - exact).abs() / exact).max())
+    assert total.shape == exact.shape and error < 1e-4
+    assert not long or error > float(((x.sum(dims) if dims else x.sum()) - exact).abs().max() / exact.max())

@@ -1,0 +1,151 @@
+"""What is stopped uses no CPU, and who does is found out; who cannot be stopped is tried again."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from trial import Evaluate, variant
+
+from kernelbench.evaluator import sandbox
+from kernelbench.evaluator.gate import Gate
+from kernelbench.evaluator.process import NotStopped, Worker
+from kernelbench.records import Verdict
+
+SPIN = """
+import hashlib, threading
+data = bytes(1 << 16)
+def spin():
+    while True:
+        hashlib.sha256(data)
+for _ in range(7):
+    threading.Thread(target=spin).start()
+print("ready", flush=True)
+spin()
+"""
+WOKEN = """
+import ctypes, signal, struct
+signal.signal(signal.SIGCONT, lambda *_: None)
+libc = ctypes.CDLL(None)
+for milliseconds in (5, 10, 20, 40, 80, 160):
+    timer = ctypes.c_void_p()
+    libc.timer_create(0, struct.pack("<QiI48x", 0, signal.SIGCONT, 0), ctypes.byref(timer))
+    libc.timer_settime(timer, 0, struct.pack("<qqqq", 0, 0, 0, 1_000_000 * milliseconds), None)
+print("ready", flush=True)
+while True:
+    pass
+"""
+COMPUTE = "return torch.nn.functional.gelu(self.norm(x))"
+
+
+@contextmanager
+def running(source: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == b"ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_eight_threads_that_stand_still_use_no_cpu() -> None:
+    with running(SPIN) as spinning:
+        for _ in range(10):
+            stopped = sandbox.freeze(spinning.pid)
+            used_ns = sandbox.cpu_ns(stopped)
+            time.sleep(0.02)
+            assert sandbox.cpu_ns(stopped) == used_ns and sandbox.stood_still(used_ns)
+            sandbox.thaw(stopped)
+            time.sleep(0.01)
+            assert not sandbox.stood_still(used_ns)
+
+
+def test_who_is_woken_by_a_timer_has_not_stood_still() -> None:
+    """The kernel sends the SIGCONT that the process has asked for, which undoes SIGSTOP."""
+    with running(WOKEN) as woken:
+        used_ns = sandbox.cpu_ns(sandbox.freeze(woken.pid))
+        time.sleep(0.3)
+        assert not sandbox.stood_still(used_ns)
+
+
+def test_who_has_ended_has_stood_still() -> None:
+    with running(SPIN) as spinning:
+        used_ns = sandbox.cpu_ns(sandbox.freeze(spinning.pid))
+        assert list(used_ns) == [spinning.pid]
+        spinning.kill()
+        spinning.wait()
+        assert sandbox.stood_still(used_ns)
+
+
+def test_who_runs_while_another_lane_times_is_killed_for_it() -> None:
+    gate = Gate()
+    with running(WOKEN) as woken, gate.lane():
+        with gate._changed:
+            gate._away.add(woken.pid)
+        with gate.closed():
+            time.sleep(0.3)
+        assert woken.wait(30) == -signal.SIGKILL
+        assert gate.ran_on(woken.pid) and not gate.ran_on(woken.pid)
+
+
+VFORKS = r"""
+#include <unistd.h>
+#include <atomic>
+#include <thread>
+std::atomic<long> count;
+int main() {
+    std::thread([] { for (;;) ++count; }).detach();
+    if (write(1, "ready\n", 6) == 6 && !vfork()) {
+        usleep(20000);
+        for (volatile long i = 0; i < 3000000;) i = i + 1;  // some milliseconds, with others on the CPU
+        execlp("sleep", "sleep", "60", nullptr);
+    }
+    pause();
+}
+"""
+
+
+def test_who_is_about_to_start_a_program_is_stopped_on_a_busy_machine(tmp_path: Path) -> None:
+    """Only the child goes on for a moment, for longer each time: its turn may come late."""
+    source, program = tmp_path / "vforks.cpp", tmp_path / "vforks"
+    source.write_text(VFORKS)
+    subprocess.run(["g++", "-O1", "-pthread", "-o", program, source], check=True)
+    parent = subprocess.Popen([program], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    with running(SPIN):
+        try:
+            assert parent.stdout.readline() == b"ready\n"
+            while len(sandbox.tree(parent.pid)) < 2:
+                time.sleep(0.001)
+            assert sandbox.freeze(parent.pid) == sandbox.tree(parent.pid)
+        finally:
+            sandbox.kill(parent.pid)
+            parent.wait()
+
+
+@pytest.mark.parametrize(
+    ("failures", "verdict"), [(1, Verdict.correct), (100, Verdict.runtime_error)], ids=["once", "always"]
+)
+def test_an_evaluation_in_which_a_candidate_did_not_stop_is_repeated(
+    failures: int, verdict: Verdict, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be the machine; but no candidate escapes a verdict by being hard to stop."""
+    stop, failed = Worker.freeze, []
+
+    def fail(worker: Worker) -> None:
+        if worker.role == "candidate" and len(failed) < failures:
+            failed.append(worker)
+            worker.close()
+            raise NotStopped(worker.role, "python in state D (vfork)")
+        stop(worker)
+
+    monkeypatch.setattr(Worker, "freeze", fail)
+    evaluation = evaluate(variant(COMPUTE, COMPUTE + f"  # {failures}"))
+    assert evaluation.verdict is verdict, evaluation.reason
+    assert len(failed) == min(failures, 2)
