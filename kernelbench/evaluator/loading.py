@@ -33,7 +33,7 @@ def import_source(source: str, name: str, folder: Path) -> ModuleType:
     A candidate's is there already, written by the judge.
     """
     path = folder / f"{name}.py"
-    if not path.exists():
+    if not path.exists() or path.read_bytes() != source.encode():
         path.write_text(source)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None

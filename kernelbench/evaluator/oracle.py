@@ -26,7 +26,7 @@ from kernelbench.evaluator.exact import is_eight_bit_float
 from kernelbench.evaluator.layout import Arena, SlotLayout, TensorLayout, Tensors
 from kernelbench.evaluator.loading import pickled
 from kernelbench.evaluator.plain_sums import PlainSums
-from kernelbench.evaluator.reference import Reference, constant_parameters
+from kernelbench.evaluator.reference import Reference
 from kernelbench.evaluator.rounded import BITS, FORMATS, RoundedProducts, follows, unlike_the_reference
 from kernelbench.evaluator.shortcuts import Shortcuts
 from kernelbench.evaluator.task_format import TaskFault
@@ -86,7 +86,6 @@ class Oracle:
             "outputs": [t.to_json() for t in self.reference.outputs],
             "views": self.reference.views,
             "weight_bytes": sum(t.numel() * t.element_size() for t in self._state().values()),
-            "constant_weights": constant_parameters(self.reference.model),
             "effects": self.reference.effects(),
             "domains": self.domains,
             "random": self.reference.random,

@@ -114,7 +114,6 @@ class OracleClient:
             _warn_once(f"the evaluator's {name}.cpp was not built, so that verifying takes longer: {why}")
         self.flops: int = described["flops"]
         self.weight_bytes: int = described["weight_bytes"]
-        self.constant_weights: list[str] = described["constant_weights"]  # as constructed, if not varied
         self.input_bytes = sum(t.element_bytes for t in self.inputs.tensors)
         self.output_bytes = sum(t.element_bytes for t in self.outputs)
         try:

@@ -320,11 +320,6 @@ def _whole_numbers(tensor: torch.Tensor) -> bool:
     return bool((tensor == tensor.round()).all())
 
 
-def constant_parameters(model: nn.Module) -> list[str]:
-    """Names of the parameters all of whose elements are the same: ones and zeros of a fresh module."""
-    return [name for name, p in model.named_parameters() if p.numel() and is_constant(p)]
-
-
 def share_off(reference: torch.Tensor, exact: torch.Tensor) -> float:
     """The share of the elements that differ by more than a small part of the exact outputs' spread.
 

@@ -40,8 +40,13 @@ _EMULATION = ("kernelbench.emulate.warm",)
 _MATCHED = {
     "value": "weights matched by the values that both constructors drew",
     "shape": "weights matched by shape, in the order of definition: give them the reference's names",
-    "replay": "weights as its constructor drew them, for they match no name or shape of the reference's",
+    "replay": "weights as its constructor drew them, for none match by name, shape or value",
 }
+# A kernel that keeps what its constructor drew, or leaves out what is zero then, would pass.
+_OF_ITS_OWN = (
+    "not checked with other weights than its constructor draws, for no name, shape or value says which of "
+    "its parameters are the reference's: give it these, and make what is derived from them in forward"
+)
 _MOST_HEADERS = 3  # precompiled ones, that one candidate may ask for
 
 
@@ -116,9 +121,9 @@ class Trial:
         with worker:
             with _Stage(self, "verify_s"), _naming(weights):
                 correctness = verify(session, worker).model_copy(update={"weights": weights})
-            if weights == "replay" and session.oracle.constant_weights:
+            if weights == "replay":
                 self.correctness = correctness
-                return Verdict.unmeasured, _unvaried(session.oracle.constant_weights)
+                return Verdict.unmeasured, _OF_ITS_OWN
             if self._without_gpu:
                 return self._launched_and_right(session, worker, correctness)
             self.correctness = correctness
@@ -363,15 +368,6 @@ def _naming(weights: str) -> Iterator[None]:
         if weights == "name" or refusal.verdict not in (Verdict.wrong_output, Verdict.nondeterministic):
             raise
         raise Refused(refusal.verdict, f"{refusal.reason} ({_MATCHED[weights]})") from None
-
-
-def _unvaried(names: Sequence[str]) -> str:
-    """Why a candidate with weights of its own is not told right from wrong."""
-    return (
-        "its weights cannot be told from the reference's by name, shape or value, so that "
-        f"{names[0]} keeps what the constructor makes it, and leaving it out would not show: "
-        "give it the reference's parameters"
-    )
 
 
 class _Stage:

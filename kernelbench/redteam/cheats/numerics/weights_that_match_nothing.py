@@ -1,7 +1,7 @@
 """Has one parameter with room for all, which each side draws, and leaves out what the zero gate closes.
 
 Reference: gated_residual
-Stopped: where no name, shape or value says which weight is which, constants make it `unmeasured`
+Stopped: where no name, shape or value says which weight is which, it is `unmeasured`
 """
 
 import torch
