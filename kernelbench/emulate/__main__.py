@@ -82,9 +82,9 @@ def _in_python(text: str) -> Iterator[str]:
         return
     said = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     for node in nodes:
-        text = node.value if isinstance(node, ast.Constant) and id(node) not in said else None
-        if isinstance(text, str) and _GLOBAL in text:
-            yield text
+        value = node.value if isinstance(node, ast.Constant) and id(node) not in said else None
+        if isinstance(value, str) and _GLOBAL in value:
+            yield value
 
 
 if __name__ == "__main__":

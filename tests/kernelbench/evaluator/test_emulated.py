@@ -43,9 +43,10 @@ __global__ void scale(const float* x, float* y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = x[i] * 2;
 }
-__global__ void shift(float* y, int n) {
+template <typename T>
+__global__ void shift(torch::PackedTensorAccessor32<T, 2, torch::RestrictPtrTraits> y) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] += 0;
+    if (i < y.size(0) * y.size(1)) y[i / y.size(1)][i % y.size(1)] += 0;
 }
 torch::Tensor scaled(torch::Tensor x) {
     TORCH_CHECK(x.is_cuda(), "x must be a CUDA tensor");
@@ -53,7 +54,7 @@ torch::Tensor scaled(torch::Tensor x) {
     const int n = x.numel(), blocks = (n + 127) / 128;
     auto kernel = scale;
     kernel<<<blocks, 128, 0, at::cuda::getCurrentCUDAStream()>>>(x.data_ptr<float>(), y.data_ptr<float>(), n);
-    if (n % 2 == 0) shift<<<blocks, 128>>>(y.data_ptr<float>(), n);
+    shift<float><<<blocks, 128>>>(y.packed_accessor32<float, 2, torch::RestrictPtrTraits>());
     return y;
 }
 '''
