@@ -21,7 +21,7 @@ _functions_are_seen = torch._C._len_torch_function_stack  # by modes, of which a
 
 
 def foreign() -> str:
-    """Why this is another state; "" where it is not. It runs before every call, in 0.2 µs."""
+    """Why this is another state; "" where it is not. It runs before every call, in 0.4 µs."""
     return "torch.autocast is on for the CPU" if _autocast("cpu") else foreign_but_for_autocast()
 
 
