@@ -33,7 +33,7 @@ _HEAP_BYTES = 1 << 28  # of a worker on a GPU, beside room for outputs
 _CALLS_ON_GPU = 8  # times as many, which take microseconds each
 _REST_S = 10.0  # for what runs on a GPU to end, and for the context of a killed process to go
 _SHARE_OF_GPU = 32  # of its memory, for the inputs, or outputs, of one worker
-_SHARE_OF_MACHINE = 8  # of its memory, for all inputs, and as much for a worker\'s outputs
+_SHARE_OF_MACHINE = 8  # of its memory, for all inputs, and as much for a worker's outputs
 _SPARE_CALLS = 4  # beside those whose outputs a block keeps: what calls need in between
 
 
