@@ -81,7 +81,7 @@ def table(report: Report, width: int = TABLE_WIDTH) -> Group:
     """The report for a terminal of so many characters."""
     summary = report.summary
     parts: list[RenderableType] = [Text(summary.headline, style="bold"), Text()]
-    parts += [*_tasks("tasks", summary.tasks, width), _aggregate_table(summary)]
+    parts += [*_tasks("tasks", summary.tasks, width), _aggregate_table(summary, width)]
     parts += [Text(AGGREGATE_NOTE, style="dim"), Text()]
     if summary.measures_nothing:
         parts += _tasks("tasks that measure nothing (counted apart)", summary.measures_nothing, width)
@@ -146,13 +146,21 @@ def plain_table(each: ReportTable) -> Table:
     return drawn
 
 
-def _aggregate_table(summary: Summary) -> Table:
-    drawn = Table(box=box.SIMPLE_HEAD, title="aggregates", title_justify="left")
+def _aggregate_table(summary: Summary, width: int) -> Table:
+    """On a narrow terminal of the means the geometric ones, which come first."""
+    between = (0, 1) if width >= WIDE else (0, 0, 0, 1)
+    drawn = Table(box=box.SIMPLE_HEAD, title="aggregates", title_justify="left", padding=between)
     for column in AGGREGATE_COLUMNS:
         drawn.add_column(column, overflow="fold")
     for name, aggregate in aggregates(summary):
-        drawn.add_row(*aggregate_cells(name, aggregate))
+        row = aggregate_cells(name, aggregate)
+        drawn.add_row(*(row if width >= WIDE else map(_first_mean, row)))
     return drawn
+
+
+def _first_mean(cell: str) -> str:
+    first, dot, others = cell.partition(" · ")
+    return f"{first} {others[others.rindex('(') :]}" if dot else cell
 
 
 def _markdown(report: Report) -> str:

@@ -91,6 +91,8 @@ def test_a_terminal_shows_whole_words(example: RunDatabase, width: int) -> None:
     assert "4.00× [3.92, 4.08]" in softmax and "2.00× [1.96, 2.04]" in softmax and "25 µs" in softmax
     assert any("level1/conv" in line and "build_error" in line for line in lines)
     assert any("rounds used up" in line for line in lines)
+    overall = next(line for line in lines if "all tasks" in line)
+    assert "1.69×" in overall and overall.count("(n=4)") == 2 and "33%" in overall
 
 
 def test_a_speedup_by_nobody_s_kernels_is_not_shown_as_one(database: RunDatabase) -> None:
