@@ -17,6 +17,7 @@ from agent.tracing import trace
 from kernelbench import sources
 from kernelbench.errors import TaskError
 from kernelbench.evaluator import Evaluator
+from kernelbench.evaluator.emulated import RIGHT
 from kernelbench.evaluator.without_gpu import CHIPS
 from kernelbench.machine import cache_folder
 from kernelbench.records import Evaluation, Task, Verdict
@@ -93,12 +94,13 @@ def _row(evaluator: Evaluator, coder: BuiltinCoder, task: Task) -> list[str]:
     log(f"{task.id} at {changed(task, small) or 'its own sizes'}: {evaluation.reason}")
     built = [kernel for build in evaluation.builds for kernel in build.kernels]
     correctness = evaluation.correctness
+    right = evaluation.reason.startswith(RIGHT)
     error = "—"
     if correctness is not None and correctness.error is not None and correctness.reference_error is not None:
         error = f"{correctness.error:.2g} / {correctness.reference_error:.2g}"
     return [
         task.id,
-        str(evaluation.verdict),
+        str(evaluation.verdict) if right or evaluation.verdict is not Verdict.unmeasured else "not checked",
         error,
         ", ".join(f"`{name}`" for name in kernels),
         str(max((kernel.registers for kernel in built), default=0)),
