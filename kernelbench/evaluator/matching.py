@@ -126,7 +126,7 @@ class Matching:
             length = shapes[1].pop(dim)
             if shapes[0].pop(dim) <= length or shapes[0] != shapes[1]:
                 continue
-            firsts = value.movedim(dim, 0).reshape(value.shape[dim], -1)[:, 0]
+            firsts = value.movedim(dim, 0)[(slice(None), *(0,) * (value.dim() - 1))]
             starts = (firsts == wanted.reshape(-1)[0]).nonzero().flatten().tolist()
             for start in sorted(starts, key=lambda start: (name, dim, start) in self._parts):
                 if start + length <= value.shape[dim]:
