@@ -199,7 +199,7 @@ class Runner:
         if seed is not None:
             seed_device(seed, device)
         arguments = self._own_inputs(slot) if self.mutated else self.slots[slot]
-        outputs = _outputs_of(self._emulated(slot) if self.emulated else self.model(*arguments), device)
+        outputs = _outputs_of((self._emulated if self.emulated else self.model)(*arguments), device)
         return [output.clone() if i in self.kept_outputs else output for i, output in enumerate(outputs)]
 
     def _own_inputs(self, slot: int) -> list[Any]:
@@ -217,10 +217,10 @@ class Runner:
 
         return {"seconds": min(_seconds(loop) for _ in range(_OVERHEAD_TRIES)) / calls}
 
-    def _emulated(self, slot: int) -> Any:
+    def _emulated(self, *arguments: Any) -> Any:
         before = history.launched.total()
         with fresh_memory() if self.language == "cuda" else contextlib.nullcontext(), self.as_on_gpu():
-            outputs = self.model(*self.slots[slot])
+            outputs = self.model(*arguments)
         self.launches.append(history.launched.total() - before)
         return outputs
 
