@@ -36,7 +36,7 @@ def problem(tensors: Sequence[Any], inputs: Sequence[Argument], rows: Sequence[i
         elif type(each) is not Replicate:
             return f"{inputs[0].name} is placed {each}, and a kernel can be split along {list(rows)} alone"
     if any(size % ways for each in tensors[:count] for size, ways in zip(each.shape, parts, strict=False)):
-        shape = "" if torch.compiler.is_compiling() else f" of shape {tuple(first.shape)}"  # of symbols, maybe
+        shape = "" if torch.compiler.is_compiling() else f" of shape {tuple(first.shape)}"
         return f"{inputs[0].name}{shape} cannot be split evenly"
     return ""
 
