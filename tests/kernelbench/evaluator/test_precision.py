@@ -9,9 +9,10 @@ import torch
 
 from kernelbench.evaluator.draws import Draws
 from kernelbench.evaluator.families import infer_domain, rewrite
+from kernelbench.evaluator.loading import LANES
 from kernelbench.evaluator.oracle import Oracle
 from kernelbench.evaluator.plain_sums import PlainSums
-from kernelbench.evaluator.rounded import follows, rounded
+from kernelbench.evaluator.rounded import BITS, follows, rounded
 
 PRODUCT = """
 import torch
@@ -140,6 +141,11 @@ def test_whole_numbers_have_no_precision_to_lose(oracle_of: Callable[..., Oracle
     """Where rounding the operands changes nothing, nothing can be told by it."""
     whole = PRODUCT.format(rows=64, terms=256).replace("torch.rand(", "torch.ones(")
     assert all(judged(oracle_of(whole), LOW["bf16"], "task"))
+
+
+def test_float32_is_held_to_where_it_is_the_task_s_own_type_or_asked_for() -> None:
+    assert all(lane not in BITS or BITS[lane] == (10, 7) for lane in LANES)
+    assert "fp32" in BITS and all(lane in BITS for lane in LANES if lane == "task")
 
 
 def test_the_tf32_precision_is_allowed_what_it_is(oracle_of: Callable[..., Oracle]) -> None:
