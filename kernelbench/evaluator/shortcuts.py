@@ -20,7 +20,6 @@ from torch.utils import _pytree as pytree
 
 from kernelbench.evaluator.budget import Expected
 from kernelbench.evaluator.operators import OperatorMode
-from kernelbench.evaluator.rounded import BITS
 
 MOST = 256  # shortcuts that are tried on a task, spread evenly over all there are
 _STRIDE = (
@@ -67,7 +66,7 @@ class Shortcuts:
     """All that are tried on one task, at most MOST. `run` gives the reference's outputs."""
 
     def __init__(self, run: Callable[[], list[torch.Tensor]], lane: str) -> None:
-        with _Lister(rounds=lane in BITS) as lister:
+        with _Lister(rounds=lane == "fp32") as lister:
             run()
         self.possible = len(lister.found)
         self.tried = lister.found[:: -(-self.possible // MOST) or 1]

@@ -12,7 +12,7 @@ from kernelbench.evaluator.families import infer_domain, rewrite
 from kernelbench.evaluator.loading import LANES
 from kernelbench.evaluator.oracle import Oracle
 from kernelbench.evaluator.plain_sums import PlainSums
-from kernelbench.evaluator.rounded import BITS, follows, rounded
+from kernelbench.evaluator.rounded import follows, rounded
 
 PRODUCT = """
 import torch
@@ -143,9 +143,13 @@ def test_whole_numbers_have_no_precision_to_lose(oracle_of: Callable[..., Oracle
     assert all(judged(oracle_of(whole), LOW["bf16"], "task"))
 
 
-def test_float32_is_held_to_where_it_is_the_task_s_own_type_or_asked_for() -> None:
-    assert all(lane not in BITS or BITS[lane] == (10, 7) for lane in LANES)
-    assert "fp32" in BITS and all(lane in BITS for lane in LANES if lane == "task")
+@pytest.mark.parametrize("lane", [lane for lane in ("fp32", "task") if lane in LANES])
+def test_float32_is_held_to_where_it_is_asked_for_or_the_task_s_own_type(
+    lane: str, oracle_of: Callable[..., Oracle]
+) -> None:
+    oracle = oracle_of(PRODUCT.format(rows=64, terms=4096), lane)
+    assert judged(oracle, HONEST["split"], "task") == [True]
+    assert judged(oracle, LOW["tf32"], "task") == [False]
 
 
 def test_the_tf32_precision_is_allowed_what_it_is(oracle_of: Callable[..., Oracle]) -> None:
