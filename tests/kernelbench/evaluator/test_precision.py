@@ -9,6 +9,7 @@ import torch
 
 from kernelbench.evaluator.draws import Draws
 from kernelbench.evaluator.families import infer_domain, rewrite
+from kernelbench.evaluator.loading import LANES
 from kernelbench.evaluator.oracle import Oracle
 from kernelbench.evaluator.plain_sums import PlainSums
 from kernelbench.evaluator.rounded import follows, rounded
@@ -140,6 +141,15 @@ def test_whole_numbers_have_no_precision_to_lose(oracle_of: Callable[..., Oracle
     """Where rounding the operands changes nothing, nothing can be told by it."""
     whole = PRODUCT.format(rows=64, terms=256).replace("torch.rand(", "torch.ones(")
     assert all(judged(oracle_of(whole), LOW["bf16"], "task"))
+
+
+@pytest.mark.parametrize("lane", [lane for lane in ("fp32", "task") if lane in LANES])
+def test_float32_is_held_to_where_it_is_asked_for_or_the_task_s_own_type(
+    lane: str, oracle_of: Callable[..., Oracle]
+) -> None:
+    oracle = oracle_of(PRODUCT.format(rows=64, terms=4096), lane)
+    assert judged(oracle, HONEST["split"], "task") == [True]
+    assert judged(oracle, LOW["tf32"], "task") == [False]
 
 
 def test_the_tf32_precision_is_allowed_what_it_is(oracle_of: Callable[..., Oracle]) -> None:
