@@ -17,7 +17,7 @@ import torch
 
 from kernelbench.evaluator.operators import OperatorMode
 
-# Of mantissas, by precision: TF32 and fp16, bf16. With a task's own types, of its float32 products.
+# Of mantissas, by precision: TF32 and fp16, bf16. Of a task's own, those of its float32 products.
 BITS: Mapping[str, tuple[int, ...]] = {"fp32": (10, 7), "task": (10, 7)}
 FORMATS = {10: "TF32 or fp16", 7: "bf16"}
 _SLOPE = 0.08  # of the errors on the shift, from which on they are taken for its
