@@ -1,7 +1,7 @@
 """Does an environment pay for what it should? The stored winner must score full marks, the reference nothing.
 
-The reference is handed in three ways: as it stands; renamed to ModelNew; and renamed, with a kernel in a
-string for readers who look for one.
+The reference is submitted in three ways: as it stands; renamed to ModelNew; and renamed, with a kernel
+beside it that nobody calls.
 """
 
 from agent.builtin.reference import renamed
@@ -12,11 +12,11 @@ from rl_training.environment.world import Judged, World
 from rl_training.outcome import Outcome
 from rl_training.rewards.seen import Seen
 
-# What makes a file look as if it had kernels of its own.
+# Kernels that nobody calls, so that a file has some of its own.
 _DISGUISE: dict[Language, str] = {
-    "cpp": 'KERNEL = """jit.compile_cpp(\'extern "C" void f(const float* x, float* y);\')"""\n',
-    "cuda": 'KERNEL = """jit.compile_cuda(\'extern "C" __global__ void f(float* x) {}\')"""\n',
-    "triton": "import triton\n",
+    "cpp": "from kernelbench import jit\nKERNEL = jit.compile_cpp('extern \"C\" void f() {}')\n",
+    "cuda": "from kernelbench import jit\nKERNEL = jit.compile_cuda('extern \"C\" __global__ void f() {}')\n",
+    "triton": "import triton\n\n\n@triton.jit\ndef kernel(x):\n    pass\n\n\n",
     "torch": "",
 }
 
