@@ -268,11 +268,19 @@ class OracleClient:
         if len(chosen) != len(self.outputs):
             raise Refused(Verdict.wrong_output, f"{len(chosen)} outputs, not {len(self.outputs)}")
         for position, (got, wanted) in enumerate(zip(chosen, self.outputs, strict=True)):
+            if _is_none(got.layout) and not _is_none(wanted):
+                reason = f"output {position} is None, not a tensor of shape {wanted.shape}"
+                raise Refused(Verdict.wrong_output, reason)
             for what in ("shape", "dtype"):
                 a, b = getattr(got.layout, what), getattr(wanted, what)
                 if a != b:
                     raise Refused(Verdict.wrong_output, f"output {position} has {what} {a}, not {b}")
         return chosen
+
+
+def _is_none(layout: TensorLayout) -> bool:
+    """Whether an output is None, or looks like it: see `outputs.flattened`."""
+    return layout.dtype == "bool" and layout.shape == (0,)
 
 
 def _part(output: OutputDescriptor, where: int, flat: bool) -> OutputDescriptor:

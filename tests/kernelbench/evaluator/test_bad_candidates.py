@@ -43,7 +43,7 @@ CASES = {
     "wrong_dtype": (variant(RETURN, RETURN + ".double()"), Verdict.wrong_output, "dtype float64, not float32"),
     "wrong_arity": (variant(RETURN, "return x, x"), Verdict.wrong_output, "2 outputs, not 1"),
     "wrong_device": (variant(RETURN, RETURN + ".to('meta')"), Verdict.wrong_output, "on device meta"),
-    "none": (variant(RETURN, "return None"), Verdict.wrong_output, "not a tensor but NoneType"),
+    "none": (variant(RETURN, "return None"), Verdict.wrong_output, "output 0 is None, not a tensor of shape"),
     "no_output": (variant(RETURN, "return []"), Verdict.wrong_output, "no output"),
     "segfault": (C_CRASH + variant(RETURN, "lib.crash(x); return x"), Verdict.runtime_error, "SIGSEGV"),
     "abort": (variant(RETURN, "__import__('os').abort()"), Verdict.runtime_error, "killed by SIG"),
