@@ -42,6 +42,7 @@ _FEW_LIVE = 16  # elements of a row that are not zero: too few errors to judge b
 _APART = 0.035  # tolerances, rms, that two right results may lie apart, however near they were when verified
 _INDICES_APART = 1e-3  # of all elements
 _AS_VERIFIED = 4.0  # times as far apart as when verified
+_ENOUGH = 1024  # elements, for their rms to tell a precision
 _BIN = 8  # binary orders of magnitude: rows this close are of about the same size
 
 
@@ -292,14 +293,16 @@ class Leeway:
         apart, comparable = self._apart(actual, other)
         if bool((apart[comparable] > 4).any()) or bool((apart.isnan() & comparable).any()):
             return False
-        by_chance = 1 + 4 / math.sqrt(max(1, apart.numel()))
+        if apart.numel() < _ENOUGH:  # few elements are farther apart than those that were verified by chance
+            return True
+        by_chance = 1 + 4 / math.sqrt(apart.numel())
         return self._rms(apart) <= _APART + _AS_VERIFIED * by_chance * verified
 
     def _apart(self, actual: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The elements' distances in tolerances, and which of them say anything."""
-        if actual.is_complex():
-            actual, other = torch.view_as_real(actual), torch.view_as_real(other)
-        actual, other = actual.double(), other.double()
+        actual, other = (
+            (torch.view_as_real(t.resolve_conj()) if t.is_complex() else t).double() for t in (actual, other)
+        )
         apart = (actual - other).abs_() / (self.spread + self.relative * other.abs())
         return torch.where(actual == other, 0.0, apart), torch.isfinite(other)
 

@@ -44,6 +44,7 @@ _NAMED = 3  # threads that would not stop
 _STOP_S, _EXEC_S = 0.25, 1e-3  # to stop in, and what a process that does not then gets to reach its exec
 _CPUCLOCK_SCHED = 2  # the clock of a process, in the three low bits of its number
 _STILL_NS = 10_000  # of CPU time: what a stopped process may be charged, at most, for stopping
+_END_S = 0.25  # that a killed process may take to end
 _YIELD_S = 5e-5  # a thread stops once it runs, so the judge must not hold its CPU
 _INDUCTOR = "inductor"  # its cache, beneath that of a builder
 _UIDS = {"builder": 64001, "candidate": 64002}
@@ -514,9 +515,21 @@ def cpu_ns(pids: Iterable[int]) -> dict[int, int]:
 
 
 def stood_still(before: Mapping[int, int]) -> bool:
-    """Whether processes that were stopped have used no CPU since; `before`: what `cpu_ns` said then."""
+    """Whether processes that were stopped have used no CPU since; `before`: what `cpu_ns` said then.
+
+    So they count where the first of them, init, or the second, the worker, was killed: to end takes CPU time,
+    and what has ended computes nothing. A later one that is gone has run: nobody collects it but its parent,
+    which stands still.
+    """
     now = cpu_ns(before)
-    return all(now.get(pid, used) - used <= _STILL_NS for pid, used in before.items())
+    if all(pid in now and now[pid] - used <= _STILL_NS for pid, used in before.items()):
+        return True
+    deadline = time.monotonic() + _END_S
+    while time.monotonic() < deadline:
+        if any(all(state in b"ZX" for state in _states(pid)) for pid in list(before)[:2]):
+            return True
+        time.sleep(_EXEC_S)
+    return False
 
 
 def memory_bytes(pids: Sequence[int]) -> int:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernelbench.evaluator import budget
-from kernelbench.evaluator.budget import compare, expect
+from kernelbench.evaluator.budget import Leeway, compare, expect
 from kernelbench.evaluator.draws import Draws, FastDraws
 from kernelbench.evaluator.families import infer_domain, rewrite
 
@@ -229,3 +229,20 @@ def test_where_outputs_are_indices_the_largest_elements_of_a_row_are_distinct() 
         rewrite([made], ["real"], "edge", Draws(seed), distinct=True)
         largest = made.topk(9).values
         assert bool((largest[:, 1:] < largest[:, :-1]).all())
+
+
+def test_few_elements_may_be_farther_apart_than_those_that_were_verified() -> None:
+    """By chance the outputs of one element that were verified are those of eager; two ulp are no other precision."""
+    leeway = Leeway(spread=0.0, relative=8 * torch.finfo(torch.float32).eps)
+    ones = torch.ones(1)
+    two_ulp = ones + 2 * torch.finfo(torch.float32).eps
+    assert leeway.covers(two_ulp, ones, verified=0.0)
+    assert not leeway.covers(two_ulp.expand(4096), ones.expand(4096), verified=0.0)
+    assert not leeway.covers(1.001 * ones, ones, verified=0.0)
+
+
+def test_complex_results_have_a_distance() -> None:
+    leeway = Leeway(spread=1.0)
+    zeros = torch.zeros(8, dtype=torch.complex64)
+    assert leeway.distance(zeros + 1j, torch.view_as_real(zeros)) == pytest.approx(0.5**0.5)
+    assert leeway.distance((zeros + 1j).conj(), zeros) == pytest.approx(0.5**0.5)

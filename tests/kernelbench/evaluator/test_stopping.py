@@ -78,9 +78,19 @@ def test_who_has_ended_has_stood_still() -> None:
     with running(SPIN) as spinning:
         used_ns = sandbox.cpu_ns(sandbox.freeze(spinning.pid))
         assert list(used_ns) == [spinning.pid]
-        spinning.kill()
+        spinning.kill()  # which makes it use CPU time, to end
+        assert sandbox.stood_still(used_ns)
         spinning.wait()
         assert sandbox.stood_still(used_ns)
+
+
+def test_a_later_process_of_a_tree_that_is_gone_has_run() -> None:
+    with running(SPIN) as first, running(SPIN) as second, running(SPIN) as third:
+        used_ns = sandbox.cpu_ns(pid for each in (first, second, third) for pid in sandbox.freeze(each.pid))
+        assert sandbox.stood_still(used_ns)
+        third.kill()
+        third.wait()
+        assert not sandbox.stood_still(used_ns)
 
 
 def test_who_runs_while_another_lane_times_is_killed_for_it() -> None:
