@@ -64,6 +64,7 @@ class Oracle:
         self._shifted: dict[int, list[torch.Tensor]] = {}  # by bits: that call with rounded products
         self._verified: list[float] = []  # by output, how far the candidate's were from the reference's
         self._verifying = False
+        self._long_sums = True  # until it is known
         self.memory: Mapping[Any, Tensors] = {}  # where outputs lie that are to be compared
         self.lender: Lender | None = None  # on a GPU
         self._shortcuts: Shortcuts | None = None
@@ -182,8 +183,9 @@ class Oracle:
                 found = (by.of(output) for by, output in zip(rankings, (r, e), strict=True))
                 expected = replace(expected, rankings=tuple(ranking for ranking in found if ranking))
             self.expected.append(expected)
-            if self._family == "task":
-                self.leeway[position] = self.leeway[position].widened(self.expected[position])
+        if self._family == "task":
+            with_room = self._with_room_for_loops(tensors, seed)
+            self.leeway = [old.widened(e) for old, e in zip(self.leeway, with_room, strict=True)]
         usable = all(_mostly_finite(r, entirely=self._mixed.get(slot, False)) for r in reference)
         worst = max((compare(x, x.reference).error for x in self.expected if rate), default=0.0)
         return {"usable": usable, "reference_error": _finite(worst)}
@@ -244,13 +246,21 @@ class Oracle:
     def _widen(self) -> None:
         """Take more disturbances into the budgets, for few may hardly move a row, and plain loops' sums."""
         tensors, seed = self._called
-        with PlainSums() as loops:
-            outputs = self._run(tensors, seed)
-        if loops.taken:
-            self.expected = [e.with_room_for(o) for e, o in zip(self.expected, outputs, strict=True)]
+        self.expected = self._with_room_for_loops(tensors, seed)
         for outputs in self.reference.disturbed(_MORE, tensors, seed, fresh=True):
             for i, (old, other) in enumerate(zip(self.expected, outputs, strict=True)):
                 self.expected[i] = old.widened(expect(old.exact, old.reference, [other], self._fan_in[i]))
+
+    def _with_room_for_loops(self, tensors: Sequence[torch.Tensor], seed: int | None) -> list[Expected]:
+        """What is expected, where the reference has long sums with room for those of plain loops."""
+        if not self._long_sums:
+            return self.expected
+        with PlainSums() as loops:
+            outputs = self._run(tensors, seed)
+        self._long_sums = bool(loops.taken)
+        if not self._long_sums:
+            return self.expected
+        return [e.with_room_for(o) for e, o in zip(self.expected, outputs, strict=True)]
 
     def _precision_of(self, outputs: Sequence[torch.Tensor]) -> int | None:
         """The bits of mantissa that operands of products had, by the errors of outputs; None for all."""

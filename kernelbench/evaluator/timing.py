@@ -22,6 +22,7 @@ from kernelbench.evaluator.alone import Alone, estimate
 from kernelbench.records import TRAFFIC, Interval
 
 _RESAMPLES = 4000
+_SAVED = 0.5  # of what a block costs once, that a candidate's process may save
 _UNUSUAL = 0.01  # of a block's time: what a worker may have waited more or less than usual
 
 
@@ -138,12 +139,17 @@ class Timings:
     def speedup(self, baseline: str) -> Interval:
         """Of the ratios within phases, down to where nothing but the candidate's kernels may have gained it.
 
-        The loop around a call is Python of the candidate's process, which may replace it by less: so the
-        interval reaches down to what it is if only the baseline has this overhead. Where other work on the
-        machine disturbed the blocks, it also reaches down to what calls that come alone leave possible.
+        The loop around a call, and what prepares and answers a block, is Python of the candidate's process,
+        which may replace it by less: so the interval reaches down to what it is if only the baseline has
+        this overhead. Where other work on the machine disturbed the blocks, it also reaches down to what
+        calls that come alone leave possible.
         """
         ratio = self._ratio(baseline)
         low = ratio.low * (1 - min(1.0, 1e6 * self.overhead_s / self.time_us(baseline).median))
+        blocks = self.blocks["candidate"]
+        calls = sum(block.calls for block in blocks) / sum(block.messages for block in blocks)
+        candidate_s = 1e-6 * self.time_us("candidate").median
+        low *= candidate_s / (candidate_s + _SAVED * self.fixed_s / calls)
         if self.busy:
             low = min(low, self.alone.speedup_low * ratio.median / self._ratio("eager").median)
         return ratio.model_copy(update={"low": low})

@@ -51,6 +51,7 @@ _STAND_INS = {"cuda-graphs": Graphed, "traffic": Traffic}
 _TORCH_DTYPES = {getattr(torch, name) for name in DTYPES}
 _CHANCE = random.SystemRandom()
 _OVERHEAD_TRIES = 20
+_OVERHEAD_BYTES = 1 << 28  # of the outputs of all its calls
 _BALLAST = 8  # pieces
 _POISON_EVERY, _POISONED = 8192, 64  # bytes: what is poisoned of every two pages, a line of the cache
 
@@ -59,15 +60,17 @@ class BadOutput(Exception):  # noqa: N818
     """`forward` returned no dense tensor of a known dtype on the right device, or tuples of such."""
 
 
-class _Kept(nn.Module):
-    """Computes nothing."""
+class _Nothing(nn.Module):
+    """Computes nothing: allocates outputs like these."""
 
-    def __init__(self, outputs: object) -> None:
+    def __init__(self, outputs: list[torch.Tensor]) -> None:
         super().__init__()
         self.outputs = outputs
 
     def forward(self, *_: object) -> object:
-        return self.outputs
+        if len(self.outputs) == 1:
+            return torch.empty_like(self.outputs[0])
+        return [torch.empty_like(output) for output in self.outputs]
 
 
 class Runner:
@@ -208,8 +211,15 @@ class Runner:
         return self._arguments([t.clone() if i in self.mutated else t for i, t in enumerate(tensors)])
 
     def overhead(self, calls: int) -> dict[str, Any]:
-        """Seconds that this loop adds to a call: what one takes that returns what it has, at its quickest."""
-        model, slot, device = _Kept(self.model(*self._own_inputs(0))), self.slots[0], self.place.device
+        """Seconds that this loop adds to a call: what one takes that only allocates outputs, at its quickest.
+
+        None to speak of where outputs are so large that memory would run out.
+        """
+        slot, device = self.slots[0], self.place.device
+        outputs = _outputs_of(self.model(*self._own_inputs(0)), device)
+        if calls * sum(output.nbytes for output in outputs) > _OVERHEAD_BYTES:
+            return {"seconds": 0.0}
+        model = _Nothing(outputs)
 
         def loop() -> None:
             kept = [_outputs_of(model(*slot), device) for _ in range(calls)]

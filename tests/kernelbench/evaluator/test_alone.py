@@ -9,6 +9,10 @@ from kernelbench.evaluator.timing import TimedBlock, Timings
 FIXED_S = 1e-3
 
 
+# A candidate's process may save half of what a block costs once, here 0.5 ms of 20 calls of 0.5 ms: nor is that merit.
+LEAN = 0.5 / (0.5 + 0.5 / 20)
+
+
 def told(
     candidate_us: float,
     eager_us: float,
@@ -73,7 +77,7 @@ def test_the_slower_time_counts_in_every_number() -> None:
 def test_where_nothing_was_undisturbed_the_interval_reaches_down_to_what_single_calls_allow() -> None:
     """A call alone of 0.55 ms is no clear sign, but on a busy machine what blocks say is none either."""
     quiet, busy = timings([0.0], alone_us=550), timings([0.0, 0.002, 0.004, 0.008], alone_us=550)
-    assert not quiet.busy and quiet.speedup("eager").low == pytest.approx(2)
+    assert not quiet.busy and quiet.speedup("eager").low == pytest.approx(2 * LEAN)
     assert busy.busy and busy.speedup("eager").low == pytest.approx(1 / 0.55)
     assert busy.speedup("eager").median == pytest.approx(2)
 
@@ -82,4 +86,4 @@ def test_what_the_workers_loop_adds_to_a_call_is_no_candidates_merit() -> None:
     """A candidate can replace that loop: of eager's millisecond, 0.1 ms are not its kernels' time."""
     found = timings([0.0], alone_us=500, overhead_us=100)
     assert found.speedup("eager").median == pytest.approx(2)
-    assert found.speedup("eager").low == pytest.approx(1.8)
+    assert found.speedup("eager").low == pytest.approx(1.8 * LEAN)
