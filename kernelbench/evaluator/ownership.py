@@ -17,6 +17,8 @@ _FREE = {"empty", "empty_like", "empty_strided", "new_empty", "view", "_unsafe_v
          "transpose", "permute", "t", "slice", "select", "unsqueeze", "squeeze", "expand", "detach", "alias",
          "unbind", "split", "split_with_sizes", "chunk"}  # fmt: skip
 
+_FEWEST, _ENOUGH_S = 3, 0.5  # calls, and the time after which no further one is made
+
 
 class _OperatorClock(OperatorMode):
     """Sums the time spent inside ATen operators, from whichever language they were called."""
@@ -35,24 +37,26 @@ class _OperatorClock(OperatorMode):
 
 
 def own_kernel_share(
-    call: Callable[[], object], device: torch.device = CPU, repeats: int = 3
+    call: Callable[[], object], device: torch.device = CPU, repeats: int = 15
 ) -> float | None:
     """The share, 0 to 1, of `call`'s time outside torch's own operators; None where that is not known.
 
-    On the CPU the median of `repeats`; Python overhead counts as the candidate's own unless the call spends
+    On the CPU the median of `repeats`, of fewer where calls are slow.
+    Python overhead counts as the candidate's own unless the call spends
     (nearly) all its time in operators. On a GPU the share of the time of kernels, by torch's profiler.
     """
     if device.type == "cuda":
         return _own_gpu_share(call, device)
-    shares = []
+    shares: list[float] = []
+    begun = time.perf_counter()
     with torch.no_grad():
-        for _ in range(repeats):
+        while len(shares) < repeats and (len(shares) < _FEWEST or time.perf_counter() - begun < _ENOUGH_S):
             with _OperatorClock() as clock:
                 start = time.perf_counter()
                 call()
                 total = time.perf_counter() - start
             shares.append(max(0.0, 1.0 - clock.seconds / total))
-    return sorted(shares)[repeats // 2]
+    return sorted(shares)[len(shares) // 2]
 
 
 def _own_gpu_share(call: Callable[[], object], device: torch.device) -> float | None:
