@@ -213,7 +213,7 @@ class Runner:
     def overhead(self, calls: int) -> dict[str, Any]:
         """Seconds that this loop adds to a call: what one takes that only allocates outputs, at its quickest.
 
-        None to speak of where outputs are so large that memory would run out.
+        Zero where outputs are so large that it would be too small to see, and memory might run out.
         """
         slot, device = self.slots[0], self.place.device
         outputs = _outputs_of(self.model(*self._own_inputs(0)), device)

@@ -1,8 +1,8 @@
 """Replaces the loop that calls it by one that does less around a call.
 
 Reference: small_sum
-Stopped: the evaluator's own loop does next to nothing around a call, so that there is nothing to gain
-Correct: it does compute what it should, and gains nothing
+Stopped: the low end of a speedup leaves out what the loop, and a block's preparation and answer, may save
+Correct: it does compute what it should, and the low end of its speedup gains nothing
 """
 
 import sys
