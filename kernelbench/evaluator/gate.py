@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 
-from kernelbench.evaluator import sandbox
+from kernelbench.evaluator import process_tree
 
 _STOP_S = 3.0
 
@@ -105,18 +105,18 @@ class Gate:
                 self._changed.notify_all()
 
     def _stop(self, init_pid: int) -> None:
-        if stopped := sandbox.freeze(init_pid, _STOP_S):
-            self._stopped[init_pid] = sandbox.cpu_ns(stopped)
+        if stopped := process_tree.freeze(init_pid, _STOP_S):
+            self._stopped[init_pid] = process_tree.cpu_ns(stopped)
             return
         self._ended.add(init_pid)
-        sandbox.kill(init_pid)  # it will not have it; the lane that waits for it will see that it died
+        process_tree.kill(init_pid)  # it will not have it; the lane that waits for it will see that it died
 
     def _let_go_on(self, init_pid: int, used_ns: Mapping[int, int]) -> None:
-        if sandbox.stood_still(used_ns):
-            sandbox.thaw(list(used_ns))
+        if process_tree.stood_still(used_ns):
+            process_tree.thaw(list(used_ns))
         else:
             self._ran_on.add(init_pid)
-            sandbox.kill(init_pid)
+            process_tree.kill(init_pid)
 
     def ran_on(self, init_pid: int) -> bool:
         """Whether a worker was killed because it ran while it was stopped; to be asked once."""

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator import cgroups, sandbox
+from kernelbench.evaluator import cgroups, process_tree, sandbox
 from kernelbench.evaluator.channel import Channel, ChannelClosed, ChannelGarbage, ChannelTimeout, readable
 from kernelbench.evaluator.gate import Gate
 from kernelbench.evaluator.protocol import Limits
@@ -110,7 +110,7 @@ class Worker:
     def pid(self) -> int:
         """The worker proper: the first child of its init."""
         if self._pid is None:
-            pids = sandbox.tree(self.init_pid)
+            pids = process_tree.tree(self.init_pid)
             if len(pids) < 2:
                 raise WorkerDied(self._how_it_ended())
             self._pid = pids[1]
@@ -119,7 +119,7 @@ class Worker:
     @property
     def memory_bytes(self) -> int:
         """What its whole tree takes."""
-        return sandbox.memory_bytes(sandbox.tree(self.init_pid))
+        return process_tree.memory_bytes(process_tree.tree(self.init_pid))
 
     @property
     def output(self) -> str:
@@ -175,7 +175,7 @@ class Worker:
                 raise ChannelTimeout
             if readable(self._status_fd, 0) and not readable(sock, 0):
                 raise ChannelClosed  # it ended, but something it started holds the socket
-            if not self.gate.elsewhere and len(sandbox.tree(self.init_pid)) > self.limits.processes:
+            if not self.gate.elsewhere and len(process_tree.tree(self.init_pid)) > self.limits.processes:
                 raise _TooMany
         answer, self.fds = self.channel.receive(max(deadline - self.gate.clock(), 1.0))
         return answer
@@ -187,12 +187,12 @@ class Worker:
         self.check_stood_still()
         # The worker itself and its init are there as long as the worker is.
         likely = self._stopped if len(self._stopped) == 2 else ()
-        self._stopped = sandbox.freeze(self.init_pid, likely=likely)
+        self._stopped = process_tree.freeze(self.init_pid, likely=likely)
         if not self._stopped:
-            why = sandbox.why_not_stopped(self.init_pid)
+            why = process_tree.why_not_stopped(self.init_pid)
             self.close()
             raise NotStopped(self.role, why)
-        self._used_ns = sandbox.cpu_ns(self._stopped)
+        self._used_ns = process_tree.cpu_ns(self._stopped)
 
     def thaw(self) -> None:
         """Let the stopped tree go on; a matter of microseconds, since it is part of timed blocks.
@@ -202,11 +202,11 @@ class Worker:
         if not self.closed:
             self.check_stood_still()
             self._used_ns = None
-            sandbox.thaw(self._stopped)
+            process_tree.thaw(self._stopped)
 
     def check_stood_still(self) -> None:
         """Raises RanWhileStopped when the tree has used CPU time since it was stopped; then it is gone."""
-        if self._used_ns is not None and not sandbox.stood_still(self._used_ns):
+        if self._used_ns is not None and not process_tree.stood_still(self._used_ns):
             self._used_ns = None
             self.close()
             raise RanWhileStopped
@@ -214,9 +214,9 @@ class Worker:
     def waited_s(self) -> float:
         """What the threads of the frozen tree, its init apart, have waited for a CPU so far.
 
-        See `sandbox.waited_s`.
+        See `process_tree.waited_s`.
         """
-        return sandbox.waited_s(self._stopped[1:])
+        return process_tree.waited_s(self._stopped[1:])
 
     def read(self, addresses: np.ndarray[Any, Any], length: int, into: memoryview) -> None:
         """Fill `into` with the `length` bytes at each of these addresses of the worker's memory, in order.
@@ -294,7 +294,7 @@ class Worker:
             return
         self.closed = True
         if not readable(self._pidfd, 0):  # else its pid may be another process's by now
-            sandbox.kill(self.init_pid)
+            process_tree.kill(self.init_pid)
         os.close(self._pidfd)
         self.channel.close()
         os.close(self._status_fd)

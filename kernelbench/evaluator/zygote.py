@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelbench.evaluator import sandbox
+from kernelbench.evaluator import process_tree, sandbox
 from kernelbench.evaluator.channel import Channel, ChannelClosed
 
 # Threads of numpy's BLAS would not survive the fork; torch's OpenMP pool starts on first use, after it.
@@ -175,7 +175,7 @@ def _reap(worker: int, status_fd: int) -> int:
         pid, status = os.wait()
         if pid == worker:
             if os.getpid() != 1:  # as the first of a PID namespace it takes all with it anyway
-                sandbox.kill_descendants()
+                process_tree.kill_descendants()
             with contextlib.suppress(BrokenPipeError):  # the judge is gone
                 os.write(status_fd, f"{os.waitstatus_to_exitcode(status)}\n".encode())
             return 0

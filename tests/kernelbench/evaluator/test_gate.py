@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelbench.evaluator import sandbox
+from kernelbench.evaluator import process_tree
 from kernelbench.evaluator.gate import Gate
 
 NOBODY = 2**22 + 1  # no process has this pid
@@ -110,7 +110,7 @@ def test_who_does_not_stop_is_ended_and_that_is_known(monkeypatch: pytest.Monkey
     with spinning() as worker:
         with a_lane_waiting_for(gate, worker.pid):
             with monkeypatch.context() as patch:
-                patch.setattr(sandbox, "freeze", lambda *_, **__: [])
+                patch.setattr(process_tree, "freeze", lambda *_, **__: [])
                 with gate.closed():
                     assert not gate.elsewhere
             assert worker.wait(30) == -signal.SIGKILL
@@ -123,7 +123,7 @@ def test_who_fails_to_close_it_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -
 
     gate = Gate()
     with a_lane_waiting_for(gate, NOBODY), monkeypatch.context() as patch:
-        patch.setattr(sandbox, "freeze", fail)
+        patch.setattr(process_tree, "freeze", fail)
         with pytest.raises(OSError, match="too many"), gate.closed():
             pass
     with gate.closed():

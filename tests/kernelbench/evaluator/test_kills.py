@@ -17,7 +17,7 @@ from trial import REFERENCE, candidate_of, task_of, variant
 
 from kernelbench.errors import KernelwrightError
 from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.sandbox import tree
+from kernelbench.evaluator.process_tree import tree
 from kernelbench.records import Verdict
 
 KILLS = int(os.environ.get("KERNELWRIGHT_KILLS", "12"))

@@ -11,7 +11,7 @@ import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator import Effort, Evaluator, Limits, Protocol, sandbox
+from kernelbench.evaluator import Effort, Evaluator, Limits, Protocol, process_tree, sandbox
 from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.records import Verdict
 
@@ -183,9 +183,9 @@ def test_a_tree_of_very_many_processes_is_seen_whole() -> None:
     assert parent.stdout is not None
     try:
         assert parent.stdout.readline() == "ready\n"
-        assert len(sandbox.tree(parent.pid)) == 901
+        assert len(process_tree.tree(parent.pid)) == 901
     finally:
-        sandbox.kill(parent.pid)
+        process_tree.kill(parent.pid)
         parent.wait()
 
 
@@ -199,16 +199,16 @@ def test_a_frozen_tree_stands_still_and_thaws() -> None:
         os._exit(0)
     try:
         time.sleep(0.05)
-        stopped = sandbox.freeze(child)
+        stopped = process_tree.freeze(child)
         assert stopped == [child]
         before = os.pread(counter, 8, 0)
         time.sleep(0.05)
         assert os.pread(counter, 8, 0) == before
-        sandbox.thaw(stopped)
+        process_tree.thaw(stopped)
         time.sleep(0.05)
         assert os.pread(counter, 8, 0) != before
     finally:
-        sandbox.kill(child)
+        process_tree.kill(child)
         os.waitpid(child, 0)
         os.close(counter)
 
@@ -234,11 +234,11 @@ def test_what_is_about_to_start_a_program_can_be_frozen(tmp_path: Path) -> None:
     assert parent.stdout is not None
     try:
         assert parent.stdout.read(5) == b"ready"
-        while len(sandbox.tree(parent.pid)) < 2:
+        while len(process_tree.tree(parent.pid)) < 2:
             time.sleep(0.001)
-        assert sandbox.freeze(parent.pid) == sandbox.tree(parent.pid)
+        assert process_tree.freeze(parent.pid) == process_tree.tree(parent.pid)
     finally:
-        sandbox.kill(parent.pid)
+        process_tree.kill(parent.pid)
         parent.wait()
 
 
@@ -290,14 +290,14 @@ def test_what_threads_wait_for_a_cpu_is_counted() -> None:
             assert process.stdout is not None
             process.stdout.readline()
         pids = [process.pid for process in spinning]
-        before, started = sandbox.waited_s(pids), time.monotonic()
+        before, started = process_tree.waited_s(pids), time.monotonic()
         time.sleep(1.0)
-        assert sandbox.waited_s(pids) - before > 1.0 * (time.monotonic() - started)
+        assert process_tree.waited_s(pids) - before > 1.0 * (time.monotonic() - started)
     finally:
         for process in spinning:
             process.kill()
             process.communicate()
-    assert sandbox.waited_s(pids) == 0.0  # they are gone
+    assert process_tree.waited_s(pids) == 0.0  # they are gone
 
 
 def test_a_protocol_without_the_task_s_own_inputs_is_refused() -> None:

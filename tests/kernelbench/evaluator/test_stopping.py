@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from trial import Evaluate, variant
 
-from kernelbench.evaluator import sandbox
+from kernelbench.evaluator import process_tree
 from kernelbench.evaluator.gate import Gate
 from kernelbench.evaluator.process import NotStopped, Worker
 from kernelbench.records import Verdict
@@ -57,40 +57,42 @@ def running(source: str) -> Iterator[subprocess.Popen[bytes]]:
 def test_eight_threads_that_stand_still_use_no_cpu() -> None:
     with running(SPIN) as spinning:
         for _ in range(10):
-            stopped = sandbox.freeze(spinning.pid)
-            used_ns = sandbox.cpu_ns(stopped)
+            stopped = process_tree.freeze(spinning.pid)
+            used_ns = process_tree.cpu_ns(stopped)
             time.sleep(0.02)
-            assert sandbox.cpu_ns(stopped) == used_ns and sandbox.stood_still(used_ns)
-            sandbox.thaw(stopped)
+            assert process_tree.cpu_ns(stopped) == used_ns and process_tree.stood_still(used_ns)
+            process_tree.thaw(stopped)
             time.sleep(0.01)
-            assert not sandbox.stood_still(used_ns)
+            assert not process_tree.stood_still(used_ns)
 
 
 def test_who_is_woken_by_a_timer_has_not_stood_still() -> None:
     """The kernel sends the SIGCONT that the process has asked for, which undoes SIGSTOP."""
     with running(WOKEN) as woken:
-        used_ns = sandbox.cpu_ns(sandbox.freeze(woken.pid))
+        used_ns = process_tree.cpu_ns(process_tree.freeze(woken.pid))
         time.sleep(0.3)
-        assert not sandbox.stood_still(used_ns)
+        assert not process_tree.stood_still(used_ns)
 
 
 def test_who_has_ended_has_stood_still() -> None:
     with running(SPIN) as spinning:
-        used_ns = sandbox.cpu_ns(sandbox.freeze(spinning.pid))
+        used_ns = process_tree.cpu_ns(process_tree.freeze(spinning.pid))
         assert list(used_ns) == [spinning.pid]
         spinning.kill()  # which makes it use CPU time, to end
-        assert sandbox.stood_still(used_ns)
+        assert process_tree.stood_still(used_ns)
         spinning.wait()
-        assert sandbox.stood_still(used_ns)
+        assert process_tree.stood_still(used_ns)
 
 
 def test_a_later_process_of_a_tree_that_is_gone_has_run() -> None:
     with running(SPIN) as first, running(SPIN) as second, running(SPIN) as third:
-        used_ns = sandbox.cpu_ns(pid for each in (first, second, third) for pid in sandbox.freeze(each.pid))
-        assert sandbox.stood_still(used_ns)
+        used_ns = process_tree.cpu_ns(
+            pid for each in (first, second, third) for pid in process_tree.freeze(each.pid)
+        )
+        assert process_tree.stood_still(used_ns)
         third.kill()
         third.wait()
-        assert not sandbox.stood_still(used_ns)
+        assert not process_tree.stood_still(used_ns)
 
 
 def test_who_runs_while_another_lane_times_is_killed_for_it() -> None:
@@ -131,11 +133,11 @@ def test_who_is_about_to_start_a_program_is_stopped_on_a_busy_machine(tmp_path: 
     with running(SPIN):
         try:
             assert parent.stdout.readline() == b"ready\n"
-            while len(sandbox.tree(parent.pid)) < 2:
+            while len(process_tree.tree(parent.pid)) < 2:
                 time.sleep(0.001)
-            assert sandbox.freeze(parent.pid) == sandbox.tree(parent.pid)
+            assert process_tree.freeze(parent.pid) == process_tree.tree(parent.pid)
         finally:
-            sandbox.kill(parent.pid)
+            process_tree.kill(parent.pid)
             parent.wait()
 
 

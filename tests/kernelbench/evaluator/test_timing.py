@@ -11,7 +11,7 @@ from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 from kernelbench.evaluator import Effort, Evaluator
 from kernelbench.evaluator import trial as evaluation_module
 from kernelbench.evaluator.process import Worker
-from kernelbench.evaluator.sandbox import cpu_ns, tree
+from kernelbench.evaluator.process_tree import cpu_ns, tree
 from kernelbench.evaluator.session import Block, TaskSession
 from kernelbench.evaluator.timing import TimedBlock, Timings, interval
 from kernelbench.records import Verdict
