@@ -360,6 +360,9 @@ def show(evaluation: Evaluation) -> None:
         out.print(f"  ran            {', '.join(evaluation.launched)}", markup=False, soft_wrap=True)
     if evaluation.own_kernel_share is not None:
         out.print(f"  own kernels    {100 * evaluation.own_kernel_share:6.0f}% of the time")
+    if evaluation.needs_default_dtype:
+        advice = "name the dtype of each tensor that it makes"
+        out.print(f"  default dtype  float32 is needed: {advice}", markup=False, soft_wrap=True)
     problems: dict[str, list[str]] = {}  # chips that have the same
     for build in evaluation.builds:
         for kernel in build.kernels:

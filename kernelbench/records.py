@@ -292,6 +292,7 @@ class Evaluation(Record):
     timing: Timing | None = None
     speedup: Speedup | None = None
     own_kernel_share: float | None = None
+    needs_default_dtype: bool | None = None  # whether it fails under another default dtype than float32
     builds: tuple[Build, ...] = ()  # of GPU kernels that were not timed
     launched: tuple[str, ...] = ()  # GPU kernels that ran without a GPU, in emulation or interpreted
     stages: Stages

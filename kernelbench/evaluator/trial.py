@@ -68,6 +68,7 @@ class Trial:
         self.correctness: Correctness | None = None
         self.timings: Timings | None = None
         self.share: float | None = None
+        self.needs_default_dtype: bool | None = None
         self.stages: dict[str, float] = {}
         self.compile_s: dict[str, float] = {}
         self.clocks: Sequence[GpuClocks] = ()
@@ -93,6 +94,7 @@ class Trial:
             timing=self._timing(),
             speedup=self._speedup() if paid else None,
             own_kernel_share=self.share,
+            needs_default_dtype=self.needs_default_dtype,
             launched=self.launched,
             stages=Stages(**{name: round(value, 4) for name, value in self.stages.items()}),
             environment=self.evaluator.environment,
@@ -141,6 +143,7 @@ class Trial:
             self._time(session, worker)
             if wanted == 0:  # last, for the trace may break what it looks at
                 self.share = self._own_kernel_share(session, worker, worker)
+            self.needs_default_dtype = self._needs_default_dtype(session, worker)
         assert self.timings is not None
         candidate_us = self.timings.time_us("candidate").median
         if near_ceilings(session, self.evaluator.target, candidate_us):
@@ -312,6 +315,18 @@ class Trial:
         except (WorkerDied, WorkerTimeout):
             return None
         return float(share) if isinstance(share, (int, float)) and 0 <= share <= 1 else None
+
+    def _needs_default_dtype(self, session: TaskSession, worker: Worker) -> bool | None:
+        """Whether it fails, or gives something else, where torch's default dtype is another; as it says."""
+        try:
+            session.give_input(worker)
+            worker.thaw()
+            limit = 2 * self.evaluator.limits.call_s
+            same = worker.ask({"do": "another_default_dtype"}, limit).get("same")
+            worker.freeze()
+        except (WorkerDied, WorkerTimeout):  # memory that was too small for what was written to it, say
+            return True
+        return not same if isinstance(same, bool) else None
 
     def _timing(self) -> Timing | None:
         timings = self.timings

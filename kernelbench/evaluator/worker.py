@@ -243,6 +243,20 @@ class Runner:
             "troubles": history.troubles,
         }
 
+    def under_another_default_dtype(self) -> dict[str, Any]:
+        """Whether a call gives the same as ever while torch's default dtype is float64."""
+        wanted = [output.clone() for output in self._call(0, 0)]
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            found = self._call(0, 0)
+            same = all(_alike(a, b) for a, b in zip(found, wanted, strict=True))
+        except Exception:  # noqa: BLE001 - that it fails is the answer
+            same = False
+        finally:
+            torch.set_default_dtype(before)
+        return {"same": same}
+
     def trace(self, slot: int) -> dict[str, Any]:
         try:
             call = lambda: self.model(*self.slots[slot])  # noqa: E731
@@ -270,6 +284,8 @@ def serve(channel: Channel) -> None:
                 channel.send_json(runner.seen())
             case "overhead":
                 channel.send_json(runner.overhead(message["calls"]))
+            case "another_default_dtype":
+                channel.send_json(runner.under_another_default_dtype())
             case "trace":
                 channel.send_json(runner.trace(message["slot"]))
 
@@ -323,6 +339,16 @@ def _outputs_of(returned: object, device: torch.device) -> list[torch.Tensor]:
     if type(returned) is torch.Tensor and _plain(returned, device):
         return [returned]
     return _flatten(returned, device)
+
+
+def _alike(found: torch.Tensor, wanted: torch.Tensor) -> bool:
+    """Whether two outputs are of the same form and nearly equal."""
+    if found.dtype != wanted.dtype or found.shape != wanted.shape:
+        return False
+    if not (wanted.is_floating_point() or wanted.is_complex()):
+        return torch.equal(found, wanted)
+    wide = torch.complex128 if wanted.is_complex() else torch.float64
+    return torch.allclose(found.to(wide), wanted.to(wide), rtol=1e-3, atol=1e-6, equal_nan=True)
 
 
 def _plain(tensor: torch.Tensor, device: torch.device) -> bool:
