@@ -22,6 +22,7 @@ from kernelbench.records import Verdict
 
 _LOOK_EVERY_S = 0.25  # at the number of processes of a tree that is being waited for
 _KEPT_OUTPUT = 8192
+_GONE_S = 5.0  # after which a killed tree is expected to have ended
 
 
 class WorkerDied(Exception):  # noqa: N818 - what happened, for the verdict
@@ -295,10 +296,13 @@ class Worker:
         self.closed = True
         if not readable(self._pidfd, 0):  # else its pid may be another process's by now
             process_tree.kill(self.init_pid)
-        os.close(self._pidfd)
         self.channel.close()
         os.close(self._status_fd)
         remove(self.scratch)
+        if self.scratch.exists():  # a process that was dying had made a file there meanwhile
+            readable(self._pidfd, _GONE_S)
+            remove(self.scratch)
+        os.close(self._pidfd)
 
     def __enter__(self) -> Self:
         return self

@@ -11,7 +11,7 @@ import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator import Effort, Evaluator, Limits, Protocol, process_tree, sandbox
+from kernelbench.evaluator import Effort, Evaluator, Limits, Protocol, process, process_tree, sandbox
 from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.records import Verdict
 
@@ -252,6 +252,25 @@ def test_scratch_folders_are_gone_afterwards(evaluator: Evaluator, evaluate: Eva
     evaluate("open('left', 'w').write('x')\n" + variant("Model", "Model"))
     left = [p.name for p in evaluator.pool._base.iterdir() if p.name.startswith(("candidate", "builder"))]
     assert left == []
+
+
+def test_a_scratch_folder_that_a_dying_process_wrote_to_is_removed_too(
+    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove, calls = process.remove, []
+
+    def interfered(folder: Path) -> None:
+        remove(folder)
+        calls.append(folder)
+        if len(calls) == 1:
+            folder.mkdir()
+            (folder / "late").write_text("x")
+
+    monkeypatch.setattr(process, "remove", interfered)
+    worker = evaluator.pool.start("builder", "kernelbench.evaluator.worker:serve", "0" * 64)
+    worker.close()
+    assert calls == [worker.scratch, worker.scratch]
+    assert not worker.scratch.exists()
 
 
 EVERY = ("pid_namespace", "network_namespace", "ipc_namespace", "mount_namespace", "landlock", "seccomp")

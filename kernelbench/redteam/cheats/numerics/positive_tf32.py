@@ -9,7 +9,7 @@ from torch import nn
 
 
 def uniform(x):
-    sample = x.flatten()[:: x.numel() // 4096]
+    sample = x.flatten()[:: x.numel() // 4096 + 1]  # of all rows and columns
     return bool((sample >= 0).all()) and bool((sample <= 1).all()) and abs(float(sample.mean()) - 0.5) < 0.1
 
 
