@@ -7,6 +7,7 @@ where torch finds none.
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if for_gpu and not _has_gpu():
         for item in for_gpu:
             item.add_marker(pytest.mark.skip(reason="torch finds no GPU here"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that all processes share, so that headers are compiled and the machine is measured once."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if WORKER is None else base.parent) / "home"
+    os.environ["KERNELWRIGHT_HOME"] = str(folder)
+    return folder
 
 
 def _has_gpu() -> bool:

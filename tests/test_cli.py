@@ -108,12 +108,6 @@ def test_it_starts_without_torch() -> None:
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
 
 
-@pytest.fixture
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache that all tests of this file share, so that the machine is measured once."""
-    return tmp_path_factory.getbasetemp() / "home"
-
-
 def kernelwright_command(home: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     import os
 

@@ -82,8 +82,6 @@ class Worker:
         self.group = group
         self._status_fd = status_fd
         self._tail = bytearray()
-        self._drain = threading.Thread(target=self._keep_tail, args=(stderr_fd,), daemon=True)
-        self._drain.start()
         if not readable(status_fd, 30):
             raise InfrastructureError("a worker did not start within 30 s", "is the machine out of memory?")
         first = os.read(status_fd, 32)
@@ -101,6 +99,8 @@ class Worker:
             self._pidfd = os.pidfd_open(self.init_pid)
         except ProcessLookupError:
             raise InfrastructureError("a worker ended at its start", "run `kernelwright doctor`") from None
+        self._drain = threading.Thread(target=self._keep_tail, args=(stderr_fd,), daemon=True)
+        self._drain.start()
 
     @property
     def alive(self) -> bool:

@@ -161,42 +161,43 @@ class WorkerPool:
     def _start(self, role: str, entry: str, candidate: str, memory_bytes: int | None) -> Worker:
         if not self._ready:
             self._await_zygote()
-        scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self._base))
-        uid = self._uid(role)
-        if uid is not None:
-            os.chown(scratch, uid, uid)
-        ours, theirs = socket.socketpair()
-        stderr_r, stderr_w = os.pipe()
-        status_r, status_w = os.pipe()
-        trusted = role in sandbox.TRUSTED
-        if memory_bytes is None:
-            memory_bytes = self.limits.memory_bytes * (4 if role == "oracle" else 1)
-        memory_bytes = min(memory_bytes, int(_MOST_SHARE * machine_bytes()))
-        group = self._group(memory_bytes)
-        fence = sandbox.Fence(
-            role=role,
-            scratch=str(scratch),
-            uid=uid,
-            # What a candidate's builder wrote is loaded by that candidate only.
-            cache=str(self.cache / "trusted" if trusted else self.builds_of(candidate)),
-            headers=None if trusted else str(self._headers),
-            memory_bytes=memory_bytes + self.threads * _STACK_BYTES,
-            file_bytes=self.limits.file_bytes,
-            processes=_SIDE_BY_SIDE * self._tasks,
-            layers=sandbox.layers_of(role, self._on, gpu=self.device != "cpu"),
-            gpu=self.device != "cpu",
-            entrances=() if group is None else group.entrances,
-        )
-        try:
+        with contextlib.ExitStack() as unused, contextlib.ExitStack() as sent:
+            ours, theirs = socket.socketpair()
+            unused.callback(ours.close)
+            sent.callback(theirs.close)
+            (stderr_r, stderr_w), (status_r, status_w) = (_pipe(unused, sent) for _ in range(2))
+            scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self._base))
+            unused.callback(remove, scratch)
+            uid = self._uid(role)
+            if uid is not None:
+                os.chown(scratch, uid, uid)
+            trusted = role in sandbox.TRUSTED
+            if memory_bytes is None:
+                memory_bytes = self.limits.memory_bytes * (4 if role == "oracle" else 1)
+            memory_bytes = min(memory_bytes, int(_MOST_SHARE * machine_bytes()))
+            group = self._group(memory_bytes)
+            if group is not None:
+                unused.callback(self._groups.append, group)
+            fence = sandbox.Fence(
+                role=role,
+                scratch=str(scratch),
+                uid=uid,
+                # What a candidate's builder wrote is loaded by that candidate only.
+                cache=str(self.cache / "trusted" if trusted else self.builds_of(candidate)),
+                headers=None if trusted else str(self._headers),
+                memory_bytes=memory_bytes + self.threads * _STACK_BYTES,
+                file_bytes=self.limits.file_bytes,
+                processes=_SIDE_BY_SIDE * self._tasks,
+                layers=sandbox.layers_of(role, self._on, gpu=self.device != "cpu"),
+                gpu=self.device != "cpu",
+                entrances=() if group is None else group.entrances,
+            )
             request = {"entry": entry, "fence": fence.to_json()}
-            self._channel.send_json(request, [theirs.fileno(), stderr_w, status_w])
-        except ChannelClosed:
-            raise InfrastructureError("the fork server died", "run `kernelwright doctor`") from None
-        finally:
-            theirs.close()
-            os.close(stderr_w)
-            os.close(status_w)
-        try:
+            try:
+                self._channel.send_json(request, [theirs.fileno(), stderr_w, status_w])
+            except ChannelClosed:
+                raise InfrastructureError("the fork server died", "run `kernelwright doctor`") from None
+            sent.close()
             worker = Worker(
                 Channel(ours, takes_fds=role == "oracle"),
                 stderr_r,
@@ -207,11 +208,7 @@ class WorkerPool:
                 group,
                 role,
             )
-        except InfrastructureError:  # it was never begun
-            os.close(status_r)
-            remove(scratch)
-            self._groups += [group] if group is not None else []
-            raise
+            unused.pop_all()
         self._workers.append(worker)
         return worker
 
@@ -288,3 +285,11 @@ class WorkerPool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _pipe(reading: contextlib.ExitStack, writing: contextlib.ExitStack) -> tuple[int, int]:
+    """The two ends of a pipe, each closed with its stack."""
+    ours, theirs = os.pipe()
+    reading.callback(os.close, ours)
+    writing.callback(os.close, theirs)
+    return ours, theirs

@@ -63,11 +63,6 @@ def run(home: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, env=environment, timeout=580)
 
 
-@pytest.fixture
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.getbasetemp() / "home"
-
-
 def attempts(out: Path) -> list[tuple[int, str]] | None:
     """(id, verdict) of every recorded attempt; None while there is no run yet."""
     try:

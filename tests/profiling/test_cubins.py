@@ -87,11 +87,6 @@ def candidate(*body: str, head: str = HEAD) -> Candidate:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("home")
-
-
-@pytest.fixture(scope="module")
 def evaluator(home: Path) -> Iterator[Evaluator]:
     with Evaluator(cache=home) as made:
         made.pool.import_first(["triton.language"])  # as torch.compile does: to be interpreted

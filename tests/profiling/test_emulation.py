@@ -3,6 +3,7 @@
 import io
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -80,8 +81,8 @@ PADDED = TILED.replace("tile[32][32]", "tile[32][33]")
 
 
 @pytest.fixture(scope="module")
-def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
-    with Evaluator(cache=tmp_path_factory.mktemp("home")) as made:
+def evaluator(home: Path) -> Iterator[Evaluator]:
+    with Evaluator(cache=home) as made:
         yield made
 
 

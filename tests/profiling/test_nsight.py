@@ -278,7 +278,7 @@ cat "$0.table" > "$log"
 
 
 @pytest.fixture(scope="module")
-def evaluator(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
+def evaluator(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
     """Whose workers find the script."""
     folder = tmp_path_factory.mktemp("cuda") / "bin"
     folder.mkdir()
@@ -289,7 +289,7 @@ def evaluator(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(folder), prepend=":")
         patch.setenv("CUDA_HOME", str(folder.parent))  # which candidates may read
-        with Evaluator(cache=cache, without=("distinct_uid",)) as made:
+        with Evaluator(cache=home, without=("distinct_uid",)) as made:
             yield made
 
 

@@ -90,10 +90,10 @@ def candidate_from_source(source: str) -> Candidate:
 
 
 @pytest.fixture(scope="module")
-def evaluator(cache: Path) -> Iterator[Evaluator]:
+def evaluator(home: Path) -> Iterator[Evaluator]:
     effort = Effort(rounds=3, processes=1, most_processes=1, half_width=1.0)
     protocol = Protocol(effort=effort, min_rounds=3, block_s=0.005)
-    with Evaluator(cache=cache, protocol=protocol) as made:
+    with Evaluator(cache=home, protocol=protocol) as made:
         assert made.target.device == "cpu"  # measured before any test has workers answer something else
         yield made
 

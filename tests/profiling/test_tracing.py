@@ -139,8 +139,8 @@ def test_other_events_may_have_other_fields() -> None:
 
 
 @pytest.fixture(scope="module")
-def evaluator(cache: Path) -> Iterator[Evaluator]:
-    with Evaluator(cache=cache) as made:
+def evaluator(home: Path) -> Iterator[Evaluator]:
+    with Evaluator(cache=home) as made:
         yield made
 
 

@@ -76,11 +76,10 @@ def check(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Check]:
 
 
 @pytest.fixture(scope="module")
-def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
-    cache = tmp_path_factory.mktemp("cache")
+def evaluator(home: Path) -> Iterator[Evaluator]:
     effort = PROTOCOL.effort.model_copy(update={"rounds": 4, "most_processes": 2})  # it is not about numbers
     protocol = PROTOCOL.model_copy(update={"effort": effort})
-    with Evaluator(cache=cache, protocol=protocol, limits=LIMITS) as made:
+    with Evaluator(cache=home, protocol=protocol, limits=LIMITS) as made:
         yield made
 
 

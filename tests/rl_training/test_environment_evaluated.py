@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from recorded import builtin_task, kernel
 
 from agent.profiled import ProfilingPool
 from kernelbench.evaluator import Effort, Evaluator, Protocol
-from kernelbench.machine import cache_folder
 from kernelbench.records import Candidate, Interval, Task, Verdict
 from rl_training.environment.gold import gold_check
 from rl_training.environment.rollout import Rollout
@@ -42,10 +42,10 @@ BROKEN = kernel("std::tangh(x[i])")
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[ProfilingPool]:
+def pool(home: Path) -> Iterator[ProfilingPool]:
     """What was evaluated once is known to it, so each file of these tests is evaluated once."""
     with (
-        Evaluator(cache=cache_folder(), protocol=Protocol(effort=SHORT)) as evaluator,
+        Evaluator(cache=home, protocol=Protocol(effort=SHORT)) as evaluator,
         ProfilingPool(evaluator, lanes=1) as made,
     ):
         yield made

@@ -89,10 +89,10 @@ def served(policy: Path) -> Iterator[dict[str, str]]:
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # a whole run, beside other tests
 def test_the_best_kernel_of_a_run_is_the_policys_own(
-    served: dict[str, str], policy: Path, task: Path, tmp_path: Path
+    served: dict[str, str], policy: Path, task: Path, tmp_path: Path, home: Path
 ) -> None:
     """The judge is the policy too, and says nothing that is advice: that is recorded, and the run goes on."""
-    environment = {**os.environ, **served, "KERNELWRIGHT_HOME": str(tmp_path / "home")}
+    environment = {**os.environ, **served, "KERNELWRIGHT_HOME": str(home)}
     words = [sys.executable, "-m", "kernelwright", "run", str(task), "--coder", "llm", "--model", str(policy)]
     words += ["--rounds", "2", "--reply-tokens", "500", "--effort", "quick", "--baseline", "eager"]
     out = tmp_path / "out"

@@ -19,8 +19,8 @@ TASKS = sorted((Path(__file__).parents[3] / "results" / "published" / "kernels" 
 
 
 @pytest.fixture(scope="module")
-def coder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltinCoder]:
-    with Evaluator(cache=tmp_path_factory.mktemp("cache")) as evaluator:
+def coder(home: Path) -> Iterator[BuiltinCoder]:
+    with Evaluator(cache=home) as evaluator:
         yield BuiltinCoder(partial(trace, evaluator.pool))
 
 

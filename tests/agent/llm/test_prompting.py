@@ -223,10 +223,10 @@ def get_init_inputs():
 """
 
 
-def test_the_examples_pass_the_evaluator(tmp_path: Path) -> None:
+def test_the_examples_pass_the_evaluator(home: Path) -> None:
     brief = Effort(rounds=1, processes=1, most_processes=1, half_width=1.0)
     task = Task(id="file:example", level=1, source=RMS_NORM_SILU)
-    with Evaluator(cache=tmp_path) as evaluator:
+    with Evaluator(cache=home) as evaluator:
         for language, verdict in {"cpp": Verdict.correct, "triton": Verdict.unmeasured}.items():
             source = (FOLDER / "examples" / f"{language}.py").read_text()
             candidate = Candidate(source=source, language=language, author="test")  # type: ignore[arg-type]

@@ -124,11 +124,6 @@ def run(home: Path, endpoint: Server, *words: object) -> subprocess.CompletedPro
 MODEL = ("--coder", "llm", "--model", "gpt-4.1", "--effort", "quick", "--baseline", "eager")
 
 
-@pytest.fixture
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.getbasetemp() / "home"
-
-
 def low(attempt: Attempt) -> float:
     speedup = attempt.evaluation.speedup
     return speedup.eager.low if speedup is not None and speedup.eager is not None else 0.0

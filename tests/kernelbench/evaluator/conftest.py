@@ -1,6 +1,7 @@
 """One evaluator for all evaluator tests, with a short protocol: these tests are about verdicts, not numbers."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of
@@ -10,7 +11,7 @@ from kernelbench.records import Evaluation
 
 
 @pytest.fixture(scope="session")
-def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
+def evaluator(home: Path) -> Iterator[Evaluator]:
     protocol = Protocol(
         effort=Effort(rounds=4, processes=1, most_processes=1, half_width=1.0, timing_s=10),
         min_rounds=3,
@@ -18,7 +19,7 @@ def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
         verified_blocks=3,
     )
     limits = Limits(build_s=180, load_s=20, call_s=3, memory_bytes=2 << 30, processes=64)
-    with Evaluator(cache=tmp_path_factory.mktemp("cache"), protocol=protocol, limits=limits) as made:
+    with Evaluator(cache=home, protocol=protocol, limits=limits) as made:
         yield made
 
 

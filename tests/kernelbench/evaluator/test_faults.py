@@ -104,6 +104,7 @@ def test_no_more_files_are_not_the_candidate_s_fault(evaluator: Evaluator, evalu
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limit)
     assert evaluate(variant("Model", "Model")).verdict is Verdict.correct
+    assert not list(evaluator.pool._base.glob("builder-*"))
 
 
 def test_what_is_no_fault_of_the_machine_s_stays_what_it_is() -> None:

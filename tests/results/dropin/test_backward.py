@@ -42,7 +42,7 @@ def test_the_gradient_is_a_task_that_computes_it(way: str) -> None:
             torch.testing.assert_close(made, torch.autograd.grad(outputs, inputs, given[:-2]))
 
 
-def test_the_gradient_s_inputs_are_of_the_task_s_domains(tmp_path: Path) -> None:
+def test_the_gradient_s_inputs_are_of_the_task_s_domains(home: Path) -> None:
     """Else the evaluator would try indices out of range, or refuse the task."""
     embedding = Task(
         id="file:embedding",
@@ -71,7 +71,7 @@ def test_the_gradient_s_inputs_are_of_the_task_s_domains(tmp_path: Path) -> None
     source = gradient_tasks(embedding)[0]
     assert input_domains(source) == ["real", "index", "real"]
     assert "pow" not in source.rpartition("class Model(")[2], "the first power is no operation"
-    with Evaluator(cache=tmp_path) as evaluator:
+    with Evaluator(cache=home) as evaluator:
         assert evaluator.audit(Task(id="file:gradient", level=1, source=source)) == []
 
 
