@@ -1,5 +1,6 @@
 # make run    set up, then optimize a varied selection of tasks and print the report
-# make test   set up, then run the tests
+# make test   set up, then run the tests, but for the slow ones
+# make test-all  set up, then run all tests, as CI does
 # make test-verl  set up .venv-verl, run the tests that need verl (docs/verl.md)
 # make check  lint, format check and types
 # make bench  measure the numbers in results/published/cpu (hours, on two cores)
@@ -19,13 +20,17 @@ TASKS := builtin:level1/gelu_tanh builtin:level1/softmax builtin:level1/rms_norm
 	builtin:level1/matmul_square builtin:level2/linear_gelu_layer_norm builtin:level2/group_norm_swish \
 	builtin:level3/mlp
 
-.PHONY: run test test-verl check bench clean
+.PHONY: run test test-all test-verl check bench clean
 .DELETE_ON_ERROR:
 
 run: .venv/ready
 	$(BIN)/kernelwright run $(TASKS) --rounds 3 --out $(OUT)
 
 test: .venv/ready-dev
+	$(BIN)/pytest -m "not timed and not slow" --numprocesses=auto --dist=worksteal
+	$(BIN)/pytest -m "timed and not slow"
+
+test-all: .venv/ready-dev
 	$(BIN)/pytest -m "not timed" --numprocesses=auto --dist=worksteal
 	$(BIN)/pytest -m timed
 

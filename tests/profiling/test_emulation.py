@@ -96,6 +96,7 @@ def why(found: Profile) -> str:
     return next(rung.why for rung in found.rungs if rung.name == "emulation")
 
 
+@pytest.mark.slow
 def test_a_naive_transpose_stores_a_sector_for_each_thread(
     evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,7 @@ def test_a_naive_checker_is_told_a_forged_speedup(exercise: Exercise, check: Che
     pytest.fail(f"no speedup was forged: {found}")
 
 
+@pytest.mark.slow
 @names(EXERCISES)
 def test_the_evaluator_is_not_fooled_and_turns_no_honest_candidate_away(
     exercise: Exercise, evaluator: Evaluator

@@ -76,6 +76,7 @@ def test_no_code_is_not_the_same_as_no_code() -> None:
     assert digest([]) is None
 
 
+@pytest.mark.slow
 def test_an_eager_baseline_that_is_killed_as_it_starts_is_started_again(
     evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

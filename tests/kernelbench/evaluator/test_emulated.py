@@ -167,6 +167,7 @@ CUDA_CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CUDA_CASES)
 def test_what_right_answers_say_of_cuda(case: str, few: Evaluator) -> None:
     source, verdict, begins = CUDA_CASES[case]

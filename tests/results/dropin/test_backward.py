@@ -75,6 +75,7 @@ def test_the_gradient_s_inputs_are_of_the_task_s_domains(home: Path) -> None:
         assert evaluator.audit(Task(id="file:gradient", level=1, source=source)) == []
 
 
+@pytest.mark.slow
 def test_a_backward_that_is_a_kernel(tmp_path: Path) -> None:
     """It is the gradient's own reference, under another name, here; and not that of another task."""
     source = gradient_tasks(SIGMOIDS.task, "saved")[0]
@@ -114,6 +115,7 @@ def get_init_inputs():
 """
 
 
+@pytest.mark.slow
 def test_a_backward_from_what_the_forward_saves(tmp_path: Path) -> None:
     """Products and a norm's statistics; without gradients the forward saves nothing."""
     task = Task(id="file:gated", level=1, source=GATED)

@@ -98,6 +98,7 @@ def ranks(exported: Path, folder: Path, check: str) -> None:
     python(exported, str(path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", ["eager", "compiled"])
 def test_fsdp_trains_as_with_the_stock_layers(exported: Path, tmp_path: Path, compiled: str) -> None:
     """Each rank has its own batch, of the shape that the kernel was verified for."""
@@ -166,6 +167,7 @@ def check_one(mesh, placement, shape, ran, compiled=False):
 """
 
 
+@pytest.mark.slow
 def test_split_along_rows_each_rank_computes_its_part(exported: Path, tmp_path: Path) -> None:
     """Along the sequence, along the batch, and where each rank has all."""
     check = """
@@ -185,6 +187,7 @@ def check(rank, mesh):
     ranks(exported, tmp_path, TENSORS + check)
 
 
+@pytest.mark.slow
 def test_otherwise_split_the_stock_layer_computes(exported: Path, tmp_path: Path) -> None:
     """Along features, unevenly, in parts of another shape; said once."""
     check = """
@@ -204,6 +207,7 @@ def check(rank, mesh):
     ranks(exported, tmp_path, TENSORS + check)
 
 
+@pytest.mark.slow
 def test_sequence_parallel_with_parallel_linear_layers(exported: Path, tmp_path: Path) -> None:
     """As torch's plan for it: collectives overlap, so parts come in that are still on their way."""
     check = """

@@ -31,6 +31,7 @@ def test_the_winner_of_a_run(tmp_path: Path) -> None:
             Winner.of(tmp_path, name)
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     """It times the drop-in, says where it does not pay, and goes on with nothing that cannot be exported."""
     folder = tmp_path / "run"
@@ -95,6 +96,7 @@ def get_init_inputs():
 """
 
 
+@pytest.mark.slow
 def test_a_whole_model_is_timed_with_and_without(tmp_path: Path) -> None:
     chosen = [Chosen("rms_norm", NORM, layer="Norm", names={"weight": "scale"})]
     task = Task(id="file:block", level=3, source=WHOLE)
@@ -140,6 +142,7 @@ def test_layers_compute_themselves_where_that_was_faster(
     python(tmp_path / "out", "-c", LAYERS + textwrap.dedent(used))
 
 
+@pytest.mark.slow
 def test_what_was_compiled_before_does_not_keep_a_reference_from_being_compiled(tmp_path: Path) -> None:
     """torch compiles a function for so many cases; then it warns, and calls it as it is."""
     chosen = [Chosen("rms_norm", NORM), Chosen("sigmoids", SIGMOIDS)]

@@ -12,6 +12,7 @@ from results.dropin.gradient_tasks import gradient_tasks
 PUBLISHED = Path(__file__).parents[3] / "results" / "published" / "kernels"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(PUBLISHED.glob("tasks/*.py")), ids=lambda path: path.stem)
 def test_a_kernel_is_right_and_so_is_its_gradient(path: Path) -> None:
     forward = Task(id=f"file:{path.stem}", level=1, source=path.read_text())

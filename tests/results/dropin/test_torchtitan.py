@@ -112,6 +112,7 @@ def run(exported: Path, script: str) -> None:
     python(exported, "-c", SCRIPT + script)
 
 
+@pytest.mark.slow
 def test_the_debug_model_trains_alike(exported: Path) -> None:
     run(exported, """
 (stock, _), (dropped, lines) = llama(), llama([OVERRIDE])
@@ -138,6 +139,7 @@ assert len(counts) == 2 and set(counts.values()) == {13}, counts
 """)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_its_own_trainer_trains_alike(exported: Path, tmp_path: Path) -> None:
     """With FSDP over one rank and activations computed again, as its debug config has it."""
     from tokenizers import Tokenizer, models, pre_tokenizers
