@@ -33,7 +33,7 @@ _FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "exp10": lambda x: torch.pow(10.0, x),
     "fast_exp10": lambda x: torch.pow(10.0, x),
     "erfcx": torch.special.erfcx,
-    "erfcinv": lambda x: torch.erfinv(1 - x),
+    "erfcinv": lambda x: -torch.special.ndtri(x / 2) / math.sqrt(2),
     "normcdf": torch.special.ndtr,
     "normcdfinv": torch.special.ndtri,
     "tgamma": lambda x: torch.lgamma(x).exp() * torch.where((x < 0) & (torch.floor(x) % 2 != 0), -1.0, 1.0),

@@ -33,6 +33,8 @@ _CASTS = {torch.Tensor.to, torch.Tensor.float, torch.Tensor.half, torch.Tensor.b
           torch.Tensor.type, torch.Tensor.type_as}  # fmt: skip
 _TARGETS = {torch.Tensor.float: torch.float32, torch.Tensor.half: torch.float16,
             torch.Tensor.bfloat16: torch.bfloat16, torch.Tensor.double: torch.float64}  # fmt: skip
+_BY_NAME = {"torch.FloatTensor": torch.float32, "torch.HalfTensor": torch.float16,
+            "torch.BFloat16Tensor": torch.bfloat16, "torch.DoubleTensor": torch.float64}  # fmt: skip
 _DTYPE = torch.Tensor.dtype.__get__
 _OWN = "_own_dtype"  # attribute of a float64 tensor: its dtype in the task's own precision
 
@@ -124,6 +126,11 @@ class _OwnDtypes(TorchFunctionMode):
         kwargs = kwargs or {}
         if func == _DTYPE:
             return own_dtype(args[0])
+        if func == torch.Tensor.element_size:
+            return own_dtype(args[0]).itemsize
+        if func == torch.Tensor.type and len(args) == 1 and not kwargs:
+            names = {dtype: name for name, dtype in _BY_NAME.items()}
+            return names.get(own_dtype(args[0])) or func(*args)
         if func not in _CASTS or not args[0].is_floating_point():
             return func(*args, **kwargs)
         target = _target(func, args, kwargs)
@@ -146,6 +153,8 @@ def _target(func: Any, args: Any, kwargs: Any) -> torch.dtype | None:
             return value
         if isinstance(value, torch.Tensor):
             return own_dtype(value)
+        if isinstance(value, str) and value in _BY_NAME:
+            return _BY_NAME[value]
     return None
 
 

@@ -112,16 +112,17 @@ class _Arguments(pickle.Unpickler):
 def load_weights(
     model: nn.Module,
     state: Mapping[str, torch.Tensor],
-    parameters: Collection[str],
+    weights: Collection[str],
     drawn: Callable[[], Mapping[str, torch.Tensor]],
 ) -> str:
-    """Give `model` the reference's weights; says how they were matched. `parameters`: which of them must be.
+    """Give `model` the reference's weights; says how they were matched. `weights`: which of them must be;
+    others are buffers that hold constants or statistics.
 
     A model that takes part in `load_state_dict` (its own method or hooks, which may rename, join or pack
     weights) gets them so, if that takes all of them: by name. Otherwise
     "name": every one by its name. "value": the rest by what the constructors drew from one seed, `drawn` by
     the reference's; so transposed, joined and split ones too. "shape": what is left in the order of
-    definition, by equal shape. "replay": a parameter was left over, so the model keeps what its own
+    definition, by equal shape. "replay": a weight was left over, so the model keeps what its own
     constructor drew. "missing": the model has not even room for what was left over. Buffers that find no
     match are left: in train mode the running statistics of a norm change nothing.
     """
@@ -138,7 +139,7 @@ def load_weights(
         by_shape = False
         if rest and free:
             known, trained = drawn(), dict(model.named_parameters())
-            for mine, theirs in (([n for n in free if n in trained], parameters), (free, rest)):
+            for mine, theirs in (([n for n in free if n in trained], weights), (free, rest)):
                 matching = Matching(
                     {name: known[name] for name in rest if name in theirs and name not in used}
                 )
@@ -153,7 +154,7 @@ def load_weights(
                 free.remove(equal)
                 sources[equal] = operator.itemgetter(name)
                 by_shape = True
-            elif name in parameters:
+            elif name in weights:
                 left.append(name)
         if left:
             room = sum(own[name].numel() for name in free)

@@ -121,7 +121,7 @@ class Oracle:
             {
                 "init": pickled(reference.init),
                 "state": {name: value.cpu() for name, value in self._state().items()},
-                "parameters": [name for name, _ in reference.model.named_parameters()],
+                "weights": reference.weights,
                 "leaves": list(zip(reference.is_tensor, reference.constants, strict=True)),
                 "spec": reference.spec,
                 "seed": reference.seed,

@@ -47,10 +47,10 @@ def _constant(value: Any, device: torch.device) -> torch.Tensor:
     if isinstance(value, bool):
         return torch.tensor(value, device=device)
     if isinstance(value, int):
+        if not -(1 << 63) <= value < 1 << 63:
+            raise NotAnOutput(f"an output is the integer {str(value)[:40]}, which no int64 holds")
         return torch.tensor(value, dtype=torch.int64, device=device)
-    if isinstance(
-        value, float
-    ):  # computed in the precision of the tensors that it comes from, float32 mostly
+    if isinstance(value, float):  # of the precision of the tensors that it comes from, float32 mostly
         return torch.tensor(value, dtype=torch.float32, device=device)
     if isinstance(value, str):
         return _bytes(value, device)

@@ -9,7 +9,7 @@ errors, is no task: `TaskFault` says why.
 import contextlib
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ from kernelbench.evaluator.task_format import (
 _OFF = 0.05  # of the outputs' spread: an error of the reference's own that hides what is computed
 _MANY = 0.1  # of an output's elements, that are off so far
 _FEW_VALUES = 16  # elements of an output; their spread is their size
+_STATISTICS = ("running_mean", "running_var")
 _SOON_S = 5.0  # a call; a float64 one may take many times as long
 _REPEATED = 4.0  # roundings of the largest value, by which two runs on the same inputs may differ
 
@@ -75,10 +76,12 @@ class Reference:
             seed_device(seed, device)
             model: nn.Module = to_device(self.module.Model(*self.init), lane, device)
         self.drawn = {name: value.cpu().clone() for name, value in model.state_dict().items()}
+        self.weights = [name for name, _ in model.named_parameters()] + self._drawn_buffers(model)
         if vary_weights:
-            vary(model)
-        self.own = Twin(model)
-        self.exact = Twin(_in_float64(model))
+            vary(model, self.weights)
+        with at("a copy of Model"):
+            self.own = Twin(model)
+            self.exact = Twin(_in_float64(model))
         self._moved: list[tuple[Twin, list[torch.Tensor | None]]] = []
         leaves, self.spec = pytree.tree_flatten(self._draw(seed))
         self.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
@@ -94,6 +97,24 @@ class Reference:
     @property
     def model(self) -> nn.Module:
         return self.own.model
+
+    def _drawn_buffers(self, model: nn.Module) -> list[str]:
+        """Names of buffers that the constructor draws at random: weights, where others are constants."""
+        trained = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+        names = [
+            name
+            for name, value in model.state_dict().items()
+            if name not in trained
+            and value.is_floating_point()
+            and value.layout is torch.strided
+            and not name.endswith(_STATISTICS)
+        ]
+        if not names:
+            return names
+        with at(f"Model({described(self.init)})"):
+            seed_device(self.seed + 1, self.device)
+            other = to_device(self.module.Model(*self.init), self.lane, self.device).state_dict()
+        return [name for name in names if not identical(other[name].cpu(), self.drawn[name])]
 
     def _draw(self, seed: int, into: Sequence[torch.Tensor] = ()) -> list[Any]:
         seed_device(seed, self.device)
@@ -235,8 +256,9 @@ class Reference:
             share = share_off(mine, right)
             if share > _MANY:
                 raise TaskFault(
-                    f"is not itself in float64: of output {position}, {share:.0%} of the elements differ by "
-                    f"more than {_OFF:.0%} of their spread, so that no error budget tells right from wrong",
+                    f"differs from its own float64 result: of output {position}, {share:.0%} of the elements "
+                    f"differ by more than {_OFF:.0%} of their spread, so no error budget can tell right from "
+                    "wrong",
                     "give it inputs on which it is well-conditioned, or a higher --precision",
                 )
 
@@ -286,17 +308,16 @@ def at(step: str) -> Iterator[None]:
         missing = isinstance(error, ModuleNotFoundError)
         fix = "a task is one file: put what it imports into it, or install it" if missing else ""
         raise TaskFault(
-            text, fix or "run its Model on its get_inputs() by hand and mend the task file"
+            text, fix or "run its Model on its get_inputs() by hand and fix the task file"
         ) from error
 
 
-def vary(model: nn.Module) -> None:
+def vary(model: nn.Module, weights: Collection[str]) -> None:
     """Move weights off what the constructor makes them, by a fifth or so, and running statistics.
 
     A kernel that ignores the weights that it is given, or keeps what it made of them in its constructor,
     computes something else then.
     """
-    parameters = {id(parameter): parameter for parameter in model.parameters()}
     seen: set[int] = set()
     with torch.no_grad():
         for name, tensor in model.state_dict(keep_vars=True).items():
@@ -309,7 +330,7 @@ def vary(model: nn.Module) -> None:
                 tensor.uniform_(0.5, 1.5)
             elif name.endswith("running_mean"):
                 tensor.normal_(0, 0.2)
-            elif id(tensor) in parameters and (is_constant(tensor) or not _whole_numbers(tensor)):
+            elif name in weights and (is_constant(tensor) or not _whole_numbers(tensor)):
                 tensor.mul_(torch.empty_like(tensor).uniform_(0.7, 1.3))
                 if bool((tensor == 0).all()):
                     tensor.normal_(0, 0.2)

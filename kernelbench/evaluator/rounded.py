@@ -61,7 +61,8 @@ def rounded(tensor: torch.Tensor, bits: int) -> torch.Tensor:
     dropped = 23 - bits
     pattern = tensor.contiguous().view(torch.int32)
     odd = (pattern >> dropped) & 1
-    return ((pattern + ((1 << dropped - 1) - 1) + odd) >> dropped << dropped).view(torch.float32)
+    found = ((pattern + ((1 << dropped - 1) - 1) + odd) >> dropped << dropped).view(torch.float32)
+    return torch.where(tensor.isfinite(), found, tensor)
 
 
 def unlike_the_reference(errors: torch.Tensor, own: torch.Tensor) -> bool:

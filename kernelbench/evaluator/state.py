@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from kernelbench.evaluator.task_format import TaskFault
+
 _OF_MODULES = set(vars(nn.Module())) - {"training"}  # torch's own attributes of a module
-_CONTAINERS = (dict, list, set)
 
 
 class State:
@@ -18,7 +19,9 @@ class State:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._attributes = [(m, _own(m), dict(m._buffers)) for m in model.modules()]
+        # A scripted module keeps both where Python does not reach; its buffers are kept by value.
+        modules = (m for m in model.modules() if not isinstance(m, torch.jit.ScriptModule))
+        self._attributes = [(m, _own(m), dict(m._buffers)) for m in modules]
         self._kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._generators: list[tuple[torch.Generator, torch.Tensor]] = []
         for _, value in named_state(model):
@@ -78,13 +81,18 @@ def copied(model: nn.Module) -> nn.Module:
 def named_state(model: nn.Module) -> Iterator[tuple[str, Any]]:
     """Buffers, and tensors and generators in the modules' own attributes, lists and dicts, by name.
 
-    Without what is a parameter's memory, as an LSTM's list of its weights.
+    Without what is a parameter's memory, as an LSTM's list of its weights. Raises TaskFault where one is not
+    dense.
     """
     trained = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     for prefix, module in model.named_modules():
         for name, value in {**module._buffers, **_own(module, copied=False)}.items():
             where = f"{prefix}.{name}" if prefix else name
             for inner, leaf in _leaves(value):
+                if isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided:
+                    raise TaskFault(
+                        f"keeps a tensor that is not dense ({where}{inner}: {leaf.layout})", "make it dense"
+                    )
                 if isinstance(leaf, torch.Generator) or leaf.untyped_storage().data_ptr() not in trained:
                     yield f"{where}{inner}", leaf
 

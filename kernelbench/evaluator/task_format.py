@@ -105,7 +105,7 @@ def for_device(source: str, device: torch.device) -> str:
     """The source of a task for a device: on a CPU, "cuda" and `.cuda()` in it mean the CPU."""
     if device.type == "cuda" or "cuda" not in source:
         return source
-    lines = [line.encode() for line in source.splitlines(keepends=True)]
+    lines = source.encode().splitlines(keepends=True)  # where Python's parser does: str splits at more
     # From the last to the first, so that places stay what they are.
     for row, start, end_row, end, text in sorted(_of_a_gpu(ast.parse(source)), reverse=True):
         before, after = lines[row - 1][:start], lines[end_row - 1][end:]
@@ -113,12 +113,22 @@ def for_device(source: str, device: torch.device) -> str:
     return b"".join(lines).decode()
 
 
+def _names_a_gpu(text: ast.Constant | ast.JoinedStr) -> bool:
+    """ "cuda", "cuda:0" and f"cuda:{rank}"."""
+    if isinstance(text, ast.Constant):
+        return isinstance(text.value, str) and re.fullmatch(r"cuda(:\d+)?", text.value) is not None
+    match text.values:
+        case [ast.Constant(value="cuda:"), ast.FormattedValue()]:
+            return True
+    return False
+
+
 def _of_a_gpu(node: ast.AST) -> Iterator[tuple[int, int, int, int, bytes]]:
     """Where the words lie that mean a GPU, and what is to stand there."""
-    if isinstance(node, ast.Compare | ast.JoinedStr):
+    if isinstance(node, ast.Compare):
         return
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        if re.fullmatch(r"cuda(:\d+)?", node.value):
+    if isinstance(node, ast.Constant | ast.JoinedStr):
+        if _names_a_gpu(node):
             assert node.end_lineno is not None and node.end_col_offset is not None
             yield node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, b'"cpu"'
         return

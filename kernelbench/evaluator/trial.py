@@ -9,7 +9,7 @@ from kernelbench.evaluator import emulated
 from kernelbench.evaluator.clocks import watched
 from kernelbench.evaluator.measurement import measure
 from kernelbench.evaluator.plausibility import implausible, near_ceilings
-from kernelbench.evaluator.process import Worker, WorkerDied, WorkerTimeout, remove
+from kernelbench.evaluator.process import NotStopped, Worker, WorkerDied, WorkerTimeout, remove
 from kernelbench.evaluator.protocol import Effort
 from kernelbench.evaluator.refusal import BaselineFailed, Refused
 from kernelbench.evaluator.sanitizer import sanitize
@@ -141,9 +141,10 @@ class Trial:
                     reason = f"right, but {known} of a call is in kernels of its own, not {wanted:.0%}"
                     return Verdict.unmeasured, reason
             self._time(session, worker)
-            if wanted == 0:  # last, for the trace may break what it looks at
+            if wanted == 0:
                 self.share = self._own_kernel_share(session, worker, worker)
-            self.needs_default_dtype = self._needs_default_dtype(session, worker)
+            if worker.alive:  # the trace may have ended it
+                self.needs_default_dtype = self._needs_default_dtype(session, worker)
         assert self.timings is not None
         candidate_us = self.timings.time_us("candidate").median
         if near_ceilings(session, self.evaluator.target, candidate_us):
@@ -312,7 +313,7 @@ class Trial:
             traced.thaw()
             share = traced.ask({"do": "trace", "slot": 0}, 10 * self.evaluator.limits.call_s).get("share")
             traced.freeze()
-        except (WorkerDied, WorkerTimeout):
+        except (WorkerDied, WorkerTimeout, NotStopped):  # a report: no reason to lose the verdict
             return None
         return float(share) if isinstance(share, (int, float)) and 0 <= share <= 1 else None
 
@@ -326,6 +327,8 @@ class Trial:
             worker.freeze()
         except (WorkerDied, WorkerTimeout):  # memory that was too small for what was written to it, say
             return True
+        except NotStopped:
+            return None
         return not same if isinstance(same, bool) else None
 
     def _timing(self) -> Timing | None:

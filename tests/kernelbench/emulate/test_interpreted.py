@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import torch
 
+from kernelbench.emulate.libdevice import _FUNCTIONS
+
 pytest.importorskip("triton", reason="triton is not installed")
 Ask = Callable[..., Any]
 
@@ -96,6 +98,22 @@ def test_functions_of_libdevice(ask: Ask) -> None:
     a, c = ask("of_libdevice")
     expected = [a.tanh(), a.erf(), (2 * a).exp(), (-a / 2).exp(), torch.zeros_like(a)]
     torch.testing.assert_close(c, torch.stack(expected), rtol=1e-6, atol=1e-7)
+
+
+FAR_OUT = {
+    "erfcinv": [1e-300, 1e-17, 1e-5, 0.5, 1.5, 2 - 1e-15],
+    "erfcx": [-3.0, 0.0, 25.0, 1e5],
+    "normcdfinv": [1e-300, 1e-17, 0.5, 1 - 1e-15],
+    "tgamma": [-2.5, -1.5, -0.5, 0.5, 5.0, 20.0],
+}
+
+
+@pytest.mark.parametrize("name", FAR_OUT)
+def test_functions_of_libdevice_are_accurate_far_out(name: str) -> None:
+    special = pytest.importorskip("scipy.special")
+    expected = getattr(special, {"normcdfinv": "ndtri", "tgamma": "gamma"}.get(name, name))
+    x = torch.tensor(FAR_OUT[name], dtype=torch.float64)
+    torch.testing.assert_close(_FUNCTIONS[name](x), torch.from_numpy(expected(x.numpy())), rtol=1e-12, atol=0)
 
 
 def test_what_the_interpreter_cannot_do_is_not_held_against_the_kernel(ask: Ask) -> None:

@@ -124,6 +124,15 @@ def test_a_cast_to_the_same_dtype_is_the_tensor_itself() -> None:
     assert torch.get_default_dtype() is torch.float32
 
 
+def test_the_name_of_a_type_is_that_of_its_own() -> None:
+    x = widened(torch.ones(3))
+    with torch.no_grad(), Exact():
+        assert x.type() == "torch.FloatTensor" and x.element_size() == 4
+        half = x.type("torch.HalfTensor")
+        assert half.type() == "torch.HalfTensor" and half.dtype is torch.float16
+    assert half.untyped_storage().nbytes() == 3 * 8
+
+
 def test_eight_bit_floats_keep_their_rounding() -> None:
     x = torch.tensor([1.03, 17.2, -0.3])
     with torch.no_grad(), Exact():

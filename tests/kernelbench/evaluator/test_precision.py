@@ -232,3 +232,10 @@ def test_plain_sums_are_those_of_a_loop(dims: Sequence[int] | None) -> None:
     error = float(((total - exact).abs() / exact).max())
     assert total.shape == exact.shape and error < 1e-4
     assert not long or error > float(((x.sum(dims) if dims else x.sum()) - exact).abs().max() / exact.max())
+
+
+def test_what_is_not_finite_is_not_rounded() -> None:
+    patterns = torch.tensor([-1, 0x7F800000, -0x800000, 0x7F800001], dtype=torch.int32)
+    found = rounded(patterns.view(torch.float32), 7)
+    assert found.isnan().tolist() == [True, False, False, True]
+    assert found[1:3].tolist() == [float("inf"), -float("inf")]

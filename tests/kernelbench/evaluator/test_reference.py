@@ -145,6 +145,17 @@ def test_an_output_in_a_buffer_of_the_model_is_taken_out(tmp_path: Path) -> None
     assert error(made, lambda x: x + 1.01) > 1.0
 
 
+def test_a_scripted_submodule_is_taken(tmp_path: Path) -> None:
+    made = oracle(task("return self.f(x)", init="self.f = torch.jit.script(nn.Linear(128, 8))"), tmp_path)
+    assert error(made, made.reference.model.f) <= 1.0
+
+
+def test_a_sparse_buffer_is_refused_by_name(tmp_path: Path) -> None:
+    init = "self.register_buffer('s', torch.eye(128).to_sparse())"
+    with pytest.raises(TaskFault, match=r"keeps a tensor that is not dense \(s: torch.sparse_coo\)"):
+        oracle(task("return torch.sparse.mm(self.s, x.t()).t()", init=init), tmp_path)
+
+
 def test_a_reference_that_trains_its_weights_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TaskFault, match="changes its parameter w"):
         oracle(
@@ -168,7 +179,7 @@ LOST = {
 
 @pytest.mark.parametrize("case", LOST)
 def test_what_is_lost_in_its_own_rounding_is_refused(case: str, tmp_path: Path) -> None:
-    with pytest.raises(TaskFault, match="not itself in float64"):
+    with pytest.raises(TaskFault, match="differs from its own float64 result"):
         oracle(task(LOST[case]), tmp_path)
 
 

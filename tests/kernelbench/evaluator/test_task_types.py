@@ -107,6 +107,8 @@ def test_outputs_are_told_by_their_keys(tmp_path: Path) -> None:
     made = oracle(task("return Out(x * 2, {'n': x.sum().item(), 'k': 3}), None", before=OUTPUTS), tmp_path)
     kinds = [t.dtype for t in made.reference.outputs]
     assert kinds == ["uint8", "uint8", "int64", "float32", "float32", "bool"]
+    with pytest.raises(NotAnOutput, match="an output is the integer 9223372036854775808, which no int64"):
+        flattened([1 << 63], CPU)
     with pytest.raises(NotAnOutput, match="an output is a object"):
         flattened(object(), CPU)
 
@@ -212,6 +214,11 @@ if x.device.type == "cuda": print(f"on cuda", "cudart")
     assert changed.splitlines()[1] == '    y.to("cpu").cpu())'
     assert changed.splitlines()[2] == source.splitlines()[2]
     assert for_device(source, torch.device("cuda:0")) == source
+    separated = (
+        'a = "\f\x1c\u2028"; b = torch.ones(1, device="cuda")  # \x85\nc = f"cuda:{rank}", f"{cuda}"\n'
+    )
+    expected = separated.replace('"cuda"', '"cpu"').replace('f"cuda:{rank}"', '"cpu"')
+    assert for_device(separated, CPU) == expected
     draw = "[torch.randn(64, 128, device='cuda')]"
     made = oracle(task("return (x + torch.ones(128, device='cuda')).cuda()", draw=draw), tmp_path)
     assert error(made, lambda x: x + 1) <= 1.0

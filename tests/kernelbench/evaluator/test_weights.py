@@ -34,7 +34,7 @@ def matched(candidate: object) -> tuple[str, dict[str, torch.Tensor], nn.Module]
     torch.manual_seed(3)
     reference = Attention()
     drawn = {name: value.clone() for name, value in reference.state_dict().items()}
-    vary(reference)
+    vary(reference, dict(reference.named_parameters()))
     state = reference.state_dict()
     torch.manual_seed(3)
     model: nn.Module = candidate(Attention())  # type: ignore[operator]
@@ -94,7 +94,7 @@ def test_parts_of_one_weight() -> None:
     torch.manual_seed(3)
     reference = nn.MultiheadAttention(FEATURES, 2)
     drawn = {name: value.clone() for name, value in reference.state_dict().items()}
-    vary(reference)
+    vary(reference, dict(reference.named_parameters()))
     state = reference.state_dict()
     q, k, v = drawn["in_proj_weight"].chunk(3)
     biases = drawn["in_proj_bias"].chunk(3)  # all zero
@@ -148,14 +148,14 @@ def test_all_weights_are_moved_and_stay_what_they_may_be() -> None:
     with torch.no_grad():
         model[0].weight.abs_()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    vary(model)
+    vary(model, dict(model.named_parameters()))
     for name, value in model.state_dict().items():
         assert name.endswith("num_batches_tracked") or not torch.isclose(value, before[name], 1e-4).all(), (
             name
         )
     assert bool((model[0].weight > 0).all()) and bool((model[1].running_var > 0).all())
     table = nn.ParameterList([nn.Parameter(torch.arange(8.0), requires_grad=False)])
-    vary(table)
+    vary(table, dict(table.named_parameters()))
     assert torch.equal(table[0], torch.arange(8.0)), "numbers that may be indices"
 
 
@@ -179,6 +179,43 @@ def test_weights_that_are_never_read_are_wrong(evaluate: Evaluate) -> None:
     evaluation = evaluate(refreshed, LINEAR)
     assert evaluation.verdict is Verdict.correct, evaluation.reason
     assert evaluation.correctness is not None and evaluation.correctness.weights == "name"
+
+
+DRAWN = REFERENCE.replace(NORM, "self.register_buffer('w', torch.randn(features))").replace(
+    "self.norm(x)", "x * self.w"
+)
+
+
+@pytest.mark.parametrize(
+    ("keep", "verdict"),
+    [
+        ("self.register_buffer('w', torch.randn(features))", Verdict.correct),
+        ("self.w = nn.Parameter(torch.randn(features))", Verdict.correct),
+        (
+            "w = torch.randn(features); self.register_buffer('w', w.clone()); self.mine = w",
+            Verdict.wrong_output,
+        ),
+        ("self.w = torch.randn(features)", Verdict.wrong_output),
+    ],
+)
+def test_buffers_that_are_drawn_at_random_are_weights(
+    keep: str, verdict: Verdict, evaluate: Evaluate
+) -> None:
+    candidate = DRAWN.replace("class Model(", "class ModelNew(").replace(
+        "self.register_buffer('w', torch.randn(features))", keep
+    )
+    if "mine" in keep:
+        candidate = candidate.replace("x * self.w", "x * self.mine")
+    assert evaluate(candidate, DRAWN).verdict is verdict
+
+
+def test_buffers_that_hold_constants_may_be_made_by_the_candidate(evaluate: Evaluate) -> None:
+    constant = DRAWN.replace("torch.randn(features)", "torch.arange(features) / 7")
+    candidate = constant.replace("class Model(", "class ModelNew(").replace(
+        "self.register_buffer('w', torch.arange(features) / 7)", "self.w = torch.arange(features) / 7"
+    )
+    evaluation = evaluate(candidate, constant)
+    assert evaluation.verdict is Verdict.correct, evaluation.reason
 
 
 def test_a_refusal_says_how_weights_were_matched(evaluate: Evaluate) -> None:
