@@ -20,6 +20,7 @@ from kernelbench import sources
 from kernelbench.cli import (
     AnyTarget,
     Baselines,
+    CastTo,
     CheckFirst,
     CompileLimit,
     EffortName,
@@ -56,10 +57,12 @@ def run(
     judge_model: Annotated[str | None, typer.Option(help="Another one for the judge.")] = None,
     language: Annotated[
         list[str] | None,
-        typer.Option(help="Of the kernels: cpp, triton, cuda; models: with --search evolve several."),
+        typer.Option(
+            help="Kernel language: cpp, triton or cuda. With --search evolve a model may use several."
+        ),
     ] = None,
-    temperature: Annotated[float | None, typer.Option(help="Of the coder's model.")] = None,
-    judge_temperature: Annotated[float | None, typer.Option(help="Of the judge's model.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Temperature of the coder's model.")] = None,
+    judge_temperature: Annotated[float | None, typer.Option(help="Temperature of the judge's model.")] = None,
     reasoning_effort: Annotated[
         str | None, typer.Option(help="Of the coder's model: low, medium, high.")
     ] = None,
@@ -101,9 +104,7 @@ def run(
     ] = None,
     target: AnyTarget = "cpu",
     overrides: Overrides = None,
-    precision: Annotated[
-        Precision, typer.Option(help="What floating inputs and weights are cast to; task: to nothing.")
-    ] = Precision.task,
+    precision: CastTo = Precision.task,
     baselines: Baselines = None,
     compile_limit: CompileLimit = COMPILE_S,
     own_kernels: OwnKernels = 0.0,
@@ -125,9 +126,12 @@ def run(
         int | None, typer.Option(help="Tokens that language models may take in the run, prompts included.")
     ] = None,
     max_tokens_per_task: Annotated[int | None, typer.Option(help="The same for each task.")] = None,
-    prices: Annotated[Path, typer.Option(help="A table of what tokens cost, as TOML.")] = SHIPPED,
-    requests_a_minute: Annotated[float | None, typer.Option(help="That the endpoint allows.")] = None,
-    tokens_a_minute: Annotated[float | None, typer.Option(help="That the endpoint allows.")] = None,
+    prices: Annotated[
+        Path,
+        typer.Option(help="Prices of tokens, as TOML.", show_default="built-in"),
+    ] = SHIPPED,
+    requests_a_minute: Annotated[float | None, typer.Option(help="Rate limit of the endpoint.")] = None,
+    tokens_a_minute: Annotated[float | None, typer.Option(help="Its limit of tokens.")] = None,
     lanes: Annotated[
         int | None,
         typer.Option(help="Candidates built and verified at a time; one times at a time. Default: a few."),

@@ -40,6 +40,12 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Give a module constant of the task this value."),
 ]
+CastTo = Annotated[
+    Precision,
+    typer.Option(
+        "--precision", help="Cast floating-point inputs and weights to this; task leaves them as they are."
+    ),
+]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.")
 ]
@@ -176,9 +182,7 @@ def evaluate(
     candidate: Annotated[Path, typer.Argument(help="A Python file that defines ModelNew.")],
     target: AnyTarget = "cpu",
     overrides: Overrides = None,
-    precision: Annotated[
-        Precision, typer.Option(help="What floating inputs and weights are cast to; task: to nothing.")
-    ] = Precision.task,
+    precision: CastTo = Precision.task,
     baselines: Baselines = None,
     compile_limit: CompileLimit = COMPILE_S,
     own_kernels: OwnKernels = 0.0,

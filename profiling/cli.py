@@ -13,7 +13,7 @@ from rich.text import Text
 
 from kernelbench.candidates import candidate_from_file
 from kernelbench.chips.occupancy import CHIPS
-from kernelbench.cli import Json, KernelbenchDir, Overrides, TargetName, check_target, log, one_task
+from kernelbench.cli import CastTo, Json, KernelbenchDir, Overrides, TargetName, check_target, log, one_task
 from kernelbench.doctor import examine
 from kernelbench.errors import StorageError, UsageError
 from kernelbench.evaluator import Evaluator
@@ -91,9 +91,7 @@ def profile(
         typer.Option(help="cpu; cuda:0, where there is a GPU; sm_90, to build for a chip alone."),
     ] = "cpu",
     overrides: Overrides = None,
-    precision: Annotated[
-        Precision, typer.Option(help="What floating inputs and weights are cast to; task: to nothing.")
-    ] = Precision.task,
+    precision: CastTo = Precision.task,
     simulate: Annotated[
         bool,
         typer.Option(

@@ -113,7 +113,7 @@ def verl(
         bool,
         typer.Option(
             "--partial-rollouts",
-            help="Rollouts that are long are interrupted, and gone on with in the next step.",
+            help="Interrupt long rollouts and continue them in the next step.",
         ),
     ] = False,
     staleness: Annotated[

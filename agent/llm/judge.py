@@ -152,7 +152,7 @@ def _objection(reply: Optimization, metrics: Sequence[Metric]) -> str | None:
     for claim in reply.evidence:
         if claim.metric not in known:
             names = ", ".join(known) or "none"
-            return f"there is no metric '{claim.metric}'; there are: {names}"
+            return f"there is no metric '{claim.metric}'; available: {names}"
         values = known[claim.metric]
         if not any(math.isclose(claim.value, value, rel_tol=_CLOSE) for value in values):
             listed = " or ".join(f"{value:.6g}" for value in values)

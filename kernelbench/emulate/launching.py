@@ -264,11 +264,11 @@ class Emulated:
         own = max(largest, sum(v.size for v in static if v.function == kernel))
         if own > MOST_STATIC:
             raise ArgumentError(
-                f"{kernel}: {own} bytes of static shared memory, where {MOST_STATIC} there may be; "
-                "the rest must be dynamic"
+                f"{kernel}: {own} bytes of static shared memory exceed the limit of {MOST_STATIC}; "
+                "make the rest dynamic"
             )
         if not 0 <= shared_bytes <= MOST_SHARED:
-            raise ArgumentError(f"{shared_bytes} bytes of shared memory, 0 to {MOST_SHARED} there may be")
+            raise ArgumentError(f"{shared_bytes} bytes of shared memory; must be between 0 and {MOST_SHARED}")
         dynamic = [
             Variable("shared_mem", v.begin, shared_bytes, "")
             for v in self._built.variables
@@ -297,9 +297,9 @@ class Emulated:
 def _check(kernel: str, grid: Dim, block: Dim) -> None:
     threads = block[0] * block[1] * block[2]
     if min(block) < 1 or threads > MOST_THREADS or block[2] > 64:
-        raise ArgumentError(f"{kernel}: a block of {block} threads; 1 to {MOST_THREADS} there may be")
+        raise ArgumentError(f"{kernel}: a block of {block} threads; must be between 1 and {MOST_THREADS}")
     if min(grid) < 1 or grid[0] >= 1 << 31 or max(grid[1:]) >= 1 << 16:
-        raise ArgumentError(f"{kernel}: a grid of {grid} blocks; 1 to 2147483647, 65535, 65535 there may be")
+        raise ArgumentError(f"{kernel}: a grid of {grid} blocks; the limits are 2147483647, 65535, 65535")
 
 
 def _dim(index: _Index) -> Dim:

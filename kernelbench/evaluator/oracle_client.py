@@ -258,7 +258,7 @@ class OracleClient:
             placed += self.memory.place(other, [_part(reference, where, flat)], second=True)
         except Refused as failure:  # not the candidate's doing
             raise InfrastructureError(
-                f"a baseline's output: {failure.reason}", "evaluate once more"
+                f"a baseline's output: {failure.reason}", "retry the evaluation"
             ) from None
         return bool(self._ask("resembles", position=position, outputs=placed))
 

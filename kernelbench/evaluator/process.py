@@ -48,7 +48,7 @@ class NotStopped(InfrastructureError):  # noqa: N818
     """A worker could not be stopped, and was killed; `role` is its role."""
 
     def __init__(self, role: str, why: str) -> None:
-        super().__init__(f"the processes of a {role} could not be stopped: {why}", "evaluate once more")
+        super().__init__(f"the processes of a {role} could not be stopped: {why}", "retry the evaluation")
         self.role = role
 
 
@@ -143,7 +143,7 @@ class Worker:
                 raise RanWhileStopped from None
             if self.gate.ended(self.init_pid):
                 raise InfrastructureError(
-                    "a worker that did not stop while another lane timed was ended", "evaluate once more"
+                    "a worker that did not stop while another lane timed was ended", "retry the evaluation"
                 ) from None
             raise died from None
         except ChannelGarbage as error:

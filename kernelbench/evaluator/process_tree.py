@@ -40,7 +40,7 @@ def why_not_stopped(root: int) -> str:
                 where = _read(f"/proc/{pid}/task/{task}/wchan").decode(errors="replace")
                 comm = name.partition(b"(")[2].decode(errors="replace")
                 doing.append(f"{comm} in state {state.decode()} ({where})")
-    return ", ".join(doing[:_NAMED]) or "it forks as fast as it is stopped"
+    return ", ".join(doing[:_NAMED]) or "it forks faster than it can be stopped"
 
 
 def _tasks(pid: int) -> list[str]:

@@ -428,7 +428,7 @@ class TaskSession:
             return
         worker.close()
         if self._rests(_REST_S):
-            raise CallFailed(Verdict.cheating, "its kernels run on and on after it has answered")
+            raise CallFailed(Verdict.cheating, "its kernels were still running after it had answered")
         raise self.not_alone()
 
     def _rests(self, within_s: float) -> bool:

@@ -44,8 +44,8 @@ _MATCHED = {
 }
 # A kernel that keeps what its constructor drew, or leaves out what is zero then, would pass.
 _OF_ITS_OWN = (
-    "not checked with other weights than its constructor draws, for no name, shape or value says which of "
-    "its parameters are the reference's: give it these, and make what is derived from them in forward"
+    "not checked with other weights: its parameters match the reference's by neither name, shape nor value; "
+    "name them as the reference does, and derive others from them in forward"
 )
 _MOST_HEADERS = 3  # precompiled ones, that one candidate may ask for
 
@@ -114,7 +114,7 @@ class Trial:
         worker, weights = self._load(session)
         if weights == "missing":
             worker.close()
-            raise Refused(Verdict.wrong_output, "ModelNew has no room for the reference's parameters")
+            raise Refused(Verdict.wrong_output, "ModelNew lacks weights of the reference")
         if weights == "replay" and session.vary_weights:
             # Fused or split weights: both sides keep what their constructors drew from the same seed.
             worker.close()
@@ -163,7 +163,7 @@ class Trial:
         if (factor := self.timings.alone.factor) > 1:
             but += f"; a call that comes alone takes {factor:.1f} times as long, which counts"
         if self.timings.busy:
-            but += "; timed on a busy machine, of which nothing was undisturbed"
+            but += "; timed on a busy machine: every round was disturbed"
         return Verdict.correct, f"{self.correctness.inputs_tried} inputs within the error budget{but}"
 
     @property

@@ -98,7 +98,7 @@ class CudaModule:
         """Raises AttributeError where there is no extern "C" kernel of this name."""
         if name not in self._kernels:
             names = ", ".join(sorted(self._kernels))
-            raise AttributeError(f'no extern "C" __global__ function {name!r}; there are: {names}')
+            raise AttributeError(f'no extern "C" __global__ function {name!r}; available: {names}')
         return self._kernels[name]
 
     def __getattr__(self, name: str) -> CudaKernel:

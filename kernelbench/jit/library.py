@@ -47,7 +47,7 @@ class CppLibrary:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         raise AttributeError(
-            f'no extern "C" function {name!r}; there are: {", ".join(sorted(self._functions))}'
+            f'no extern "C" function {name!r}; available: {", ".join(sorted(self._functions))}'
         )
 
     def __repr__(self) -> str:

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kernelbench.cli import Json, KernelbenchDir, Overrides, one_task
+from kernelbench.cli import CastTo, Json, KernelbenchDir, Overrides, one_task
 from kernelbench.errors import StorageError, UsageError
 from kernelbench.records import Precision
 from results.dropin.format import UNSTATED, Format
@@ -115,9 +115,7 @@ def gradient(
         ),
     ] = None,
     overrides: Overrides = None,
-    precision: Annotated[
-        Precision, typer.Option(help="What floating inputs and weights are cast to; task: to nothing.")
-    ] = Precision.task,
+    precision: CastTo = Precision.task,
     kernelbench_dir: KernelbenchDir = None,
 ) -> None:
     """Write the gradient of a task as a task of its own, for which `kernelwright run` finds a kernel."""

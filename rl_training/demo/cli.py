@@ -13,7 +13,7 @@ from kernelbench.cli import Json
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="A new folder; one that was begun before is gone on with.")],
+    out: Annotated[Path, typer.Option(help="Output folder; a run that is already there is resumed.")],
     seeds: Annotated[int, typer.Option(min=1, help="Policies, each begun from other random numbers.")] = 3,
     short: Annotated[
         bool, typer.Option("--short", help="Two minutes: everything runs, nothing is learned.")

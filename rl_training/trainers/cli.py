@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rl_training.exemplars import ExemplarStore
 
 Model = Annotated[str, typer.Option(help="A model's folder, or its name on the Hugging Face Hub.")]
-Out = Annotated[Path, typer.Option(help="A new folder; one that was begun before is gone on with.")]
+Out = Annotated[Path, typer.Option(help="Output folder; a run that is already there is resumed.")]
 Steps = Annotated[int, typer.Option(help="Updates.", min=1)]
 LearningRate = Annotated[float, typer.Option(help="The highest.")]
 MicroBatch = Annotated[int, typer.Option(help="Sequences that a device computes at a time.", min=1)]
@@ -48,7 +48,7 @@ PrecisionName = Annotated[
     ),
 ]
 Track = Annotated[Tracking, typer.Option(help="Where else numbers go; metrics.jsonl always has them.")]
-Cpu = Annotated[bool, typer.Option("--cpu", help="Even where there is a GPU.")]
+Cpu = Annotated[bool, typer.Option("--cpu", help="Train on the CPU even if a GPU is available.")]
 
 
 def sft(

@@ -30,7 +30,7 @@ def offline(
             metavar="DIR|RUN", help="A data set of `train curate`, or a run of a model; may be given again."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="A new folder; one that was begun before is gone on with.")],
+    out: Annotated[Path, typer.Option(help="Output folder; a run that is already there is resumed.")],
     method: Annotated[Method, typer.Option(help="What to learn by.")] = Method.rrhf,
     reward: Annotated[
         str, typer.Option(help="What turns of runs earn: a scheme's name or file. Data sets have scores.")
@@ -52,7 +52,7 @@ def offline(
     tracking: Annotated[
         Tracking, typer.Option(help="Where else numbers go; metrics.jsonl always has them.")
     ] = Tracking.none,
-    cpu: Annotated[bool, typer.Option("--cpu", help="Even where there is a GPU.")] = False,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Train on the CPU even if a GPU is available.")] = False,
     as_json: Json = False,
 ) -> None:
     """Train a policy on recorded kernels, without generating any: RRHF or A-LoL.

@@ -143,7 +143,7 @@ def why_not(kernel: Kernel, layer: nn.Module) -> str:
     held = dict(layer.named_parameters()) | dict(layer.named_buffers())
     wanted = dict(zip(kernel.parameters.values(), kernel.weights, strict=True))
     if extra := sorted(set(held) - set(wanted)):
-        return f"it has {', '.join(extra)}, of which the kernel knows nothing"
+        return f"it has {', '.join(extra)}, which the kernel does not take"
     for name, argument in wanted.items():
         if name not in held:
             return f"it has no {name}"

@@ -38,7 +38,7 @@ def test_a_kernel_computes_what_torch_computes():
 
 
 def test_a_missing_function_is_named_with_those_there_are():
-    with pytest.raises(AttributeError, match=r"no extern \"C\" function 'sofmax'; there are: softmax"):
+    with pytest.raises(AttributeError, match=r"no extern \"C\" function 'sofmax'; available: softmax"):
         _ = jit.compile_cpp(SOFTMAX).sofmax
 
 
