@@ -29,10 +29,9 @@ from agent.tracing import trace
 from kernelbench.errors import InfrastructureError, MissingPrerequisite, TaskError, UsageError
 from kernelbench.evaluator import BASELINES, COMPILE_S, Evaluator, Gate
 from kernelbench.machine import compiler
-from kernelbench.records import Advice, Candidate, Language, Record, Task
+from kernelbench.records import LEAST_OWN, Advice, Candidate, Language, Record, Task
 from results.database import RunDatabase
 from results.records import TaskRun, TaskState
-from results.summary import LEAST_OWN
 from results.wording import headline
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ SCHEMA = 1
 Language = Literal["cpp", "triton", "cuda", "torch"]
 BUSY = 0.02  # share of the time that threads waited for a CPU, above which a measurement is not believed
 _OTHER_DTYPES = re.compile(r"float16|float64|float8|half|double|complex|autocast|default_dtype")
+LEAST_OWN = 0.05  # of a candidate's time in kernels of its own, for its speedup to be theirs
 TRAFFIC = "traffic"  # the baseline that moves the data and computes nothing
 
 

@@ -6,12 +6,12 @@ the tasks that measure nothing apart, and the environment with the command that 
 
 from dataclasses import dataclass
 
-from kernelbench.records import Environment, Interval
+from kernelbench.records import LEAST_OWN, Environment, Interval
 from results import calibration, lessons, wording
 from results.database import RunDatabase
 from results.handing_in import faster_baselines
 from results.records import Attempt, Run, TaskRun
-from results.summary import LEAST_OWN, Aggregate, Summary, TaskSummary, best_attempt, summary_of
+from results.summary import Aggregate, Summary, TaskSummary, best_attempt, summary_of
 
 COLUMNS = (
     "task",

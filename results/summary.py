@@ -12,12 +12,11 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
-from kernelbench.records import Interval, Record, Speedup, Verdict
+from kernelbench.records import LEAST_OWN, Interval, Record, Speedup, Verdict
 from results.database import RunDatabase
 from results.handing_in import handed_in
 from results.records import Attempt, LlmCall, TaskRun
 
-LEAST_OWN = 0.05  # of a candidate's time in kernels of its own, for its speedup to be theirs
 ONE = Interval(median=1.0, low=1.0, high=1.0)
 Baseline = Literal["eager", "compile", "fastest"]
 BASELINES: tuple[Baseline, ...] = get_args(Baseline)

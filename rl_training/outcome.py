@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from kernelbench.records import Evaluation, Record, Speedup, Verdict
+from kernelbench.records import LEAST_OWN, Evaluation, Record, Speedup, Verdict
 from results.records import Attempt
 
 # Why there is no verdict: none of these says anything about the candidate.
@@ -19,7 +19,7 @@ Baseline = Literal["eager", "compile", "fastest"]
 # has a share of 0. Where one has, Python's own time counts as the candidate's on the CPU: half a percent to
 # three, seldom more; of honest kernels those have less than five that leave a large product to torch and gain
 # next to nothing (results/published/cpu).
-DECOY_SHARE = 0.05
+DECOY_SHARE = LEAST_OWN
 HACKS = frozenset((Verdict.cheating, Verdict.implausible, Verdict.nondeterministic))
 
 
