@@ -128,6 +128,7 @@ class Oracle:
                 "lane": self.lane,
                 "mutated": reference.mutated,
                 "kept": reference.kept,
+                "refilled": reference.refilled,
             },
             buffer,
         )

@@ -59,7 +59,8 @@ class Twin:
 
 
 class Reference:
-    """`mutated`: the inputs that forward writes to. `changed`: names of the state that a call changes.
+    """`mutated`: the inputs that forward writes to. `refilled`: whether it adds to, or takes from, a list or
+    dict that it is given. `changed`: names of the state that a call changes.
 
     `kept`: outputs that are memory of the model's, which the next call overwrites. Raises TaskFault.
     """
@@ -135,8 +136,10 @@ class Reference:
         seed_device(self.seed, self.device)
         begun = self._generator_state()
         started = time.perf_counter()
+        arguments = self.arguments(given)
+        whole = pytree.tree_leaves(arguments)
         with FlopCounter() as counter, RoundedProducts(None) as products:
-            outputs = self._called(self.own, given)
+            outputs = self._called(self.own, arguments)
         took_s = time.perf_counter() - started
         self.products = products.products  # of float32 operands
         self.random = not torch.equal(begun, self._generator_state())
@@ -145,6 +148,8 @@ class Reference:
                 "draws random numbers from Python's or NumPy's generator in forward",
                 "draw them with torch, whose generator both sides get the same seed for",
             )
+        left, spec = pytree.tree_flatten(arguments)
+        self.refilled = spec != self.spec or any(a is not b for a, b in zip(left, whole, strict=True))
         self.flops = counter.flops
         self.mutated = [
             i for i, t in enumerate(given) if t._version != before[i] or not identical(t, self.first[i])
@@ -161,14 +166,16 @@ class Reference:
         self.views = [_storage(output) in own for output in outputs]
         outputs = [output.clone() for output in outputs]
         self.outputs = [TensorLayout.of(output.contiguous()) for output in outputs]
-        self.run(self.own, self.tensors(self.seed + 1), self.seed, restored=False)
         self._check_repeats(outputs)
         if took_s < _SOON_S:  # else when a candidate is verified, which has more time
             self.check_precision(*self.both(self.first, self.seed))
 
     def _check_repeats(self, first: Sequence[torch.Tensor]) -> None:
-        """The model has been called twice. Raises TaskFault where that shows in the outputs."""
-        if _same(first, self.run(self.own, self.first, self.seed, restored=False)):
+        """The model has been called once. Raises TaskFault where that shows in the outputs of later calls."""
+        others = self.tensors(self.seed + 1)
+        other = self.run(self.own, others, self.seed, restored=False)
+        again = self.run(self.own, self.first, self.seed, restored=False)
+        if _same(first, again) and (not self.changed or _same(other, self.run(self.own, others, self.seed))):
             return
         if not _same(first, self.run(self.own, self.first, self.seed)):
             raise TaskFault(
@@ -211,7 +218,7 @@ class Reference:
         before = [t._version for t in tensors]
         if seed is not None:
             seed_device(seed, self.device)
-        outputs = self._called(twin, given)
+        outputs = self._called(twin, self.arguments(given))
         if any(t._version != version for t, version in zip(tensors, before, strict=True)):
             raise TaskFault("changes its inputs for some values only", "return a new tensor")
         if (shapes := [tuple(o.shape) for o in outputs]) != [layout.shape for layout in self.outputs]:
@@ -222,12 +229,11 @@ class Reference:
             )
         return [output.clone() if i in self.kept else output for i, output in enumerate(outputs)]
 
-    def _called(self, twin: Twin, given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        arguments = self.arguments(given)
+    def _called(self, twin: Twin, arguments: list[Any]) -> list[torch.Tensor]:
         in_float64 = "forward in float64" if twin is self.__dict__.get("exact") else "forward"
         with at(f"{in_float64}({described(arguments)})"):
             outputs = flattened(twin.model(*arguments), self.device)
-            return [output.detach() for output in outputs]
+            return [output.detach().resolve_conj().resolve_neg() for output in outputs]
 
     def both(
         self,
@@ -241,7 +247,7 @@ class Reference:
         """
         watch, watch_exact = watching or (contextlib.nullcontext(), contextlib.nullcontext())
         draws = RecordedDraws(self._generators())
-        with draws if self.random else contextlib.nullcontext(), watch:
+        with draws, watch:  # from a generator of the task's own, too
             reference = self.run(self.own, tensors, seed)
         try:
             with Exact(draws.taken), watch_exact:
@@ -291,6 +297,7 @@ class Reference:
     def effects(self) -> list[str]:
         """What a call does beside giving its outputs, in words."""
         found = [f"forward changes input {position} in place" for position in self.mutated]
+        found += ["forward changes a list or dict that it is given"] * self.refilled
         if self.changed:
             found.append(f"forward keeps state that no output depends on: {', '.join(self.changed[:4])}")
         return found + ["forward draws random numbers"] * self.random

@@ -82,7 +82,8 @@ class Runner:
         self.kept: list[list[torch.Tensor]] = []
         self.ballast: list[torch.Tensor] = []
         self.mutated: list[int] = []  # inputs that the reference writes to, if this runs it
-        self.kept_outputs: list[int] = []  # outputs of it that are memory of the model's
+        self.kept_outputs: list[int] = []  # outputs that are memory of the reference's model
+        self.refilled = False  # whether the reference changes lists or dicts that it is given
         self._arguments: Callable[[list[torch.Tensor]], list[Any]]
         self.language: Language = "torch"
         self.emulated = False  # whether its kernels are a GPU's, and there is none
@@ -107,7 +108,7 @@ class Runner:
                 interpret(self.chip)
             if message["module"] == "reference":
                 module = import_task(message["source"], self.place.device, Path.cwd())
-                self.mutated, self.kept_outputs = setup["mutated"], setup["kept"]
+                self.mutated = setup["mutated"]
             else:
                 with self.as_on_gpu():
                     module = import_source(message["source"], message["module"], Path.cwd())
@@ -127,6 +128,7 @@ class Runner:
             answer = {"ok": False, "stage": stage, "error": _describe(error)}
             return answer | {"build": _is_build_error(error), "unsupported": _is_unsupported(error)}
         self.model = model
+        self.kept_outputs, self.refilled = setup["kept"], setup["refilled"]
         self._arguments = lambda t: pytree.tree_unflatten(_fill(setup["leaves"], t), setup["spec"])
         self.slots = [self._arguments(t) for t in self.place.slots]
         return {"ok": True, "weights": weights}
@@ -187,7 +189,7 @@ class Runner:
         seeds = message["seeds"]
         try:
             clock = self.place.clock()
-            if self.emulated or self.mutated or self.kept_outputs or any(seed is not None for seed in seeds):
+            if self._around or any(seed is not None for seed in seeds):
                 kept = [self._call(slot, seed) for slot, seed in zip(message["slots"], seeds, strict=True)]
             else:  # nothing around a call, or replacing this loop would look like a faster kernel
                 model, slots, device = self.model, self.slots, self.place.device
@@ -197,16 +199,27 @@ class Runner:
         except BaseException as error:  # noqa: BLE001 - whatever the candidate raises is its verdict
             return FAILED + _kind(error) + _describe(error).encode()[:8192]
 
+    @property
+    def _around(self) -> bool:
+        """Whether there is anything to do around a call."""
+        return bool(self.emulated or self.mutated or self.kept_outputs or self.refilled)
+
     def _call(self, slot: int, seed: int | None) -> list[torch.Tensor]:
         device = self.place.device
         if seed is not None:
             seed_device(seed, device)
-        arguments = self._own_inputs(slot) if self.mutated else self.slots[slot]
-        outputs = _outputs_of((self._emulated if self.emulated else self.model)(*arguments), device)
+        model = self._emulated if self.emulated else self.model
+        outputs = _outputs_of(model(*self._inputs(slot)), device)
         return [output.clone() if i in self.kept_outputs else output for i, output in enumerate(outputs)]
 
+    def _inputs(self, slot: int) -> list[Any]:
+        return self._own_inputs(slot) if self.mutated or self.refilled else self.slots[slot]
+
     def _own_inputs(self, slot: int) -> list[Any]:
-        """Copies of those inputs that the reference writes to: it is timed as a function."""
+        """Copies of those inputs that the reference writes to, in lists and dicts of their own.
+
+        It is timed as a function.
+        """
         tensors = self.place.slots[slot]
         return self._arguments([t.clone() if i in self.mutated else t for i, t in enumerate(tensors)])
 
@@ -259,7 +272,7 @@ class Runner:
 
     def trace(self, slot: int) -> dict[str, Any]:
         try:
-            call = lambda: self.model(*self.slots[slot])  # noqa: E731
+            call = lambda: self.model(*self._inputs(slot))  # noqa: E731
             return {"share": own_kernel_share(call, self.place.device)}
         except Exception:  # noqa: BLE001 - a model that cannot be traced has no known share
             return {"share": None}

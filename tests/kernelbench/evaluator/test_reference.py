@@ -156,6 +156,33 @@ def test_a_sparse_buffer_is_refused_by_name(tmp_path: Path) -> None:
         oracle(task("return torch.sparse.mm(self.s, x.t()).t()", init=init), tmp_path)
 
 
+def test_state_that_the_first_call_decides_is_refused(tmp_path: Path) -> None:
+    init = "self.register_buffer('mean', torch.zeros(128)); self.ready = False"
+    forward = """
+        if not self.ready:
+            self.mean.copy_(x.mean(0))
+            self.ready = True
+        return x - self.mean"""
+    with pytest.raises(TaskFault, match=r"depend on earlier calls \(mean, ready\)"):
+        oracle(task(forward, init=init), tmp_path)
+
+
+@pytest.mark.parametrize("where", ["self.g", "g"])
+def test_a_generator_of_the_task_s_own_is_replayed(where: str, tmp_path: Path) -> None:
+    init = "self.g = torch.Generator()" if where == "self.g" else "pass"
+    forward = f"{'' if where == 'self.g' else 'g = torch.Generator(); '}{where}.manual_seed(7); "
+    made = oracle(task(forward + f"return x + torch.randn(x.shape, generator={where})", init=init), tmp_path)
+    noise = torch.randn(64, 128, generator=torch.Generator().manual_seed(7))
+    assert error(made, lambda x: x + noise) <= 1.0
+    assert error(made, lambda x: x) > 1e3
+
+
+def test_an_output_may_be_conjugated(tmp_path: Path) -> None:
+    draw = "[torch.randn(16, 16, dtype=torch.complex64)]"
+    made = oracle(task("return torch.conj(x @ x)", draw=draw), tmp_path)
+    assert error(made, lambda x: (x @ x).conj().resolve_conj()) <= 1.0
+
+
 def test_a_reference_that_trains_its_weights_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TaskFault, match="changes its parameter w"):
         oracle(

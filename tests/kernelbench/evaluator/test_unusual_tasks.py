@@ -25,6 +25,18 @@ CASES = {
     "an_output_in_a_buffer": (
         task("return torch.add(x, 1, out=self.out)", init="self.register_buffer('out', torch.empty(64, 128))"),
         ("torch.add(x, 1, out=self.out)", "x + 1"), Verdict.correct),
+    "an_output_in_a_buffer_of_its_own": (
+        task("return torch.add(x, 1, out=self.out)", init="self.register_buffer('out', torch.empty(64, 128))"),
+        None, Verdict.correct),
+    "a_slice_of_a_cache": (
+        task("self.k[:, 10:11] = x; keys = self.k[:, :11]; return keys.sum(1), keys", draw="[torch.randn(4, 1, 32)]",
+             init="self.register_buffer('k', torch.zeros(4, 64, 32))"), None, Verdict.correct),
+    "a_list_that_grows": (
+        task("kept.append(x); return torch.cat(kept, 1)", inputs=", x, kept",
+             draw="[torch.randn(8, 16), [torch.randn(8, 16)]]"), None, Verdict.correct),
+    "a_dict_that_is_emptied": (
+        task("x = batch.pop('x'); return torch.relu(x) + batch['b']", inputs=", batch",
+             draw="[{'x': torch.randn(64, 64), 'b': torch.randn(64)}]"), None, Verdict.correct),
     "keys_in_another_order": (
         task("return {'a': x * 2, 'n': None, 'b': (x.sum().item(), 3)}"),
         ("{'a': x * 2, 'n': None, 'b': (x.sum().item(), 3)}", "{'b': [x.sum().item(), 3], 'a': x * 2, 'n': None}"),
