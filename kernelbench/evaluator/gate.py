@@ -105,8 +105,8 @@ class Gate:
                 self._changed.notify_all()
 
     def _stop(self, init_pid: int) -> None:
-        if stopped := process_tree.freeze(init_pid, _STOP_S):
-            self._stopped[init_pid] = process_tree.cpu_ns(stopped)
+        if used_ns := process_tree.freeze(init_pid, _STOP_S):
+            self._stopped[init_pid] = used_ns
             return
         self._ended.add(init_pid)
         process_tree.kill(init_pid)  # it will not have it; the lane that waits for it will see that it died

@@ -43,8 +43,9 @@ def measure(
     each in the reverse order, and candidate and eager some calls that come alone. The inputs of a phase come
     to be when all workers stand still. After each phase
     a part of one output is held against eager's; in some rounds, chosen in secret, one call is held against
-    float64 too. No more is timed than the effort begins with once it is clear whether the speedup over eager
-    is more or less than `to_beat`.
+    float64 too. A candidate that runs out of memory in a block is timed in shorter ones. No more is timed
+    than the effort begins with once it is clear whether the speedup over eager is more or less than
+    `to_beat`.
 
     Where the protocol has calls arrive one by one, a phase is 1 to 3N/2 of them, each after a random pause.
     Only the last call's outputs are still there to be looked at; inputs come to be just before their call, so
@@ -57,6 +58,29 @@ def measure(
     calls = max(1, round(effort.block_share * session.calls))
     if protocol.arrivals_per_s is not None:
         calls = max(1, min(calls, int(protocol.arrivals_per_s * _SERVED_S)))
+    with contextlib.ExitStack() as reloads:
+        while True:
+            try:
+                return _measured(session, candidate, reloaded, baselines, effort, to_beat, calls)
+            except CallFailed as failure:
+                if not failure.memory or calls == 1:
+                    raise
+            # Outputs that are kept split the pieces that temporaries were in: fewer calls need less memory.
+            calls //= 2
+            candidate = reloads.enter_context(reloaded())
+
+
+def _measured(
+    session: TaskSession,
+    candidate: Worker,
+    reloaded: Callable[[], Worker],
+    baselines: Mapping[str, Worker],
+    effort: Effort,
+    to_beat: float | None,
+    calls: int,
+) -> Timings:
+    """`measure` with blocks of `calls` and of twice as many."""
+    protocol = session.protocol
     session.come_to_rest(candidate, session.call_limit_s)  # and what other lanes have launched
     started, done = time.monotonic(), 0
     with _blamed(session, "eager"):

@@ -188,12 +188,13 @@ class Worker:
         self.check_stood_still()
         # The worker itself and its init are there as long as the worker is.
         likely = self._stopped if len(self._stopped) == 2 else ()
-        self._stopped = process_tree.freeze(self.init_pid, likely=likely)
+        used_ns = process_tree.freeze(self.init_pid, likely=likely)
+        self._stopped = list(used_ns)
         if not self._stopped:
             why = process_tree.why_not_stopped(self.init_pid)
             self.close()
             raise NotStopped(self.role, why)
-        self._used_ns = process_tree.cpu_ns(self._stopped)
+        self._used_ns = used_ns
 
     def thaw(self) -> None:
         """Let the stopped tree go on; a matter of microseconds, since it is part of timed blocks.
@@ -315,6 +316,15 @@ def remove(folder: Path) -> None:
     """Delete a folder that a candidate filled as it liked: deep, wide, unreadable."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(["rm", "-rf", "--", str(folder)], stderr=subprocess.DEVNULL, timeout=60, check=False)
+
+
+def size_bytes(folder: Path) -> int:
+    """What all files below a folder take on the disk."""
+    with contextlib.suppress(subprocess.TimeoutExpired, ValueError, IndexError):
+        words = ["du", "-sk", "--", str(folder)]
+        said = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60).stdout
+        return int(said.split()[0]) << 10
+    return 0
 
 
 def _signal_name(number: int) -> str:

@@ -67,11 +67,14 @@ def _read(path: str) -> bytes:
         os.close(fd)
 
 
-def freeze(root: int, timeout_s: float = 20.0, likely: Sequence[int] = ()) -> list[int]:
-    """Stop every thread of the tree; its pids once all of them stand still, none when they do not.
+def freeze(root: int, timeout_s: float = 20.0, likely: Sequence[int] = ()) -> dict[int, int]:
+    """Stop every thread of the tree. Its pids, parents first, and what `cpu_ns` says of them once all of them
+    stand still; none when they do not.
 
     `likely`: processes that are certain to be in it, to be stopped before the tree is looked at. A signal
-    makes a stopped process go on, and the kernel can be asked to send one: see `cpu_ns`.
+    makes a stopped process go on, and the kernel can be asked to send one: so what they have used is read
+    before the tree is looked at for the last time. Who is woken later has used more, and what it has started
+    earlier is seen.
     """
     for pid in likely:
         _signal(pid, signal.SIGSTOP)
@@ -89,11 +92,12 @@ def freeze(root: int, timeout_s: float = 20.0, likely: Sequence[int] = ()) -> li
             go_on_at = time.monotonic() + stop_s
         for pid in pids:
             _signal(pid, signal.SIGSTOP)
-        # A process that forked while we looked shows up in the next look.
-        if all(state in _STOPPED for pid in pids for state in _states(pid)) and tree(root) == pids:
-            return pids
+        if all(state in _STOPPED for pid in pids for state in _states(pid)):
+            used = cpu_ns(pids)
+            if tree(root) == pids == list(used):  # one that forked while we looked shows up in the next look
+                return used
         time.sleep(_YIELD_S)
-    return []
+    return {}
 
 
 def thaw(pids: Sequence[int]) -> None:

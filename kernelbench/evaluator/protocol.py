@@ -81,3 +81,4 @@ class Limits(Record):
     memory_bytes: int = 8 << 30
     processes: int = 256
     file_bytes: int = 4 << 30
+    builds_bytes: int = 1 << 30  # all that a candidate's build leaves behind

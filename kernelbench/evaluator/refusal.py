@@ -38,10 +38,17 @@ class BaselineFailed(InfrastructureError):  # noqa: N818 - what happened
     def __init__(self, name: str, why: str) -> None:
         super().__init__(
             f"the baseline {name} failed while it was timed: {printable(why)}",
-            "evaluate the candidate once more",
+            "retry the evaluation",
         )
         self.name = name
 
 
 class CallFailed(Refused):
-    """A worker failed in a block: the candidate, whose verdict it is, or a baseline."""
+    """A worker failed in a block: the candidate, whose verdict it is, or a baseline.
+
+    `memory`: it says that there was none left.
+    """
+
+    def __init__(self, verdict: Verdict, reason: str, memory: bool = False) -> None:
+        super().__init__(verdict, reason)
+        self.memory = memory

@@ -387,7 +387,7 @@ class TaskSession:
         self.kernel_s += seconds
         if answer[:1] != b"D":
             verdict = Verdict.wrong_output if answer[1:2] == b"O" else Verdict.runtime_error
-            raise CallFailed(verdict, answer[2:].decode(errors="replace"))
+            raise CallFailed(verdict, answer[2:].decode(errors="replace"), memory=answer[1:2] == b"M")
         try:
             outputs, device_s = unpack_outputs(answer[1:])
         except ValueError as error:

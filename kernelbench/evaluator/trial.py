@@ -9,7 +9,7 @@ from kernelbench.evaluator import emulated
 from kernelbench.evaluator.clocks import watched
 from kernelbench.evaluator.measurement import measure
 from kernelbench.evaluator.plausibility import implausible, near_ceilings
-from kernelbench.evaluator.process import NotStopped, Worker, WorkerDied, WorkerTimeout, remove
+from kernelbench.evaluator.process import NotStopped, Worker, WorkerDied, WorkerTimeout, remove, size_bytes
 from kernelbench.evaluator.protocol import Effort
 from kernelbench.evaluator.refusal import BaselineFailed, Refused
 from kernelbench.evaluator.sanitizer import sanitize
@@ -198,6 +198,10 @@ class Trial:
         if refusal is not None:
             self._check_space(session)
             raise refusal
+        if (kept := size_bytes(builds)) > (most := session.limits.builds_bytes):
+            remove(builds)
+            reason = f"its build left {kept >> 20} MiB of files, more than {most >> 20} MiB"
+            raise Refused(Verdict.build_error, reason)
 
     def _check_space(self, session: TaskSession) -> None:
         """A failure on a full disk is nobody's verdict, unless the candidate is what has filled it.

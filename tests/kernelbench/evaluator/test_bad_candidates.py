@@ -129,3 +129,23 @@ def test_deleting_its_own_files_does_not_help_or_hurt(evaluate: Evaluate) -> Non
     gone = "import os, shutil\nshutil.rmtree(os.getcwd(), ignore_errors=True)\n"
     evaluation = evaluate(gone + variant("Model", "Model"))
     assert evaluation.verdict is Verdict.correct, evaluation.reason
+
+
+def test_who_runs_out_of_memory_in_a_block_is_timed_in_shorter_ones(evaluate: Evaluate) -> None:
+    """Outputs of a whole block are kept, as they are not where a kernel is used."""
+    limited = """
+import weakref
+kept = weakref.WeakSet()
+class Out:
+    pass
+""" + variant(
+        "return torch.nn.functional.gelu(self.norm(x))",
+        "y = torch.nn.functional.gelu(self.norm(x)); y.mark = Out(); kept.add(y.mark)\n"
+        "        if len(kept) > 16: raise MemoryError\n"
+        "        return y",
+    )
+    evaluation = evaluate(limited)
+    assert evaluation.verdict is Verdict.correct, evaluation.reason
+    never = limited.replace("> 16", "> 0")
+    evaluation = evaluate(never)
+    assert evaluation.verdict is Verdict.runtime_error and "MemoryError" in evaluation.reason

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from trial import REFERENCE, Evaluate, candidate_of, variant
+from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelbench import kept
 from kernelbench.errors import InfrastructureError, StorageError
@@ -81,6 +81,18 @@ def test_a_build_that_failed_for_want_of_space_is_nobody_s(
     monkeypatch.setattr(faults, "LEAST_FREE_BYTES", 1 << 60)
     with pytest.raises(InfrastructureError, match=r"no space is left in .* free some"):
         evaluate(BROKEN)
+
+
+def test_a_build_that_leaves_too_much_is_refused_and_removed(evaluator: Evaluator) -> None:
+    protocol = evaluator.protocol
+    limits = evaluator.limits.model_copy(update={"builds_bytes": 4 << 20})
+    leaves = "import os\nopen(os.environ['KERNELWRIGHT_CACHE'] + '/left', 'wb').write(bytes(8 << 20))\n"
+    candidate = candidate_of(leaves + variant("Model", "Model"))
+    with Evaluator(cache=evaluator.pool.cache, protocol=protocol, limits=limits) as strict:
+        evaluation = strict.evaluate(task_of(REFERENCE), candidate, ("eager",))
+        assert evaluation.verdict is Verdict.build_error
+        assert evaluation.reason == "its build left 8 MiB of files, more than 4 MiB"
+        assert not list(strict.pool.builds_of(candidate.sha256).iterdir())
 
 
 def test_a_candidate_that_has_filled_the_disk_itself_is_judged(

@@ -248,6 +248,18 @@ def test_every_layer_says_why_it_is_on_or_off(evaluator: Evaluator, evaluate: Ev
     assert all(layer.why for layer in evaluator.layers)
 
 
+def test_few_timers_go_off_while_a_process_stands_still(evaluate: Evaluate) -> None:
+    """Their interrupts cost whoever runs then."""
+    armed = """
+import ctypes
+libc = ctypes.CDLL(None)
+timers = sum(libc.timer_create(1, None, ctypes.byref(ctypes.c_void_p())) == 0 for _ in range(1000))
+assert timers < 300, timers
+"""
+    evaluation = evaluate(armed + variant("Model", "Model"))
+    assert evaluation.verdict is Verdict.correct, evaluation.reason
+
+
 def test_scratch_folders_are_gone_afterwards(evaluator: Evaluator, evaluate: Evaluate) -> None:
     evaluate("open('left', 'w').write('x')\n" + variant("Model", "Model"))
     left = [p.name for p in evaluator.pool._base.iterdir() if p.name.startswith(("candidate", "builder"))]

@@ -1,10 +1,11 @@
 """What is stopped uses no CPU, and who does is found out; who cannot be stopped is tried again."""
 
+import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,6 +40,17 @@ print("ready", flush=True)
 while True:
     pass
 """
+FORKS = """
+import os, signal
+def fork(*_):
+    if os.fork() == 0:
+        while True:
+            pass
+signal.signal(signal.SIGCONT, fork)
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
 COMPUTE = "return torch.nn.functional.gelu(self.norm(x))"
 
 
@@ -57,11 +69,10 @@ def running(source: str) -> Iterator[subprocess.Popen[bytes]]:
 def test_eight_threads_that_stand_still_use_no_cpu() -> None:
     with running(SPIN) as spinning:
         for _ in range(10):
-            stopped = process_tree.freeze(spinning.pid)
-            used_ns = process_tree.cpu_ns(stopped)
+            used_ns = process_tree.freeze(spinning.pid)
             time.sleep(0.02)
-            assert process_tree.cpu_ns(stopped) == used_ns and process_tree.stood_still(used_ns)
-            process_tree.thaw(stopped)
+            assert process_tree.cpu_ns(used_ns) == used_ns and process_tree.stood_still(used_ns)
+            process_tree.thaw(list(used_ns))
             time.sleep(0.01)
             assert not process_tree.stood_still(used_ns)
 
@@ -69,14 +80,44 @@ def test_eight_threads_that_stand_still_use_no_cpu() -> None:
 def test_who_is_woken_by_a_timer_has_not_stood_still() -> None:
     """The kernel sends the SIGCONT that the process has asked for, which undoes SIGSTOP."""
     with running(WOKEN) as woken:
-        used_ns = process_tree.cpu_ns(process_tree.freeze(woken.pid))
+        used_ns = process_tree.freeze(woken.pid)
         time.sleep(0.3)
         assert not process_tree.stood_still(used_ns)
 
 
+def test_who_starts_a_process_after_the_last_look_has_not_stood_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The new process is in no list, but who has started it was charged for that."""
+    look, note, noted, woken = process_tree.tree, process_tree.cpu_ns, [], []
+
+    def noting(pids: Sequence[int]) -> dict[int, int]:
+        noted.extend(pids)
+        return note(pids)
+
+    def woken_then(root: int) -> list[int]:
+        found = look(root)
+        if noted and not woken:
+            woken.append(root)
+            os.kill(root, signal.SIGCONT)
+            time.sleep(0.05)
+        return found
+
+    monkeypatch.setattr(process_tree, "cpu_ns", noting)
+    monkeypatch.setattr(process_tree, "tree", woken_then)
+    with running(FORKS) as forking:
+        try:
+            used_ns = process_tree.freeze(forking.pid)
+            assert woken == list(used_ns) == [forking.pid]
+            assert len(look(forking.pid)) == 2
+            assert not process_tree.stood_still(used_ns)
+        finally:
+            process_tree.kill(forking.pid)
+
+
 def test_who_has_ended_has_stood_still() -> None:
     with running(SPIN) as spinning:
-        used_ns = process_tree.cpu_ns(process_tree.freeze(spinning.pid))
+        used_ns = process_tree.freeze(spinning.pid)
         assert list(used_ns) == [spinning.pid]
         spinning.kill()  # which makes it use CPU time, to end
         assert process_tree.stood_still(used_ns)
@@ -86,9 +127,9 @@ def test_who_has_ended_has_stood_still() -> None:
 
 def test_a_later_process_of_a_tree_that_is_gone_has_run() -> None:
     with running(SPIN) as first, running(SPIN) as second, running(SPIN) as third:
-        used_ns = process_tree.cpu_ns(
-            pid for each in (first, second, third) for pid in process_tree.freeze(each.pid)
-        )
+        used_ns: dict[int, int] = {}
+        for each in (first, second, third):
+            used_ns |= process_tree.freeze(each.pid)
         assert process_tree.stood_still(used_ns)
         third.kill()
         third.wait()
@@ -135,7 +176,7 @@ def test_who_is_about_to_start_a_program_is_stopped_on_a_busy_machine(tmp_path: 
             assert parent.stdout.readline() == b"ready\n"
             while len(process_tree.tree(parent.pid)) < 2:
                 time.sleep(0.001)
-            assert process_tree.freeze(parent.pid) == process_tree.tree(parent.pid)
+            assert list(process_tree.freeze(parent.pid)) == process_tree.tree(parent.pid)
         finally:
             process_tree.kill(parent.pid)
             parent.wait()
