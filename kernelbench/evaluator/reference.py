@@ -29,7 +29,14 @@ from kernelbench.evaluator.exact import (
     widened,
 )
 from kernelbench.evaluator.layout import DTYPES, TensorLayout
-from kernelbench.evaluator.loading import import_task, seed_device, to_device, to_precision
+from kernelbench.evaluator.loading import (
+    constructor_seed,
+    import_task,
+    lazy_module,
+    seed_device,
+    to_device,
+    to_precision,
+)
 from kernelbench.evaluator.matching import is_constant
 from kernelbench.evaluator.operators import FlopCounter
 from kernelbench.evaluator.outputs import flattened
@@ -74,9 +81,7 @@ class Reference:
             seed_device(seed, device)
             given = self.module.get_init_inputs()
         self.init = constructor_inputs(given, self.module.Model)
-        with at(f"Model({described(self.init)})"):
-            seed_device(seed, device)
-            model: nn.Module = to_device(self.module.Model(*self.init), lane, device)
+        model = self._constructed(seed)
         self.drawn = {name: value.cpu().clone() for name, value in model.state_dict().items()}
         self.weights = [name for name, _ in model.named_parameters()] + self._drawn_buffers(model)
         if vary_weights:
@@ -96,6 +101,17 @@ class Reference:
         self.random = True
         self._learn()
 
+    def _constructed(self, seed: int) -> nn.Module:
+        with at(f"Model({described(self.init)})"):
+            with constructor_seed(seed, self.device):
+                model = self.module.Model(*self.init)
+            if name := lazy_module(model):
+                raise TaskFault(
+                    f"has a lazy module, {name}, whose weights do not exist before the first call",
+                    "give it its sizes in the constructor, or call it there once",
+                )
+            return to_device(model, self.lane, self.device)
+
     @property
     def model(self) -> nn.Module:
         return self.own.model
@@ -113,9 +129,7 @@ class Reference:
         ]
         if not names:
             return names
-        with at(f"Model({described(self.init)})"):
-            seed_device(self.seed + 1, self.device)
-            other = to_device(self.module.Model(*self.init), self.lane, self.device).state_dict()
+        other = self._constructed(self.seed + 1).state_dict()
         return [name for name in names if not identical(other[name].cpu(), self.drawn[name])]
 
     def _draw(self, seed: int, into: Sequence[torch.Tensor] = ()) -> list[Any]:
@@ -289,6 +303,15 @@ class Reference:
             if factors is not None:
                 parameter.mul_(factors)
         return Twin(model), [_rounding(tensor) for tensor in tensors]
+
+    def varied(
+        self, names: Sequence[str], tensors: Sequence[torch.Tensor], seed: int | None
+    ) -> list[torch.Tensor]:
+        """The outputs where these weights are varied once more."""
+        self.own.state.restore()
+        model = copied(self.model)
+        vary(model, names, statistics=False)
+        return self.run(Twin(model), tensors, seed)
 
     def effects(self) -> list[str]:
         """What a call does beside giving its outputs, in words."""

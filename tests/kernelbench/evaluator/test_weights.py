@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from trial import REFERENCE, Evaluate, variant
 
-from kernelbench.evaluator.loading import load_weights
+from kernelbench.evaluator.loading import load_weights, samples
 from kernelbench.evaluator.reference import vary
 from kernelbench.records import Verdict
 
@@ -38,7 +38,8 @@ def matched(candidate: object) -> tuple[str, dict[str, torch.Tensor], nn.Module]
     state = reference.state_dict()
     torch.manual_seed(3)
     model: nn.Module = candidate(Attention())  # type: ignore[operator]
-    how = load_weights(model, state, [name for name, _ in reference.named_parameters()], lambda: drawn)
+    names = [name for name, _ in reference.named_parameters()]
+    how, _ = load_weights(model, state, names, samples(drawn), lambda: drawn)
     return how, state, model
 
 
@@ -100,7 +101,7 @@ def test_parts_of_one_weight() -> None:
     biases = drawn["in_proj_bias"].chunk(3)  # all zero
     model = Rearranged(q=q, k=k, v=v, qb=biases[0], kb=biases[1], vb=biases[2],
                        w=drawn["out_proj.weight"], b=drawn["out_proj.bias"])  # fmt: skip
-    assert load_weights(model, state, list(drawn), lambda: drawn) == "value"
+    assert load_weights(model, state, list(drawn), samples(drawn), lambda: drawn)[0] == "value"
     assert torch.equal(torch.cat([model.q, model.k, model.v]), state["in_proj_weight"])
     assert torch.equal(torch.cat([model.qb, model.kb, model.vb]), state["in_proj_bias"])
 
