@@ -1,20 +1,24 @@
 """Turning source text into a live model inside a worker, and moving weights into it."""
 
 import contextlib
+import functools
 import importlib.util
 import io
 import operator
 import pickle
+import random
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import IO, Any
 
+import numpy as np
 import torch
 from torch import nn
 
-from kernelbench.evaluator.matching import Matching
+from kernelbench.evaluator.exact import is_eight_bit_float
+from kernelbench.evaluator.matching import Matching, Source, comparable, is_constant, order_of
 from kernelbench.evaluator.task_format import TaskFault, described, for_device
 
 # What floating inputs and weights are cast to in each precision; None: they stay what the task makes them.
@@ -25,6 +29,7 @@ LANES = {
     "fp16": torch.float16,
     "bf16": torch.bfloat16,
 }
+_SAMPLED = 16  # elements of a weight that tell whether both constructors drew it alike
 
 
 def import_source(source: str, name: str, folder: Path) -> ModuleType:
@@ -56,6 +61,22 @@ def seed_device(seed: int, device: torch.device) -> None:
         torch.cuda.default_generators[device.index or 0].manual_seed(seed)
 
 
+@contextlib.contextmanager
+def constructor_seed(seed: int, device: torch.device) -> Iterator[None]:
+    """The same random numbers of torch, NumPy and Python for the constructors of both sides.
+
+    Afterwards those of NumPy and Python are unlike any that the seed gives.
+    """
+    seed_device(seed, device)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    try:
+        yield
+    finally:
+        random.seed()
+        np.random.seed()
+
+
 def to_device(model: nn.Module, lane: str, device: torch.device) -> nn.Module:
     """The model in the lane's dtype on `device`, where products of fp32 are TF32 in that lane only."""
     if device.type == "cuda":
@@ -75,14 +96,35 @@ def pickled(arguments: Sequence[Any]) -> bytes:
     """Init arguments for another process, which may not have the task's module. Raises TaskFault."""
     for position, argument in enumerate(arguments):
         try:
-            _Arguments(io.BytesIO(pickle.dumps(argument)), None).load()
+            _Arguments(io.BytesIO(_dumped(argument)), None).load()
         except Exception as error:  # noqa: BLE001 - pickle raises what it likes
             raise TaskFault(
                 f"has a get_init_inputs whose item {position} ({described([argument])}) cannot be given to a "
                 f"candidate: {error}",
                 "give numbers, strings, tensors, functions of torch, or objects of a class that hold such",
             ) from None
-    return pickle.dumps(list(arguments))
+    return _dumped(list(arguments))
+
+
+def dump(value: Any, file: IO[bytes]) -> None:
+    """Pickle, tensors of eight-bit floats included; to be read by any Python with torch."""
+    _Pickler(file).dump(value)
+
+
+def _dumped(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    dump(value, buffer)
+    return buffer.getvalue()
+
+
+class _Pickler(pickle.Pickler):
+    """torch's own pickles of tensors in formats without a storage class fail to load (2.13)."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and is_eight_bit_float(value.dtype):
+            raw = value.detach().cpu().contiguous().view(torch.uint8).clone()
+            return torch.Tensor.view, (raw, value.dtype)
+        return NotImplemented
 
 
 def unpickled(arguments: bytes, module: ModuleType) -> list[Any]:
@@ -113,41 +155,47 @@ def load_weights(
     model: nn.Module,
     state: Mapping[str, torch.Tensor],
     weights: Collection[str],
+    sampled: Mapping[str, torch.Tensor],
     drawn: Callable[[], Mapping[str, torch.Tensor]],
-) -> str:
-    """Give `model` the reference's weights; says how they were matched. `weights`: which of them must be;
-    others are buffers that hold constants or statistics.
+) -> tuple[str, list[str]]:
+    """Give `model` the reference's weights; says how they were matched, and which were left over.
+
+    `weights`: which of them must be matched; others are buffers that hold constants or statistics, or
+    nothing depends on them. `drawn`: what the reference's constructor drew; `sampled`: the `samples` of that.
 
     A model that takes part in `load_state_dict` (its own method or hooks, which may rename, join or pack
     weights) gets them so, if that takes all of them: by name. Otherwise
-    "name": every one by its name. "value": the rest by what the constructors drew from one seed, `drawn` by
-    the reference's; so transposed, joined and split ones too. "shape": what is left in the order of
-    definition, by equal shape. "replay": a weight was left over, so the model keeps what its own
-    constructor drew. "missing": the model has not even room for what was left over. Buffers that find no
-    match are left: in train mode the running statistics of a norm change nothing.
+    "name": every one by its name. "value": the rest by what the constructors drew from one seed; so
+    transposed, joined and split ones too, and a square one that is kept transposed under its name. "shape":
+    what is left in the order of definition, by equal shape. "replay": a weight was left over, so the model
+    keeps what its own constructor drew. "missing": the model has not even room for what was left over.
+    Buffers that find no match are left: in train mode the running statistics of a norm change nothing.
     """
+    if name := lazy_module(model):
+        raise TypeError(
+            f"{name} has no weights before its first call; give a lazy module its sizes in the constructor"
+        )
     if _loads_itself(model):
         with contextlib.suppress(Exception):  # then as if it did not
             model.load_state_dict(dict(state))
-            return "name"
+            return "name", []
     with torch.no_grad():
         own = model.state_dict(keep_vars=False)
+        named = [name for name, value in own.items() if _shape(state.get(name)) == value.shape]
+        turned = [name for name in named if name in sampled and not _has(own[name], sampled[name])]
         rest = [name for name, value in state.items() if _shape(own.get(name)) != value.shape]
-        free = [name for name in own if _shape(state.get(name)) != own[name].shape]
-        sources: dict[str, Callable[[Mapping[str, torch.Tensor]], torch.Tensor]] = {}
-        used: set[str] = set()
-        by_shape = False
+        free = [name for name in own if name not in named]
+        known = drawn() if turned or (rest and free) else {}
+        sources: dict[str, Source] = {}
+        for name in turned:
+            if (order := order_of(known[name], own[name])) is not None:
+                sources[name] = functools.partial(_turned, name=name, order=order)
         if rest and free:
-            known, trained = drawn(), dict(model.named_parameters())
-            for mine, theirs in (([n for n in free if n in trained], weights), (free, rest)):
-                matching = Matching(
-                    {name: known[name] for name in rest if name in theirs and name not in used}
-                )
-                sources |= matching.sources({name: own[name] for name in mine if name not in sources})
-                used |= matching.used
-            rest = [name for name in rest if name not in used]
+            matching = Matching({name: known[name] for name in rest})
+            sources |= _by_value(matching, model, {name: own[name] for name in free}, weights, rest)
+            rest = [name for name in rest if name not in matching.used]
             free = [name for name in free if name not in sources]
-        left = []
+        left, by_shape = [], False
         for name in rest:
             equal = next((n for n in free if own[n].shape == state[name].shape), None)
             if equal is not None:
@@ -158,13 +206,71 @@ def load_weights(
                 left.append(name)
         if left:
             room = sum(own[name].numel() for name in free)
-            return "replay" if room >= sum(state[name].numel() for name in left) else "missing"
-        for name, value in own.items():
-            if _shape(state.get(name)) == value.shape:
-                value.copy_(state[name])
+            return "replay" if room >= sum(state[name].numel() for name in left) else "missing", left
+        for name in named:
+            if name not in sources:
+                own[name].copy_(state[name])
+        values = {name: comparable(value) for name, value in state.items()} if sources else {}
         for name, source in sources.items():
-            own[name].copy_(source(state))
-    return "shape" if by_shape else "value" if sources else "name"
+            own[name].copy_(source(values))
+    return "shape" if by_shape else "value" if sources else "name", []
+
+
+def _by_value(
+    matching: Matching,
+    model: nn.Module,
+    free: Mapping[str, torch.Tensor],
+    weights: Collection[str],
+    names: Collection[str],
+) -> dict[str, Source]:
+    """Sources of the model's tensors in `free`: all that are equal to several go to trained ones first."""
+    parameters = dict(model.named_parameters())
+    trained = [name for name in free if name in parameters and parameters[name].requires_grad]
+    frozen = [name for name in free if name in parameters]
+    found: dict[str, Source] = {}
+    for mine, theirs in ((trained, weights), (frozen, weights), (free, names)):
+        wanted = {name: free[name] for name in mine if name not in found}
+        found |= matching.sources(wanted, [name for name in names if name in theirs])
+    # Two copies of one weight, say. A buffer of zeros is rather room for results.
+    wanted = {n: v for n, v in free.items() if n not in found and (n in parameters or not _constant(v))}
+    return found | matching.sources(wanted, names, again=True)
+
+
+def _constant(value: torch.Tensor) -> bool:
+    return not value.numel() or is_constant(comparable(value))
+
+
+def samples(drawn: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Some elements of those weights that have the same shape when they are transposed."""
+    found = {}
+    for name, value in drawn.items():
+        sizes = [size for size in value.shape if size > 1]
+        if len(set(sizes)) < len(sizes):
+            found[name] = _sample(value)
+    return found
+
+
+def _sample(value: torch.Tensor) -> torch.Tensor:
+    return comparable(value.detach().reshape(-1)[:: -(-value.numel() // _SAMPLED)]).clone()
+
+
+def _has(value: torch.Tensor, sample: torch.Tensor) -> bool:
+    """Whether that is a sample of `value`, or of what it was cast from."""
+    mine = _sample(value)
+    return bool((sample.to(mine.dtype) == mine).all())
+
+
+def _turned(state: Mapping[str, torch.Tensor], name: str, order: tuple[int, ...]) -> torch.Tensor:
+    return state[name].permute(order)
+
+
+def lazy_module(model: nn.Module) -> str:
+    """The name and class of one whose weights do not exist yet, if there is one."""
+    for name, module in model.named_modules():
+        tensors = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+        if any(nn.parameter.is_lazy(tensor) for tensor in tensors):
+            return f"{name} ({type(module).__name__})" if name else type(module).__name__
+    return ""
 
 
 def _loads_itself(model: nn.Module) -> bool:

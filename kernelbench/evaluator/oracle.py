@@ -8,7 +8,6 @@ stopped candidate.
 import io
 import math
 import os
-import pickle
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +23,7 @@ from kernelbench.evaluator.device import Lender
 from kernelbench.evaluator.draws import Draws
 from kernelbench.evaluator.exact import is_eight_bit_float
 from kernelbench.evaluator.layout import Arena, SlotLayout, TensorLayout, Tensors
-from kernelbench.evaluator.loading import pickled
+from kernelbench.evaluator.loading import dump, pickled, samples
 from kernelbench.evaluator.plain_sums import PlainSums
 from kernelbench.evaluator.reference import Reference
 from kernelbench.evaluator.rounded import BITS, FORMATS, RoundedProducts, follows, unlike_the_reference
@@ -38,6 +37,7 @@ _FEW_OUTPUTS = 64  # elements; below, one disturbance may by chance say little, 
 _SHORT_ROW = 8  # elements; below, the same for two
 _MARGINAL = 16.0  # budgets: what is beyond by no more is held to a budget from more disturbances
 _MORE = 6  # of these
+_MOST_ALONE = 16  # weights that a candidate lacks, to be varied one by one
 
 
 class Oracle:
@@ -117,11 +117,12 @@ class Oracle:
         reference = self.reference
         self.reference.own.state.restore()
         buffer = io.BytesIO()
-        pickle.dump(
+        dump(
             {
                 "init": pickled(reference.init),
                 "state": {name: value.cpu() for name, value in self._state().items()},
                 "weights": reference.weights,
+                "samples": samples(reference.drawn),
                 "leaves": list(zip(reference.is_tensor, reference.constants, strict=True)),
                 "spec": reference.spec,
                 "seed": reference.seed,
@@ -132,8 +133,29 @@ class Oracle:
             },
             buffer,
         )
-        pickle.dump(reference.drawn, buffer)
+        dump(reference.drawn, buffer)
         return buffer.getvalue()
+
+    def read_of(self, names: Sequence[str], seed: int, call_seed: int | None) -> str | None:
+        """One of these weights that an output depends on: it changes by more than its budget allows.
+
+        On a draw of the task's own. `attach` or `attach_device` comes before.
+        """
+        known = [name for name in names if name in self.reference.weights]
+        if len(known) < len(names) or not names:
+            return "an unknown one"
+        self.fill([0], [seed], "task")
+        self.expect(0, call_seed, rate=False)
+        self._verifying = False
+
+        def unread(*varied: str) -> bool:
+            outputs = self.reference.varied(varied, self.slots[0], call_seed)
+            error = self.judged(outputs)["error"]
+            return error is not None and error <= 1.0
+
+        if unread(*known) and (len(known) == 1 or all(map(unread, known[:_MOST_ALONE]))):
+            return None
+        return next((name for name in known[:_MOST_ALONE] if not unread(name)), known[0])
 
     def attach(self, inputs_fd: int, slots: int, readback_fd: int, readback_bytes: int) -> None:
         arena = Arena(inputs_fd, self.layout.slot_bytes * slots)

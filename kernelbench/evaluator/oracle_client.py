@@ -199,6 +199,12 @@ class OracleClient:
         assert isinstance(answer, dict)
         return answer
 
+    def read_of(self, weights: Sequence[str]) -> str | None:
+        """The name of one of these weights that an output depends on, if there is one."""
+        seed, call_seed = secrets.randbits(62), self.call_seeds(1)[0]
+        read = self._ask("read_of", names=list(weights), seed=seed, call_seed=call_seed)
+        return None if read is None else str(read)
+
     def needed_share(self) -> float:
         return float(self._ask("needed_share", slot=0, probes=8))
 

@@ -29,7 +29,14 @@ from kernelbench.evaluator.exact import (
     widened,
 )
 from kernelbench.evaluator.layout import DTYPES, TensorLayout
-from kernelbench.evaluator.loading import import_task, seed_device, to_device, to_precision
+from kernelbench.evaluator.loading import (
+    constructor_seed,
+    import_task,
+    lazy_module,
+    seed_device,
+    to_device,
+    to_precision,
+)
 from kernelbench.evaluator.matching import is_constant
 from kernelbench.evaluator.operators import FlopCounter
 from kernelbench.evaluator.outputs import flattened
@@ -46,6 +53,8 @@ from kernelbench.evaluator.task_format import (
 _OFF = 0.05  # of the outputs' spread: an error of the reference's own that hides what is computed
 _MANY = 0.1  # of an output's elements, that are off so far
 _FEW_VALUES = 16  # elements of an output; their spread is their size
+_NOISE = 0.2  # of a weight's size
+_FLIPS = 1 / 16  # of the elements of a weight of both signs, whose signs change at least
 _STATISTICS = ("running_mean", "running_var")
 _SOON_S = 5.0  # a call; a float64 one may take many times as long
 _REPEATED = 4.0  # roundings of the largest value, by which two runs on the same inputs may differ
@@ -73,9 +82,7 @@ class Reference:
             seed_device(seed, device)
             given = self.module.get_init_inputs()
         self.init = constructor_inputs(given, self.module.Model)
-        with at(f"Model({described(self.init)})"):
-            seed_device(seed, device)
-            model: nn.Module = to_device(self.module.Model(*self.init), lane, device)
+        model = self._constructed(seed)
         self.drawn = {name: value.cpu().clone() for name, value in model.state_dict().items()}
         self.weights = [name for name, _ in model.named_parameters()] + self._drawn_buffers(model)
         if vary_weights:
@@ -95,6 +102,17 @@ class Reference:
         self.random = True
         self._learn()
 
+    def _constructed(self, seed: int) -> nn.Module:
+        with at(f"Model({described(self.init)})"):
+            with constructor_seed(seed, self.device):
+                model = self.module.Model(*self.init)
+            if name := lazy_module(model):
+                raise TaskFault(
+                    f"has a lazy module, {name}, whose weights do not exist before the first call",
+                    "give it its sizes in the constructor, or call it there once",
+                )
+            return to_device(model, self.lane, self.device)
+
     @property
     def model(self) -> nn.Module:
         return self.own.model
@@ -112,9 +130,7 @@ class Reference:
         ]
         if not names:
             return names
-        with at(f"Model({described(self.init)})"):
-            seed_device(self.seed + 1, self.device)
-            other = to_device(self.module.Model(*self.init), self.lane, self.device).state_dict()
+        other = self._constructed(self.seed + 1).state_dict()
         return [name for name in names if not identical(other[name].cpu(), self.drawn[name])]
 
     def _draw(self, seed: int, into: Sequence[torch.Tensor] = ()) -> list[Any]:
@@ -294,6 +310,15 @@ class Reference:
                 parameter.mul_(factors)
         return Twin(model), [_rounding(tensor) for tensor in tensors]
 
+    def varied(
+        self, names: Sequence[str], tensors: Sequence[torch.Tensor], seed: int | None
+    ) -> list[torch.Tensor]:
+        """The outputs where these weights are varied once more."""
+        self.own.state.restore()
+        model = copied(self.model)
+        vary(model, names, statistics=False)
+        return self.run(Twin(model), tensors, seed)
+
     def effects(self) -> list[str]:
         """What a call does beside giving its outputs, in words."""
         found = [f"forward changes input {position} in place" for position in self.mutated]
@@ -319,32 +344,65 @@ def at(step: str) -> Iterator[None]:
         ) from error
 
 
-def vary(model: nn.Module, weights: Collection[str]) -> None:
-    """Move weights off what the constructor makes them, by a fifth or so, and running statistics.
+def vary(model: nn.Module, weights: Collection[str], statistics: bool = True) -> None:
+    """Move weights off what the constructor makes them, by a fifth or so, and running `statistics`.
 
-    A kernel that ignores the weights that it is given, or keeps what it made of them in its constructor,
-    computes something else then.
+    Weights of both signs, or with zeros among them, change some signs and have no zeros afterwards; weights
+    of one sign keep it, for they may be under a logarithm. So a kernel that ignores the weights that it is
+    given, keeps what it made of them in its constructor, or relies on how they are initialised (an identity,
+    zeros) computes something else then. Whole numbers that are not trained may be indices, and stay.
     """
     seen: set[int] = set()
     with torch.no_grad():
         for name, tensor in model.state_dict(keep_vars=True).items():
-            if not tensor.is_floating_point() or not tensor.numel() or id(tensor) in seen:
+            if not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
+                continue
+            if id(tensor) in seen:
                 continue
             seen.add(id(tensor))
-            if is_eight_bit_float(tensor.dtype):
-                continue
-            if name.endswith("running_var"):
-                tensor.uniform_(0.5, 1.5)
-            elif name.endswith("running_mean"):
-                tensor.normal_(0, 0.2)
-            elif name in weights and (is_constant(tensor) or not _whole_numbers(tensor)):
-                tensor.mul_(torch.empty_like(tensor).uniform_(0.7, 1.3))
-                if bool((tensor == 0).all()):
+            if name.endswith(_STATISTICS) and name not in weights:
+                if statistics and name.endswith("running_var"):
+                    tensor.uniform_(0.5, 1.5)
+                elif statistics:
                     tensor.normal_(0, 0.2)
+            elif name in weights and (tensor.requires_grad or not _may_be_indices(tensor)):
+                parts = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+                parts.copy_(_moved(parts))
 
 
-def _whole_numbers(tensor: torch.Tensor) -> bool:
-    """Whether a parameter holds integers, such as indices, or bits of a mask."""
+def _moved(tensor: torch.Tensor) -> torch.Tensor:
+    """Values of about the same size, in at least float32. What is not finite stays as it is."""
+    values = tensor.detach()
+    if values.dtype.itemsize < 4:
+        values = values.float()
+    finite = values.isfinite()
+    known = values[finite]
+    if not known.numel():
+        return values
+    if bool((known > 0).all()) or bool((known < 0).all()):
+        coarse = torch.finfo(tensor.dtype).eps >= 1  # powers of two
+        moved = values * torch.empty_like(values).uniform_(*((0.4, 2.5) if coarse else (0.7, 1.3)))
+    elif not bool(known.any()):
+        moved = torch.empty_like(values).normal_(0, _NOISE)
+    else:
+        noise = _NOISE * float(known.double().square().mean().sqrt())
+        moved = values + noise * torch.randn_like(values)
+        if (
+            bool((known < 0).any())
+            and float((moved.sign() != values.sign())[finite].double().mean()) < _FLIPS / 2
+        ):
+            # Such as 1 and -1, which are further from zero than the noise.
+            flips = torch.rand_like(values) < _FLIPS
+            flips.view(-1)[torch.randint(flips.numel(), ())] = True
+            moved = torch.where(flips, -moved, moved)
+    limits = torch.finfo(tensor.dtype)
+    return torch.where(finite, moved.clamp(limits.min, limits.max), values)
+
+
+def _may_be_indices(tensor: torch.Tensor) -> bool:
+    """Whether it holds different whole numbers, such as indices or bits of a mask."""
+    if is_eight_bit_float(tensor.dtype) or tensor.is_complex() or is_constant(tensor):
+        return False
     return bool((tensor == tensor.round()).all())
 
 

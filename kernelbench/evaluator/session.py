@@ -88,6 +88,7 @@ class TaskSession:
         self.protocol, self.limits = protocol, limits
         self.vary_weights = vary_weights
         self.chip: str | None = None  # that host code is told of where there is no GPU; None: any
+        self.unread: list[str] = []  # weights that no output depends on, so that candidates may lack them
         self.kernel_s = 0.0
         self.compile_s: dict[str, float] = {}
         self._baselines: dict[str, Worker | None] = {}
@@ -209,14 +210,17 @@ class TaskSession:
             told, lent = self.oracle.memory.lend(worker)
             fds += lent
             layout = [t.to_json() for t in self.oracle.inputs.tensors]
-            mapped = worker.ask({"do": "load", "layout": layout, **told}, timeout_s, fds)
+            try:
+                mapped = worker.ask({"do": "load", "layout": layout, **told}, timeout_s, fds)
+            except WorkerDied as error:
+                mapped = {"error": error}
             if not mapped.get("ok"):
                 raise InfrastructureError(
-                    f"no memory for a worker: {printable(str(mapped.get('error')))}",
+                    f"no memory for a worker's inputs and weights: {printable(str(mapped.get('error')))}",
                     "reduce the sizes, or free some memory",
                 )
             message = {"do": "load", "source": source, "module": module, "class": cls, "chip": self.chip}
-            answer = worker.ask(message, timeout_s)
+            answer = worker.ask({**message, "unread": self.unread}, timeout_s)
         except BaseException:
             worker.close()
             raise

@@ -67,6 +67,7 @@ class Trial:
         self.clock = evaluator.pool.gate.clock
         self.correctness: Correctness | None = None
         self.timings: Timings | None = None
+        self.left: list[str] = []  # weights of the reference that the candidate has no room for
         self.share: float | None = None
         self.needs_default_dtype: bool | None = None
         self.stages: dict[str, float] = {}
@@ -112,9 +113,18 @@ class Trial:
             session.pool.import_first(COMPILER)  # which takes longer than some limits of a call
         self._build(session)
         worker, weights = self._load(session)
-        if weights == "missing":
-            worker.close()
-            raise Refused(Verdict.wrong_output, "ModelNew lacks weights of the reference")
+        if weights in ("missing", "replay"):
+            read = session.oracle.read_of(self.left)
+            if read is None:  # so it may do without them
+                worker.close()
+                session.unread = sorted({*session.unread, *self.left})
+                worker, weights = self._load(session)
+                read = "an unknown one"
+            if weights == "missing":
+                worker.close()
+                raise Refused(
+                    Verdict.wrong_output, f"ModelNew lacks weights of the reference that it reads: {read}"
+                )
         if weights == "replay" and session.vary_weights:
             # Fused or split weights: both sides keep what their constructors drew from the same seed.
             worker.close()
@@ -258,7 +268,8 @@ class Trial:
             worker.close()
             self._check_space(session)
             raise self._failed_load(answer)
-        weights = str(answer.get("weights"))
+        weights, left = str(answer.get("weights")), answer.get("left")
+        self.left = [name for name in left if isinstance(name, str)] if isinstance(left, list) else []
         if weights not in ("name", "missing", *_MATCHED):
             worker.close()
             raise Refused(Verdict.cheating, "the worker's answer was tampered with")

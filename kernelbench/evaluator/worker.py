@@ -33,6 +33,7 @@ from kernelbench.evaluator.generated import digest, generated
 from kernelbench.evaluator.interpreted import interpret
 from kernelbench.evaluator.layout import DTYPES, MAX_DIMS, SlotLayout, TensorLayout, pack_outputs
 from kernelbench.evaluator.loading import (
+    constructor_seed,
     import_source,
     import_task,
     load_weights,
@@ -117,15 +118,15 @@ class Runner:
             stage = "class"
             constructor = getattr(module, message["class"])
             stage = "construct"
-            torch.manual_seed(setup["seed"])
             init = unpickled(setup["init"], module)
-            with self.as_on_gpu():
+            with self.as_on_gpu(), constructor_seed(setup["seed"], self.place.device):
                 model = constructor(*init)
             if not isinstance(model, nn.Module):
                 raise TypeError(f"{message['class']} is not an nn.Module")
             model = to_device(model, setup["lane"], self.place.device)
             stage = "weights"
-            weights = load_weights(model, setup["state"], setup["weights"], self.drawn)
+            read = [name for name in setup["weights"] if name not in message.get("unread", ())]
+            weights, left = load_weights(model, setup["state"], read, setup["samples"], self.drawn)
         except BaseException as error:  # noqa: BLE001 - SystemExit too: it is the candidate's doing
             answer = {"ok": False, "stage": stage, "error": _describe(error)}
             return answer | {"build": _is_build_error(error), "unsupported": _is_unsupported(error)}
@@ -133,7 +134,7 @@ class Runner:
         self.kept_outputs, self.refilled = setup["kept"], setup["refilled"]
         self._arguments = lambda t: pytree.tree_unflatten(_fill(setup["leaves"], t), setup["spec"])
         self.slots = [self._arguments(t) for t in self.place.slots]
-        return {"ok": True, "weights": weights}
+        return {"ok": True, "weights": weights, "left": left}
 
     @contextlib.contextmanager
     def as_on_gpu(self) -> Iterator[None]:
@@ -146,12 +147,12 @@ class Runner:
 
     def _map(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         setup_fd, *memory_fds = fds
-        file = os.fdopen(setup_fd, "rb")
-        file.seek(0)
-        self.setup = pickle.load(file)
-        self.drawn = lambda: pickle.load(file)  # what the reference's constructor drew, which only some need
         layout = SlotLayout(tuple(TensorLayout.from_json(t) for t in message["layout"]))
         try:
+            file = os.fdopen(setup_fd, "rb")
+            file.seek(0)
+            self.setup = pickle.load(file)
+            self.drawn = lambda: pickle.load(file)  # what the reference's constructor drew; only some need it
             self.place = place_of(layout, message, memory_fds)
         except Exception as error:  # noqa: BLE001 - whatever it is, no candidate is here yet
             return {"ok": False, "error": _describe(error)}
