@@ -6,7 +6,7 @@ are a considerable part of all. A speedup on such a task says little, since all 
 be left out.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -34,8 +34,13 @@ _COPIES = {
 Run = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 
 
-def audit(model: nn.Module, draws: Sequence[list[torch.Tensor]], run: Run) -> list[str]:
-    """What makes the task measure nothing, in words; empty for a sound task. `draws`: two input sets."""
+def audit(
+    model: nn.Module, draws: Sequence[list[torch.Tensor]], run: Run, ignored: Collection[int] = ()
+) -> list[str]:
+    """What makes the task measure nothing, in words; empty for a sound task.
+
+    `draws`: two input sets. `ignored`: inputs that are the same in both and, where varied, change no output.
+    """
     first, second = (run(draw) for draw in draws[:2])
     floats = [output for output in first if output.is_floating_point()]
     if floats and all(float(output.abs().max()) < 1e-6 for output in floats if output.numel()):
@@ -47,8 +52,11 @@ def audit(model: nn.Module, draws: Sequence[list[torch.Tensor]], run: Run) -> li
     findings = [
         f"the output ignores input {position}"
         for position in range(len(draws[0]))
-        if not torch.equal(draws[0][position], draws[1][position])
-        and _ignores_input(draws, position, first, run)
+        if position in ignored
+        or (
+            not torch.equal(draws[0][position], draws[1][position])
+            and _ignores_input(draws, position, first, run)
+        )
     ]
     findings += [
         f"the output ignores the weight {name}" for name in _ignored_weights(model, draws[0], first, run)

@@ -202,7 +202,7 @@ def _phase(
     seeds = session.oracle.call_seeds(len(slots))
     kept = slots if rate is None else slots[-1:]  # the calls whose outputs will be there
     secret = secrets.randbelow(len(kept))
-    special = {kept[secret]: secrets.choice(_CHECKED_FAMILIES)} if check else {}
+    special = {kept[secret]: _checked_family(session)} if check else {}
     blocks: dict[str, Block] = {}
     if rate is None:
         _fill(session, slots, special)
@@ -243,7 +243,7 @@ def _alone(
     seeds = session.oracle.call_seeds(calls)
     for number, seed in enumerate(seeds):
         slots = [_CHANCE.randrange(session.slots)]
-        special = {slots[0]: secrets.choice(_CHECKED_FAMILIES)} if check and number == calls - 1 else {}
+        special = {slots[0]: _checked_family(session)} if check and number == calls - 1 else {}
         _fill(session, slots, special)
         for name in names:
             with _blamed(session, name):
@@ -283,6 +283,11 @@ def _compare(
         raise Refused(
             Verdict.cheating, "right when verified; when timed, its outputs are not those of the reference"
         )
+
+
+def _checked_family(session: TaskSession) -> str:
+    """What a call in secret is verified on: where inputs are always the same, these as others, too."""
+    return secrets.choice((*_CHECKED_FAMILIES, *["varied"] * session.oracle.constants))
 
 
 def _fill(session: TaskSession, slots: Sequence[int], special: Mapping[int, str]) -> None:
