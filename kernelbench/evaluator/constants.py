@@ -48,7 +48,7 @@ def is_plain(tensor: torch.Tensor) -> bool:
 class Constants:
     """The inputs of a task that are the same in every draw, and how each can be varied.
 
-    `positions`: of those that may be. `ignored`: those that change no output, however they are varied.
+    `positions`: of those that may be. `matter`: those that can be, and whether that changes any output.
     `lacking`: those for which no variation is right, since the reference fails on all or gives NaN.
     """
 
@@ -58,7 +58,7 @@ class Constants:
         self._run, self._domains = run, domains
         self.variations: dict[int, Variation] = {}
         self.lacking: list[int] = []
-        self.ignored: list[int] = []
+        self.matter: dict[int, bool] = {}
         before = run(first) if positions else []
         for position in positions:
             if first[position].numel():
@@ -76,10 +76,12 @@ class Constants:
             if after is None:
                 continue
             if not all(_equal(a, b) for a, b in zip(before, after, strict=True)):
-                self.variations[position] = variation
+                self.variations[position], self.matter[position] = variation, True
                 return
+            self.matter[position] = False
             self.variations.setdefault(position, variation)
-        (self.ignored if position in self.variations else self.lacking).append(position)
+        if position not in self.matter:
+            self.lacking.append(position)
 
     def _tried(
         self, inputs: Sequence[torch.Tensor], before: Sequence[torch.Tensor]

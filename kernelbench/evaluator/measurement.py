@@ -57,6 +57,8 @@ def measure(
     calls = max(1, round(effort.block_share * session.calls))
     if protocol.arrivals_per_s is not None:
         calls = max(1, min(calls, int(protocol.arrivals_per_s * _SERVED_S)))
+    if session.oracle.unvaried:  # it may fail on the zeros in slots that nothing has been drawn into
+        session.oracle.fill(range(session.slots))
     session.come_to_rest(candidate, session.call_limit_s)  # and what other lanes have launched
     started, done = time.monotonic(), 0
     with _blamed(session, "eager"):

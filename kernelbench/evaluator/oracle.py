@@ -338,8 +338,8 @@ class Oracle:
         draws = []
         for seed in seeds:
             draws.append([tensor.clone() for tensor in self._tensors(seed)])
-        ignored = self.constants.ignored
-        return audit(self.reference.model, draws, lambda inputs: self._run(inputs, 0), ignored)
+        self._vary(draws[0], "varied", seeds[0])
+        return audit(self.reference.model, draws, lambda inputs: self._run(inputs, 0), self.constants.matter)
 
     def shortcuts(self, slot: int, seed: int | None, anew: bool) -> dict[str, Any]:
         """What could be left out, unnoticed on what lies in this slot and on all since one was `anew`.
