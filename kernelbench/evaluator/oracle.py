@@ -339,7 +339,9 @@ class Oracle:
         for seed in seeds:
             draws.append([tensor.clone() for tensor in self._tensors(seed)])
         self._vary(draws[0], "varied", seeds[0])
-        return audit(self.reference.model, draws, lambda inputs: self._run(inputs, 0), self.constants.matter)
+        written = self.reference.mutated  # memory for an output, perhaps
+        constant = {i: matters or i in written for i, matters in self.constants.matter.items()}
+        return audit(self.reference.model, draws, lambda inputs: self._run(inputs, 0), constant)
 
     def shortcuts(self, slot: int, seed: int | None, anew: bool) -> dict[str, Any]:
         """What could be left out, unnoticed on what lies in this slot and on all since one was `anew`.
