@@ -6,7 +6,7 @@ are a considerable part of all. A speedup on such a task says little, since all 
 be left out.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -34,8 +34,18 @@ _COPIES = {
 Run = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 
 
-def audit(model: nn.Module, draws: Sequence[list[torch.Tensor]], run: Run) -> list[str]:
-    """What makes the task measure nothing, in words; empty for a sound task. `draws`: two input sets."""
+def audit(
+    model: nn.Module,
+    draws: Sequence[list[torch.Tensor]],
+    run: Run,
+    constant: Mapping[int, bool] | None = None,
+) -> list[str]:
+    """What makes the task measure nothing, in words; empty for a sound task.
+
+    `draws`: input sets, two at least. `constant`: the inputs that the task always makes the same, which are
+    varied in the first of them; and whether outputs depend on each.
+    """
+    constant = constant or {}
     first, second = (run(draw) for draw in draws[:2])
     floats = [output for output in first if output.is_floating_point()]
     if floats and all(float(output.abs().max()) < 1e-6 for output in floats if output.numel()):
@@ -47,8 +57,12 @@ def audit(model: nn.Module, draws: Sequence[list[torch.Tensor]], run: Run) -> li
     findings = [
         f"the output ignores input {position}"
         for position in range(len(draws[0]))
-        if not torch.equal(draws[0][position], draws[1][position])
-        and _ignores_input(draws, position, first, run)
+        if not constant.get(position, True)
+        or (
+            position not in constant
+            and not torch.equal(draws[0][position], draws[1][position])
+            and _ignores_input(draws, position, first, run)
+        )
     ]
     findings += [
         f"the output ignores the weight {name}" for name in _ignored_weights(model, draws[0], first, run)

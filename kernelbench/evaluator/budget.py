@@ -41,6 +41,7 @@ _DOMINANCE = 16.0  # an element dominates its row from this part of the largest 
 _FEW_LIVE = 16  # elements of a row that are not zero: too few errors to judge by
 _APART = 0.035  # tolerances, rms, that two right results may lie apart, however near they were when verified
 _INDICES_APART = 1e-3  # of all elements
+_NOT_FINITE_APART = 1e-3  # of all elements: near the largest number it is chance which overflow
 _AS_VERIFIED = 4.0  # times as far apart as when verified
 _ENOUGH = 1024  # elements, for their rms to tell a precision
 _BIN = 8  # binary orders of magnitude: rows this close are of about the same size
@@ -286,10 +287,30 @@ class Leeway:
             return float((actual != other).double().mean()) if actual.numel() else 0.0
         return self._rms(self._apart(actual, other)[0])
 
-    def covers(self, actual: torch.Tensor, other: torch.Tensor, verified: float = math.inf) -> bool:
-        """`verified`: the largest distance from the reference of results that were found right."""
+    def unlike(self, actual: torch.Tensor, other: torch.Tensor) -> float:
+        """The share of elements that are infinite or NaN in `other`, and something else here."""
+        if not (actual.is_floating_point() or actual.is_complex()) or not actual.numel():
+            return 0.0
+        actual, other = _double(actual), _double(other)
+        same = (actual == other) | (actual.isnan() & other.isnan())
+        return float((~(same | other.isfinite())).double().mean())
+
+    def covers(
+        self,
+        actual: torch.Tensor,
+        other: torch.Tensor,
+        verified: float = math.inf,
+        unlike: float = 0.0,
+    ) -> bool:
+        """`verified`: the largest distance from the reference of results that were found right.
+
+        `unlike`: the largest share of their elements that differed where the reference is not finite. They
+        may: what overflows in the task's precision is right, too, where it does not.
+        """
         if not actual.is_floating_point() and not actual.is_complex():
             return self.distance(actual, other) <= _INDICES_APART + _AS_VERIFIED * verified
+        if self.unlike(actual, other) > _NOT_FINITE_APART + _AS_VERIFIED * unlike:
+            return False
         apart, comparable = self._apart(actual, other)
         if bool((apart[comparable] > 4).any()) or bool((apart.isnan() & comparable).any()):
             return False
@@ -300,15 +321,18 @@ class Leeway:
 
     def _apart(self, actual: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The elements' distances in tolerances, and which of them say anything."""
-        actual, other = (
-            (torch.view_as_real(t.resolve_conj()) if t.is_complex() else t).double() for t in (actual, other)
-        )
+        actual, other = _double(actual), _double(other)
         apart = (actual - other).abs_() / (self.spread + self.relative * other.abs())
         return torch.where(actual == other, 0.0, apart), torch.isfinite(other)
 
     def _rms(self, apart: torch.Tensor) -> float:
         finite = torch.where(apart.isfinite(), apart, 0.0)
         return float(finite.square_().mean().sqrt()) if apart.numel() else 0.0
+
+
+def _double(tensor: torch.Tensor) -> torch.Tensor:
+    """As real numbers: complex ones as two each."""
+    return (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).double()
 
 
 def _where(bad: torch.Tensor, actual: torch.Tensor, exact: torch.Tensor) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import torch
 
+from kernelbench.evaluator.constants import UNTOUCHED
 from kernelbench.evaluator.draws import Draws
 from kernelbench.evaluator.exact import is_eight_bit_float
 
@@ -22,7 +23,6 @@ DOMAINS = (
     "real", "positive", "probability", "unit", "lower_triangular", "upper_triangular",
     "symmetric", "sign", "mask", "index", "fixed",
 )  # fmt: skip
-_UNTOUCHED = ("sign", "mask", "index", "fixed")
 _EDGE_EVERY = 64  # one of so many elements is special: denormals slow a matmul down a hundredfold
 _MIXED = 0.25, 1.75  # rows that get other signs: their number to a power in between, at most 1, so often all
 _DOMINATED = 0.0, 0.5  # rows, and columns, of the dominated family: so few that means hardly change
@@ -69,7 +69,7 @@ def rewrite(
     """
     partly = False
     for tensor, domain in zip(inputs, domains, strict=True):
-        if domain in _UNTOUCHED:
+        if domain in UNTOUCHED:
             continue
         if is_eight_bit_float(tensor.dtype):
             if family != "dominated":

@@ -19,6 +19,7 @@ from kernelbench.evaluator import families, native
 from kernelbench.evaluator.audit import audit
 from kernelbench.evaluator.budget import Expected, Leeway, compare, expect
 from kernelbench.evaluator.channel import Channel
+from kernelbench.evaluator.constants import Constants, constant_inputs, defined, is_plain, not_finite
 from kernelbench.evaluator.device import Lender
 from kernelbench.evaluator.draws import Draws
 from kernelbench.evaluator.exact import is_eight_bit_float
@@ -53,16 +54,25 @@ class Oracle:
                 f"names {len(self.domains)} input_domains, and get_inputs gives {len(tensors)} tensors",
                 "name one domain for each",
             )
+        constant = constant_inputs(tensors, lambda number: self._tensors(seed + number))
+        for position in constant if not given else ():
+            if is_plain(tensors[position]):
+                self.domains[position] = "fixed"
+        if given:  # what is named fixed stays what it is
+            constant = [position for position in constant if self.domains[position] != "fixed"]
+        self.constants = Constants(tensors, constant, self.domains, lambda inputs: self._run(inputs, seed))
         self.layout = SlotLayout(tuple(TensorLayout.of(t) for t in tensors))
         self.slots: list[list[torch.Tensor]] = []
         self.expected: list[Expected] = []
         self._families: dict[int, str] = {}  # slot -> what lies in it
+        self._seeds: dict[int, int] = {}  # slot -> what that was drawn from
         self._fan_in: list[float] = []
         self._mixed: dict[int, bool] = {}  # slot -> whether part of it has signs that the task does not draw
         self._called: tuple[Sequence[torch.Tensor], int | None] = (), None  # what is expected is for this
         self._family = ""  # of these inputs
         self._shifted: dict[int, list[torch.Tensor]] = {}  # by bits: that call with rounded products
         self._verified: list[float] = []  # by output, how far the candidate's were from the reference's
+        self._unlike: list[float] = []  # by output, the share that was finite where the reference's is not
         self._verifying = False
         self._long_sums = True  # until it is known
         self.memory: Mapping[Any, Tensors] = {}  # where outputs lie that are to be compared
@@ -87,7 +97,9 @@ class Oracle:
             "outputs": [t.to_json() for t in self.reference.outputs],
             "views": self.reference.views,
             "weight_bytes": sum(t.numel() * t.element_size() for t in self._state().values()),
-            "effects": self.reference.effects(),
+            "effects": [*self.reference.effects(), *self.constants.notes()],
+            "constants": bool(self.constants.variations),
+            "unvaried": self.constants.notes(),
             "domains": self.domains,
             "random": self.reference.random,
             "not_built": native.not_built(),
@@ -167,24 +179,38 @@ class Oracle:
         self.slots, self.memory = self.lender.slots, self.lender.held
 
     def fill(self, slots: Sequence[int], seeds: Sequence[int], family: str) -> None:
-        """Draw inputs of `family` into the slots; "perturbed" changes a little of what lies there."""
+        """Draw inputs of `family` into the slots; "perturbed" changes a little of what lies there.
+
+        "varied" are the task's own but for inputs that are the same in every draw.
+        """
         for slot, seed in zip(slots, seeds, strict=True):
             self._families[slot], self._mixed[slot] = family, False
             targets = self.slots[slot]
             if family != "perturbed":
                 _place(self._tensors(seed, into=targets), targets)
+            self._seeds[slot] = seed
             draws = Draws(seed ^ 0x5EED, device=self.device)
             if family == "perturbed":
                 families.perturb(targets, self.domains, draws)
-            elif family != "task":
+                continue
+            self._vary(targets, family, seed)
+            if family not in ("task", "varied"):
                 if family == "dominated" and not self._fan_in:
                     self._fan_in = self._measured_fan_in(targets, self._run(targets, seed), seed)
                 fan_in = max(self._fan_in, default=1.0)
                 mixed = families.rewrite(targets, self.domains, family, draws, self.integers, fan_in)
                 self._mixed[slot] = mixed
 
+    def _vary(self, tensors: Sequence[torch.Tensor], family: str, seed: int) -> None:
+        """Vary what is the same in every draw, as a family asks for; with one seed always alike."""
+        if family != "task":
+            draws = Draws(seed ^ 0xC0DE, device=self.device)
+            self.constants.vary(tensors, draws, every=family == "varied")
+
     def expect(self, slot: int, seed: int | None, rate: bool) -> dict[str, Any]:
-        """Compute the expected outputs of a slot; `usable` is False where they are mostly not finite.
+        """Compute the expected outputs of a slot.
+
+        `usable` is False where more of them is not finite than on the task's own draws.
 
         With `rate`, the reference's own result is held to the budget too.
         """
@@ -209,9 +235,19 @@ class Oracle:
         if self._family == "task":
             with_room = self._with_room_for_loops(tensors, seed)
             self.leeway = [old.widened(e) for old, e in zip(self.leeway, with_room, strict=True)]
-        usable = all(_mostly_finite(r, entirely=self._mixed.get(slot, False)) for r in reference)
+        usable = self._usable(slot, seed, reference)
         worst = max((compare(x, x.reference).error for x in self.expected if rate), default=0.0)
         return {"usable": usable, "reference_error": _finite(worst)}
+
+    def _usable(self, slot: int, seed: int | None, outputs: Sequence[torch.Tensor]) -> bool:
+        """Whether the reference is about as defined on a slot as on the task's own draw that it came from."""
+        family, entirely = self._families[slot], self._mixed.get(slot, False)
+        if family in ("task", "perturbed") or defined(outputs, [0.0] * len(outputs), entirely):
+            return True
+        drawn = self._tensors(self._seeds[slot])
+        if family != "varied":
+            self._vary(drawn, family, self._seeds[slot])
+        return defined(outputs, [not_finite(output) for output in self._run(drawn, seed)], entirely)
 
     def _measured_fan_in(
         self, tensors: Sequence[torch.Tensor], before: Sequence[torch.Tensor], seed: int | None
@@ -260,11 +296,14 @@ class Oracle:
             for i, (output, wanted) in enumerate(zip(outputs, self.expected, strict=True)):
                 distance = self.leeway[i].distance(output, wanted.reference)
                 self._verified[i] = max(self._verified[i], distance)
+                unlike = self.leeway[i].unlike(output, wanted.reference)
+                self._unlike[i] = max(self._unlike[i], unlike)
         return {"error": _finite(results[worst].error), "detail": detail, "few": few}
 
     def begin(self) -> None:
         """From now on outputs are a new candidate's, which is being verified."""
         self._verified, self._verifying = [0.0] * len(self.reference.outputs), True
+        self._unlike = list(self._verified)
 
     def _widen(self) -> None:
         """Take more disturbances into the budgets, for few may hardly move a row, and plain loops' sums."""
@@ -310,7 +349,8 @@ class Oracle:
         self._verifying = False
         a, b = map(self._view, outputs)
         verified = self._verified[position] if self._verified else math.inf
-        return not a.numel() or self.leeway[position].covers(a, b, verified)
+        unlike = self._unlike[position] if self._unlike else math.inf
+        return not a.numel() or self.leeway[position].covers(a, b, verified, unlike)
 
     def _view(self, placed: Sequence[Any]) -> torch.Tensor:
         memory, offset, layout = placed
@@ -321,7 +361,10 @@ class Oracle:
         draws = []
         for seed in seeds:
             draws.append([tensor.clone() for tensor in self._tensors(seed)])
-        return audit(self.reference.model, draws, lambda inputs: self._run(inputs, 0))
+        self._vary(draws[0], "varied", seeds[0])
+        written = self.reference.mutated  # memory for an output, perhaps
+        constant = {i: matters or i in written for i, matters in self.constants.matter.items()}
+        return audit(self.reference.model, draws, lambda inputs: self._run(inputs, 0), constant)
 
     def shortcuts(self, slot: int, seed: int | None, anew: bool) -> dict[str, Any]:
         """What could be left out, unnoticed on what lies in this slot and on all since one was `anew`.
@@ -390,15 +433,6 @@ def _place(values: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]) -> N
             )
         if not home:
             target.copy_(value)
-
-
-def _mostly_finite(tensor: torch.Tensor, entirely: bool = False) -> bool:
-    if not tensor.is_floating_point() or not tensor.numel():
-        return True
-    tensor = tensor.double() if is_eight_bit_float(tensor.dtype) else tensor
-    if math.isfinite(float(tensor.sum())):
-        return True
-    return not entirely and float(torch.isfinite(tensor).double().mean()) > 0.99
 
 
 def _finite(value: float) -> float | None:

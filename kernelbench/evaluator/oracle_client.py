@@ -109,6 +109,8 @@ class OracleClient:
         self.outputs = tuple(TensorLayout.from_json(t) for t in described["outputs"])
         self.views: list[bool] = described["views"]  # outputs that are an input's or a weight's memory
         self.effects: list[str] = described["effects"]  # of forward, beside its outputs, in words
+        self.unvaried: list[str] = described["unvaried"]  # inputs that are always the same, in words
+        self.constants: bool = described["constants"]  # whether some are, and can be varied
         self.random: bool = described["random"]
         for name, why in described["not_built"].items():
             _warn_once(f"the evaluator's {name}.cpp was not built, so that verifying takes longer: {why}")
@@ -217,11 +219,11 @@ class OracleClient:
     def shortcuts(self, families: Sequence[str]) -> Shortcuts:
         """What a kernel could leave out, and whether it would be noticed on inputs of these families."""
         answer: dict[str, Any] = {}
+        families = [*families, *["varied"] * self.constants]
         for family in sorted(families, key="perturbed".__eq__):  # which changes what lies there
             self.fill([0], family)
             seed = self.call_seeds(1)[0]
-            usable = self.expect(0, seed)["usable"]
-            if usable or family in ("task", "perturbed"):
+            if self.expect(0, seed)["usable"]:
                 answer = self._ask("shortcuts", slot=0, seed=seed, anew=not answer, timeout_s=_SHORTCUTS_S)
         return Shortcuts(**answer)
 

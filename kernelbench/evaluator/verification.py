@@ -20,6 +20,7 @@ def verify(session: TaskSession, worker: Worker) -> Correctness:
     Where that may be chance, another draw of the family decides; where that one is in doubt too, a third.
     """
     families = [name for name in session.protocol.families if name != "perturbed"]
+    families += ["varied"] * session.oracle.constants
     _CHANCE.shuffle(families)
     at_once = max(1, min(2 * session.calls - 1, session.slots))
     session.oracle.begin()
@@ -104,7 +105,7 @@ def _check_block(
     session.check_inputs(worker, slots)
     for call, (slot, family) in enumerate(zip(slots, families, strict=True)):
         expected = session.oracle.expect(slot, seeds[call], rate=True)
-        if not expected["usable"] and family not in ("task", "perturbed"):
+        if not expected["usable"]:
             continue  # a family on which the reference itself is not defined
         result = session.oracle.compare(worker, block.outputs, call)
         again = session.oracle.compare(worker, block.outputs, len(slots)) if call == 0 else result

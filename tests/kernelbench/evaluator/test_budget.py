@@ -241,6 +241,23 @@ def test_few_elements_may_be_farther_apart_than_those_that_were_verified() -> No
     assert not leeway.covers(1.001 * ones, ones, verified=0.0)
 
 
+def test_what_is_not_finite_must_be_so_in_timed_outputs() -> None:
+    leeway = Leeway(spread=1e-6, relative=1e-6)
+    other = torch.randn(64, 64).masked_fill(torch.ones(64, 64, dtype=torch.bool).triu(1), -math.inf)
+    other[0, 1], other[1, 2] = math.nan, math.inf
+    finite = other.nan_to_num(0.5, 0.5, 0.5)
+    assert leeway.covers(other.clone(), other) and leeway.unlike(other, other) == 0.0
+    for wrong in (finite, -other, other.abs(), other.nan_to_num(math.inf, math.inf, math.nan)):
+        assert not leeway.covers(wrong, other)
+    assert leeway.unlike(finite, other) == pytest.approx(2016 / 4096)
+    assert leeway.covers(finite, other, unlike=0.2)  # as when it was verified: the reference overflows
+    few = other.clone()
+    few[0, 1] = few[1, 2] = 7.0
+    assert leeway.covers(few, other)
+    assert not leeway.covers(torch.complex(finite, finite), torch.complex(other, other))
+    assert not leeway.covers(torch.where(torch.rand(64, 64) < 0.1, math.inf, finite), finite)
+
+
 def test_complex_results_have_a_distance() -> None:
     leeway = Leeway(spread=1.0)
     zeros = torch.zeros(8, dtype=torch.complex64)

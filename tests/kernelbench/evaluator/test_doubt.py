@@ -50,6 +50,7 @@ def session(draws: dict[str, list[Comparison]]) -> Any:
 
     oracle = SimpleNamespace(
         begin=lambda: None,
+        constants=False,
         fill=fill,
         call_seeds=lambda count: [None] * count,
         expect=lambda slot, seed, rate: {"usable": True, "reference_error": 0.25},
