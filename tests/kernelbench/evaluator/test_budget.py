@@ -126,7 +126,7 @@ def test_the_fused_rows_are_those_of_torch(columns: int) -> None:
     exact[5] = 0
     reference = (exact * (1 + 1e-6 * torch.randn(300, columns))).float()
     moved = [(exact * (1 + 1e-5 * torch.randn(300, columns))).float() for _ in range(2)]
-    fused, plain = budget._fused_rows(exact, reference, moved), budget._rows(exact, reference, moved)
+    fused, plain = (find(exact, reference, moved, budget._FULL) for find in (budget._fused_rows, budget._rows))
     assert fused is not None
     for a, b in ((fused.spread, plain.spread), (fused.size, plain.size), (fused.ratio, plain.ratio)):
         assert torch.allclose(a, b, rtol=1e-9)
