@@ -74,7 +74,7 @@ class _Rules:
 
 
 _FULL = _Rules(16.0, 4.0, 0.6, 512 * torch.finfo(torch.float32).eps)
-_HALF = _Rules(8.0, 3.0, 0.25, 1 / 32, 0.5, 1.5)
+_HALF = _Rules(8.0, 3.0, 0.4, 1 / 32, 0.5, 1.5)
 _EIGHTH = replace(_HALF, stored=1.0, rounding=1.0)
 
 
@@ -345,7 +345,7 @@ def _without_jumps(
     squares = [torch.where((values > 0) & e.isfinite(), e, 0.0).square_().sum(-1, keepdim=True) for e in rest]
     ratio[chosen] = torch.stack(squares).amax(0) / torch.where(energy > 0, energy, 1.0)
     jumps = torch.zeros_like(exact)
-    jumps[chosen] = torch.where(jumping, rules.largest * largest, 0.0)
+    jumps[chosen] = torch.where(jumping, rules.largest / rules.disturbed * largest, 0.0)
     return replace(rows, spread=spread, ratio=ratio), jumps
 
 
