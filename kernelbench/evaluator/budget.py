@@ -4,17 +4,18 @@ The budget of an output element is
 
     tolerance = max(16 * rms(r, s), 4 * max(r, s)) + (max(8, ulps(K)) * eps + 16 * rho) * |expected|
 
-with eps of the precision that sums are held in, fp32 or float64; r the reference's own error and s 0.6 times the
-reference's error on inputs and weights moved by an ulp or so (rounding once moves them by half of one: the
-conditioning that no algorithm escapes), both over the element's row (the last dimension).
+with eps of the precision that sums are held in, fp32 or float64; r the reference's own error and s 0.6 times
+the reference's error on inputs and weights moved by an ulp or so (rounding once moves them by half of one:
+the conditioning that no algorithm escapes), both over the element's row (the last dimension).
 
 In bf16, fp16 and eight bits an output is rounded when it is stored, by much more than all that. Every right
-result is off by that once, so it is no measure of how far off another may be:
+result is off by that once, so it does not say how far off another may be:
 
-- it is taken off r and s, which then are what was computed wrongly before: roundings of intermediates. These count
-  8 times (rms) or 3 times (max), and s, from inputs moved by several times what rounding does, a quarter;
-- each element may be off by 1.5 ulp of its own, which is one intermediate rounded and the result; in eight bits, in
-  which nobody keeps intermediates, by one.
+- it is taken off r and s, which then are what was computed wrongly before, by roundings of intermediates.
+  These count 8 times (rms) or 3 times (max). s, from inputs moved by some four times what rounding does,
+  counts 0.4 times: a kernel may round in a few more places than the reference does;
+- each element may be off by 1.5 ulp of its own, which is one intermediate rounded and the result; in eight
+  bits, in which nobody keeps intermediates, by one.
 
 ulps(K) = min(K^(3/4), 512), where K is how many input elements an output element depends on: honest
 sums are taken in another order. A plain loop over K numbers is off by about K^(1/2) ulps, and by up to K/2
@@ -88,8 +89,8 @@ def _rules(kind: torch.dtype) -> _Rules:
 class Expected:
     """One output: the float64 result, the reference's result in its own precision, and its budget.
 
-    The tolerance is `spread` + `relative` * |exact|, both of which have one element a row, + `rounding` ulps + what
-    `jumps` allows single elements.
+    The tolerance is `spread` + `relative` * |exact|, both of which have one element a row, + `rounding` ulps
+    + what `jumps` allows single elements.
 
     `between`: the least and the largest of what the reference gives for moved inputs, and `few`, how many
     elements may be anything in between: see `across`. Of integers, all that it gives.
@@ -132,9 +133,9 @@ class Expected:
     def across(self, others: Sequence[torch.Tensor], moved: Sequence[torch.Tensor]) -> "Expected":
         """With room for few elements on the other side of a jump.
 
-        `others` are the reference's results for inputs moved by little, `moved` for inputs moved by more. What those make
-        of an element is what it may be, if its error says that it jumps. As many elements as jump for the
-        former may do so, or one in a hundred thousand.
+        `others` are the reference's results for inputs moved by little, `moved` for inputs moved by more.
+        What the latter make of an element is what it may be, if it is far off. As many elements as jump for
+        the former may be so, or one in a hundred thousand.
         """
         exact = self.exact
         others, moved = ([_real(other) for other in some] for some in (others, moved))
@@ -316,7 +317,7 @@ def _without_jumps(
     """The rows, without what in them is a jump's error, and what is allowed where there is one.
 
     That is an error of a considerable part of the row's size, and many times as large as those of nine in ten
-    elements. It is that element's alone: one sign that rounding has turned does not make right what others are.
+    elements. It is that element's alone: one sign that rounding has turned says nothing of the others.
     """
     if not exact.dim() or not exact.numel():
         return rows, None
@@ -390,8 +391,8 @@ class Comparison:
 def compare(expected: Expected, actual: torch.Tensor) -> Comparison:
     """Compare an output of the right shape and dtype against its budget.
 
-    Few elements, of those that are far beyond it, may have values that the reference gives for moved inputs, once these
-    are known: `Expected.across`.
+    Few elements, of those that are far beyond it, may have values that the reference gives for moved inputs,
+    once these are known: `Expected.across`.
     """
     exact = expected.exact
     if actual.is_complex():

@@ -260,7 +260,7 @@ class Oracle:
                 self.expected[i] = old.widened(other)
 
     def _may_jump(self, results: Sequence[Comparison]) -> bool:
-        """Whether so few elements are far off that it may be chance on which side of a jump they came to lie."""
+        """Whether so few elements are far off that it may be chance which side of a jump they are on."""
         most = [max(1.0, _MANY_JUMPS * wanted.exact.numel()) for wanted in self.expected]
         known = any(wanted.between for wanted in self.expected)
         return not known and all(result.far <= limit for result, limit in zip(results, most, strict=True))

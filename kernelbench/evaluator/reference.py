@@ -272,7 +272,8 @@ class Reference:
     ) -> list[list[torch.Tensor]]:
         """Outputs of `count` runs with weights and inputs moved by an ulp or so, or by up to `ulps`.
 
-        Every call moves them alike, unless it is to be `fresh`. With `ulps`, which is fresh, what is equal stays equal.
+        Every call moves them alike, unless it is to be `fresh`. With `ulps` it is, and what is
+        equal stays equal.
         """
         fresh = fresh or ulps is not None
         while not fresh and len(self._moved) < count:

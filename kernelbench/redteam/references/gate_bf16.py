@@ -1,5 +1,4 @@
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 rows, columns = 256, 1024
@@ -7,7 +6,7 @@ rows, columns = 256, 1024
 
 class Model(nn.Module):
     def forward(self, x, gate):
-        return F.silu(x) * gate
+        return nn.functional.silu(x) * gate
 
 
 def get_inputs():
