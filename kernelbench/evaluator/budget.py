@@ -12,8 +12,8 @@ In bf16, fp16 and eight bits an output is rounded when it is stored, by much mor
 result is off by that once, so it does not say how far off another may be:
 
 - it is taken off r and s, which then are what was computed wrongly before, by roundings of intermediates.
-  These count 8 times (rms) or 3 times (max). s, from inputs moved by some four times what rounding does,
-  counts 0.4 times: a kernel may round in a few more places than the reference does;
+  These count 8 times (rms) or 3 times (max), rho 4 times. s, from inputs moved by some four times what
+  rounding does, counts 0.4 times: a kernel may round in a few more places than the reference does;
 - each element may be off by 1.5 ulp of its own, which is one intermediate rounded and the result; in eight
   bits, in which nobody keeps intermediates, by one.
 
@@ -63,6 +63,7 @@ class _Rules:
     """What errors count, by the precision of the output, or of the inputs where that is lower.
 
     `disturbed`: of what was computed from moved inputs. `jump`: the least part of a row's size that is one.
+    `pooled`: of the errors relative to the elements that dominate rows.
     `stored`: ulps by which storing an output may put it off; `rounding`: ulps that each element may be off.
     """
 
@@ -70,12 +71,13 @@ class _Rules:
     largest: float
     disturbed: float
     jump: float
+    pooled: float
     stored: float = 0.0
     rounding: float = 0.0
 
 
-_FULL = _Rules(16.0, 4.0, 0.6, 512 * torch.finfo(torch.float32).eps)
-_HALF = _Rules(8.0, 3.0, 0.4, 1 / 32, 0.5, 1.5)
+_FULL = _Rules(16.0, 4.0, 0.6, 512 * torch.finfo(torch.float32).eps, 16.0)
+_HALF = _Rules(8.0, 3.0, 0.4, 1 / 32, 4.0, 0.5, 1.5)
 _EIGHTH = replace(_HALF, stored=1.0, rounding=1.0)
 
 
@@ -210,7 +212,7 @@ def expect(
         exact,
         reference,
         rows.shared_spread() + _least(limits),
-        max(LEAST_ULPS, min(fan_in**0.75, 512.0)) * summed + rules.rms * rows.pooled_ratio(),
+        max(LEAST_ULPS, min(fan_in**0.75, 512.0)) * summed + rules.pooled * rows.pooled_ratio(),
         rounding=rules.rounding,
         jumps=jumps,
     )
