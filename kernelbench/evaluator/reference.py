@@ -285,30 +285,48 @@ class Reference:
                 )
 
     def disturbed(
-        self, count: int, tensors: Sequence[torch.Tensor], seed: int | None, fresh: bool = False
+        self,
+        count: int,
+        tensors: Sequence[torch.Tensor],
+        seed: int | None,
+        fresh: bool = False,
+        ulps: float | None = None,
     ) -> list[list[torch.Tensor]]:
-        """Outputs of `count` runs with weights and inputs moved by an ulp or so.
+        """Outputs of `count` runs with weights and inputs moved by an ulp or so, or by up to `ulps`.
 
-        Every call moves them alike, unless it is to be `fresh`.
+        Every call moves them alike, unless it is to be `fresh`. With `ulps` it is, and what is
+        equal stays equal.
         """
+        fresh = fresh or ulps is not None
         while not fresh and len(self._moved) < count:
             self._moved.append(self._disturbance(tensors))
         found = []
         for number in range(count):
-            twin, factors = self._disturbance(tensors) if fresh else self._moved[number]
+            twin, factors = self._disturbance(tensors, ulps) if fresh else self._moved[number]
             moved = [t if f is None else t * f for t, f in zip(tensors, factors, strict=True)]
             found.append(self.run(twin, moved, seed))
         return found
 
-    def _disturbance(self, tensors: Sequence[torch.Tensor]) -> tuple[Twin, list[torch.Tensor | None]]:
+    def coarse(self) -> bool:
+        """Whether what is moved by ulps is of a lower precision than fp32."""
+        moved = [t for t in (*self.first, *self.model.parameters()) if t.is_floating_point()]
+        return any(torch.finfo(t.dtype).bits == 16 for t in moved)
+
+    def _disturbance(
+        self, tensors: Sequence[torch.Tensor], ulps: float | None = None
+    ) -> tuple[Twin, list[torch.Tensor | None]]:
         """A model with moved weights, and factors for the inputs."""
+
+        def factors_of(tensor: torch.Tensor) -> torch.Tensor | None:
+            return _rounding(tensor) if ulps is None else _alike(tensor, ulps)
+
         self.own.state.restore()
         model = copied(self.model)
         for parameter in model.parameters():
-            factors = _rounding(parameter)
+            factors = factors_of(parameter)
             if factors is not None:
                 parameter.mul_(factors)
-        return Twin(model), [_rounding(tensor) for tensor in tensors]
+        return Twin(model), [factors_of(tensor) for tensor in tensors]
 
     def varied(
         self, names: Sequence[str], tensors: Sequence[torch.Tensor], seed: int | None
@@ -463,6 +481,19 @@ def _rounding(tensor: torch.Tensor) -> torch.Tensor | None:
         return None
     eps = torch.finfo(tensor.dtype).eps
     return torch.empty_like(tensor).bernoulli_(0.5).mul_(1.5 * eps).add_(1 - eps / 2)
+
+
+def _alike(tensor: torch.Tensor, ulps: float) -> torch.Tensor | None:
+    """Factors up to `ulps` off 1, at random, but the same for equal values: ties stay ties."""
+    if not tensor.is_floating_point() or is_eight_bit_float(tensor.dtype):
+        return None
+    whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    bits = (tensor.contiguous() + 0.0).view(whole).long()
+    multiplier, offset = (int(torch.randint(1 << 62, ())) | 1 for _ in range(2))
+    bits = bits * multiplier + offset
+    bits = (bits ^ (bits >> 29)) * multiplier
+    share = ((bits >> 40) & 0xFFFF).double() / 0xFFFF
+    return (1 + ulps * torch.finfo(tensor.dtype).eps * (2 * share - 1)).to(tensor.dtype)
 
 
 def _double(tensor: torch.Tensor) -> torch.Tensor:

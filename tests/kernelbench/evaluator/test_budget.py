@@ -1,12 +1,13 @@
 """Error budgets: honest rounding fits, lower precision does not, special values count by their pattern."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from kernelbench.evaluator import budget
-from kernelbench.evaluator.budget import Leeway, compare, expect
+from kernelbench.evaluator.budget import Expected, Leeway, compare, expect
 from kernelbench.evaluator.draws import Draws, FastDraws
 from kernelbench.evaluator.families import infer_domain, rewrite
 
@@ -126,7 +127,8 @@ def test_the_fused_rows_are_those_of_torch(columns: int) -> None:
     exact[5] = 0
     reference = (exact * (1 + 1e-6 * torch.randn(300, columns))).float()
     moved = [(exact * (1 + 1e-5 * torch.randn(300, columns))).float() for _ in range(2)]
-    fused, plain = budget._fused_rows(exact, reference, moved), budget._rows(exact, reference, moved)
+    fused = budget._fused_rows(exact, reference, moved, budget._FULL)
+    plain = budget._rows(exact, reference, moved, budget._FULL)
     assert fused is not None
     for a, b in ((fused.spread, plain.spread), (fused.size, plain.size), (fused.ratio, plain.ratio)):
         assert torch.allclose(a, b, rtol=1e-9)
@@ -188,6 +190,101 @@ def test_short_rows_are_judged_by_their_neighbours(columns: int) -> None:
     assert float(expected.spread.min()) == float(expected.spread.median())
     far = torch.tensor([[1e-3], [1e3]], dtype=torch.float64).expand(2, 40) * torch.rand(40).double()
     assert not torch.equal(*expect(far, far.float(), [far], 9.0).spread)  # each has enough of its own
+
+
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_eight_bits_may_be_off_by_one_ulp(kind: torch.dtype) -> None:
+    x = torch.randn(64, 256)
+    scaled = x * (torch.finfo(kind).max / x.abs().amax(-1, keepdim=True))
+    right = scaled.to(kind)
+    budget = expect(right.double(), right, [(scaled * (1 + 2**-23)).to(kind)], 256)
+    assert compare(budget, right).error == 0.0
+    assert compare(budget, scaled.bfloat16().to(kind)).error <= 1.0  # some lie half way between two numbers
+    for wrong in (torch.zeros_like(x), 1.5 * scaled.sign() * 2 ** scaled.abs().log2().floor(), -scaled):
+        assert compare(budget, wrong.to(kind)).error > 1.0
+
+
+def in_bf16(function: Callable[..., torch.Tensor], *given: torch.Tensor) -> Expected:
+    """The budget of what a reference computes in bf16."""
+    moved = [t * (1 + 2**-8 + 2**-7 * torch.randint(-1, 1, t.shape)).to(t.dtype) for t in given]
+    exact = function(*(t.double() for t in given))
+    return expect(exact, function(*given), [function(*moved)], 512.0, coarse=True)
+
+
+def test_a_bf16_result_has_room_for_a_few_roundings() -> None:
+    torch.manual_seed(0)
+    x, weight = torch.randn(64, 512).bfloat16(), (torch.rand(512, 256) - 0.5).bfloat16()
+    budget = in_bf16(lambda a, b: a @ b, x, weight)
+
+    def with_weight_of(levels: int) -> torch.Tensor:
+        step = 0.5 / levels
+        return (x.float() @ ((weight.float() / step).round() * step)).bfloat16()
+
+    halves = x[:, :256] @ weight[:256], x[:, 256:] @ weight[256:]
+    assert compare(budget, (x.float() @ weight.float()).bfloat16()).error <= 1.0
+    assert compare(budget, sum(halves, torch.zeros((), dtype=x.dtype))).error <= 1.0
+    assert compare(budget, with_weight_of(31)).error > 1.0
+    assert compare(budget, with_weight_of(7)).error > 5.0
+
+
+def test_an_elementwise_bf16_result_has_room_for_roundings_that_the_reference_has_not() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(2, 64, 512).bfloat16()
+
+    def fused(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a * torch.sigmoid(a) * b
+
+    def rounded(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.silu(a) * b
+
+    for function in (fused, rounded):
+        budget = in_bf16(function, x, y)
+        assert compare(budget, fused(x, y)).error <= 1.0
+        assert compare(budget, rounded(x, y)).error <= 1.0
+        assert compare(budget, fused(x.float(), y.float()).bfloat16()).error <= 1.0
+        coarse = ((y.view(torch.int16) + 8) & ~15).view(torch.bfloat16)  # three bits of mantissa
+        assert compare(budget, rounded(x, coarse)).error > 1.0
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_one_element_that_jumps_does_not_make_its_row_right(kind: torch.dtype) -> None:
+    exact = torch.randn(64, 512, dtype=torch.float64).sign()
+    jumped = exact.clone()
+    jumped[:, 7] *= -1
+    for reference, moved in ((exact, jumped), (jumped, exact)):
+        budget = expect(exact, reference.to(kind), [moved.to(kind)], 512.0)
+        assert compare(budget, exact.to(kind)).error <= 1.0
+        assert compare(budget, jumped.to(kind)).error <= 1.0
+        wrong = exact.clone()
+        wrong[3, 9] = 0.0
+        assert compare(budget, wrong.to(kind)).error > 50
+        assert compare(budget, torch.zeros_like(exact).to(kind)).error > 50
+
+
+def test_few_elements_may_be_on_the_other_side_of_a_jump() -> None:
+    """That the reference comes to lie on when its inputs are moved, and in no greater number than it does."""
+    whole = torch.randint(-99, 99, (100, 1000), dtype=torch.int8)
+    up = whole + 1
+    exactly = expect(whole, whole, [], 1.0)
+
+    def with_changed(count: int, other: torch.Tensor) -> torch.Tensor:
+        return torch.where(torch.arange(whole.numel()).view_as(whole) < count, other, whole)
+
+    ambiguous = with_changed(50, up)
+    budget = exactly.across([whole], [ambiguous])
+    assert compare(exactly, with_changed(1, up)).error == math.inf
+    assert compare(budget, whole).error == 0.0
+    assert compare(budget, with_changed(1, up)).error == 0.0
+    assert compare(budget, with_changed(1, whole - 1)).error == math.inf
+    assert compare(budget, with_changed(2, up)).error == math.inf  # of a hundred thousand
+    jumpy = exactly.across([with_changed(3, up)], [ambiguous])
+    assert compare(jumpy, with_changed(3, up)).error == 0.0
+    assert compare(jumpy, with_changed(4, up)).error == math.inf
+    real = expect(whole.double(), whole.float(), [whole.float()], 1.0)
+    assert real.across([whole.float()], [ambiguous.float()]).few == 1
+    for budget, allowed in ((real, 0), (real.across([whole.float()], [ambiguous.float()]), 1)):
+        for count in range(3):
+            assert (compare(budget, with_changed(count, up).float()).error <= 1.0) == (count <= allowed)
 
 
 def test_fast_draws_have_the_right_distribution() -> None:

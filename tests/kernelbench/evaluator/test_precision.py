@@ -1,5 +1,6 @@
 """A lower precision than the declared one shows, where rounding errors average out too; honest fp32 does not."""
 
+import math
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -239,3 +240,50 @@ def test_what_is_not_finite_is_not_rounded() -> None:
     found = rounded(patterns.view(torch.float32), 7)
     assert found.isnan().tolist() == [True, False, False, True]
     assert found[1:3].tolist() == [float("inf"), -float("inf")]
+
+
+DISCRETE: dict[str, tuple[str, Callable[..., list[torch.Tensor]]]] = {
+    "int8": (
+        "s = a.abs().amax(-1, keepdim=True) / 127\n        return (a / s).round().to(torch.int8), s",
+        lambda a, b: [
+            (a * (127 / (m := a.abs().amax(-1, keepdim=True)))).round().to(torch.int8),
+            m / 127,
+        ],
+    ),
+    "rounded_and_scaled": (
+        "s = a.abs().amax(-1, keepdim=True) / 127\n        return (a / s).round() * s",
+        lambda a, b: [(a * (127 / (m := a.abs().amax(-1, keepdim=True)))).round() * (m / 127)],
+    ),
+    "floor": ("return torch.floor(16 * (a @ b))", lambda a, b: [torch.floor(16 * HONEST["split"](a, b))]),
+    "positive": ("return a @ b > 0.25 * a.shape[1]", lambda a, b: [HONEST["split"](a, b) > 0.25 * a.shape[1]]),
+    "argmax": ("return (a @ b).argmax(1)", lambda a, b: [HONEST["split"](a, b).argmax(1)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_what_rounding_puts_on_the_other_side_of_a_jump_is_right(
+    name: str, oracle_of: Callable[..., Oracle]
+) -> None:
+    forward, candidate = DISCRETE[name]
+    oracle = oracle_of(
+        PRODUCT.format(rows=256, terms=512).replace("return torch.matmul(a, b)", forward), "task"
+    )
+    wrong: Callable[..., list[torch.Tensor]] = lambda a, b: candidate(1.001 * bf16(a), bf16(b))  # noqa: E731
+    for _ in range(4):
+        oracle.fill([0], [secrets.randbits(60)], "task")
+        oracle.expect(0, None, rate=False)
+        assert oracle.judged(candidate(*oracle.slots[0]))["error"] <= 1.0
+        assert (oracle.judged(wrong(*oracle.slots[0]))["error"] or math.inf) > 1.0
+
+
+@pytest.mark.parametrize("forward", ["a.round().argmax(1)", "(a @ b).round().argmax(1)"])
+def test_of_equal_values_argmax_names_the_first(forward: str, oracle_of: Callable[..., Oracle]) -> None:
+    source = PRODUCT.format(rows=64, terms=256).replace("torch.matmul(a, b)", forward)
+    oracle = oracle_of(source.replace("torch.rand(", "torch.randn("), "task")
+    oracle.fill([0], [secrets.randbits(60)], "task")
+    oracle.expect(0, None, rate=False)
+    a, b = oracle.slots[0]
+    values = (a if "@" not in forward else a @ b).round()
+    last = values.shape[1] - 1 - values.flip(1).argmax(1)
+    assert oracle.judged([values.argmax(1)])["error"] == 0.0
+    assert oracle.judged([last])["error"] is None
