@@ -239,6 +239,7 @@ def test_no_compiler_is_said_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setenv("KERNELWRIGHT_HOME", str(tmp_path))  # where nothing has been built
     with Evaluator(cache=tmp_path) as evaluator, pytest.raises(MissingPrerequisite, match=r"install g\+\+"):
         measuring.measure(evaluator.pool, TARGET)
 
