@@ -239,13 +239,12 @@ def test_no_compiler_is_said_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    monkeypatch.setenv("KERNELWRIGHT_HOME", str(tmp_path))  # where nothing has been built
     with Evaluator(cache=tmp_path) as evaluator, pytest.raises(MissingPrerequisite, match=r"install g\+\+"):
         measuring.measure(evaluator.pool, TARGET)
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def kept_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache in which the evaluator finds its ceilings, and where measuring is not done."""
     mark = fingerprint(physical_threads())
     kept.write(kept.kept_file(tmp_path, "ceilings", mark), TARGET.ceilings)
@@ -254,7 +253,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_doctor_measures_when_it_is_asked_to(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_measures_when_it_is_asked_to(kept_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     doctor(as_json=True)
     before = json.loads(capsys.readouterr().out)
     assert before["survey"] is None
@@ -265,23 +264,23 @@ def test_doctor_measures_when_it_is_asked_to(home: Path, capsys: pytest.CaptureF
 
 
 def test_doctor_draws_what_it_knows_and_measures_only_what_it_does_not(
-    home: Path, capsys: pytest.CaptureFixture[str]
+    kept_home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = home / "roofline.svg"
+    file = kept_home / "roofline.svg"
     doctor(roofline=file, as_json=True)
     assert "Abacus 9000" in file.read_text()
     target = TARGET.model_copy(update={"fingerprint": fingerprint(physical_threads())})
     slower = SURVEY.model_copy(update={"peaks": SURVEY.peaks[:1]})
-    kept.write(measuring.file_of(home, target), slower)
+    kept.write(measuring.file_of(kept_home, target), slower)
     doctor(roofline=file, as_json=True)
     assert "fp32 vector units" not in file.read_text()
 
 
 def test_doctor_goes_on_without_a_survey_that_is_damaged(
-    home: Path, capsys: pytest.CaptureFixture[str]
+    kept_home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = TARGET.model_copy(update={"fingerprint": fingerprint(physical_threads())})
-    file = measuring.file_of(home, target)
+    file = measuring.file_of(kept_home, target)
     file.parent.mkdir()
     file.write_text("{")
     doctor(as_json=True)
@@ -290,7 +289,7 @@ def test_doctor_goes_on_without_a_survey_that_is_damaged(
     assert not item["on"] and "damaged" in item["why"] and "--measure" in item["why"]
 
 
-def test_a_task_without_products_has_no_place_in_a_roofline(home: Path, tmp_path: Path) -> None:
+def test_a_task_without_products_has_no_place_in_a_roofline(kept_home: Path, tmp_path: Path) -> None:
     """Which is said before anything is evaluated."""
     with pytest.raises(UsageError, match="no products"):
         profile(
@@ -298,9 +297,9 @@ def test_a_task_without_products_has_no_place_in_a_roofline(home: Path, tmp_path
         )
 
 
-def test_damaged_ceilings_are_one_line_with_their_mend(home: Path) -> None:
+def test_damaged_ceilings_are_one_line_with_their_mend(kept_home: Path) -> None:
     """Verdicts rest on them: nothing is done without."""
-    kept.kept_file(home, "ceilings", fingerprint(physical_threads())).write_text("{}")
+    kept.kept_file(kept_home, "ceilings", fingerprint(physical_threads())).write_text("{}")
     with pytest.raises(StorageError, match=r"damaged.* — delete it"):
         doctor()
 
