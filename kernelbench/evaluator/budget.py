@@ -463,6 +463,7 @@ class Leeway:
     tolerance of calls with inputs like these, and all together are about as near to it as the candidate was
     when it was verified: what is computed in a lower precision once it is timed stays within most
     tolerances of long sums, but is further off than it was.
+    One element of many may jump.
     """
 
     spread: float = 0.0
@@ -509,8 +510,11 @@ class Leeway:
         if self.unlike(actual, other) > _NOT_FINITE_APART + _AS_VERIFIED * unlike:
             return False
         apart, comparable = self._apart(actual, other)
-        if bool((apart[comparable] > 4).any()) or bool((apart.isnan() & comparable).any()):
+        far = (apart > 4) & comparable
+        most = _few(apart) if apart.numel() >= _ENOUGH else 0  # which side of a jump they are on is chance
+        if int(far.sum()) > most or bool((apart.isnan() & comparable).any()):
             return False
+        apart = apart.where(~far, 0.0)
         if apart.numel() < _ENOUGH:  # few elements are farther apart than those that were verified by chance
             return True
         by_chance = 1 + 4 / math.sqrt(apart.numel())

@@ -355,6 +355,15 @@ def test_what_is_not_finite_must_be_so_in_timed_outputs() -> None:
     assert not leeway.covers(torch.where(torch.rand(64, 64) < 0.1, math.inf, finite), finite)
 
 
+def test_one_of_many_elements_may_jump_while_timed() -> None:
+    leeway, zeros = Leeway(spread=1e-6), torch.zeros(4096)
+    one, two = zeros.clone(), zeros.clone()
+    one[7], two[7:9] = 1.0, 1.0
+    assert leeway.covers(one, zeros, verified=0.0)
+    assert not leeway.covers(two, zeros, verified=0.0)
+    assert not leeway.covers(one[:64], zeros[:64], verified=0.0)
+
+
 def test_complex_results_have_a_distance() -> None:
     leeway = Leeway(spread=1.0)
     zeros = torch.zeros(8, dtype=torch.complex64)
