@@ -1,7 +1,7 @@
 """Where tests run in parallel (`make test`), each of the processes keeps to CPUs of its own, as far as they go.
 What holds measured times against each other is marked timed, and runs alone afterwards.
 
-Slow tests come first, so that no process is left alone with one at the end. Tests marked gpu are skipped
+Slow tests come first in each, so that no process is left alone with one at the end. Tests marked gpu are skipped
 where torch finds none.
 """
 
@@ -34,7 +34,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    items[:] = _dealt(items)
     for_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if for_gpu and not _has_gpu():
         for item in for_gpu:
@@ -48,6 +48,26 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = (base if WORKER is None else base.parent) / "home"
     os.environ["KERNELWRIGHT_HOME"] = str(folder)
     return folder
+
+
+def _dealt(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The tests so that each process, which gets as many in a row, has some files' slow ones, and has them first."""
+    slow: dict[Path, list[pytest.Item]] = {}
+    rest = []
+    for item in items:
+        if item.get_closest_marker("slow") is None:
+            rest.append(item)
+        else:
+            slow.setdefault(item.path, []).append(item)
+    hands: list[list[pytest.Item]] = [[] for _ in range(COUNT)]
+    for tests in sorted(slow.values(), key=len, reverse=True):
+        min(hands, key=len).extend(tests)
+    for number, hand in enumerate(hands):
+        size = len(items) * (number + 1) // COUNT - len(items) * number // COUNT
+        more = max(0, size - len(hand))
+        hand += rest[:more]
+        del rest[:more]
+    return [item for hand in hands for item in hand] + rest
 
 
 def _has_gpu() -> bool:

@@ -142,9 +142,7 @@ class Worker:
             if self.gate.ran_on(self.init_pid):
                 raise RanWhileStopped from None
             if self.gate.ended(self.init_pid):
-                raise InfrastructureError(
-                    "a worker that did not stop while another lane timed was ended", "retry the evaluation"
-                ) from None
+                raise NotStopped(self.role, "another candidate was to be timed") from None
             raise died from None
         except ChannelGarbage as error:
             self.close()

@@ -34,6 +34,10 @@ FORGED = (
 # These of the clock family gain only where calls come in blocks, from inputs that lie there before.
 IN_BLOCKS = ("batched_calls", "lean_harness", "sigcont_ahead", "vfork_stall")
 
+# These are farther off than any fixed tolerance, and live on budgets that count ulps of a low precision, or
+# that one jump widens for its whole row.
+WITHIN_STATISTICS = ("coarse_gate", "fp8_zeros", "sign_zeros", "six_bit_weights")
+
 Check = Callable[[Exercise], dict[str, Any]]
 
 
@@ -90,7 +94,7 @@ def gpu_evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluato
         yield made
 
 
-@names([exercise for exercise in CHEATS if not forges(exercise)])
+@names([each for each in CHEATS if not forges(each) and each.name not in WITHIN_STATISTICS])
 def test_a_naive_checker_is_fooled(exercise: Exercise, check: Check) -> None:
     found = check(exercise)
     assert found["correct"], found

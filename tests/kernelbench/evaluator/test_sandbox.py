@@ -199,7 +199,7 @@ def test_a_frozen_tree_stands_still_and_thaws() -> None:
         os._exit(0)
     try:
         time.sleep(0.05)
-        stopped = process_tree.freeze(child)
+        stopped = list(process_tree.freeze(child))
         assert stopped == [child]
         before = os.pread(counter, 8, 0)
         time.sleep(0.05)
@@ -236,7 +236,7 @@ def test_what_is_about_to_start_a_program_can_be_frozen(tmp_path: Path) -> None:
         assert parent.stdout.read(5) == b"ready"
         while len(process_tree.tree(parent.pid)) < 2:
             time.sleep(0.001)
-        assert process_tree.freeze(parent.pid) == process_tree.tree(parent.pid)
+        assert list(process_tree.freeze(parent.pid)) == process_tree.tree(parent.pid)
     finally:
         process_tree.kill(parent.pid)
         parent.wait()
