@@ -93,8 +93,8 @@ def freeze(root: int, timeout_s: float = 20.0, likely: Sequence[int] = ()) -> di
         for pid in pids:
             _signal(pid, signal.SIGSTOP)
         if all(state in _STOPPED for pid in pids for state in _states(pid)):
-            used = cpu_ns(pids)
-            if tree(root) == pids == list(used):  # one that forked while we looked shows up in the next look
+            used = dict.fromkeys(pids, 0) | cpu_ns(pids)  # who is gone uses none any more
+            if tree(root) == pids:  # one that forked while we looked shows up in the next look
                 return used
         time.sleep(_YIELD_S)
     return {}

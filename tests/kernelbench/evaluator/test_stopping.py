@@ -115,6 +115,16 @@ def test_who_starts_a_process_after_the_last_look_has_not_stood_still(
             process_tree.kill(forking.pid)
 
 
+def test_a_tree_that_is_gone_is_stopped_at_once() -> None:
+    with running(SPIN) as ended:
+        ended.kill()
+        ended.wait()
+        before = time.monotonic()
+        used_ns = process_tree.freeze(ended.pid)
+        assert time.monotonic() - before < 5
+    assert list(used_ns) == [ended.pid] and process_tree.stood_still(used_ns)
+
+
 def test_who_has_ended_has_stood_still() -> None:
     with running(SPIN) as spinning:
         used_ns = process_tree.freeze(spinning.pid)

@@ -285,6 +285,7 @@ def test_on_a_gpu_what_is_right_is_timed_and_a_race_is_not_run(evaluator: Evalua
     assert wrong.target.device == "cuda:0"
 
 
+@pytest.mark.slow
 def test_kernels_of_load_inline_are_emulated_and_built_without_nvcc(evaluator: Evaluator) -> None:
     reference = REFERENCE.replace("columns = 2048", "columns = 300")
     found = without_gpu.check(evaluator, task_of(reference), candidate_of(INLINE))

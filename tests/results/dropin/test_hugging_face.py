@@ -51,6 +51,7 @@ def run(repository: Path, script: str) -> None:
     python(repository.parent, "-c", SCRIPT.format(folder=str(repository)) + script)
 
 
+@pytest.mark.slow
 def test_a_llama_is_kernelized_and_trains_alike(repository: Path) -> None:
     run(repository, """
 plain, dropped = llama(), kernelized(llama(), Mode.TRAINING | Mode.TORCH_COMPILE)

@@ -169,6 +169,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], None]:
     return call
 
 
+@pytest.mark.slow
 def test_states_of_torch(run: Callable[[str], None]) -> None:
     run("""
 def test_kernels_compute_where_they_were_verified():
@@ -517,6 +518,7 @@ def test_a_buffer_that_the_kernel_knows_nothing_of():
 """)
 
 
+@pytest.mark.slow
 def test_three_lengths_are_compiled_whole(run: Callable[[str], None]) -> None:
     run("""
 @pytest.mark.parametrize("marked", [False, True], ids=["automatic", "mark_dynamic"])

@@ -164,6 +164,7 @@ else:
     python(exported, "-c", script)
 
 
+@pytest.mark.slow
 def test_layers_without_their_module_or_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="says nothing of its module"):
         write([Chosen("rms_norm", NORM, layer="Norm")], tmp_path / "out", "fused", Format.megatron)

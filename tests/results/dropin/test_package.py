@@ -46,6 +46,7 @@ def run(exported: Path, tmp_path: Path) -> Run:
     return call
 
 
+@pytest.mark.slow
 def test_its_own_tests_pass_without_kernelwright(exported: Path) -> None:
     said = python(exported, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "fused")
     assert "passed" in said and "skipped" not in said
