@@ -51,7 +51,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _dealt(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The tests so that each process, which gets as many in a row, has some files' slow ones, and has them first."""
+    """Order tests so that each process, which gets a contiguous share, starts with slow ones of whole files."""
     slow: dict[Path, list[pytest.Item]] = {}
     rest = []
     for item in items:
@@ -59,15 +59,15 @@ def _dealt(items: list[pytest.Item]) -> list[pytest.Item]:
             rest.append(item)
         else:
             slow.setdefault(item.path, []).append(item)
-    hands: list[list[pytest.Item]] = [[] for _ in range(COUNT)]
+    shares: list[list[pytest.Item]] = [[] for _ in range(COUNT)]
     for tests in sorted(slow.values(), key=len, reverse=True):
-        min(hands, key=len).extend(tests)
-    for number, hand in enumerate(hands):
+        min(shares, key=len).extend(tests)
+    for number, share in enumerate(shares):
         size = len(items) * (number + 1) // COUNT - len(items) * number // COUNT
-        more = max(0, size - len(hand))
-        hand += rest[:more]
+        more = max(0, size - len(share))
+        share += rest[:more]
         del rest[:more]
-    return [item for hand in hands for item in hand] + rest
+    return [item for share in shares for item in share] + rest
 
 
 def _has_gpu() -> bool:

@@ -61,7 +61,7 @@ _FAR = 16.0  # tolerances, from which on an element may be on the other side of 
 
 @dataclass(frozen=True)
 class _Rules:
-    """What errors count, by the precision of the output, or of the inputs where that is lower.
+    """Factors of the error budget, by the precision of the output, or of the inputs where that is lower.
 
     `disturbed`: of what was computed from moved inputs. `jump`: the least part of a row's size that is one.
     `pooled`: of the errors relative to the elements that dominate rows.
@@ -178,7 +178,7 @@ def _ulps(exact: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
 
 
 def _error(actual: torch.Tensor, exact: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
-    """By how much a result is off, but for what storing it in a lower precision may have put it off."""
+    """Error of a result, less the rounding of storing it in a lower precision."""
     error = actual.double() - exact
     if stored := _rules(kind).stored:
         size = torch.maximum(exact.abs(), actual.double().abs()) if stored == 1.0 else exact
@@ -220,7 +220,7 @@ def expect(
 
 
 def _least(limits: torch.finfo) -> float:
-    """What is as good as zero: denormals may be flushed, but where they are numbers like others."""
+    """Largest value that may be flushed to zero: denormals, except in fp16 and eight bits."""
     like_others = limits.bits == 8 or limits.dtype == "float16"
     return limits.smallest_normal * (limits.eps if like_others else 2.0)
 
@@ -437,7 +437,7 @@ def compare(expected: Expected, actual: torch.Tensor) -> Comparison:
 
 
 def _but_few(bad: torch.Tensor, excused: torch.Tensor, few: int) -> torch.Tensor:
-    """What is bad and not excused; all of it, if more than a few are excused."""
+    """Mask of bad elements without the excused ones; with them if more than `few` are excused."""
     excused = bad & excused
     return bad & ~excused if int(excused.sum()) <= few else bad
 

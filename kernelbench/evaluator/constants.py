@@ -130,7 +130,7 @@ class Constants:
         return False
 
     def notes(self) -> list[str]:
-        """What a user should know, in words."""
+        """Sentences for the user about inputs that could not be varied."""
         return [
             f"input {position} is the same in every draw and could not be varied, "
             "so a candidate may ignore it"

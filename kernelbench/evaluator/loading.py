@@ -255,7 +255,7 @@ def _sample(value: torch.Tensor) -> torch.Tensor:
 
 
 def _has(value: torch.Tensor, sample: torch.Tensor) -> bool:
-    """Whether that is a sample of `value`, or of what it was cast from."""
+    """Whether `sample` was taken from `value`, or from a tensor that `value` was cast from."""
     mine = _sample(value)
     return bool((sample.to(mine.dtype) == mine).all())
 

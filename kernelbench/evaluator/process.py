@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -317,12 +318,13 @@ def remove(folder: Path) -> None:
 
 
 def size_bytes(folder: Path) -> int:
-    """What all files below a folder take on the disk."""
-    with contextlib.suppress(subprocess.TimeoutExpired, ValueError, IndexError):
-        words = ["du", "-sk", "--", str(folder)]
+    """Disk space of all files below a folder; more than any limit where there are too many to count."""
+    words = ["du", "-sk", "--", str(folder)]
+    try:
         said = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60).stdout
-        return int(said.split()[0]) << 10
-    return 0
+    except subprocess.TimeoutExpired:
+        return sys.maxsize
+    return int(said.split()[0]) << 10
 
 
 def _signal_name(number: int) -> str:

@@ -68,8 +68,9 @@ def _read(path: str) -> bytes:
 
 
 def freeze(root: int, timeout_s: float = 20.0, likely: Sequence[int] = ()) -> dict[int, int]:
-    """Stop every thread of the tree. Its pids, parents first, and what `cpu_ns` says of them once all of them
-    stand still; none when they do not.
+    """Stop every thread of the tree and return its pids, parents first, with their CPU times (`cpu_ns`).
+
+    Empty where the tree could not be stopped in time.
 
     `likely`: processes that are certain to be in it, to be stopped before the tree is looked at. A signal
     makes a stopped process go on, and the kernel can be asked to send one: so what they have used is read
@@ -109,7 +110,7 @@ def thaw(pids: Sequence[int]) -> None:
 def cpu_ns(pids: Iterable[int]) -> dict[int, int]:
     """The CPU time that each of these processes has used, ended threads included; those gone are left out.
 
-    A process that stands still uses none: of 900 stops of honest trees, on idle CPUs and at a load of three
+    A stopped process uses none: of 900 stops of honest trees, on idle CPUs and at a load of three
     on two, none was followed by a nanosecond of it. https://man7.org/linux/man-pages/man2/clock_getres.2.html
     """
     used = {}
@@ -123,8 +124,8 @@ def stood_still(before: Mapping[int, int]) -> bool:
     """Whether processes that were stopped have used no CPU since; `before`: what `cpu_ns` said then.
 
     So they count where the first of them, init, or the second, the worker, was killed: to end takes CPU time,
-    and what has ended computes nothing. A later one that is gone has run: nobody collects it but its parent,
-    which stands still.
+    and what has ended computes nothing. A later one that is gone has run: only its parent could
+    have reaped it, and that is stopped.
     """
     now = cpu_ns(before)
     if all(pid in now and now[pid] - used <= _STILL_NS for pid, used in before.items()):

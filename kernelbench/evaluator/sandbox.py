@@ -40,7 +40,7 @@ _PR_CAPBSET_DROP, _PR_SET_DUMPABLE = 24, 4
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1  # set the flags of a network interface
 _MOST_PIECES = 1024  # IOV_MAX
 _INDUCTOR = "inductor"  # its cache, beneath that of a builder
-_TIMERS = 256  # that go off while a process stands still, in the time of whoever runs then
+_TIMERS = 256  # pending ones: they expire while a process is stopped, at the cost of others
 _UIDS = {"builder": 64001, "candidate": 64002}
 TRUSTED = ("oracle", "baseline", "toolchain")  # the first two run the user's own task
 

@@ -209,10 +209,9 @@ class Trial:
         if refusal is not None:
             self._check_space(session)
             raise refusal
-        if (kept := size_bytes(builds)) > (most := session.limits.builds_bytes):
+        if size_bytes(builds) > (most := session.limits.builds_bytes):
             remove(builds)
-            reason = f"its build left {kept >> 20} MiB of files, more than {most >> 20} MiB"
-            raise Refused(Verdict.build_error, reason)
+            raise Refused(Verdict.build_error, f"its build left more than {most >> 20} MiB of files")
 
     def _check_space(self, session: TaskSession) -> None:
         """A failure on a full disk is nobody's verdict, unless the candidate is what has filled it.
