@@ -4,6 +4,7 @@ Measured in the candidate's process, so it is a report and not evidence.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -18,22 +19,43 @@ _FREE = {"empty", "empty_like", "empty_strided", "new_empty", "view", "_unsafe_v
          "unbind", "split", "split_with_sizes", "chunk"}  # fmt: skip
 
 _FEWEST, _ENOUGH_S = 3, 0.5  # calls, and the time after which no further one is made
+_LARGEST = 2**26  # bytes of the largest output whose release is timed
 
 
 class _OperatorClock(OperatorMode):
-    """Sums the time spent inside ATen operators, from whichever language they were called."""
+    """Sums the time spent inside ATen operators, from whichever language they were called.
+
+    `allocated`: how many of them returned a new tensor of so many bytes.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.seconds = 0.0
+        self.allocated: Counter[int] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         start = time.perf_counter()
         result = func(*args, **(kwargs or {}))
-        namespace = func.namespace
-        if namespace in ("aten", "prims") and func._opname not in _FREE:
-            self.seconds += time.perf_counter() - start
+        end = time.perf_counter()
+        computes = func._opname not in _FREE
+        if func.namespace in ("aten", "prims") and computes:
+            self.seconds += end - start
+        new = computes and isinstance(result, torch.Tensor) and not any(result is arg for arg in args)
+        self.allocated[result.nbytes if new else 0] += 1
         return result
+
+
+def _around_s(nbytes: int) -> float:
+    """Seconds that an operator with a new output of `nbytes` costs outside it: its dispatch, and the release."""
+    size = min(nbytes, _LARGEST)
+    outside = []
+    for _ in range(5):
+        with _OperatorClock() as clock:
+            start = time.perf_counter()
+            torch.full((size,), 1, dtype=torch.uint8)
+            total = time.perf_counter() - start
+        outside.append(total - clock.seconds)
+    return sorted(outside)[2] * max(1.0, nbytes / _LARGEST)
 
 
 def own_kernel_share(
@@ -41,22 +63,29 @@ def own_kernel_share(
 ) -> float | None:
     """The share, 0 to 1, of `call`'s time outside torch's own operators; None where that is not known.
 
-    On the CPU the median of `repeats`, of fewer where calls are slow.
-    Python overhead counts as the candidate's own unless the call spends
-    (nearly) all its time in operators. On a GPU the share of the time of kernels, by torch's profiler.
+    On the CPU by the least times of `repeats` calls, of fewer where calls are slow. What it costs to call an
+    operator and to release its output counts as neither; other Python code counts as the candidate's own.
+    On a GPU the share of the time of kernels, by torch's profiler.
     """
     if device.type == "cuda":
         return _own_gpu_share(call, device)
-    shares: list[float] = []
+    own: list[float] = []
+    operators: list[float] = []
+    around: dict[int, float] = {}
     begun = time.perf_counter()
     with torch.no_grad():
-        while len(shares) < repeats and (len(shares) < _FEWEST or time.perf_counter() - begun < _ENOUGH_S):
+        while len(own) < repeats and (len(own) < _FEWEST or time.perf_counter() - begun < _ENOUGH_S):
             with _OperatorClock() as clock:
                 start = time.perf_counter()
                 call()
                 total = time.perf_counter() - start
-            shares.append(max(0.0, 1.0 - clock.seconds / total))
-    return sorted(shares)[len(shares) // 2]
+            for nbytes in clock.allocated.keys() - around:
+                around[nbytes] = _around_s(nbytes)
+            outside = total - clock.seconds
+            own.append(outside - sum(around[nbytes] * times for nbytes, times in clock.allocated.items()))
+            operators.append(clock.seconds)
+    least = max(0.0, min(own))
+    return least / (least + min(operators)) if least > 0 else 0.0
 
 
 def _own_gpu_share(call: Callable[[], object], device: torch.device) -> float | None:

@@ -6,7 +6,7 @@ import pytest
 from trial import Evaluate, variant
 
 from kernelbench.evaluator import Evaluator
-from kernelbench.records import Verdict
+from kernelbench.records import LEAST_OWN, Verdict
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 OWN = '''
@@ -75,6 +75,27 @@ DISGUISED = {
 def test_without_machine_code_of_its_own_nothing_is(how: str, evaluate: Evaluate) -> None:
     evaluation = evaluate(DISGUISED[how])
     assert (evaluation.verdict, evaluation.own_kernel_share) == (Verdict.correct, 0.0), evaluation.reason
+
+
+def test_a_kernel_that_nobody_calls_counts_for_nothing(evaluate: Evaluate) -> None:
+    """Calling nine operators and releasing what they return is a tenth of such a call, and nobody's kernel."""
+    math = "torch.sigmoid(x) * x + torch.tanh(x) * torch.exp(-x * x)"
+    source = f"""import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return {math}
+
+def get_inputs():
+    return [torch.randn(256, 1024)]
+
+def get_init_inputs():
+    return []
+"""
+    beside = "from kernelbench import jit\njit.compile_cpp('extern \"C\" void f() {}')\n"
+    evaluation = evaluate(beside + source.replace("Model", "ModelNew"), source)
+    assert evaluation.verdict is Verdict.correct, evaluation.reason
+    assert evaluation.own_kernel_share is not None and evaluation.own_kernel_share < LEAST_OWN
 
 
 def test_a_kernel_that_is_built_otherwise_counts(evaluate: Evaluate) -> None:
