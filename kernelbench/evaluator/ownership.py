@@ -46,7 +46,7 @@ class _OperatorClock(OperatorMode):
 
 
 def _around_s(nbytes: int) -> float:
-    """Seconds that an operator with a new output of `nbytes` costs outside it: its dispatch, and the release."""
+    """Seconds outside an operator with an output of `nbytes`: to dispatch it and to release its output."""
     size = min(nbytes, _LARGEST)
     outside = []
     for _ in range(5):
