@@ -35,7 +35,7 @@ from results.records import TaskRun, TaskState
 from results.wording import headline
 
 if TYPE_CHECKING:
-    from agent.builtin.graph import Graph
+    from agent.builtin.ir.graph import Graph
 
 Say = Callable[[str], None]
 SEARCHES = {"builtin": ("refine", "exhaustive"), "llm": ("refine", "best-of-n", "beam", "evolve")}

@@ -2,8 +2,8 @@
 
 import json
 
-from agent.builtin.graph import Graph
-from agent.builtin.untraceable import Untraceable
+from agent.builtin.ir.graph import Graph
+from agent.builtin.ir.untraceable import Untraceable
 from kernelbench.errors import TaskError
 from kernelbench.evaluator.channel import Channel
 from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
@@ -15,7 +15,9 @@ _TIMEOUT_S = 300.0
 
 def trace(pool: WorkerPool, task: Task) -> Graph:
     """The graph of a task's reference. Raises Untraceable, or TaskError when the reference fails."""
-    pool.import_first(("agent.builtin.trace",))  # with torch.export: seconds, once instead of for each task
+    pool.import_first(
+        ("agent.builtin.frontend.trace",)
+    )  # with torch.export: seconds, once instead of for each task
     with pool.start("oracle", "agent.tracing:serve") as worker:
         request = {"do": "trace", "source": task.source, "precision": str(task.precision)}
         try:
@@ -33,7 +35,7 @@ def trace(pool: WorkerPool, task: Task) -> Graph:
 
 def serve(channel: Channel) -> None:
     """Worker entry: trace one task."""
-    from agent.builtin.trace import trace_json
+    from agent.builtin.frontend.trace import trace_json
 
     message, _ = channel.receive_json()
     try:

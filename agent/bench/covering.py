@@ -10,8 +10,8 @@ from statistics import mean
 
 from agent.bench.publishing import log
 from agent.builtin.coverage import Cost, Coverage, coverage
+from agent.builtin.ir.untraceable import Untraceable
 from agent.builtin.schedule import Schedule
-from agent.builtin.untraceable import Untraceable
 from agent.tracing import trace
 from kernelbench.evaluator import Limits
 from kernelbench.evaluator.workers import WorkerPool

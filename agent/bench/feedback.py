@@ -22,7 +22,7 @@ import typer
 from agent.beliefs import Beliefs, measured, timed
 from agent.bench.publishing import log, publish
 from agent.builtin.coder import BuiltinCoder
-from agent.builtin.graph import Graph
+from agent.builtin.ir.graph import Graph
 from agent.protocols import Attempt, searched
 from agent.rules import Ranking, RulesJudge, beliefs, untried
 from agent.surrogate import Example, Surrogate, examples

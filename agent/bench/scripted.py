@@ -19,11 +19,11 @@ import typer
 
 from agent.bench.publishing import log
 from agent.bench.server import Says, Server
-from agent.builtin import graph as graphs
+from agent.builtin.codegen.cpp.backend import Cpp
+from agent.builtin.codegen.render import render
 from agent.builtin.coder import BuiltinCoder
-from agent.builtin.cpp.language import Cpp
-from agent.builtin.lower import lower
-from agent.builtin.render import render
+from agent.builtin.ir import graph as graphs
+from agent.builtin.lowering.lower import lower
 from agent.builtin.schedule import Schedule, legal
 from agent.tracing import trace
 from kernelbench import sources

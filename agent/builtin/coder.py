@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from agent.builtin import reference
-from agent.builtin.cpp.language import Cpp
-from agent.builtin.cuda.language import Cuda
-from agent.builtin.graph import Graph
-from agent.builtin.language import Language
-from agent.builtin.layout import preferred_layout
-from agent.builtin.lower import lower
-from agent.builtin.render import NothingToFuse, render
+from agent.builtin.codegen.backend import Language
+from agent.builtin.codegen.cpp.backend import Cpp
+from agent.builtin.codegen.cuda.backend import Cuda
+from agent.builtin.codegen.render import NothingToFuse, render
+from agent.builtin.codegen.triton.backend import Triton
+from agent.builtin.frontend import reference
+from agent.builtin.ir.graph import Graph
+from agent.builtin.ir.untraceable import Untraceable
+from agent.builtin.lowering.default_layout import preferred_layout
+from agent.builtin.lowering.lower import lower
 from agent.builtin.schedule import Schedule
-from agent.builtin.triton.language import Triton
-from agent.builtin.untraceable import Untraceable
 from agent.protocols import Attempt
 from kernelbench.records import Advice, Candidate, Task, Verdict
 

@@ -19,14 +19,14 @@ import numpy as np
 import torch
 from numpy.lib.stride_tricks import as_strided
 
-from agent.builtin.fusion import operands
-from agent.builtin.graph import Arg, DType, Graph, Meta, Ref
-from agent.builtin.host import needed_in_python, readers_of, stored
-from agent.builtin.lower import lower
-from agent.builtin.program import Attention, Compute, Fused, Library, Program, Reduce, View, views_of
-from agent.builtin.recomputing import fuse_recomputing
+from agent.builtin.codegen.host import needed_in_python, readers_of, stored
+from agent.builtin.fusion.fuse import operands
+from agent.builtin.fusion.recompute import fuse_recomputing
+from agent.builtin.ir.graph import Arg, DType, Graph, Meta, Ref
+from agent.builtin.ir.program import Attention, Compute, Fused, Library, Program, Reduce, View, views_of
+from agent.builtin.ir.space import Region
+from agent.builtin.lowering.lower import lower
 from agent.builtin.schedule import Schedule
-from agent.builtin.space import Region
 from kernelbench.evaluator.operators import FlopCounter
 
 _GATHERS = {"embedding", "gather", "index", "index_select", "take", "take_along_dim"}  # of rows or elements

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from agent.builtin.cpp.language import Cpp
-from agent.builtin.graph import Graph
-from agent.builtin.lower import lower
-from agent.builtin.render import Rendered, render
+from agent.builtin.codegen.cpp.backend import Cpp
+from agent.builtin.codegen.render import Rendered, render
+from agent.builtin.ir.graph import Graph
+from agent.builtin.lowering.lower import lower
 from agent.builtin.schedule import Schedule, legal
 from kernelbench.records import Candidate
 

@@ -8,7 +8,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from agent.builtin.graph import Graph
+from agent.builtin.ir.graph import Graph
 from kernelbench.machine import physical_threads
 from kernelbench.records import Candidate, Record, Target
 from rl_training.demo.corpus import Schedules
@@ -76,7 +76,7 @@ def _written(job: tuple[DrawnTask, int]) -> tuple[str, tuple[Candidate, ...]]:
 
     import torch
 
-    from agent.builtin.trace import trace_json
+    from agent.builtin.frontend.trace import trace_json
 
     task, count = job
     warnings.simplefilter("ignore")

@@ -4,7 +4,7 @@ The reference is submitted in three ways: as it stands; renamed to ModelNew; and
 beside it that nobody calls.
 """
 
-from agent.builtin.reference import renamed
+from agent.builtin.frontend.reference import renamed
 from agent.llm.coder import asked_for
 from kernelbench.records import Language, Record
 from rl_training.environment.task_data import TaskData

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from agent.builtin.coder import BuiltinCoder
-from agent.builtin.graph import Graph
-from agent.builtin.trace import trace_json
+from agent.builtin.frontend.trace import trace_json
+from agent.builtin.ir.graph import Graph
 from kernelbench.records import Advice, Candidate, Task
 
 TRACES = "KERNELWRIGHT_TEST_TRACES"  # in the environment: the folder that they are kept in

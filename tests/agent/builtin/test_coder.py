@@ -6,9 +6,9 @@ import pytest
 import torch
 from proving import assert_right, coder, load, models, propose, source, task
 
-from agent.builtin.graph import Graph
-from agent.builtin.trace import trace_json, trace_source
-from agent.builtin.untraceable import Untraceable
+from agent.builtin.frontend.trace import trace_json, trace_source
+from agent.builtin.ir.graph import Graph
+from agent.builtin.ir.untraceable import Untraceable
 from agent.protocols import Attempt
 from kernelbench.records import (
     Advice,

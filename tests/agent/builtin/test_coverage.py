@@ -4,9 +4,9 @@ import pytest
 from proving import source
 
 from agent.builtin.coverage import Cost, Coverage, coverage, elements
-from agent.builtin.program import Clip, View
+from agent.builtin.frontend.trace import trace_source
+from agent.builtin.ir.program import Clip, View
 from agent.builtin.schedule import Schedule
-from agent.builtin.trace import trace_source
 
 
 def covered(text: str, precision: str = "fp32", **schedule: str) -> Coverage:

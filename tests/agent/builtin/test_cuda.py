@@ -17,7 +17,7 @@ from test_random_graphs import FOUND, graphs, squares_denormals, within_what_rou
 from test_ranks import RANKS
 from test_triton import PICKS
 
-from agent.builtin.cuda.vocabulary import literal
+from agent.builtin.codegen.cuda.types import literal
 from kernelbench.chips import nvrtc
 from kernelbench.errors import Unavailable
 from kernelbench.evaluator import Evaluator

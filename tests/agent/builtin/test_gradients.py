@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from agent.builtin.coder import BuiltinCoder
-from agent.builtin.decompose import nll_loss_backward
+from agent.builtin.frontend.decompose import nll_loss_backward
 from agent.tracing import trace
 from kernelbench.evaluator import Evaluator
 from kernelbench.records import Task

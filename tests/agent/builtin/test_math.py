@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from agent.builtin.cpp.headers import TEMPLATES
+from agent.builtin.codegen.cpp.headers import TEMPLATES
 from kernelbench import jit
 from kernelbench.jit import flags
 

@@ -26,7 +26,7 @@ from test_ranks import EXPERTS, RANKS
 from test_steps import STEPS_TEXTS
 from test_submodules import LEFT, built
 
-from agent.builtin.triton.vocabulary import literal
+from agent.builtin.codegen.triton.types import literal
 from kernelbench.evaluator import Evaluator
 from kernelbench.records import Candidate, Task, Verdict
 

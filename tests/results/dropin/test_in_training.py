@@ -10,8 +10,8 @@ import pytest
 from exporting import python, winner
 
 from agent.builtin.coder import BuiltinCoder
-from agent.builtin.graph import Graph
-from agent.builtin.trace import trace_json
+from agent.builtin.frontend.trace import trace_json
+from agent.builtin.ir.graph import Graph
 from results.dropin.package import Chosen, write
 
 TASK = """

@@ -1,0 +1,149 @@
+"""What the coder needs of a language that kernels are written in, and nothing else of it is used.
+
+A language is a folder: a `Language`, the emitters that write its kernels, and `templates/` with the file that
+they go into, `file.py.j2`, and the functions that they call.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from agent.builtin.codegen.host import CPU
+from agent.builtin.ir.program import Attention, Program
+from agent.builtin.scheduling.loop_nest import Plan
+from kernelbench import records
+
+
+class Ask(Protocol):
+    """For a knob of a kernel."""
+
+    def __call__(self, knob: str, default: str, most: int | None = None) -> str:
+        """The value to use. `most`: from which number on all values come to the same code."""
+        ...
+
+
+@dataclass(frozen=True)
+class Function:
+    name: str
+    parameters: tuple[str, ...]  # as they are declared
+    body: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Kernel(Function):
+    """The text of one kernel. It takes external values, then the outputs, then where some of them begin."""
+
+    manner: str  # how it goes over a row, or over all elements
+    launcher: Function | None = None  # what calls it, again and again
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """All names in the body, to pick the functions by that it calls."""
+        return tuple(dict.fromkeys(re.findall(r"\w+", "\n".join(self.body))))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Calls of a kernel in one launch."""
+
+    count: int = 1
+    several: frozenset[str] = frozenset()  # the external values and outputs that each call has its own of
+    begins: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the kernel's arguments in each call
+    beside: bool = False  # whether launched together with other kernels
+
+
+class Language(ABC):
+    name: ClassVar[records.Language]
+    folder: ClassVar[Path]  # of its templates
+    graph_knobs: ClassVar[frozenset[str]]  # those of a whole graph that change what it writes
+    reserved: ClassVar[frozenset[str]]  # what no kernel may be called
+    imports: ClassVar[tuple[str, ...]] = ()
+    batches: ClassVar[bool] = False  # whether a launch may be several calls
+    abreast: ClassVar[int] = 16  # launches of small kernels that may be one
+    defaults: ClassVar[Mapping[str, str]] = {}  # of knobs of a whole graph, where they are not those of all
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "products": ("own", "library")
+    }  # where they are fewer
+
+    def replanned(self, planned: Plan, program: Program, ask: Ask) -> Plan:
+        """The plan with what the schedule of its kernel changes of it."""
+        return planned
+
+    @abstractmethod
+    def kernel(
+        self,
+        name: str,
+        planned: Plan,
+        program: Program,
+        pointers: Mapping[str, str],
+        in_place: frozenset[str],
+        ask: Ask,
+        batch: Batch,
+    ) -> Kernel:
+        """`pointers`: parameters, by external value and output; `in_place`: outputs written over a value."""
+
+    def joins(self, planned: Plan) -> bool:
+        """Whether a small kernel may be launched together with others."""
+        return True
+
+    @abstractmethod
+    def together(self, name: str, kernels: Sequence[Kernel], work: int) -> Kernel:
+        """What launches kernels, with the parameters of all; `work`: elements, in all of them."""
+
+    @abstractmethod
+    def attention(
+        self, name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: Ask
+    ) -> Kernel:
+        """`pointers`: parameters, by the values that are read, and by the statement's name."""
+
+    @abstractmethod
+    def call(self, kernel: Kernel, arguments: Sequence[str]) -> list[str]:
+        """The lines of `forward` that run a kernel on its arguments; of a batch, some are lists."""
+
+    @abstractmethod
+    def context(self, kernels: Sequence[Kernel], schedule: Mapping[str, str]) -> dict[str, object]:
+        """What its template takes besides what those of all languages do."""
+
+    def placement(self, program: Program) -> str:
+        """Where new tensors are made, as torch's `device`."""
+        return CPU
+
+
+def called(names: Iterable[str], definition: Callable[[str], str | None]) -> list[str]:
+    """The definitions of functions among `names` and of all that they call, callees first."""
+    chosen: dict[str, str] = {}
+    order: list[str] = []
+
+    def visit(name: str) -> None:
+        text = None if name in chosen else definition(name)
+        if text is None:
+            return
+        chosen[name] = text
+        for word in dict.fromkeys(re.findall(r"\w+", text)):
+            visit(word)
+        order.append(name)
+
+    for name in names:
+        visit(name)
+    return [chosen[name] for name in order]
+
+
+@cache
+def environment(*folders: Path) -> Environment:
+    """Templates of these folders."""
+    return Environment(
+        loader=FileSystemLoader(folders),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # the output is a program, not HTML
+    )

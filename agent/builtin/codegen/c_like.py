@@ -1,0 +1,194 @@
+"""Statements as the text of a language like C: names, addresses, operands, right-hand sides.
+
+C++ and CUDA C++ share them; what differs between the two is their `Vocabulary`.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from agent.builtin.ir import text
+from agent.builtin.ir.ops import POINTWISE, REDUCTIONS
+from agent.builtin.ir.program import Compute, Constant, Fused, Operand, Program, Reduce, Scan
+from agent.builtin.ir.space import Level
+from agent.builtin.ir.text import times, total
+from agent.builtin.scheduling.loop_nest import Access, Plan
+
+
+class Lines(text.Lines):
+    """Lines with braces."""
+
+    def open(self, head: str) -> None:
+        self.add(f"{head} {{" if head else "{")
+        self.depth += 1
+
+    def close(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.depth -= 1
+            self.add("}")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    storage: Mapping[str, str]  # the type of what lies in memory, by dtype
+    value: Mapping[str, str]  # the type of what is computed with, by dtype
+    lowest: Mapping[str, str]  # by type
+    highest: Mapping[str, str]
+    reserved: frozenset[str]
+    literal: Callable[[float | int | bool, str], str]  # a number of a type
+    function: Callable[[str, str], str]  # the name of a function for a type
+    loaded: Callable[[str, str], str]  # an expression for what lies in memory, of a dtype, as a value
+    stored: Callable[[str, str], str]  # the other way round
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an element is: its index in its row, and in what the row keeps."""
+
+    index: str = ""
+    kept: str = ""
+
+
+NOWHERE = Place()
+
+
+class Expressions(ABC):
+    vocabulary: ClassVar[Vocabulary]
+
+    def __init__(self, plan: Plan, program: Program, pointers: Mapping[str, str]) -> None:
+        """`pointers` gives the parameter name of every external base and output, in order."""
+        self.plan = plan
+        self.program = program
+        self.pointers = pointers
+        self.out = Lines()
+        self.names: dict[Access, str] = {}  # of a row's pointer, or of the value where it does not vary
+        self.taken: set[str] = {*pointers.values(), *plan.arguments}
+        self.statements = {s.name: self.fresh(s.name) for s in plan.region.statements}
+
+    # Names and types.
+
+    def fresh(self, name: str) -> str:
+        found = re.sub(r"\W", "_", name)
+        while found in self.vocabulary.reserved or found in self.taken:
+            found += "_"
+        self.taken.add(found)
+        return found
+
+    def name(self, statement: Fused) -> str:
+        return self.statements[statement.name]
+
+    def ctype(self, name: str) -> str:
+        return self.vocabulary.value[self.program.dtypes[name]]
+
+    def kept_name(self, name: str) -> str:
+        return f"{self.statements[name]}_kept"
+
+    def part_type(self, reduction: Reduce) -> str:
+        ctype = self.ctype(reduction.name)
+        return "double" if reduction.op in ("sum", "prod") and ctype == "float" else ctype
+
+    def scan_type(self, statement: Scan) -> str:
+        """Of the running value: as torch does, floats are added up in double."""
+        ctype = self.ctype(statement.name)
+        return "double" if ctype == "float" else ctype
+
+    # Addresses.
+
+    def outside(self, access: Access, axes: Sequence[int], variable: str) -> list[str]:
+        """Terms of the offset along `axes`, for their joint index `variable`."""
+        terms = []
+        for digit in self.plan.digits(access.strides, axes):
+            index = variable if digit.product == 1 else f"{variable} / {digit.product}"
+            index = index if digit.first else f"{index} % {digit.size}"
+            terms.append(times(index, digit.stride))
+        return terms
+
+    def element(self, access: Access, name: str, terms: Sequence[str]) -> str:
+        """An element of what `name` points to; in a table, where the second operand says."""
+        where = total([*terms, times("{1}", access.table)])
+        return self.loaded(access, f"{name}[{where or '0'}]")
+
+    def loaded(self, access: Access, text: str) -> str:
+        return self.vocabulary.loaded(text, access.dtype)
+
+    def stored(self, name: str, text: str) -> str:
+        return self.vocabulary.stored(text, self.program.dtypes[name])
+
+    # Right-hand sides.
+
+    @property
+    @abstractmethod
+    def row_place(self) -> str:
+        """The index of a row's value in what is carried from step to step."""
+
+    @abstractmethod
+    def value(self, name: str) -> str:
+        """How a value the kernel computed is read."""
+
+    def operand(self, operand: Operand, level: Level, wanted: str, addresses: Mapping[Access, str]) -> str:
+        """An operand as an expression of type `wanted`."""
+        if isinstance(operand, Constant):
+            return self.vocabulary.literal(operand.value, wanted)
+        access = self.plan.access(operand, level)
+        if access is not None:
+            found, ctype = addresses[access], self.vocabulary.value[access.dtype]
+        else:
+            found, ctype = self.value(operand.base), self.ctype(operand.base)
+        return found if ctype == wanted else f"static_cast<{wanted}>({found})"
+
+    def expression(
+        self,
+        statement: Compute,
+        level: Level,
+        addresses: Mapping[Access, str],
+        place: Place = NOWHERE,
+    ) -> str:
+        """The statement's right-hand side."""
+        words, ctype = self.vocabulary, self.vocabulary.value[statement.compute_dtype]
+        whole, long = words.value["int32"], words.value["int64"]
+        found = POINTWISE[statement.op].template(statement.settings)
+        found = found.replace("where_i32", words.function("where", whole))
+        found = re.sub(r"(\w+)_\{t\}", lambda m: words.function(m[1], ctype), found)
+        found = re.sub(r"<([^<>=&| ]+)>", lambda m: words.literal(float(m[1]), ctype), found)
+        found = found.replace("{index}", f"static_cast<{whole}>({place.index})")
+        if statement.op == "carried":
+            found = found.replace("{before}", self.before(statement, level, place))
+        for position, operand in enumerate(statement.operands):
+            wanted = {("where", 0): "bool", ("take", 1): long}.get((statement.op, position), ctype)
+            found = found.replace(f"{{{position}}}", self.operand(operand, level, wanted, addresses))
+        return found
+
+    def before(self, statement: Compute, level: Level, place: Place) -> str:
+        """What the step before has computed."""
+        assert self.plan.region.recurrence is not None
+        source = self.plan.region.recurrence.becomes[statement.name]
+        return f"{self.kept_name(source)}[{place.kept if level == 'element' else self.row_place}]"
+
+    def define(
+        self,
+        statement: Compute,
+        level: Level,
+        addresses: Mapping[Access, str],
+        place: Place = NOWHERE,
+    ) -> None:
+        found = self.expression(statement, level, addresses, place)
+        self.out.add(f"const {self.ctype(statement.name)} {self.name(statement)} = {found};")
+
+    # Reductions.
+
+    def initial(self, op: str, ctype: str) -> str:
+        """What changes nothing."""
+        if op == "amax":
+            return self.vocabulary.lowest[ctype]
+        if op in ("amin", "first"):
+            return self.vocabulary.highest[ctype]
+        found = REDUCTIONS[op].initial
+        return found if ctype == "bool" else self.vocabulary.literal(float(found), ctype)
+
+    def update(self, op: str, ctype: str, target: str, value: str) -> str:
+        found = re.sub(r"(\w+)_\{t\}", lambda m: self.vocabulary.function(m[1], ctype), REDUCTIONS[op].update)
+        return found.replace("{a}", target).replace("{v}", value)

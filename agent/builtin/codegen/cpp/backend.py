@@ -1,0 +1,258 @@
+"""C++ as the coder writes it, and the schedules of its kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from agent.builtin.codegen.backend import Ask, Batch, Function, Kernel, Language
+from agent.builtin.codegen.c_like import Lines
+from agent.builtin.codegen.cpp.attention import attention_kernel
+from agent.builtin.codegen.cpp.columns import PARTS, ColumnEmitter
+from agent.builtin.codegen.cpp.emit import Emitter, Knobs
+from agent.builtin.codegen.cpp.headers import helpers, standard_headers
+from agent.builtin.codegen.cpp.rows import RowEmitter
+from agent.builtin.codegen.cpp.tiles import TILE, TileEmitter
+from agent.builtin.codegen.cpp.types import RESERVED
+from agent.builtin.codegen.naming import unique
+from agent.builtin.fusion.fuse import operands
+from agent.builtin.ir.program import Attention, Program, Reduce, Scan
+from agent.builtin.ir.text import ITEMSIZE, times, total
+from agent.builtin.schedule import legal
+from agent.builtin.scheduling.launches import SMALL
+from agent.builtin.scheduling.loop_nest import KEPT_LIMIT, Plan, plan
+from agent.builtin.scheduling.online import online
+
+_PREFETCH_LIMIT = 1 << 16  # elements of a row, over all inputs, that are fetched ahead
+_DEAR = 12  # cost per element, in additions, that hides the memory by itself
+_CLEARLY = 8  # times as much work as where threads begin to pay, or as little
+_MODEST = 4  # cost per element, in additions, below which all elements take about as long
+_LINE_BYTES = 64
+_BEYOND_CACHES = 16 << 20  # bytes of results; twice as many of what another kernel or call reads
+_NARROW = 32  # elements of a tile's row where tiles lie below each other: few streams of memory at once
+_LEAST_BLOCKS = 8  # of columns, which threads share
+_LEAST_SHARED = 1024  # elements of a column from which threads may share them
+_LEAST_ONLINE = 1 << 12  # elements of a row whose first two passes may be one
+_ONLINE = 1 << 17  # elements of a row that the second-level cache does not hold
+_PARTS_BLOCK = 2048  # columns side by side then
+_PARTS_BYTES = 1 << 20  # of the stack, for the parts of all reductions of a block
+
+
+class Cpp(Language):
+    """`every_choice`: threads are asked for in every kernel, not only where one may be as good as many.
+
+    For data that is to hold slow kernels, too, and for policies that are to learn which are.
+    """
+
+    name = "cpp"
+    folder = Path(__file__).parent / "templates"
+    graph_knobs = frozenset({"fuse", "vector", "unroll"})
+    reserved = RESERVED
+    batches = True
+
+    def __init__(self, every_choice: bool = False) -> None:
+        self._every_choice = every_choice
+
+    def replanned(self, planned: Plan, program: Program, ask: Ask) -> Plan:
+        recurrence = planned.region.recurrence is not None  # which keeps what it overwrites
+        default = "off" if _divisible(planned) and _few_columns(planned) else "on"
+        if planned.kept and not recurrence and ask("keep", default) == "off":
+            return plan(planned.region, program, planned.outputs, keep=False)
+        return planned
+
+    def kernel(
+        self,
+        name: str,
+        planned: Plan,
+        program: Program,
+        pointers: Mapping[str, str],
+        in_place: frozenset[str],
+        ask: Ask,
+        batch: Batch,
+    ) -> Kernel:
+        emitters: dict[str, type[Emitter]] = {"columns": ColumnEmitter, "tiles": TileEmitter}
+        emitter = emitters.get(planned.mode, RowEmitter)
+        knobs = _knobs(planned, program, in_place, ask, batch.count, self._every_choice)
+        if batch.count == 1:
+            return emitter(planned, program, knobs, pointers).kernel(name)
+        alone = replace(knobs, parallel=False)
+        kernel = emitter(planned, program, alone, pointers).kernel(name)
+        return replace(kernel, launcher=_launcher(kernel, pointers, batch, knobs.parallel))
+
+    def together(self, name: str, kernels: Sequence[Kernel], work: int) -> Kernel:
+        taken = {*self.reserved, *((kernel.launcher or kernel).name for kernel in kernels)}
+        parallel = work >= SMALL and not any(map(_parallel, kernels))  # theirs would be nested, and serial
+        out, declared = Lines(), []
+        if parallel:
+            out.add("#pragma omp parallel sections")
+            out.open("")
+        for kernel in kernels:
+            called = kernel.launcher or kernel
+            kinds, names = zip(*(parameter.rsplit(" ", 1) for parameter in called.parameters), strict=True)
+            given = [unique(own, taken) for own in names]
+            declared += [f"{kind} {own}" for kind, own in zip(kinds, given, strict=True)]
+            if parallel:
+                out.add("#pragma omp section")
+            out.add(f"{called.name}({', '.join(given)});")
+        if parallel:
+            out.close()
+        return Kernel(name, tuple(declared), tuple(out.lines), "")
+
+    def attention(
+        self, name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: Ask
+    ) -> Kernel:
+        return attention_kernel(name, statement, program, pointers, ask)
+
+    def call(self, kernel: Kernel, arguments: Sequence[str]) -> list[str]:
+        called = kernel.launcher or kernel
+        return [f"lib.{called.name}({', '.join(arguments)})"]
+
+    def context(self, kernels: Sequence[Kernel], schedule: Mapping[str, str]) -> dict[str, object]:
+        chosen = helpers(word for kernel in kernels for word in kernel.words)
+        body = "\n".join([*chosen, *(line for kernel in kernels for line in kernel.body)])
+        flags = ["-funroll-loops"] if schedule.get("unroll") == "on" else []
+        return {"helpers": chosen, "headers": standard_headers(body), "flags": flags}
+
+
+def _parallel(kernel: Kernel) -> bool:
+    functions = (kernel, kernel.launcher) if kernel.launcher is not None else (kernel,)
+    return any("omp parallel" in line for function in functions for line in function.body)
+
+
+def _launcher(kernel: Kernel, pointers: Mapping[str, str], batch: Batch, parallel: bool) -> Function:
+    """What calls a kernel once for each of a batch."""
+    declared, given, tables = [], [], []
+    for parameter, base in zip(kernel.parameters, pointers, strict=False):
+        kind, name = parameter.rsplit(" ", 1)
+        several = base in batch.several
+        declared.append(f"{kind} const* {name}" if several else parameter)
+        given.append(f"{name}[call]" if several else name)
+    for at, begins in batch.begins.items():
+        first, step = begins[0], begins[1] - begins[0]
+        if all(begin == first + step * number for number, begin in enumerate(begins)):
+            given.append(total([str(first) if first else "", times("call", step)]) or "0")
+        else:
+            tables.append(f"static constexpr int64_t {at.upper()}[] = {{{', '.join(map(str, begins))}}};")
+            given.append(f"{at.upper()}[call]")
+    out = Lines()
+    for table in tables:
+        out.add(table)
+    if parallel:
+        out.add("#pragma omp parallel for schedule(static)")
+    call = f"{kernel.name}({', '.join(given)});"
+    out.add(f"for (int64_t call = 0; call < {batch.count}; ++call) {call}")
+    return Function(f"{kernel.name}_each", tuple(declared), tuple(out.lines))
+
+
+def _knobs(
+    planned: Plan,
+    program: Program,
+    in_place: frozenset[str],
+    ask: Ask,
+    calls: int = 1,
+    every_choice: bool = False,
+) -> Knobs:
+    """The knobs of a kernel, or of several calls of it. One that cannot change it is not asked for."""
+    work = planned.region.space.numel * calls * max(1, planned.cost // _MODEST)
+    elements = [o for o in planned.outputs if planned.level(o) == "element"]
+    itemsize = min((ITEMSIZE[program.dtypes[o]] for o in elements), default=1)
+    if planned.mode == "tiles":
+        whole_lines = planned.sizes[-1] * itemsize % _LINE_BYTES == 0 and not in_place
+        streaming = whole_lines and ask("streaming", _streaming(planned, program, elements)) == "on"
+        tiled = planned.tiled()
+        block = _NARROW if tiled.sizes[tiled.across] > TILE else TILE
+        return Knobs(block, streaming, _shared(work, ask, every_choice), False, in_place=in_place)
+    length = planned.vector_length
+    block, parts = length, False
+    if work >= SMALL and calls == 1 and not planned.kept and _divisible(planned):
+        parts = ask("parts", "on" if _few_columns(planned) else "off") == "on"
+    most = length if planned.mode == "columns" else planned.row_length
+    if parts:
+        reductions = sum(isinstance(s, Reduce) for s in planned.region.statements)
+        most = min(most, _PARTS_BLOCK, max(_PARTS_BYTES // (8 * PARTS * reductions) // 16, 1) * 16)
+    if planned.mode == "columns" and planned.kept:
+        most = min(most, 2048, max(KEPT_LIMIT // (planned.row_length * len(planned.kept)), 16))
+    if length > 128:
+        columns = str(_PARTS_BLOCK) if parts else _column_block(planned)
+        past = planned.row_length >= _ONLINE and _streaming(planned, program, elements) == "on"
+        default = {"flat": "256", "rows": "256" if past else "4096", "columns": columns}[planned.mode]
+        block = int(ask("block", default, most))
+    if planned.mode == "columns":
+        block = min(block, most)
+    streaming = prefetch = False
+    parallel = parts
+    steps = planned.region.recurrence is not None
+    if elements and not steps and not parts and not in_place:
+        lines = length if planned.mode != "columns" else math.gcd(length, block)
+        if lines * itemsize % _LINE_BYTES == 0 or lines * itemsize >= 64 * _LINE_BYTES:
+            streaming = ask("streaming", _streaming(planned, program, elements)) == "on"
+    if not steps and _prefetchable(planned):
+        prefetch = ask("prefetch", _prefetching(planned, elements)) == "on"
+    if not parts and (planned.mode == "flat" or planned.rows > 1 or calls > 1):
+        parallel = _shared(work, ask, every_choice)
+    together = online(planned) if planned.row_length >= _LEAST_ONLINE else None
+    if together and ask("online", "on" if planned.row_length >= _ONLINE else "off") == "off":
+        together = None
+    return Knobs(block, streaming, parallel, prefetch, parts, together, in_place)
+
+
+def _shared(work: int, ask: Ask, every_choice: bool) -> bool:
+    """Whether threads share so much work, in elements; asked for only where one may be as good as many."""
+    default = "all" if work >= SMALL else "1"
+    unclear = every_choice or SMALL < _CLEARLY * work < _CLEARLY * _CLEARLY * SMALL
+    return (ask("threads", default) if unclear else default) == "all"
+
+
+def _divisible(planned: Plan) -> bool:
+    """Whether threads can share the elements of a column, and there are enough of them."""
+    region = planned.region
+    if planned.mode != "columns" or planned.row_length < _LEAST_SHARED or planned.totals:
+        return False
+    scans = any(isinstance(s, Scan) for s in region.statements)
+    return region.recurrence is None and not region.space.clips and not scans
+
+
+def _few_columns(planned: Plan) -> bool:
+    """Whether threads that share columns read memory in short pieces."""
+    return planned.rows // planned.sizes[-1] < _LEAST_BLOCKS and planned.rows < _LEAST_BLOCKS * _PARTS_BLOCK
+
+
+def _streaming(planned: Plan, program: Program, outputs: Sequence[str]) -> str:
+    """Results that caches could not hold for their reader are stored past them, unless arithmetic binds."""
+    written = sum(ITEMSIZE[program.dtypes[name]] for name in outputs) * planned.region.space.numel
+    busy = planned.mode == "flat" and planned.cost >= _DEAR
+    inside = {statement.name for statement in planned.region.statements}
+    others = (s for s in program.statements if s.name not in inside)
+    again = any(view.base in outputs for other in others for view in operands(other, program))
+    limit = 2 * _BEYOND_CACHES if again else _BEYOND_CACHES
+    return "on" if written >= limit and not busy else "off"
+
+
+def _column_block(planned: Plan) -> str:
+    """Columns side by side: as many as memory likes to read in one go, if later passes find them cached."""
+    passes = sum(stage.has_pass for stage in planned.stages)
+    most = 1024 if passes == 1 else min(1024, KEPT_LIMIT // planned.row_length, planned.sizes[-1] // 2)
+    most = min(most, planned.rows // _LEAST_BLOCKS)
+    return max((v for v in legal("k0.block") if int(v) <= max(most, 64)), key=int)
+
+
+def _prefetching(planned: Plan, elements: Sequence[str]) -> str:
+    """One pass that only reads, and flat ones: processors see what comes next by themselves, and sooner."""
+    passes = sum(stage.has_pass for stage in planned.stages)
+    return "on" if planned.mode == "rows" and (elements or passes > 1) else "off"
+
+
+def _prefetchable(planned: Plan) -> bool:
+    """Whether whole rows are read, short enough for the next one to fit in the cache beside this one."""
+    full = planned.full_strides()
+    whole = len(
+        {a for a in planned.accesses.values() if a.strides == full and not a.table} | {*planned.lookups()}
+    )
+    if planned.mode == "columns" or not whole:
+        return False
+    if planned.mode == "flat":
+        return True
+    together = list(planned.inner) == sorted(planned.inner)
+    return together and planned.row_length >= 256 and whole * planned.row_length <= _PREFETCH_LIMIT

@@ -1,0 +1,57 @@
+"""Picks the helper functions a kernel calls out of `math.h`, with what those call in turn."""
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from agent.builtin.codegen.backend import called
+from agent.builtin.codegen.cpp.types import SUFFIX
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+_DEFINED = re.compile(r"static inline \w+ (\w+)\(")
+_TYPES = {suffix: ctype for ctype, suffix in SUFFIX.items() if ctype != "float"}
+
+
+@cache
+def _blocks() -> dict[str, str]:
+    text = (TEMPLATES / "math.h").read_text()
+    found = {}
+    for block in re.split(r"\n\n(?!\s)", text):
+        match = _DEFINED.search(block)
+        if match:
+            found[match[1]] = block.strip()
+    return found
+
+
+def _block(name: str, blocks: dict[str, str]) -> str | None:
+    """The definition of a helper; for another type than float, derived from float's."""
+    if name in blocks:
+        return blocks[name]
+    stem, _, suffix = name.rpartition("_")
+    base = blocks.get(f"{stem}_f32")
+    if suffix not in _TYPES or base is None:
+        return None
+    text = re.sub(r"(\d)f\b", r"\1", base).replace("_f32", f"_{suffix}")
+    return re.sub(r"\bfloat\b", _TYPES[suffix], text)
+
+
+def helpers(names: Iterable[str]) -> list[str]:
+    """Definitions of the helpers among `names` and of all they use, callees first."""
+    blocks = _blocks()
+    return called(names, lambda name: _block(name, blocks))
+
+
+def standard_headers(body: str) -> list[str]:
+    """What a text needs to have included."""
+    found = ["cmath", "cstdint"]
+    if "std::min" in body or "std::max" in body:
+        found.insert(0, "algorithm")
+    if "std::memcpy" in body:
+        found.append("cstring")
+    if "numeric_limits" in body:
+        found.append("limits")
+    if "_mm" in body:
+        found.append("immintrin.h")
+    return found

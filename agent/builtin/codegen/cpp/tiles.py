@@ -1,0 +1,127 @@
+"""Kernels that read values in another order of axes: tile by tile, turned in a buffer in the cache."""
+
+from __future__ import annotations
+
+from agent.builtin.codegen.backend import Kernel
+from agent.builtin.codegen.c_like import NOWHERE
+from agent.builtin.codegen.cpp.rows import RowEmitter
+from agent.builtin.codegen.cpp.types import STORAGE, SUFFIX
+from agent.builtin.ir.text import times, total
+from agent.builtin.scheduling.loop_nest import Access
+
+TILE = 64  # rows of a tile: neighbours in memory of the values that are turned
+
+
+class TileEmitter(RowEmitter):
+    """A tile has TILE rows of BLOCK elements; along the rows' axis turned values lie together in memory."""
+
+    def kernel(self, name: str) -> Kernel:
+        plan, out = self.plan, self.out
+        self.outputs = [self.plan.output(output) for output in plan.outputs]
+        tiled = plan.tiled()
+        self.sizes, self.strides, self.across = tiled.sizes, tiled.strides, tiled.across
+        turned, others, count = tiled.turned, tiled.others, tiled.outer
+        self.load_scalars()
+        rows, columns, tile = self.sizes[self.across], self.sizes[-1], self.tile
+        out.add(f"constexpr int64_t ROWS = {rows}, COLUMNS = {columns}, TILE = {tile}, BLOCK = {self.block};")
+        out.add("constexpr int64_t DOWN = (ROWS + TILE - 1) / TILE, ALONG = (COLUMNS + BLOCK - 1) / BLOCK;")
+        self.open_threads()
+        out.open(f"for (int64_t tile = 0; tile < {count} * DOWN * ALONG; ++tile)")
+        if count > 1:
+            out.add("const int64_t outer = tile / (DOWN * ALONG);")
+        out.add("const int64_t first = tile / DOWN % ALONG * BLOCK, top = tile % DOWN * TILE;")
+        # Where all tiles are alike the compiler is to know: loops that might be shorter take a third longer.
+        self.down, self.along = "TILE", "BLOCK"
+        if rows % tile:
+            self.down = "rows"
+            out.add("const int64_t rows = std::min(TILE, ROWS - top);")
+        if columns % self.block:
+            self.along = "n"
+            out.add("const int64_t n = std::min(BLOCK, COLUMNS - first);")
+        for access in turned:
+            self.turn(access, others)
+        out.open(f"for (int64_t j = 0; j < {self.down}; ++j)")
+        addresses: dict[Access, str] = {}
+        for access in dict.fromkeys(plan.accesses.values()):
+            if access in turned:
+                addresses[access] = self.loaded(access, f"{self.names[access]}[j * BLOCK + i]")
+            elif access.varies:
+                addresses[access] = self.row(access, others)
+            else:
+                addresses[access] = self.names[access]
+        for access in self.outputs:
+            self.row(access, others)
+        stores = self.stores()
+        out.add("#pragma omp simd")
+        out.open(f"for (int64_t i = 0; i < {self.along}; ++i)")
+        self.element_body(plan.stages[0], addresses, stores, NOWHERE)
+        out.close()
+        if self.knobs.streaming:
+            for access in self.outputs:
+                block = f"{self.statements[access.base]}_block"
+                size = f"{self.along} * sizeof({STORAGE[access.dtype]})"
+                out.add(f"stream_bytes({self.names[access]}, {block}, {size});")
+        out.close(2)
+        self.close_threads()
+        parameters = self.parameters()
+        return Kernel(name, parameters, tuple(out.lines), plan.passes)
+
+    @property
+    def block(self) -> int:
+        return min(self.knobs.block, self.sizes[-1])
+
+    @property
+    def tile(self) -> int:
+        return min(TILE, self.sizes[self.across])
+
+    def stores(self) -> dict[str, str]:
+        """Where the vector loop writes each output: in its row, or in a block that is then streamed there."""
+        found = {}
+        for access in self.outputs:
+            found[access.base] = f"{self.names[access]}[i]"
+            if self.knobs.streaming:
+                block = f"{self.statements[access.base]}_block"
+                self.out.add(f"alignas(64) {STORAGE[access.dtype]} {block}[BLOCK];")
+                found[access.base] = f"{block}[i]"
+        return found
+
+    def corner(self, access: Access, others: list[int]) -> list[str]:
+        """Terms of the offset of a tile's first element."""
+        strides, further_in, terms = self.strides[access], 1, []
+        for axis in reversed(others):
+            text = "outer" if further_in == 1 else f"outer / {further_in}"
+            text = text if axis == others[0] else f"{text} % {self.sizes[axis]}"
+            terms.append(times(text, strides[axis]))
+            further_in *= self.sizes[axis]
+        corner = [times("top", strides[self.across]), times("first", strides[-1])]
+        return [*reversed(terms), *corner, access.begin]
+
+    def turn(self, access: Access, others: list[int]) -> None:
+        """Copies a tile into a buffer, with the axes exchanged."""
+        out, pointer = self.out, self.pointers[access.base]
+        corner, tile = self.fresh(f"{pointer}_corner"), self.fresh(f"{pointer}_tile")
+        ctype = STORAGE[access.dtype]
+        out.add(f"const {ctype}* {corner} = {pointer} + {total(self.corner(access, others)) or '0'};")
+        out.add(f"alignas(64) {ctype} {tile}[TILE * BLOCK];")
+        stride = self.strides[access][-1]
+        if ctype in SUFFIX:
+            out.add(f"turn_{SUFFIX[ctype]}({corner}, {stride}, {tile}, BLOCK, {self.down}, {self.along});")
+        else:
+            out.open(f"for (int64_t i = 0; i < {self.along}; ++i)")
+            read = f"{corner}[{times('i', stride)} + j]"
+            out.add(f"for (int64_t j = 0; j < {self.down}; ++j) {tile}[j * BLOCK + i] = {read};")
+            out.close()
+        self.names[access] = tile
+
+    def row(self, access: Access, others: list[int]) -> str:
+        """A row of what is read, or written, as it lies: its pointer; how an element of it is read."""
+        strides, pointer = self.strides[access], self.pointers[access.base]
+        offset = total([*self.corner(access, others), times("j", strides[self.across])])
+        written = access in self.outputs
+        if not strides[-1] and not written:
+            self.load_value(access, offset)
+            return self.names[access]
+        self.names[access] = self.fresh(f"{pointer}_row")
+        const = "" if written else "const "
+        self.out.add(f"{const}{STORAGE[access.dtype]}* {self.names[access]} = {pointer} + {offset or '0'};")
+        return self.loaded(access, f"{self.names[access]}[{times('i', strides[-1]) or '0'}]")

@@ -1,0 +1,158 @@
+"""CUDA C++ as the coder writes it, and the schedules of its kernels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from agent.builtin.codegen.backend import Ask, Batch, Kernel, Language, called
+from agent.builtin.codegen.cuda.emit import Emitter, Knobs
+from agent.builtin.codegen.cuda.functions import TEMPLATES, functions
+from agent.builtin.codegen.cuda.kernel import JOINING, CudaKernel
+from agent.builtin.codegen.cuda.matmul import BUSY, SIDE, ProductEmitter, product_of
+from agent.builtin.codegen.cuda.rows import FlatEmitter, RowEmitter
+from agent.builtin.codegen.cuda.tiles import TileEmitter
+from agent.builtin.codegen.cuda.types import RESERVED
+from agent.builtin.codegen.host import device
+from agent.builtin.ir.program import Attention, Program, Scan
+from agent.builtin.ir.untraceable import Untraceable
+from agent.builtin.scheduling.loop_nest import Plan, plan
+
+_HELD = 64  # registers of a thread that hold elements
+_WARP = 32
+_BUSY = 1 << 17  # threads that keep a GPU busy
+_MOST_DOWN = 32  # threads that share a column
+
+
+class Cuda(Language):
+    name = "cuda"
+    folder = TEMPLATES
+    graph_knobs = frozenset({"fuse"})
+    defaults = {"attention": "fused", "layout": "contiguous", "products": "tiled"}  # noqa: RUF012
+    choices = {"attention": ("fused", "apart"), "products": ("tiled", "library")}  # noqa: RUF012
+    reserved = RESERVED
+
+    def replanned(self, planned: Plan, program: Program, ask: Ask) -> Plan:
+        emitter = _emitter(planned)
+        if emitter is RowEmitter and not _knobs(planned, emitter, ask).held:
+            return plan(planned.region, program, planned.outputs, keep=False)
+        return planned
+
+    def kernel(
+        self,
+        name: str,
+        planned: Plan,
+        program: Program,
+        pointers: Mapping[str, str],
+        in_place: frozenset[str],
+        ask: Ask,
+        batch: Batch,
+    ) -> Kernel:
+        emitter = _emitter(planned)
+        knobs = _knobs(planned, emitter, ask, in_place)
+        return emitter(planned, program, knobs, pointers).kernel(name)
+
+    def joins(self, planned: Plan) -> bool:
+        return False
+
+    def together(self, name: str, kernels: Sequence[Kernel], work: int) -> Kernel:
+        raise AssertionError("kernels are launched one by one")
+
+    def attention(
+        self, name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: Ask
+    ) -> Kernel:
+        raise Untraceable("attention is left to torch where kernels are CUDA C++; choose attention=fused")
+
+    def call(self, kernel: Kernel, arguments: Sequence[str]) -> list[str]:
+        assert isinstance(kernel, CudaKernel)
+        if not kernel.parts:
+            return [_launch(kernel.name, kernel.blocks, kernel.threads, arguments)]
+        names = [f"{kernel.name}_part_{number}" for number in range(len(kernel.parts))]
+        lines = [
+            f"{name} = torch.empty({kernel.blocks}, dtype=torch.{dtype}, device={arguments[0]}.device)"
+            for name, dtype in zip(names, kernel.parts, strict=True)
+        ]
+        for function, body, blocks, threads in (
+            (kernel.name, kernel.body, kernel.blocks, kernel.threads),
+            (f"{kernel.name}_joined", kernel.joins, 1, JOINING),
+        ):
+            given = [*(arguments[number] for number in kernel.used(body)), *names]
+            lines.append(_launch(function, blocks, threads, given))
+        return lines
+
+    def context(self, kernels: Sequence[Kernel], schedule: Mapping[str, str]) -> dict[str, object]:
+        helpers = called((word for kernel in kernels for word in kernel.words), functions().get)
+        text = "\n".join([*helpers, *(word for kernel in kernels for word in kernel.words)])
+        halves = {"cuda_fp16.h": "__half", "cuda_bf16.h": "__nv_bfloat16"}
+        constants = {"INFINITY": "__int_as_float(0x7f800000)", "NAN": "__int_as_float(0x7fffffff)"}
+        return {
+            "helpers": helpers,
+            "headers": [header for header, word in halves.items() if re.search(rf"\b{word}\b", text)],
+            "constants_of_source": [
+                (name, value) for name, value in constants.items() if re.search(rf"\b{name}\b", text)
+            ],
+        }
+
+    def placement(self, program: Program) -> str:
+        return device(program)
+
+
+def _launch(function: str, blocks: int, threads: int, arguments: Sequence[str]) -> str:
+    given = f"({', '.join(arguments)}{',' if len(arguments) == 1 else ''})"
+    return f"lib.{function}(({blocks},), ({threads},), {given})"
+
+
+def _emitter(planned: Plan) -> type[Emitter]:
+    if planned.region.space.reduced and product_of(planned) is not None:
+        return ProductEmitter
+    if planned.mode == "tiles":
+        return TileEmitter
+    return RowEmitter if planned.region.space.reduced else FlatEmitter
+
+
+def _knobs(planned: Plan, emitter: type[Emitter], ask: Ask, in_place: frozenset[str] = frozenset()) -> Knobs:
+    if emitter is TileEmitter:
+        return Knobs(_WARP * int(ask("warps", "8")), in_place=in_place)
+    if emitter is ProductEmitter:
+        tiles = planned.rows // 64**2
+        tile = int(ask("tile", "64" if tiles >= BUSY else "32"))
+        return Knobs(SIDE * SIDE, rows=tile)
+    if emitter is FlatEmitter:
+        threads = _WARP * int(ask("warps", "8"))
+        block = max(int(ask("block", "1024", planned.region.space.numel)), threads)
+        return Knobs(threads, each=block // threads, in_place=in_place)
+    rows, threads = _shares(planned, ask)
+    each = -(-planned.row_length // (threads // rows))
+    passes = sum(stage.has_pass for stage in planned.stages)
+    steps = planned.region.recurrence is not None
+    registers = each * max(1, len(planned.kept) + len({a for a in planned.accesses.values() if a.varies}))
+    held = steps
+    if steps and registers > 2 * _HELD:
+        raise Untraceable(f"a loop takes rows of {planned.row_length} elements from step to step")
+    if not steps and passes > 1 and registers <= 2 * _HELD:
+        held = ask("keep", "on" if registers <= _HELD else "off") == "on"
+    return Knobs(threads, rows, each, held, in_place)
+
+
+def _shares(planned: Plan, ask: Ask) -> tuple[int, int]:
+    """Rows that a block works on at once, and its threads."""
+    length, rows = planned.row_length, planned.rows
+    if planned.mode == "columns":
+        scans = any(isinstance(s, Scan) for s in planned.region.statements)
+        down = 1 if scans else min(_power_of_two(-(-_BUSY // rows)), _power_of_two(length), _MOST_DOWN)
+        wide = min(_power_of_two(rows), 32 if down > 1 else 128)
+        wide = int(ask("rows", str(wide), _power_of_two(rows)))
+        if scans:
+            return max(wide, _WARP), max(wide, _WARP)
+        threads = _WARP * int(ask("warps", str(max(1, min(wide * down, 512) // _WARP))))
+    else:
+        lanes = max(min(_power_of_two(length), _WARP), min(_power_of_two(-(-length // 4)), 512))
+        wide = max(1, 128 // lanes)
+        wide = int(ask("rows", str(wide), _power_of_two(rows)))
+        threads = _WARP * int(ask("warps", str(max(1, min(wide * lanes, 512) // _WARP))))
+    return min(wide, threads), threads
+
+
+def _power_of_two(number: int) -> int:
+    """The least that is not smaller."""
+    return 1 << max(number - 1, 0).bit_length()

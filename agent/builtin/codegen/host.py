@@ -1,0 +1,370 @@
+"""The Python side of a candidate: torch calls and kernel launches in order."""
+
+from __future__ import annotations
+
+import keyword
+import math
+import re
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
+
+from agent.builtin.codegen.naming import unique
+from agent.builtin.fusion.fuse import Unit, operands
+from agent.builtin.ir.graph import SUBMODULE, Arg, DType, Input, Meta, Node, Ref
+from agent.builtin.ir.program import Library, Program, Reduce, View
+from agent.builtin.ir.space import Region
+from agent.builtin.scheduling.loop_nest import Plan
+
+# ATen operators with a torch function of the same argument order that reads better.
+_FUNCTIONAL = """
+linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d scaled_dot_product_attention
+"""
+_TORCH = "matmul mm bmm addmm baddbmm cat stack cumsum cumprod einsum"
+CALLS = {name: f"F.{name}" for name in _FUNCTIONAL.split()}
+CALLS |= {name: f"torch.{name}" for name in _TORCH.split()}
+# Operators whose result is new memory that nobody else holds.
+FRESH = set(CALLS) | {"contiguous", "max_pool2d", "avg_pool2d", "avg_pool3d", "max_pool3d"}
+SAME = {"clone", "alias", "detach", "lift_fresh_copy", "dropout"}
+_LONGEST_LIST = 80  # characters of a line
+METHODS = {"unsqueeze", "expand", "permute", "transpose", "t", "select", "contiguous"}
+CPU = '"cpu"'  # a device, as candidates name it
+
+
+class Host:
+    """Collects the lines of `forward` and the names that values have in it."""
+
+    def __init__(self, program: Program, taken: set[str], placement: str = CPU) -> None:
+        """`taken`: names of the file, to which those used here are added; `placement`: the device of new
+        tensors, which are never left to torch's default, for a caller may have set another.
+        """
+        self.program = program
+        self.placement = placement
+        self.lines: list[str] = []
+        self.names: dict[str, str] = {}
+        self.taken = taken
+        taken |= {"self", "torch", "F", "nn", "lib", "jit", "checked", "indices", "number"}
+        self.inputs = {i.name: i for i in program.graph.inputs}
+        self.nodes = {n.name: n for n in program.graph.nodes}
+        self.taken_apart = {name for n in program.graph.nodes if n.op == "getitem" for name in n.inputs}
+        self.metas = program.graph.metas()
+        self.constants: list[tuple[str, str]] = []
+        self.lists: dict[str, int] = {}  # lists of tensors, with how many they hold
+
+    def fresh(self, name: str) -> str:
+        text = re.sub(r"\W", "_", name)
+        while text in self.taken or keyword.iskeyword(text):
+            text += "_"
+        self.taken.add(text)
+        return text
+
+    def start(self, part: bool = False) -> None:
+        """Checks of the arguments; constants for their shapes, and for tensors the forward writes out.
+
+        Of a part that is called with other arguments than it was traced with, the module's own forward runs.
+        """
+        graph = self.program.graph
+        wrong, refused, taken = [], [], []
+        for name, value in graph.fixed.items():
+            wrong.append(f"{name} != {value}")
+            refused.append(f"if {name} != {value}:")
+            refused.append(f'    raise ValueError("these kernels are built for {name}={value}")')
+        for item in (item for item in graph.inputs if item.kind == "user"):
+            name, dtype = item.target, f"torch.{item.meta.dtype}"
+            self.taken.add(name)
+            self.names[item.name] = name
+            constant = self.fresh(f"{name.upper()}_SHAPE")
+            self.constants.append((constant, repr(item.meta.shape)))
+            wrong.append(f"{name}.shape != {constant} or {name}.dtype != {dtype}")
+            refused.append(f'{name} = checked("{name}", {name}, {constant}, {dtype})')
+            taken.append(f"{name} = {name}.contiguous()")
+        if part:
+            given = ", ".join(("self", *graph.arguments))
+            self.lines += [f"if {' or '.join(wrong)}:", f"    return type(self).forward({given})", *taken]
+        else:
+            self.lines += refused
+        for item in graph.inputs:
+            if item.kind == "literal" and len(item.values) != 1:
+                self.names[item.name] = self.literal(item)
+
+    def literal(self, item: Input) -> str:
+        """The name of a tensor that the forward writes out."""
+        name = self.fresh(item.target.upper())
+        values = ", ".join(number(v) for v in item.values)
+        tensor = f"torch.tensor([{values}], dtype=torch.{item.meta.dtype}, device={CPU})"
+        self.constants.append((name, f"{tensor}.reshape({item.meta.shape!r})"))
+        if self.placement == CPU:
+            return name
+        moved = self.fresh(item.target)
+        self.lines.append(f"{moved} = {name}.to({self.placement})")
+        return moved
+
+    def value(self, name: str) -> str:
+        """The Python name of a graph value, made on first use."""
+        if name in self.names:
+            return self.names[name]
+        if name in self.inputs and self.inputs[name].kind == "literal":
+            self.names[name] = self.literal(self.inputs[name])
+            return self.names[name]
+        if name in self.inputs:
+            text = attribute(self.inputs[name].target)
+            self.names[name] = text
+            if not self.inputs[name].meta.contiguous:
+                self.names[name] = self.fresh(name)
+                self.lines.append(f"{self.names[name]} = {text}.contiguous()")
+            return self.names[name]
+        view = self.program.views.get(name)
+        if isinstance(view, View) and view.base != name and view.base not in self.inputs and self.whole(view):
+            source = self.value(view.base)
+            if view.shape == self.program.shapes[view.base]:
+                return source
+            self.names[name] = self.fresh(name)
+            self.lines.append(f"{self.names[name]} = {source}.view({view.shape!r})")
+            return self.names[name]
+        node = self.program.view_nodes[name]
+        short = node.op.split(".")[1]
+        if short in SAME:
+            original = node.args[0]
+            assert isinstance(original, Ref)
+            if short != "clone" or original.ref not in self.inputs:
+                self.names[name] = self.value(original.ref)
+                return self.names[name]
+        text = self.call(node)
+        self.names[name] = self.fresh(name)
+        self.lines.append(f"{self.names[name]} = {text}")
+        return self.names[name]
+
+    def whole(self, view: View) -> bool:
+        return view.linear and view.numel == math.prod(self.program.shapes[view.base])
+
+    def call(self, node: Node) -> str:
+        """The torch call of a node."""
+        if node.op == SUBMODULE:
+            return self.submodule(node)
+        if node.op == "getitem":
+            source, index = node.args
+            assert isinstance(source, Ref) and isinstance(index, int)
+            return self.item(source.ref, index, node.meta)
+        if node.op == "indices":
+            return f"indices({', '.join(self.argument(a) for a in node.args)})"
+        _, short, overload = node.op.split(".")
+        if short in METHODS and isinstance(node.args[0], Ref):
+            plain = node.args[1] if short == "permute" else node.args[1:]
+            rest = ", ".join(self.argument(a) for a in (plain if isinstance(plain, tuple) else (plain,)))
+            return f"{self.value(node.args[0].ref)}.{short}({rest})"
+        if short in ("view", "_unsafe_view", "reshape") and isinstance(node.args[0], Ref):
+            sizes = node.args[1]
+            assert isinstance(sizes, tuple)
+            return f"{self.value(node.args[0].ref)}.reshape({_listed(sizes)})"  # type: ignore[arg-type]
+        function = CALLS.get(short) or f"torch.ops.aten.{short}.{overload}"
+        arguments = [self.argument(a) for a in node.args]
+        arguments += [f"{k}={self.argument(a)}" for k, a in node.kwargs.items()]
+        if not node.inputs:  # it makes a tensor, of torch's default dtype and device where none is named
+            if node.kwargs.get("dtype") is None:
+                arguments = [a for a in arguments if not a.startswith("dtype=")]
+                arguments.append(f"dtype=torch.{node.meta.dtype}")
+            arguments.append(f"device={self.placement}")
+        return f"{function}({', '.join(arguments)})"
+
+    def argument(self, arg: Arg) -> str:
+        if isinstance(arg, Ref):
+            return self.value(arg.ref)
+        if isinstance(arg, DType):
+            return f"torch.{arg.dtype}"
+        if isinstance(arg, tuple):
+            return "[" + ", ".join(self.argument(a) for a in arg) + "]"
+        return number(arg) if isinstance(arg, float) else repr(arg)
+
+    def item(self, name: str, index: int, meta: Meta) -> str:
+        """One of several results."""
+        node, text = self.nodes[name], self.value(name)
+        if node.op != SUBMODULE:
+            return f"{text}[{index}]"
+        _, places, _ = node.args
+        assert isinstance(places, tuple)
+        text += str(places[index])
+        return f'checked("{text}", {text}, {meta.shape!r}, torch.{meta.dtype})'
+
+    def submodule(self, node: Node) -> str:
+        """The call of a submodule that is left to torch."""
+        text, _, tensors = node.args
+        assert isinstance(text, str) and isinstance(tensors, tuple)
+        return text.format(*(self.as_in_the_reference(t.ref) for t in tensors if isinstance(t, Ref)))
+
+    def as_in_the_reference(self, name: str) -> str:
+        """A value that lies in memory as it does there: code that is not known may ask for that."""
+        text, view, meta = self.value(name), self.program.views.get(name), self.metas[name]
+        if meta.contiguous:
+            return text if isinstance(view, View) and view.linear else f"{text}.contiguous()"
+        if (isinstance(view, View) and view.strides == meta.strides) or 0 in meta.strides:
+            return text
+        return f"{text}.new_empty_strided({meta.shape!r}, {meta.strides!r}).copy_({text})"
+
+    def library(self, name: str, node: Node, order: tuple[int, ...] = ()) -> None:
+        call = self.call(node)
+        if node.op == SUBMODULE:
+            path = call.partition("(")[0].removeprefix("self.")
+            if name in self.taken_apart:
+                self.names[name] = unique(re.sub(r"\W+", "_", path).strip("_"), self.taken)
+                call = f"{self.names[name]} = {call}"
+            self.lines.append(call)
+            return
+        self.names[name] = self.fresh(name)
+        if order:
+            self.lines.append(f"{self.names[name]} = {call}.permute({_listed(order)}).contiguous()")
+            return
+        contiguous = len(node.outputs) > 1 or node.meta.contiguous or call.startswith("checked(")
+        self.lines.append(f"{self.names[name]} = {call}{'' if contiguous else '.contiguous()'}")
+
+    def allocated(self, name: str) -> str:
+        """The name of a new tensor, made when it is asked for the first time."""
+        if name not in self.names:
+            self.names[name] = self.fresh(name)
+            self.lines.append(f"{self.names[name]} = {self.new(name)}")
+        return self.names[name]
+
+    def allocated_each(self, names: Sequence[str]) -> str:
+        """The name of a list of new tensors."""
+        each = self.fresh(f"{names[0]}_each")
+        self.lines.append(f"{each} = [{self.new(names[0])} for _ in range({len(names)})]")
+        self.lists[each] = len(names)
+        self.names.update((name, f"{each}[{number}]") for number, name in enumerate(names))
+        return each
+
+    def new(self, name: str) -> str:
+        shape, dtype = self.program.shapes[name], self.program.dtypes[name]
+        return f"torch.empty({shape!r}, dtype=torch.{dtype}, device={self.placement})"
+
+    def listed(self, values: Sequence[str]) -> str:
+        """A list of values, which has a name where it is long."""
+        whole = values[0].removesuffix("[0]") if values else ""
+        if values and all(value == f"{whole}[{number}]" for number, value in enumerate(values)):
+            if self.lists.get(whole) == len(values):
+                return whole
+            return f"[{whole}[number] for number in range({len(values)})]"
+        text = f"[{', '.join(values)}]"
+        if len(text) <= _LONGEST_LIST:
+            return text
+        name = self.fresh("each")
+        lines = textwrap.wrap(text[1:-1], _LONGEST_LIST, initial_indent="    ", subsequent_indent="    ")
+        self.lines += [f"{name} = [", *lines, "]"]
+        return name
+
+    def finish(self) -> None:
+        graph = self.program.graph
+        for mutation in graph.mutations:
+            target = attribute(mutation.buffer)
+            self.lines.append(f"{target}.copy_({self.value(mutation.value)})")
+        texts = [self.value(name) for name in graph.outputs]
+        if graph.structure == "tensor":
+            self.lines.append(f"return {texts[0]}")
+        elif graph.structure == "list":
+            self.lines.append(f"return {self.listed(texts)}")
+        elif len(texts) == 1:
+            self.lines.append(f"return {texts[0]},")
+        else:
+            whole = self.listed(texts)
+            written_out = texts and whole == f"[{', '.join(texts)}]"
+            self.lines.append(f"return {whole[1:-1]}" if written_out else f"return tuple({whole})")
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def number(value: float) -> str:
+    return repr(value) if math.isfinite(value) else f'float("{value}")'
+
+
+def attribute(dotted: str) -> str:
+    """How `forward` reads a parameter, buffer, constant or submodule: "net.0.weight" is self.net[0].weight.
+
+    What lies in a dictionary has its key in quotes: "heads.'0'.weight" is self.heads['0'].weight.
+    """
+    text = "self"
+    for part in dotted.split("."):
+        text += f".{part}" if part.isidentifier() else f"[{part}]"
+    return text
+
+
+def needed_in_python(program: Program) -> set[str]:
+    """Bases that torch calls, results and buffer updates read."""
+    names = list(program.graph.results)
+    for statement in program.statements:
+        if isinstance(statement, Library):
+            names += statement.node.inputs
+    found: set[str] = set()
+    for name in names:
+        view = program.views.get(name)
+        found.add(view.base if isinstance(view, View) else name)
+    return found
+
+
+def readers_of(units: Sequence[Unit], program: Program) -> dict[str, set[int]]:
+    """Of each value: the units that read it."""
+    readers: dict[str, set[int]] = {}
+    for index, unit in enumerate(units):
+        for s in unit.statements if isinstance(unit, Region) else (unit,):
+            for view in operands(s, program):
+                readers.setdefault(view.base, set()).add(index)
+    return readers
+
+
+def stored(
+    region: Region, index: int, program: Program, readers: Mapping[str, set[int]], python: set[str]
+) -> list[str]:
+    """What unit `index` leaves for others, which are its `readers` or torch: `needed_in_python`."""
+    left = region.recurrence.results if region.recurrence is not None else program.placed
+    return [
+        s.name
+        for s in region.statements
+        if s.name in left or s.name in python or readers.get(s.name, set()) - {index}
+    ]
+
+
+def fresh_results(units: Sequence[Unit]) -> set[str]:
+    """Library results that lie in new memory of their own."""
+    libraries = [u for u in units if isinstance(u, Library) and u.node.op.startswith("aten.")]
+    return {u.name for u in libraries if u.node.op.split(".")[1] in FRESH}
+
+
+def device(program: Program) -> str:
+    """Where its first input lies, or else its first weight; the CPU where it has neither."""
+    for item in program.graph.inputs:
+        if item.kind == "user":
+            return f"{item.target}.device"
+    held = [item for item in program.graph.inputs if item.kind in ("parameter", "buffer", "constant")]
+    return f"{attribute(held[0].target)}.device" if held else CPU
+
+
+def in_place_outputs(planned: Plan, free: Collection[str], program: Program) -> dict[str, str]:
+    """Outputs that may be written over one of the values in `free`, with that value.
+
+    It must have the same shape and dtype, and the region must not read it once the output is written.
+    """
+    region = planned.region
+    if region.recurrence is not None:
+        return {}
+    if any(isinstance(s, Reduce) and s.op == "pick" for s in region.statements):
+        return {}
+    last_read: dict[str, int] = {}
+    partly: set[str] = set()
+    for number, stage in enumerate(planned.stages):
+        for s in (*stage.row, *stage.in_pass):
+            for view in operands(s, program):
+                last_read[view.base] = number
+                if not view.linear or view.numel != region.space.numel:
+                    partly.add(view.base)
+    over = [base for base in last_read if base in free and base not in partly]
+    found: dict[str, str] = {}
+    for name in planned.outputs:
+        if planned.level(name) != "element" or name in planned.results:
+            continue
+        written = next(i for i, stage in enumerate(planned.stages) if name in stage.stores)
+        for base in over:
+            alike = (
+                program.dtypes[base] == program.dtypes[name] and program.shapes[base] == program.shapes[name]
+            )
+            if alike and last_read[base] <= written and base not in found.values():
+                found[name] = base
+                break
+    return found

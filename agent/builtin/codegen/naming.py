@@ -1,0 +1,96 @@
+"""What a kernel is called and how the candidate file describes it."""
+
+from agent.builtin.ir.program import Attention, Scan
+from agent.builtin.ir.space import Region
+from agent.builtin.scheduling.loop_nest import Plan
+
+_SILENT = {
+    "carried",
+    "copy",
+    "convert",
+    "where",
+    "position",
+    "first",
+    "reciprocal",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "isnan",
+    "ranked",
+    "unranked",
+    "place",
+}
+_COMPOSED = {"sub", "div", "sum", "amax", "exp", "exp_nonpositive", "log", "rsqrt", "mul", "add"}
+_LONGEST = 4  # words of a name
+
+
+def kernel_name(region: Region) -> str:
+    """A name such as softmax_rows or gelu_add."""
+    ops = _ops(region)
+    words: list[str] = []
+    if any(s.name.startswith("squares") for s in region.statements):
+        words.append("normalize" if "rsqrt" in ops else "variance")
+    if "amax" in ops and "sum" in ops and {"exp", "exp_nonpositive"} & set(ops):
+        words.append("logsumexp" if "log" in ops else "softmax")
+    if any(s.name.removesuffix("_").endswith("_products") for s in region.statements):
+        words.append("product")
+        ops = [op for op in ops if op not in ("mul", "sum")] or ["product"]
+    if "ranked" in ops:
+        words.append("topk")
+    skipped = _SILENT | (_COMPOSED if words else set())
+    words += [op.removeprefix("clamp_tensor_").removesuffix("_tensor") for op in ops if op not in skipped]
+    words = list(dict.fromkeys(words)) or list(dict.fromkeys(ops))
+    text = "_".join(words[:_LONGEST])
+    if region.recurrence is not None:
+        return f"{text}_steps"
+    if region.space.reduced and "product" not in words:
+        return f"{text}_rows"
+    return f"{text}_kernel" if len(words) == 1 else text
+
+
+def unique(name: str, taken: set[str]) -> str:
+    """`name`, or with a number where it is taken; enters it into `taken`."""
+    text, number = name, 2
+    while text in taken:
+        text = f"{name}_{number}"
+        number += 1
+    taken.add(text)
+    return text
+
+
+def description(region: Region) -> str:
+    """The operators of a region, each once."""
+    return ", ".join(dict.fromkeys(_ops(region)))
+
+
+def _ops(region: Region) -> list[str]:
+    found = [f"cum{s.op}" if isinstance(s, Scan) else s.op for s in region.statements]
+    return [op for op in found if op != "carried"]
+
+
+def comment(planned: Plan, manner: str) -> str:
+    """How a kernel runs."""
+    shape = {
+        "tiles": f"{planned.region.space.numel} elements in tiles, in which axes change places",
+        "flat": f"{planned.row_length} elements in blocks",
+        "rows": f"{planned.rows} rows of {planned.row_length}",
+        "columns": f"{planned.rows} columns of {planned.row_length}, neighbours side by side",
+    }[planned.mode]
+    text = f"{shape}; {manner}"
+    if planned.region.recurrence is not None:
+        text += (
+            f" in each of {planned.region.recurrence.steps} steps, which hand on {', '.join(planned.carried)}"
+        )
+    return f"{text}."
+
+
+def attention_comment(statement: Attention) -> str:
+    """How a kernel of attention runs."""
+    images, heads, queries, size = statement.query.shape
+    text = f"{images * heads} heads of {queries} queries and {statement.key.shape[2]} keys of {size}"
+    if statement.causal:
+        text += ", none of them after the query"
+    return f"{text}; keys in blocks, with a running maximum."

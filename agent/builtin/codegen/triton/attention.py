@@ -1,0 +1,92 @@
+"""The Triton text of attention: a program has some queries of a head, and goes through the keys in blocks.
+
+The sums follow the largest score so far (Dao, FlashAttention-2, https://arxiv.org/abs/2307.08691). Products
+of float32 are those of IEEE. What is stored in 16 bits is exact in TF32, which tensor cores multiply; to the
+interpreter, which cannot multiply bfloat16, that is float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from agent.builtin.codegen.backend import Ask, environment
+from agent.builtin.codegen.triton.kernel import TritonKernel
+from agent.builtin.codegen.triton.types import literal, power_of_two
+from agent.builtin.ir.program import Attention, Program, View, slots
+from agent.builtin.ir.text import HALVES, ITEMSIZE, times, total
+
+_LEAST = 16  # rows and columns of what `tl.dot` takes
+_QUERY_BYTES = 1 << 15  # of a program's queries
+_BLOCK_BYTES = 1 << 14  # of a block of keys; several of them, and of values, are on their way at a time
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def attention_kernel(
+    name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: Ask
+) -> TritonKernel:
+    images, heads, queries, size = statement.query.shape
+    keys, width = statement.key.shape[2], statement.value.shape[3]
+    down, wide = _side(size), _side(width)
+    vector_bytes = max(down, wide) * ITEMSIZE[statement.dtype]
+    rows = columns = _LEAST
+    if queries > _LEAST:
+        most = max(_QUERY_BYTES // vector_bytes, _LEAST)
+        most = max(min(most, _side(queries)), _LEAST)
+        rows = max(min(int(ask("rows", str(min(64, most)), most)), most), _LEAST)
+    if keys > _LEAST:
+        most = max(_BLOCK_BYTES // vector_bytes, _LEAST)
+        columns = min(most, _side(keys))
+        if columns > 64:
+            columns = min(int(ask("block", "64", columns)), columns)
+    bases = dict.fromkeys(view.base for view in slots(statement) if isinstance(view, View))
+    names = {base: f"{pointers[base]}_ptr" for base in (*bases, statement.name)}
+    sizes = (math.prod(program.shapes[base]) for base in names)
+    parts = -(-queries // rows)
+    mask = statement.mask
+    text = (
+        environment(_TEMPLATES)
+        .get_template("attention.py.j2")
+        .render(
+            s=statement,
+            heads=heads,
+            queries=queries,
+            keys=keys,
+            size=size,
+            width=width,
+            down=down,
+            wide=wide,
+            rows=rows,
+            columns=columns,
+            parts=parts,
+            far=max(sizes) >= 1 << 31,
+            half=statement.dtype in HALVES,
+            mask_type=program.dtypes[mask.base] if mask is not None else "",
+            scale=literal(statement.scale, "float32"),
+            at=lambda view, row, column: _at(view, names, statement, row, column),
+            out=names[statement.name],
+        )
+    )
+    warps = int(ask("warps", "4"))
+    body = tuple(line for line in text.splitlines() if line.strip())
+    return TritonKernel(name, tuple(names.values()), body, "", programs=images * heads * parts, warps=warps)
+
+
+def _at(view: View, names: Mapping[str, str], statement: Attention, row: str, column: str) -> str:
+    """The addresses of elements of an item's head."""
+    group = statement.heads_in_group if view in (statement.key, statement.value) else 1
+    head = "head" if group == 1 else f"head // {group}"
+    image_stride, head_stride, row_stride, column_stride = view.strides
+    terms = [
+        times("image", image_stride),
+        times(head, head_stride),
+        times(row, row_stride) or f"{row} * 0",  # has the shape of a tile with what it is read under
+        times(column, column_stride) or f"{column} * 0",
+    ]
+    return total([names[view.base], *terms, str(view.offset) if view.offset else ""])
+
+
+def _side(number: int) -> int:
+    """Rows or columns of a tile that holds so many."""
+    return max(power_of_two(number), _LEAST)

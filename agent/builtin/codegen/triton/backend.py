@@ -1,0 +1,154 @@
+"""Triton as the coder writes it, and the schedules of its kernels."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+
+from agent.builtin.codegen.backend import Ask, Batch, Kernel, Language, called
+from agent.builtin.codegen.host import device
+from agent.builtin.codegen.naming import unique
+from agent.builtin.codegen.triton.attention import attention_kernel
+from agent.builtin.codegen.triton.emit import Emitter, Knobs
+from agent.builtin.codegen.triton.kernel import TritonKernel
+from agent.builtin.codegen.triton.tiles import TILE, FlatEmitter, RowEmitter, TurnedEmitter
+from agent.builtin.codegen.triton.types import RESERVED, Lines, power_of_two
+from agent.builtin.ir.program import Attention, Program
+from agent.builtin.ir.untraceable import Untraceable
+from agent.builtin.schedule import legal
+from agent.builtin.scheduling.loop_nest import Plan, plan
+
+_FUNCTIONS = Path(__file__).parent / "functions.py"
+_HELD = 1 << 14  # elements of a row up to which whole rows are held in registers
+_LONGEST_HELD = 1 << 15  # the same where it is asked for
+_ELEMENTS = 2048  # of a tile
+_MOST_ELEMENTS = 1 << 16  # that one may have; Triton itself takes 2^20
+_A_WARP = 512  # elements that one works on
+
+
+@cache
+def _functions() -> dict[str, str]:
+    """The functions of `functions.py` by name, with their decorators."""
+    text = _FUNCTIONS.read_text()
+    lines = text.splitlines()
+    return {
+        node.name: "\n".join(lines[node.decorator_list[0].lineno - 1 : node.end_lineno])
+        for node in ast.parse(text).body
+        if isinstance(node, ast.FunctionDef)
+    }
+
+
+class Triton(Language):
+    name = "triton"
+    folder = Path(__file__).parent / "templates"
+    graph_knobs = frozenset({"fuse"})
+    defaults = {"attention": "fused", "layout": "contiguous"}  # noqa: RUF012 - nobody writes to it
+    imports = ("import triton", "import triton.language as tl")
+    reserved = RESERVED | frozenset(_functions())
+
+    def replanned(self, planned: Plan, program: Program, ask: Ask) -> Plan:
+        return plan(planned.region, program, planned.outputs, keep=False)
+
+    def kernel(
+        self,
+        name: str,
+        planned: Plan,
+        program: Program,
+        pointers: Mapping[str, str],
+        in_place: frozenset[str],
+        ask: Ask,
+        batch: Batch,
+    ) -> Kernel:
+        emitter: type[Emitter] = RowEmitter if planned.region.space.reduced else FlatEmitter
+        if planned.mode == "tiles":
+            emitter = TurnedEmitter
+        if batch.beside:  # all of a launch have as many warps
+            ask = partial(_but_warps, ask)
+        knobs = replace(_knobs(planned, emitter, ask), beside=batch.beside)
+        return emitter(planned, program, knobs, pointers, self.reserved).kernel(name)
+
+    def joins(self, planned: Plan) -> bool:
+        return not planned.totals  # which may take a second launch
+
+    def together(self, name: str, kernels: Sequence[Kernel], work: int) -> Kernel:
+        taken, out = {"program", *self.reserved}, Lines()
+        declared: list[str] = []
+        programs, warps = 0, 1
+        out.add("program = tl.program_id(0)")
+        for kernel in kernels:
+            assert isinstance(kernel, TritonKernel)
+            given = [unique(parameter, taken) for parameter in kernel.parameters[:-1]]
+            declared += given
+            own = f"program - {programs}" if programs else "program"
+            programs += kernel.programs
+            out.open(f"{'elif' if own != 'program' else 'if'} program < {programs}")
+            out.add(f"{kernel.name}({', '.join([*given, own])})")
+            out.close()
+            warps = max(warps, kernel.warps)
+        return TritonKernel(name, tuple(declared), tuple(out.lines), "", programs=programs, warps=warps)
+
+    def attention(
+        self, name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: Ask
+    ) -> Kernel:
+        return attention_kernel(name, statement, program, pointers, ask)
+
+    def call(self, kernel: Kernel, arguments: Sequence[str]) -> list[str]:
+        assert isinstance(kernel, TritonKernel)
+        warps = "" if kernel.warps == 4 else f", num_warps={kernel.warps}"
+        if not kernel.parts:
+            return [f"{kernel.name}[({kernel.programs},)]({', '.join(arguments)}{warps})"]
+        place = arguments[0]
+        names = [f"{kernel.name}_part_{number}" for number in range(len(kernel.parts))]
+        lines = [
+            f"{name} = torch.empty({kernel.programs}, dtype=torch.{dtype}, device={place}.device)"
+            for name, dtype in zip(names, kernel.parts, strict=True)
+        ]
+        for function, body, programs in (
+            (kernel.name, kernel.body, kernel.programs),
+            (f"{kernel.name}_joined", kernel.joins, 1),
+        ):
+            given = [*(arguments[number] for number in kernel.used(body)), *names]
+            lines.append(f"{function}[({programs},)]({', '.join(given)}{warps})")
+        return lines
+
+    def context(self, kernels: Sequence[Kernel], schedule: Mapping[str, str]) -> dict[str, object]:
+        return {"helpers": called((word for kernel in kernels for word in kernel.words), _functions().get)}
+
+    def placement(self, program: Program) -> str:
+        return device(program)
+
+
+def _but_warps(ask: Ask, knob: str, default: str, most: int | None = None) -> str:
+    return default if knob == "warps" else ask(knob, default, most)
+
+
+def _knobs(planned: Plan, emitter: type[Emitter], ask: Ask) -> Knobs:
+    if emitter is TurnedEmitter:
+        return Knobs(TILE, TILE, int(ask("warps", "4")))
+    if emitter is FlatEmitter:
+        most = power_of_two(planned.region.space.numel)
+        block = min(int(ask("block", "1024", most)), most)
+        return Knobs(block, 1, int(ask("warps", "4")))
+    length = power_of_two(planned.row_length)
+    steps = planned.region.recurrence is not None
+    if steps and length > _HELD:
+        raise Untraceable(f"a loop takes rows of {planned.row_length} elements from step to step")
+    held = steps or length <= _least_block(planned)
+    passes = sum(stage.has_pass for stage in planned.stages)
+    if not held and length <= _LONGEST_HELD and passes > 1 and planned.mode == "rows":
+        held = ask("keep", "on" if length <= _HELD else "off") == "on"
+    block = length if held else min(int(ask("block", str(_least_block(planned)), length)), length)
+    most = min(power_of_two(planned.rows), _MOST_ELEMENTS // block)
+    rows = max(min(_ELEMENTS // block, most), 1)
+    if most > 1 and not (steps and block > _ELEMENTS):
+        rows = min(int(ask("rows", str(min(rows, int(legal("k0.rows")[-1]))), most)), most)
+    warps = max(1, min(rows * block // _A_WARP, 16))
+    return Knobs(block, rows, int(ask("warps", str(power_of_two(warps)))))
+
+
+def _least_block(planned: Plan) -> int:
+    """Elements of a row that a tile has at least; with its neighbours in memory beside it."""
+    return 64 if planned.mode == "columns" else 1024

@@ -1,0 +1,435 @@
+"""The Triton text of one planned kernel: names, values, statements, totals. A program works on a tile.
+
+What belongs to an element has the shape of the tile, what belongs to a row that of one of its columns, and
+what never varies is a scalar. The emitters in `tiles.py` say where elements are.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from agent.builtin.codegen.triton.kernel import TritonKernel
+from agent.builtin.codegen.triton.types import BUILTIN, HIGHEST, LOWEST, VALUE, Lines, literal, value_type
+from agent.builtin.ir.ops import POINTWISE, REDUCTIONS
+from agent.builtin.ir.program import Compute, Constant, Fused, Operand, Program, Reduce, Scan, View
+from agent.builtin.ir.space import Level
+from agent.builtin.ir.text import HALVES, total
+from agent.builtin.scheduling.loop_nest import Access, Plan
+from agent.builtin.scheduling.passes import reads
+
+PARTS = 1024  # programs that find a share each of what is reduced to a scalar
+
+Shape = Literal["scalar", "row", "tile"]
+_ORDER: tuple[Shape, ...] = ("scalar", "row", "tile")
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """The schedule of one kernel, in its own types."""
+
+    block: int  # elements of a row that are worked on at once
+    rows: int  # worked on at once
+    warps: int
+    beside: bool = False  # launched together with other kernels, which have programs of their own
+
+    @property
+    def program(self) -> str:
+        """Which of the kernel's programs one is."""
+        return "program" if self.beside else "tl.program_id(0)"
+
+
+class Emitter(ABC):
+    one: str  # the shape of a tile of one element, as text
+
+    def __init__(
+        self,
+        plan: Plan,
+        program: Program,
+        knobs: Knobs,
+        pointers: Mapping[str, str],
+        reserved: frozenset[str],
+    ) -> None:
+        """`pointers` gives the parameter name of every external base and output, in order."""
+        self.plan = plan
+        self.program = program
+        self.knobs = knobs
+        self.pointers = {base: f"{pointer}_ptr" for base, pointer in pointers.items()}
+        self.out = Lines()
+        self.reserved = reserved
+        self.taken = {*self.pointers.values(), *plan.arguments}
+        self.statements = {s.name: self.fresh(s.name) for s in plan.region.statements}
+        self.shapes: dict[str, Shape] = {}  # of the values that have a name
+        self.loaded: dict[Access, str] = {}  # what is at hand, by its name
+        self.named: dict[Access, str] = {}
+        self.before: dict[str, str] = {}  # what values were a step before, by their names
+
+    def kernel(self, name: str) -> TritonKernel:
+        plan, out = self.plan, self.out
+        parts = [self.part_type(r) for r in plan.totals] if self.grid > 1 else []
+        inside = [s for s in plan.region.statements if s not in plan.scalars]
+        self.load_before(access for access in self.read_by(inside) if not access.varies)
+        programs = min(self.grid, PARTS) if parts else self.grid
+        if parts:
+            for reduction, dtype in zip(plan.totals, parts, strict=True):
+                first = literal(*self.neutral(reduction.op, dtype))
+                out.add(f"{self.part_name(reduction)} = tl.full([1], {first}, {VALUE[dtype]})")
+            out.open(f"for block in range({self.knobs.program}, {self.grid}, {programs})")
+            self.body("block")
+            out.close()
+            for number, reduction in enumerate(plan.totals):
+                out.add(
+                    f"tl.store(parts_{number}_ptr + {self.knobs.program} + tl.arange(0, 1), "
+                    f"{self.part_name(reduction)})"
+                )
+        else:
+            self.body(self.knobs.program)
+        joins: tuple[str, ...] = ()
+        if parts:
+            body, self.out = self.out, Lines()
+            self.join(parts, programs)
+            self.scalars()
+            self.out, joins = body, tuple(self.out.lines)
+        else:
+            self.scalars()
+        return TritonKernel(
+            name,
+            (*self.pointers.values(), *plan.arguments, *(["program"] if self.knobs.beside else [])),
+            tuple(self.out.lines),
+            self.manner,
+            programs=programs,
+            warps=self.knobs.warps,
+            parts=tuple(parts),
+            joins=joins,
+        )
+
+    # What differs between the kinds of tiles.
+
+    @property
+    @abstractmethod
+    def grid(self) -> int:
+        """Tiles; each is a program's, unless there are totals, for which programs take several."""
+
+    @property
+    def manner(self) -> str:
+        return self.plan.passes
+
+    @property
+    @abstractmethod
+    def tile(self) -> str:
+        """The shape of a tile, as text."""
+
+    @abstractmethod
+    def body(self, block: str) -> None:
+        """The work on one tile, of the number `block`."""
+
+    @abstractmethod
+    def offset(self, access: Access) -> tuple[str, str, Shape]:
+        """Where the tile of an access lies, what of it is there (empty: all), and its shape."""
+
+    @property
+    @abstractmethod
+    def axis(self) -> int:
+        """The axis of a tile along which rows lie."""
+
+    @property
+    @abstractmethod
+    def index(self) -> str:
+        """The index of elements in their rows."""
+
+    @abstractmethod
+    def present(self) -> str:
+        """What of a tile is there; empty for all of it."""
+
+    @property
+    def far(self) -> bool:
+        """Whether an offset may need more than 32 bits."""
+        plan = self.plan
+        sizes = [self.program.shapes[a.base] for a in plan.accesses.values()]
+        sizes += [self.program.shapes[name] for name in plan.outputs if name in self.program.shapes]
+        return max([plan.region.space.numel, *map(math.prod, sizes)]) >= 1 << 31
+
+    def many(self, number: int) -> str:
+        """A factor of indices."""
+        return f"tl.full([], {number}, tl.int64)" if self.far else str(number)
+
+    # Names and values.
+
+    def fresh(self, name: str) -> str:
+        text = re.sub(r"\W", "_", name)
+        while text in self.reserved or text in self.taken:
+            text += "_"
+        self.taken.add(text)
+        return text
+
+    def load(self, access: Access) -> str:
+        """The name of an external value."""
+        if access not in self.loaded:
+            where, mask, shape = self.offset(access)
+            pointer = self.pointers[access.base]
+            if access not in self.named:
+                self.named[access] = self.fresh(pointer.removesuffix("_ptr"))
+            name = self.loaded[access] = self.named[access]
+            if shape == "scalar":  # a tile of one: the interpreter takes conditions on scalars for numbers
+                where = total([where, "tl.arange(0, 1)" + ("[None, :]" if "," in self.one else "")])
+            mask = f", mask={mask}" if mask else ""
+            cast = ".to(tl.float32)" if access.dtype in HALVES else ""
+            self.out.add(f"{name} = tl.load({pointer}{f' + {where}' if where else ''}{mask}){cast}")
+            self.shapes[name] = shape
+        return self.loaded[access]
+
+    def read_by(self, statements: Sequence[Fused]) -> list[Access]:
+        """What statements read from memory."""
+        found = (
+            self.plan.access(view, level) for s in statements for view, level in reads(s, self.plan.region)
+        )
+        return [access for access in dict.fromkeys(found) if access is not None]
+
+    def load_before(self, accesses: Iterable[Access]) -> None:
+        """Load what a loop reads again and again."""
+        for access in list(accesses):
+            if not access.table:
+                self.load(access)
+
+    def operand(self, operand: Operand, level: Level, wanted: str) -> tuple[str, Shape]:
+        """An operand as an expression of the dtype `wanted`."""
+        if isinstance(operand, Constant):
+            return literal(operand.value, wanted), "scalar"
+        access = self.plan.access(operand, level)
+        if access is not None:
+            name, dtype = self.load(access), access.dtype
+        else:
+            name, dtype = self.statements[operand.base], self.program.dtypes[operand.base]
+        text = name
+        if wanted == "bool" and dtype != "bool":
+            text = f"({name} != 0)"
+        elif VALUE[wanted] != VALUE[dtype]:
+            text = f"{name}.to({VALUE[wanted]})"
+        return text, self.shapes[name]
+
+    def define(self, statement: Compute, level: Level) -> None:
+        if statement.op == "take":
+            self.take(statement, level)
+            return
+        dtype = value_type(statement.compute_dtype)
+        text = POINTWISE[statement.op].template(statement.settings)
+        values = [o for n, o in enumerate(statement.operands) if not (statement.op == "where" and n == 0)]
+        typed = "{" in text.replace("{t}", "") and any(not isinstance(o, Constant) for o in values)
+
+        def number(value: float | int | bool) -> str:
+            """Of the type, where nothing beside it says which that is."""
+            if typed:
+                return literal(value, dtype)
+            plain = literal(value, "float32" if "float" in dtype else dtype)
+            if "tl.full" in plain:
+                return literal(value, dtype)
+            return f"tl.full({self.one}, {plain}, {VALUE[dtype]})"
+
+        text = re.sub(r"(\w+)_\{t\}|where_i32", lambda m: BUILTIN.get(m[1] or "where", m[1]), text)
+        text = re.sub(r"<([^<>=&| ]+)>", lambda m: number(float(m[1])), text)
+        placed = "{index}" in text
+        text = text.replace("{index}", self.index)
+        shapes: list[Shape] = ["tile" if placed else "scalar"]
+        if statement.op == "carried":
+            assert self.plan.region.recurrence is not None
+            source = self.plan.region.recurrence.becomes[statement.name]
+            text = text.replace("{before}", self.kept_name(source))
+            shapes.append("row" if level == "row" else "tile")
+        for position, operand in enumerate(statement.operands):
+            if f"{{{position}}}" not in text:
+                continue
+            wanted = "bool" if statement.op == "where" and position == 0 else dtype
+            value, shape = self.operand(operand, level, wanted)
+            if isinstance(operand, Constant) and wanted == dtype:
+                value = number(operand.value)
+            text = text.replace(f"{{{position}}}", value)
+            shapes.append(shape)
+        name = self.statements[statement.name]
+        self.out.add(f"{name} = {text}")
+        self.shapes[name] = max(shapes, key=_ORDER.index)
+
+    def take(self, statement: Compute, level: Level) -> None:
+        table, index = statement.operands
+        assert isinstance(table, View) and isinstance(index, View)
+        source, counts = self.plan.access(table, level), self.plan.access(index, level)
+        assert source is not None and counts is not None
+        at, _ = self.operand(index, level, "int64" if self.far else counts.dtype)
+        (where, mask, shape), (_, others, other) = self.offset(source), self.offset(counts)
+        where = total([where, at if source.table == 1 else f"{at} * {source.table}"])
+        masks = dict.fromkeys(m for text in (others, mask) for m in text.split(" & ") if m)
+        name, cast = self.statements[statement.name], ".to(tl.float32)" if source.dtype in HALVES else ""
+        mask = f", mask={' & '.join(masks)}" if masks else ""
+        self.out.add(f"{name} = tl.load({self.pointers[table.base]} + {where}{mask}){cast}")
+        self.shapes[name] = max(shape, other, key=_ORDER.index)
+
+    def kept_name(self, name: str) -> str:
+        if name not in self.before:
+            self.before[name] = self.fresh(f"{self.statements[name]}_before")
+        return self.before[name]
+
+    def store(self, output: str) -> None:
+        access = self.plan.output(output)
+        where, mask, _ = self.offset(access)
+        mask = f", mask={mask}" if mask else ""
+        pointer = self.pointers[output] + (f" + {where}" if where else "")
+        self.out.add(f"tl.store({pointer}, {self.statements[output]}{mask})")
+
+    # Reductions.
+
+    def neutral(self, op: str, dtype: str) -> tuple[float | int | bool, str]:
+        """What changes nothing, with the dtype."""
+        floating = value_type(dtype) in ("float32", "float64")
+        if op in ("amax", "amin", "first"):
+            if floating:
+                return (float("-inf") if op == "amax" else float("inf")), dtype
+            return int((LOWEST if op == "amax" else HIGHEST)[dtype]), dtype
+        if op in ("any", "all"):
+            return (op == "all"), dtype
+        return (0 if op == "sum" else 1), dtype
+
+    def reduced(self, op: str, text: str, dtype: str, axis: int) -> str:
+        """What a tile reduces to along an axis, which stays."""
+        floating = value_type(dtype) in ("float32", "float64")
+        if op == "sum":
+            return f"tl.sum({text}, {axis}, keep_dims=True)"
+        if op == "prod":
+            return f"tl.reduce({text}, {axis}, product, keep_dims=True)"
+        if op in ("any", "all"):
+            extreme = "max" if op == "any" else "min"
+            return f"(tl.{extreme}({text}.to(tl.int32), {axis}, keep_dims=True) > 0)"
+        if floating and op in ("amax", "amin"):
+            return f"{op}_of({text}, {axis})"
+        return f"tl.{'max' if op == 'amax' else 'min'}({text}, {axis}, keep_dims=True)"
+
+    def update(self, op: str, a: str, b: str) -> str:
+        text = re.sub(r"(\w+)_\{t\}", lambda m: BUILTIN.get(m[1], m[1]), REDUCTIONS[op].update)
+        return text.replace("{a}", a).replace("{v}", b)
+
+    def element(self, statement: Reduce | Scan) -> str:
+        """What is reduced, in the shape of a tile, with what changes nothing where nothing is."""
+        level: Level = reads(statement, self.plan.region)[0][1]
+        text, shape = self.operand(statement.operand, level, statement.dtype)
+        if shape != "tile":
+            text = f"tl.broadcast_to({text}, {self.tile})"
+        mask = self.present()
+        if mask:
+            text = f"tl.where({mask}, {text}, {literal(*self.neutral(statement.op, statement.dtype))})"
+        return text
+
+    def part_name(self, reduction: Reduce) -> str:
+        return f"{self.statements[reduction.name]}_part"
+
+    def part_type(self, reduction: Reduce) -> str:
+        """As torch does on the CPU, floats are added up in double where there are many."""
+        dtype = value_type(reduction.dtype)
+        return "float64" if dtype == "float32" and reduction.op in ("sum", "prod") else dtype
+
+    def add_to_total(self, reduction: Reduce, text: str) -> None:
+        """`text`: what the tile reduces to, of one element."""
+        text = f"tl.reshape({text}, [1])"
+        if self.grid == 1:
+            self.out.add(f"{self.statements[reduction.name]} = {text}")
+            return
+        part, dtype = self.part_name(reduction), self.part_type(reduction)
+        if dtype != value_type(reduction.dtype):
+            text += f".to({VALUE[dtype]})"
+        self.out.add(f"{part} = {self.update(reduction.op, part, text)}")
+
+    def join(self, parts: Sequence[str], programs: int) -> None:
+        """Takes the parts together, in order."""
+        size = 1 << (programs - 1).bit_length()
+        self.out.add(f"part = tl.arange(0, {size})")
+        for number, (reduction, dtype) in enumerate(zip(self.plan.totals, parts, strict=True)):
+            text = f"tl.load(parts_{number}_ptr + part)"
+            if size > programs:
+                rest = literal(*self.neutral(reduction.op, dtype))
+                text = f"tl.load(parts_{number}_ptr + part, mask=part < {programs}, other={rest})"
+            text = self.reduced(reduction.op, text, dtype, 0)
+            if dtype != value_type(reduction.dtype):
+                text += f".to({VALUE[reduction.dtype]})"
+            self.out.add(f"{self.statements[reduction.name]} = {text}")
+
+    def scalars(self) -> None:
+        """The statements and outputs that follow from totals."""
+        self.loaded, self.named, self.one = {}, {}, "[1]"
+        for reduction in self.plan.totals:
+            self.shapes[self.statements[reduction.name]] = "scalar"
+        for statement in self.plan.scalars:
+            assert isinstance(statement, Compute)
+            self.define(statement, "scalar")
+        lead = f", mask={self.knobs.program} + tl.arange(0, 1) == 0"
+        once = "" if self.grid == 1 or self.plan.totals else lead
+        for name in self.plan.outputs:
+            if self.plan.level(name) == "scalar":
+                pointer, value = f"{self.pointers[name]} + tl.arange(0, 1)", self.statements[name]
+                self.out.add(f"tl.store({pointer}, {value}{once})")
+
+    # Statements in order, where all of a row is at hand.
+
+    def in_order(self) -> None:
+        plan = self.plan
+        needed = {s.name for stage in plan.stages for s in (*stage.row, *stage.in_pass)}
+        for statement in plan.region.statements:
+            if statement.name in needed:
+                self.carry_out(statement)
+        outputs = [name for name in plan.outputs if plan.level(name) != "scalar"]
+        for name in outputs:
+            self.store(name)
+
+    def carry_out(self, statement: Fused) -> None:
+        level = self.plan.level(statement.name)
+        if isinstance(statement, Compute):
+            if level != "scalar":
+                self.define(statement, level)
+        elif isinstance(statement, Scan):
+            name, text = self.statements[statement.name], self.element(statement)
+            self.out.add(f"{name} = tl.cum{statement.op}({text}, {self.axis})")
+            self.shapes[name] = "tile"
+        elif statement.op == "pick":
+            self.pick(statement)
+        else:
+            self.reduce(statement)
+
+    @abstractmethod
+    def reduce(self, statement: Reduce) -> None: ...
+
+    @abstractmethod
+    def pick(self, statement: Reduce) -> None:
+        """The operand at one place of the row, computed for that place alone; NaN outside the row."""
+
+    def steps(self) -> None:
+        """A recurrence: the statements again and again, with what a step hands the next."""
+        recurrence, plan = self.plan.region.recurrence, self.plan
+        assert recurrence is not None
+        for name in plan.carried:
+            dtype = VALUE[plan.statements[name].dtype]
+            self.out.add(f"{self.kept_name(name)} = tl.zeros({self.carried_shape(name)}, {dtype})")
+        self.load_before(a for a in self.read_by(plan.region.statements) if not a.move)
+        self.out.open(f"for step in range({recurrence.steps})")
+        self.in_order()
+        for name in plan.carried:
+            value = f"tl.broadcast_to({self.statements[name]}, {self.carried_shape(name)})"
+            self.out.add(f"{self.kept_name(name)} = {value}")
+        self.out.close()
+
+    @abstractmethod
+    def carried_shape(self, name: str) -> str: ...
+
+    def moved(self, access: Access) -> list[str]:
+        """The part of an offset that is the same for the whole tile."""
+        found = [f"step * {self.many(access.move)}"] if access.move else []
+        return [*found, access.begin] if access.begin else found
+
+
+def digits(plan: Plan, access: Access, axes: Sequence[int], variable: str) -> str:
+    """The offset of an access along axes, by their joint index; empty where it does not vary."""
+    terms = []
+    for digit in plan.digits(access.strides, axes):
+        text = variable if digit.product == 1 else f"{variable} // {digit.product}"
+        text = text if digit.first else f"{text} % {digit.size}"
+        terms.append(text if digit.stride == 1 else f"{text} * {digit.stride}")
+    return total(terms)

@@ -1,0 +1,1 @@
+"""Fusion: which computations share a kernel, and which values are recomputed rather than stored."""

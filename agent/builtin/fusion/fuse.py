@@ -1,0 +1,235 @@
+"""Which computations share a kernel: maximal regions with one iteration space, formed greedily."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+from typing import TypeAlias
+
+from agent.builtin.ir.program import (
+    Attention,
+    Compute,
+    Fused,
+    Joined,
+    Library,
+    Program,
+    Recurrence,
+    Reduce,
+    Scan,
+    Statement,
+    View,
+    views_of,
+)
+from agent.builtin.ir.space import Region, analyse
+from agent.builtin.ir.untraceable import Untraceable
+
+Unit: TypeAlias = Region | Attention | Library
+
+_LARGE = 4096  # elements that make it worth sharing a loop
+_ALONE = Library | Attention | Recurrence | Joined  # statements that share no kernel
+
+
+def operands(statement: Statement, program: Program) -> list[View]:
+    """The views a statement reads."""
+    if not isinstance(statement, Library):
+        return list(views_of(statement))
+    found = []
+    for name in statement.node.inputs:
+        view = program.views.get(name)
+        found.append(view if isinstance(view, View) else View(name, (), ()))
+    return found
+
+
+def fuse(program: Program, apart: bool = False, again: Set[str] = frozenset()) -> list[Unit]:
+    """Regions, attentions and library calls in an order in which they can run.
+
+    With `apart`, a reduction starts a new kernel instead of joining the one that computes its operand. The
+    values `again` join the kernel of the one statement that reads them.
+    """
+    fusion = _Fusion(program, again)
+    for name in program.placed:
+        assert sum(name in reads for reads in fusion.reads.values()) == 1, name
+    for statement in program.statements:
+        if not isinstance(statement, _ALONE) and statement.name not in again:
+            fusion.add(statement, apart)
+    return fusion.units()
+
+
+def _large_parts(statement: Fused) -> Iterator[Hashable]:
+    """What is worth being read once for two statements."""
+    for view in views_of(statement):
+        elements = math.prod(s for s, stride in zip(view.shape, view.strides, strict=True) if stride)
+        if elements >= min(_LARGE, view.numel / 2):
+            yield (view.base, view.numel) if view.linear else view
+
+
+def _ends(program: Program, reads: Mapping[str, set[str]]) -> dict[str, Reduce | Scan]:
+    """The reduction that a value is computed for, where it is for one alone."""
+    readers: dict[str, list[Statement]] = {}
+    for statement in program.statements:
+        for base in reads[statement.name]:
+            readers.setdefault(base, []).append(statement)
+    found: dict[str, Reduce | Scan] = {}
+    for statement in reversed(program.statements):
+        only = readers.get(statement.name, [])
+        if len(only) != 1 or not isinstance(statement, Compute):
+            continue
+        reader = only[0]
+        if isinstance(reader, Reduce | Scan):
+            found[statement.name] = reader
+        elif reader.name in found:
+            found[statement.name] = found[reader.name]
+    return found
+
+
+def _in_turn(statement: Statement) -> bool:
+    return isinstance(statement, Library) and statement.node.in_turn
+
+
+class _Fusion:
+    """Greedy: each statement joins the regions it reads from, or one that reads the same, if it can."""
+
+    def __init__(self, program: Program, again: Set[str]) -> None:
+        self.program, self.again = program, again
+        self.order = {s.name: i for i, s in enumerate(program.statements)}
+        self.reads = {s.name: {v.base for v in operands(s, program)} for s in program.statements}
+        for before, after in pairwise(s for s in program.statements if _in_turn(s)):
+            self.reads[after.name].add(before.name)
+        self.members: dict[int, list[Statement]] = {i: [s] for i, s in enumerate(program.statements)}
+        for statement in program.statements:
+            if isinstance(statement, Recurrence):
+                place = self.order[statement.name]
+                self.order.update({view.base: place for view in statement.results.values()})
+        self.unit = dict(self.order)
+        self.readers: dict[Hashable, list[str]] = {}  # the fused statements that read a part of a value
+        self.ends_in = _ends(program, self.reads)
+        self.apart: list[tuple[str, str]] = []  # pairs that must not share a region
+        self.clipped: set[str] = set()  # values computed for elements of windows that may not be there
+        for s in program.statements:
+            if isinstance(s, Compute) and any(
+                v.clips or v.base in self.clipped for v in operands(s, program)
+            ):
+                self.clipped.add(s.name)
+
+    def add(self, statement: Fused, apart: bool) -> None:
+        mine = self.unit[statement.name]
+        if apart and isinstance(statement, Reduce) and not self.must_not_exist(statement.operand.base):
+            self.apart.append((statement.name, statement.operand.base))
+        for base in sorted(self.reads[statement.name] & self.again):
+            both = sorted(
+                (*self.members[self.unit[base]], *self.members[mine]), key=lambda s: self.order[s.name]
+            )
+            fits = analyse([s for s in both if not isinstance(s, _ALONE)]) is not None
+            if fits and not self.makes_cycle(both):
+                del self.members[self.unit[base]]
+                self.members[mine], self.unit[base] = both, mine
+        for choice in self.choices(statement):
+            merged = [s for unit in (*choice, mine) for s in self.members[unit]]
+            merged.sort(key=lambda s: self.order[s.name])
+            fused = [s for s in merged if not isinstance(s, _ALONE)]
+            if self.separated(merged) or analyse(fused) is None or self.makes_cycle(merged):
+                continue
+            if self.bound_apart(fused):
+                continue
+            for unit in choice:
+                del self.members[unit]
+            self.members[mine] = merged
+            self.unit.update({s.name: mine for s in merged})
+            break
+        for part in _large_parts(statement):
+            self.readers.setdefault(part, []).append(statement.name)
+
+    def must_not_exist(self, name: str) -> bool:
+        """Whether a value must never be in memory: larger than all that it is computed from, or clipped."""
+        if name not in self.reads or isinstance(self.program.statements[self.order[name]], Library):
+            return False
+        read = sum(math.prod(self.program.shapes[base]) for base in self.reads[name])
+        larger = math.prod(self.program.shapes[name]) > read
+        return larger or name in self.clipped or name in self.program.unstored
+
+    def separated(self, merged: list[Statement]) -> bool:
+        names = {s.name for s in merged}
+        return any(a in names and b in names for a, b in self.apart)
+
+    def bound_apart(self, fused: Sequence[Fused]) -> bool:
+        """Whether reductions, for which alone values of a region are computed, could not join it."""
+        numel = max(math.prod(s.shape) if isinstance(s, Compute) else s.operand.numel for s in fused)
+        waiting = (self.ends_in.get(s.name) for s in fused)
+        ahead = {r.name: r for r in waiting if r is not None and r.operand.numel == numel}
+        return bool(ahead) and analyse([*fused, *ahead.values()]) is None
+
+    def choices(self, statement: Fused) -> Iterator[tuple[int, ...]]:
+        """Units to merge with, best first: all producers, each of them, those that read the same values."""
+        producers: dict[int, None] = {}
+        for base in self.reads[statement.name] - self.again:
+            if base in self.unit and not isinstance(self.members[self.unit[base]][0], _ALONE):
+                producers[self.unit[base]] = None
+        last_first = tuple(sorted(producers, reverse=True))
+        if last_first:
+            yield last_first
+        if len(last_first) > 1:
+            yield from ((unit,) for unit in last_first)
+        shared = [n for part in _large_parts(statement) for n in self.readers.get(part, ())]
+        siblings = dict.fromkeys(self.unit[name] for name in reversed(shared))
+        for unit in siblings:
+            if unit not in producers:
+                yield (*last_first, unit)
+                yield (unit,)
+
+    def makes_cycle(self, merged: list[Statement]) -> bool:
+        """Whether something outside depends on one of `merged` and is needed by another."""
+        inside = {s.name for s in merged}
+        todo = [base for name in inside for base in self.reads[name] if base not in inside]
+        seen: set[int] = set()
+        while todo:
+            name = todo.pop()
+            if name in inside:
+                return True
+            if name not in self.unit or self.unit[name] in seen:
+                continue
+            seen.add(self.unit[name])
+            todo += [base for s in self.members[self.unit[name]] for base in self.reads[s.name]]
+        return False
+
+    def units(self) -> list[Unit]:
+        """In an order in which they can run, as near to the program's as may be."""
+        waiting: dict[int, set[int]] = {}
+        for key, members in self.members.items():
+            needed = {self.unit[base] for s in members for base in self.reads[s.name] if base in self.unit}
+            waiting[key] = needed - {key}
+        followers: dict[int, list[int]] = {}
+        for key, needed in waiting.items():
+            for other in needed:
+                followers.setdefault(other, []).append(key)
+        ready = [key for key, needed in waiting.items() if not needed]
+        heapify(ready)
+        found: list[Unit] = []
+        joined = 0  # which ask for nothing to be done
+        while ready:
+            key = heappop(ready)
+            first = self.members[key][0]
+            if isinstance(first, Library | Attention):
+                found.append(first)
+            elif isinstance(first, Joined):
+                joined += 1
+            elif isinstance(first, Recurrence):
+                space = analyse(first.body)
+                assert space is not None
+                found.append(Region(first.body, space, first))
+            else:
+                fused = [s for s in self.members[key] if not isinstance(s, _ALONE)]
+                space = analyse(fused)
+                assert space is not None
+                if any(s.name in self.clipped for s in fused) and not space.reduced:
+                    raise Untraceable("windows with edges could not be reduced where they are computed")
+                if any(isinstance(s, Compute) and s.op == "ranked" for s in fused) and not space.reduced:
+                    raise Untraceable("ranks could not be reduced where they are computed")
+                found.append(Region(tuple(fused), space))
+            for follower in followers.get(key, ()):
+                waiting[follower].discard(key)
+                if not waiting[follower]:
+                    heappush(ready, follower)
+        assert len(found) + joined == len(self.members)
+        return found

@@ -1,0 +1,152 @@
+"""Values that are cheap to compute are computed again by other kernels that need them, and so never stored.
+
+A kernel that normalizes over images, say, has what is centered only for its sums; the kernel that turns the
+result reads the images and their means instead.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
+
+from agent.builtin.codegen.host import needed_in_python
+from agent.builtin.fusion.fuse import Unit, fuse, operands
+from agent.builtin.ir.program import (
+    Compute,
+    Constant,
+    Program,
+    Reduce,
+    Scan,
+    Statement,
+    View,
+    contiguous,
+    contiguous_axis,
+    of_view,
+    reading,
+    slots,
+    vectorisable,
+)
+from agent.builtin.ir.space import Region, analyse
+from agent.builtin.ir.text import HALVES, ITEMSIZE
+from agent.builtin.lowering.lower import drop_unread
+
+# No products: where the compiler makes one instruction of a product and the sum after it, the value that is
+# computed again is another than what was rounded before.
+_CHEAP = {"add", "sub", "neg", "abs", "relu", "maximum", "minimum", "convert"}
+_SMALL = 8  # a value has as many times the elements of each operand but its large one
+
+
+def fuse_recomputing(program: Program, apart: bool = False) -> list[Unit]:
+    """What `fuse` gives, but for cheap values that other kernels alone read: these compute them again.
+
+    Statements for that are added to the program. With `apart`, all is as `fuse` has it.
+    """
+    units = fuse(program, apart)
+    wanted = {} if apart else dict(_worth(program, units))
+    while wanted:
+        trial = program.copy()
+        made = _compute_again(trial, wanted)
+        drop_unread(trial)
+        again = fuse(trial, apart, made.keys())
+        alone = {made[name] for name in made if not _is_inside(name, trial, again)}
+        if not alone:
+            program.statements, program.views = trial.statements, trial.views
+            program.shapes, program.dtypes = trial.shapes, trial.dtypes
+            return again
+        wanted = {name: read for name, read in wanted.items() if name not in alone}
+    return units
+
+
+def _worth(program: Program, units: Sequence[Unit]) -> Iterable[tuple[str, list[str]]]:
+    """Values that are stored for other kernels alone and are cheap to compute, with what reads them there."""
+    stays = set(program.placed) | needed_in_python(program)
+    readers: dict[str, dict[str, None]] = {}  # in the order of the program
+    for statement in program.statements:
+        for view in operands(statement, program):
+            readers.setdefault(view.base, {})[statement.name] = None
+    now = {s.name: s for s in program.statements}
+    for unit in units:
+        if not isinstance(unit, Region) or unit.recurrence is not None:
+            continue
+        inside = {s.name for s in unit.statements}
+        for statement in unit.statements:
+            outside = [name for name in readers.get(statement.name, ()) if name not in inside]
+            if statement.name in stays or not outside or not isinstance(statement, Compute):
+                continue
+            whole = math.prod(statement.shape) == unit.space.numel
+            if not whole or not _is_cheap(statement, inside, program):
+                continue
+            if all(_reads_whole(now[name], statement) for name in outside):
+                yield statement.name, outside
+
+
+def _is_cheap(statement: Compute, inside: Set[str], program: Program) -> bool:
+    """Whether it reads one large operand, which is in memory anyway and weighs no more than the result.
+
+    And whether it is the same when it is computed again: it is not rounded, and no number scales an operand.
+    """
+    read = [operand for operand in statement.operands if isinstance(operand, View)]
+    if statement.op not in _CHEAP or "alpha" in statement.settings or statement.dtype in HALVES:
+        return False
+    elements = [
+        math.prod(size for size, stride in zip(v.shape, v.strides, strict=True) if stride) for v in read
+    ]
+    large = [
+        v for v, count in zip(read, elements, strict=True) if count * _SMALL > math.prod(statement.shape)
+    ]
+    itemsize = ITEMSIZE[statement.dtype]
+    return (
+        len(large) == 1
+        and large[0].base not in inside
+        and ITEMSIZE[program.dtypes[large[0].base]] <= itemsize
+    )
+
+
+def _reads_whole(reader: Statement, statement: Compute) -> bool:
+    """Whether it reads every element once, and strides describe what the operands are then."""
+    if not isinstance(reader, Compute | Reduce | Scan):
+        return False
+    for view in slots(reader):
+        if isinstance(view, Constant) or view.base != statement.name:
+            continue
+        computed = of_view(statement, view) if view.numel == math.prod(statement.shape) else None
+        if computed is None or analyse([computed]) is None:
+            return False
+        for operand in computed.operands:
+            if isinstance(operand, View) and not vectorisable(operand) and contiguous_axis(operand) is None:
+                return False
+    return True
+
+
+def _compute_again(program: Program, wanted: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Has readers read values of their own; these, with the values that they stand for."""
+    now = {s.name: s for s in program.statements}
+    before: dict[str, list[Statement]] = {}
+    made: dict[str, str] = {}
+    for name, readers in wanted.items():
+        statement = now[name]
+        assert isinstance(statement, Compute)
+        for reader in readers:
+            other = now[reader]
+            assert isinstance(other, Compute | Reduce | Scan)
+            read = list(slots(other))
+            for view in dict.fromkeys(v for v in read if isinstance(v, View) and v.base == name):
+                computed = of_view(statement, view)
+                assert computed is not None
+                own = program.fresh(f"{name}_again")
+                program.define(own, view.shape, statement.dtype)
+                before.setdefault(reader, []).append(replace(computed, name=own))
+                made[own] = name
+                mine = View(own, view.shape, contiguous(view.shape))
+                read = [mine if operand == view else operand for operand in read]
+            now[reader] = reading(other, read)
+    program.statements = [s for old in program.statements for s in (*before.get(old.name, ()), now[old.name])]
+    return made
+
+
+def _is_inside(name: str, program: Program, units: Sequence[Unit]) -> bool:
+    """Whether all that reads a value is in the region that computes it."""
+    readers = {s.name for s in program.statements if any(v.base == name for v in operands(s, program))}
+    for unit in units:
+        if isinstance(unit, Region) and any(s.name == name for s in unit.statements):
+            return readers <= {s.name for s in unit.statements}
+    return False

@@ -1,0 +1,196 @@
+"""Concatenations: what is put side by side is computed where it lies, and so is what is computed from it.
+
+`f(cat(a, b), y)` becomes `cat(f(a, y's first part), f(b, the rest))` as long as only pointwise operators read
+the whole; what remains is written by the kernels that compute the pieces, straight into the whole.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from agent.builtin.codegen.host import needed_in_python
+from agent.builtin.fusion.fuse import operands
+from agent.builtin.ir.graph import Ref
+from agent.builtin.ir.program import (
+    Compute,
+    Joined,
+    Library,
+    Operand,
+    Program,
+    Statement,
+    View,
+    contiguous,
+    contiguous_axis,
+    turned,
+    vectorisable,
+)
+from agent.builtin.lowering.base import SUPPORTED_DTYPES
+
+_MOST_PIECES = 4  # for each of which there is a copy of every statement that reads the whole
+_LEAST_RUN = 16  # elements of a piece that lie together
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    dim: int
+    views: tuple[View, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(view.shape[self.dim] for view in self.views)
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        return tuple(sum(self.sizes[:number]) for number in range(len(self.views)))
+
+
+def join(program: Program) -> None:
+    """Put what is computed, piece by piece, in the place of concatenations and of what reads only these."""
+    program.statements = _Joining(program).run()
+
+
+class _Joining:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.python = needed_in_python(program)
+        self.computed = {s.name: s for s in program.statements if isinstance(s, Compute)}
+        self.readers: dict[str, list[Statement]] = {}
+        for statement in program.statements:
+            for base in {view.base for view in operands(statement, program)}:
+                self.readers.setdefault(base, []).append(statement)
+        self.apart: dict[str, _Pieces] = {}  # what exists in pieces only
+        self.found: list[Statement] = []
+
+    def run(self) -> list[Statement]:
+        for statement in self.program.statements:
+            pieces = None
+            if isinstance(statement, Compute):
+                pieces = self.split(statement)
+            elif isinstance(statement, Library):
+                pieces = _concatenated(statement, self.program)
+            if pieces is None:
+                self.found.append(statement)
+            elif self.only_in_pieces(statement.name, pieces):
+                self.apart[statement.name] = pieces
+            elif isinstance(statement, Compute):
+                self.place(statement.name, [view.base for view in pieces.views], pieces)
+            elif any(self.is_computed(view) or not vectorisable(view) for view in pieces.views):
+                self.place(statement.name, self.copies(statement.name, pieces), pieces)
+            else:
+                self.found.append(statement)
+        return self.found
+
+    def split(self, statement: Compute) -> _Pieces | None:
+        """The pieces of a statement that reads something that exists in pieces only."""
+        read = (o for o in statement.operands if isinstance(o, View))
+        pieces = next((self.apart[o.base] for o in read if o.base in self.apart), None)
+        return self.in_pieces(statement, pieces) if pieces is not None else None
+
+    def in_pieces(self, statement: Compute, like: _Pieces) -> _Pieces:
+        """Adds the statement once for each piece, and before it what only it reads."""
+        self.computed.pop(statement.name, None)
+        made: list[View] = []
+        parts: list[Compute] = []
+        for number, (start, size) in enumerate(zip(like.starts, like.sizes, strict=True)):
+            read: list[Operand] = []
+            for o in statement.operands:
+                if isinstance(o, View):
+                    producer = self.computed.get(o.base)
+                    if producer is not None and self.feeds(producer, statement, o, like):
+                        self.apart[o.base] = self.in_pieces(producer, like)
+                    whole = o.base in self.apart
+                    o = self.apart[o.base].views[number] if whole else _narrow(o, like.dim, start, size)
+                read.append(o)
+            shape = _with(statement.shape, like.dim, size)
+            name = self.program.fresh(f"{statement.name}_{number}")
+            self.program.define(name, shape, statement.dtype)
+            parts.append(replace(statement, name=name, operands=tuple(read), shape=shape))
+            made.append(View(name, shape, contiguous(shape)))
+        self.found += parts
+        return _Pieces(like.dim, tuple(made))
+
+    def feeds(self, producer: Compute, statement: Compute, view: View, like: _Pieces) -> bool:
+        """Whether this statement alone reads what the producer computes, by element, in such pieces."""
+        if self.readers[producer.name] != [statement] or producer.name in self.python:
+            return False
+        if any(isinstance(o, View) and o.base == view.base and o != view for o in statement.operands):
+            return False
+        whole = view.linear and view.shape == producer.shape
+        return whole and not producer.by_place and self.fits(producer, like)
+
+    def fits(self, statement: Compute, like: _Pieces) -> bool:
+        """Whether what a statement reads can be read in such pieces."""
+        read = [o for o in statement.operands if isinstance(o, View)]
+        others = (self.apart[o.base] for o in read if o.base in self.apart)
+        alike = all((other.dim, other.sizes) == (like.dim, like.sizes) for other in others)
+        return alike and not any(o.clips for o in read)
+
+    def only_in_pieces(self, name: str, pieces: _Pieces) -> bool:
+        """Whether all that reads a value can be carried out for each of its pieces."""
+        if not all(vectorisable(view) for view in pieces.views):
+            return False
+        whole = View(name, self.program.shapes[name], contiguous(self.program.shapes[name]))
+        readers = self.readers.get(name, [])
+        return name not in self.python and all(self.can_be_split(r, whole, pieces) for r in readers)
+
+    def can_be_split(self, reader: Statement, whole: View, pieces: _Pieces) -> bool:
+        if not isinstance(reader, Compute) or reader.by_place or reader.shape != whole.shape:
+            return False
+        if any(isinstance(o, View) and o.base == whole.base and o != whole for o in reader.operands):
+            return False
+        return self.fits(reader, pieces)
+
+    def is_computed(self, view: View) -> bool:
+        """Whether a kernel of ours has the piece in its hands."""
+        whole = view.linear and view.numel == math.prod(self.program.shapes[view.base])
+        return whole and view.base in self.computed
+
+    def copies(self, name: str, pieces: _Pieces) -> list[str]:
+        """Adds copies of the pieces."""
+        dtype = self.program.dtypes[name]
+        compute_dtype = "float32" if dtype in ("bfloat16", "float16") else dtype
+        made = []
+        for number, view in enumerate(pieces.views):
+            made.append(self.program.fresh(f"{name}_piece_{number}"))
+            self.program.define(made[-1], view.shape, dtype)
+            self.found.append(Compute(made[-1], "copy", (view,), {}, view.shape, dtype, compute_dtype))
+        return made
+
+    def place(self, name: str, made: Sequence[str], pieces: _Pieces) -> None:
+        """Adds the value as a whole, in which what was made lies."""
+        whole = View(name, self.program.shapes[name], contiguous(self.program.shapes[name]))
+        parts = zip(pieces.starts, pieces.sizes, strict=True)
+        views = [_narrow(whole, pieces.dim, start, size) for start, size in parts]
+        self.found.append(Joined(name, dict(zip(made, views, strict=True))))
+
+
+def _concatenated(statement: Library, program: Program) -> _Pieces | None:
+    """The pieces of a concatenation; None where the library is better at it."""
+    if statement.node.op != "aten.cat.default":
+        return None
+    tensors, dim = statement.node.args[0], statement.node.args[1] if len(statement.node.args) > 1 else 0
+    shape, dtype = program.shapes[statement.name], program.dtypes[statement.name]
+    if not isinstance(tensors, tuple) or not isinstance(dim, int) or dtype not in SUPPORTED_DTYPES:
+        return None
+    dim %= len(shape)
+    views = [program.views.get(t.ref) if isinstance(t, Ref) else None for t in tensors]
+    pieces = [v for v in views if isinstance(v, View) and len(v.shape) == len(shape) and not v.clips]
+    if not 1 < len(pieces) == len(views) <= _MOST_PIECES:
+        return None
+    if statement.order:  # in which the result lies
+        pieces, dim = [turned(v, statement.order) for v in pieces], statement.order.index(dim)
+    if any(not vectorisable(v) and contiguous_axis(v) is None for v in pieces):
+        return None
+    if any(math.prod(v.shape[dim:]) < _LEAST_RUN for v in pieces):
+        return None
+    if any(program.dtypes[v.base] != dtype for v in pieces):
+        return None
+    return _Pieces(dim, tuple(pieces))
+
+
+def _narrow(view: View, dim: int, start: int, size: int) -> View:
+    return replace(view, shape=_with(view.shape, dim, size), offset=view.offset + start * view.strides[dim])
+
+
+def _with(shape: Sequence[int], dim: int, size: int) -> tuple[int, ...]:
+    return (*shape[:dim], size, *shape[dim + 1 :])

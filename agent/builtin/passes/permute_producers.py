@@ -1,0 +1,68 @@
+"""What is computed in one order of axes only to be copied into another is computed in that other order."""
+
+import math
+from dataclasses import replace
+
+from agent.builtin.codegen.host import needed_in_python
+from agent.builtin.fusion.fuse import operands
+from agent.builtin.ir.program import (
+    Compute,
+    Program,
+    Statement,
+    View,
+    contiguous,
+    contiguous_axis,
+    of_view,
+    vectorisable,
+)
+from agent.builtin.ir.space import analyse
+
+
+def turn_before_copies(program: Program) -> None:
+    """Compute in the order of its reader what only one reads, in another order."""
+    number = len(program.statements) - 1
+    while number >= 0:
+        statement = program.statements[number]
+        if isinstance(statement, Compute) and _turn_producer(program, number, statement):
+            number = len(program.statements)
+        number -= 1
+
+
+def _is_turned(operand: object) -> bool:
+    return isinstance(operand, View) and contiguous_axis(operand) is not None
+
+
+def _turn_producer(program: Program, number: int, statement: Compute) -> bool:
+    """Whether what computes one of the operands could be put before the statement, in its order of axes."""
+    for view in statement.operands:
+        if not isinstance(view, View) or not _is_turned(view):
+            continue
+        producer = next((s for s in program.statements if s.name == view.base), None)
+        if not isinstance(producer, Compute) or view.numel != math.prod(producer.shape):
+            continue
+        readers = [s for s in program.statements if any(v.base == view.base for v in operands(s, program))]
+        if readers != [statement] or view.base in needed_in_python(program):
+            continue
+        turned = _in_order_of(view, producer)
+        if turned is None or sum(v == view for v in statement.operands) > 1:
+            continue
+        found: list[Statement] = [replace(turned, name=statement.name)]
+        if statement.op != "copy":
+            name = program.fresh(f"{producer.name}_turned")
+            program.define(name, view.shape, producer.dtype)
+            made = View(name, view.shape, contiguous(view.shape))
+            read = tuple(made if o == view else o for o in statement.operands)
+            found = [replace(turned, name=name), replace(statement, operands=read)]
+        program.statements[number : number + 1] = found
+        program.statements.remove(producer)
+        return True
+    return False
+
+
+def _in_order_of(view: View, producer: Compute) -> Compute | None:
+    """What computes a view of the producer's value; None where it would read what lies too far apart."""
+    computed = of_view(producer, view)
+    if computed is None or analyse([computed]) is None:
+        return None
+    near = all(vectorisable(o) or _is_turned(o) for o in computed.operands if isinstance(o, View))
+    return computed if near else None

@@ -1,0 +1,71 @@
+"""Values that are read in parts are computed in parts, each where it is read: the gates of an LSTM's step."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agent.builtin.codegen.host import needed_in_python
+from agent.builtin.fusion.fuse import operands
+from agent.builtin.ir.program import (
+    Compute,
+    Operand,
+    Program,
+    Reduce,
+    Scan,
+    Statement,
+    View,
+    contiguous,
+    of_view,
+    reading,
+    slots,
+    vectorisable,
+    views_of,
+)
+
+
+def part(program: Program) -> None:
+    """Have pointwise operators compute the parts of their results that are read, as values of their own."""
+    python, placed = needed_in_python(program), program.placed
+    now = {s.name: s for s in program.statements}
+    readers: dict[str, dict[str, None]] = {}
+    for statement in program.statements:
+        for view in operands(statement, program):
+            readers.setdefault(view.base, {})[statement.name] = None
+    made: dict[str, list[str]] = {}
+    for name in [s.name for s in reversed(program.statements)]:
+        statement = now[name]
+        if not isinstance(statement, Compute) or name in python or name in placed:
+            continue
+        parts = _parts(statement, [now[reader] for reader in readers.get(name, ())])
+        if parts is None:
+            continue
+        names: dict[Operand, View] = {}
+        for view, computed in parts.items():
+            own = program.fresh(f"{name}_part")
+            program.define(own, view.shape, statement.dtype)
+            names[view] = View(own, view.shape, contiguous(view.shape))
+            now[own] = replace(computed, name=own)
+        made[name] = [view.base for view in names.values()]
+        for reader in readers[name]:
+            other = now[reader]
+            assert isinstance(other, Compute | Reduce | Scan)
+            now[reader] = reading(other, [names.get(o, o) for o in slots(other)])
+        for view in operands(statement, program):
+            readers[view.base].pop(name, None)
+            readers[view.base].update(dict.fromkeys(made[name]))
+    program.statements = [now[own] for s in program.statements for own in made.get(s.name, [s.name])]
+
+
+def _parts(statement: Compute, readers: Sequence[Statement]) -> dict[View, Compute] | None:
+    """What computes each part that is read; None where one reads all, or together they are more than that."""
+    fused = [s for s in readers if isinstance(s, Compute | Reduce | Scan)]
+    if not fused or len(fused) < len(readers):
+        return None
+    found: dict[View, Compute] = {}
+    size = math.prod(statement.shape)
+    for view in dict.fromkeys(v for s in fused for v in views_of(s) if v.base == statement.name):
+        computed = of_view(statement, view) if view.numel < size else None
+        if computed is None or not all(vectorisable(o) for o in computed.operands if isinstance(o, View)):
+            return None
+        found[view] = computed
+    return found if sum(view.numel for view in found) <= size else None

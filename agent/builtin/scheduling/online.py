@@ -1,0 +1,92 @@
+"""Two passes over a row as one: what the second reduces is corrected as the first one's result becomes known.
+
+The sum of exponentials below a maximum (Milakov and Gimelshein, https://arxiv.org/abs/1805.02867) and the
+sum of squares about a mean (Chan, Golub and LeVeque 1979), block by block, while a block is in the cache.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from agent.builtin.ir.program import Compute, Constant, Fused, Reduce, Scan, View
+from agent.builtin.scheduling.loop_nest import Plan
+from agent.builtin.scheduling.passes import Stage, reads
+
+
+@dataclass(frozen=True)
+class Online:
+    kind: Literal["exponentials", "squares"]
+    number: int  # of the first stage
+    first: Reduce
+    second: Reduce
+    mean: str = ""  # the row's, about which squares are taken
+    centered: str = ""  # what is squared
+
+
+def online(planned: Plan) -> Online | None:
+    """The first two passes over rows that can be one."""
+    if planned.mode != "rows" or planned.region.recurrence is not None:
+        return None
+    for number, (first, second) in enumerate(zip(planned.stages, planned.stages[1:], strict=False)):
+        if _plain(first) and _plain(second):
+            found = _joined(planned, number, first.reductions[0], second.reductions[0])
+            if found is not None and _reads_only(planned, second, found):
+                return found
+    return None
+
+
+def _plain(stage: Stage) -> bool:
+    """Whether a pass does no more than to reduce one value."""
+    scans = any(isinstance(s, Scan) for s in stage.elements)
+    return len(stage.reductions) == 1 and not (stage.stores or stage.keeps or scans)
+
+
+def _joined(planned: Plan, number: int, first: Reduce, second: Reduce) -> Online | None:
+    by_name: Mapping[str, Fused] = planned.statements
+    if (
+        {planned.level(first.name), planned.level(second.name)} != {"row"}
+        or second.op != "sum"
+        or second.dtype not in ("float32", "float64")
+    ):
+        return None
+    summed = by_name.get(second.operand.base)
+    if not isinstance(summed, Compute) or first.dtype != second.dtype:
+        return None
+    argument = summed.operands[0]
+    if first.op == "amax" and summed.op in ("exp", "exp_nonpositive"):
+        below = _is_difference(argument, first.operand, first.name, by_name)
+        return Online("exponentials", number, first, second) if below else None
+    if first.op == "sum" and summed.op == "mul" and summed.operands[1] == argument:
+        centered = by_name.get(argument.base) if isinstance(argument, View) else None
+        mean = centered.operands[-1] if isinstance(centered, Compute) else None
+        found = by_name.get(mean.base) if isinstance(mean, View) else None
+        if not isinstance(found, Compute) or found.op != "div" or planned.level(found.name) != "row":
+            return None
+        total, count = found.operands
+        is_mean = (
+            isinstance(total, View) and total.base == first.name and count == Constant(planned.row_length)
+        )
+        assert isinstance(argument, View)
+        if is_mean and _is_difference(argument, first.operand, found.name, by_name):
+            return Online("squares", number, first, second, found.name, argument.base)
+    return None
+
+
+def _is_difference(operand: object, minuend: View, subtrahend: str, by_name: Mapping[str, Fused]) -> bool:
+    """Whether an operand is the one value less the other."""
+    found = by_name.get(operand.base) if isinstance(operand, View) else None
+    if not isinstance(found, Compute) or found.op != "sub" or found.settings:
+        return False
+    left, right = found.operands
+    return left == minuend and isinstance(right, View) and right.base == subtrahend
+
+
+def _reads_only(planned: Plan, stage: Stage, found: Online) -> bool:
+    """Whether of the row's values the pass reads none but the one that is corrected."""
+    rows = {
+        view.base
+        for s in stage.in_pass
+        for view, _ in reads(s, planned.region)
+        if view.base in planned.statements and planned.level(view.base) == "row"
+    }
+    return rows == {found.mean or found.first.name}
