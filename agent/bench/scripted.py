@@ -20,10 +20,9 @@ import typer
 from agent.bench.publishing import log
 from agent.bench.server import Says, Server
 from agent.builtin.codegen.cpp.backend import Cpp
-from agent.builtin.codegen.render import render
 from agent.builtin.coder import BuiltinCoder
+from agent.builtin.compile import compile_graph
 from agent.builtin.ir import graph as graphs
-from agent.builtin.lowering.lower import lower
 from agent.builtin.schedule import Schedule, legal
 from agent.tracing import trace
 from kernelbench import sources
@@ -95,11 +94,10 @@ def _files(task: Task, graph: graphs.Graph) -> list[str]:
     first = coder.propose(task, [], None)
     if first.language != "cpp":
         return [first.source]
-    lowered = lower(graph)
 
     def written(**moves: str) -> str:
         schedule = Schedule.from_dict({**first.schedule, **moves})
-        return render({"": lowered}, graph, task.source, schedule, Cpp()).source
+        return compile_graph(graph, task.source, schedule, Cpp()).source
 
     plain = {
         knob: {"threads": "1", "block": "64", "streaming": "off", "prefetch": "off"}[knob.rpartition(".")[2]]

@@ -5,13 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from agent.builtin.codegen.backend import Language
 from agent.builtin.codegen.cpp.backend import Cpp
 from agent.builtin.codegen.cuda.backend import Cuda
-from agent.builtin.codegen.render import NothingToFuse, render
 from agent.builtin.codegen.triton.backend import Triton
+from agent.builtin.compile import NothingToFuse, compile_graph
 from agent.builtin.frontend import reference
 from agent.builtin.ir.graph import Graph
 from agent.builtin.ir.untraceable import Untraceable
-from agent.builtin.lowering.default_layout import preferred_layout
-from agent.builtin.lowering.lower import lower
 from agent.builtin.schedule import Schedule
 from agent.protocols import Attempt
 from kernelbench.records import Advice, Candidate, Task, Verdict
@@ -44,20 +42,13 @@ class BuiltinCoder:
             return self._reference(task, "kernels of our own were slower", {"kernels": "none"})
         try:
             graph = self._trace(task)
-            parts = graph.parts or {"": graph}
-            if "layout" not in schedule.values:
-                schedule = schedule.changed({"layout": preferred_layout(parts.values())})
-            programs = {path: lower(part, schedule) for path, part in parts.items()}
-            rendered = render(programs, graph, task.source, schedule, self._language)
+            rendered = compile_graph(graph, task.source, schedule, self._language)
         except Untraceable as reason:
             return self._reference(task, str(reason))
-        except NothingToFuse:
+        except NothingToFuse as nothing:
             left = " and ".join(path or "forward itself" for path in graph.left)
             rest = f"every operation but {left}, which cannot be traced," if left else "every operation"
-            choices = {
-                knob: value for program in programs.values() for knob, value in program.choices.items()
-            }
-            return self._reference(task, f"{rest} is a library call", choices)
+            return self._reference(task, f"{rest} is a library call", nothing.choices)
         return Candidate(
             source=rendered.source,
             language=self._language.name if rendered.kernels else "torch",

@@ -19,13 +19,12 @@ import numpy as np
 import torch
 from numpy.lib.stride_tricks import as_strided
 
-from agent.builtin.codegen.host import needed_in_python, readers_of, stored
-from agent.builtin.fusion.fuse import operands
+from agent.builtin.compile import program_of
 from agent.builtin.fusion.recompute import fuse_recomputing
 from agent.builtin.ir.graph import Arg, DType, Graph, Meta, Ref
 from agent.builtin.ir.program import Attention, Compute, Fused, Library, Program, Reduce, View, views_of
 from agent.builtin.ir.space import Region
-from agent.builtin.lowering.lower import lower
+from agent.builtin.ir.uses import needed_in_python, operands, readers_of, stored
 from agent.builtin.schedule import Schedule
 from kernelbench.evaluator.operators import FlopCounter
 
@@ -66,7 +65,7 @@ def coverage(graph: Graph, schedule: Schedule) -> Coverage:
     if graph.parts:
         each = [coverage(part, schedule) for part in graph.parts.values()]
         return Coverage(sum((c.own for c in each), Cost()), sum((c.library for c in each), Cost()))
-    program = lower(graph, schedule)
+    program = program_of(graph, schedule)
     units = fuse_recomputing(program, apart=schedule.value("fuse") == "apart")
     readers, python = readers_of(units, program), needed_in_python(program)
     own = library = Cost()

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import product
 
 from agent.builtin.codegen.cpp.backend import Cpp
-from agent.builtin.codegen.render import Rendered, render
+from agent.builtin.codegen.render import Rendered
+from agent.builtin.compile import compile_graph
 from agent.builtin.ir.graph import Graph
-from agent.builtin.lowering.lower import lower
 from agent.builtin.schedule import Schedule, legal
 from kernelbench.records import Candidate
 
@@ -66,8 +66,7 @@ class Schedules:
 
     def _rendered(self, values: Mapping[str, str]) -> Rendered:
         schedule = Schedule.from_dict({**_LANGUAGE.defaults, **values})
-        program = lower(self.graph, schedule)
-        return render({"": program}, self.graph, self.source, schedule, _LANGUAGE)
+        return compile_graph(self.graph, self.source, schedule, _LANGUAGE)
 
 
 def _for_each_kernel(rendered: Rendered, chosen: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -6,24 +6,14 @@ import keyword
 import math
 import re
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 
 from agent.builtin.codegen.naming import unique
-from agent.builtin.fusion.fuse import Unit, operands
 from agent.builtin.ir.graph import SUBMODULE, Arg, DType, Input, Meta, Node, Ref
-from agent.builtin.ir.program import Library, Program, Reduce, View
-from agent.builtin.ir.space import Region
-from agent.builtin.scheduling.loop_nest import Plan
+from agent.builtin.ir.library import CALLS
+from agent.builtin.ir.names import attribute, number
+from agent.builtin.ir.program import Program, View
 
-# ATen operators with a torch function of the same argument order that reads better.
-_FUNCTIONAL = """
-linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d scaled_dot_product_attention
-"""
-_TORCH = "matmul mm bmm addmm baddbmm cat stack cumsum cumprod einsum"
-CALLS = {name: f"F.{name}" for name in _FUNCTIONAL.split()}
-CALLS |= {name: f"torch.{name}" for name in _TORCH.split()}
-# Operators whose result is new memory that nobody else holds.
-FRESH = set(CALLS) | {"contiguous", "max_pool2d", "avg_pool2d", "avg_pool3d", "max_pool3d"}
 SAME = {"clone", "alias", "detach", "lift_fresh_copy", "dropout"}
 _LONGEST_LIST = 80  # characters of a line
 METHODS = {"unsqueeze", "expand", "permute", "transpose", "t", "select", "contiguous"}
@@ -271,62 +261,6 @@ def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def number(value: float) -> str:
-    return repr(value) if math.isfinite(value) else f'float("{value}")'
-
-
-def attribute(dotted: str) -> str:
-    """How `forward` reads a parameter, buffer, constant or submodule: "net.0.weight" is self.net[0].weight.
-
-    What lies in a dictionary has its key in quotes: "heads.'0'.weight" is self.heads['0'].weight.
-    """
-    text = "self"
-    for part in dotted.split("."):
-        text += f".{part}" if part.isidentifier() else f"[{part}]"
-    return text
-
-
-def needed_in_python(program: Program) -> set[str]:
-    """Bases that torch calls, results and buffer updates read."""
-    names = list(program.graph.results)
-    for statement in program.statements:
-        if isinstance(statement, Library):
-            names += statement.node.inputs
-    found: set[str] = set()
-    for name in names:
-        view = program.views.get(name)
-        found.add(view.base if isinstance(view, View) else name)
-    return found
-
-
-def readers_of(units: Sequence[Unit], program: Program) -> dict[str, set[int]]:
-    """Of each value: the units that read it."""
-    readers: dict[str, set[int]] = {}
-    for index, unit in enumerate(units):
-        for s in unit.statements if isinstance(unit, Region) else (unit,):
-            for view in operands(s, program):
-                readers.setdefault(view.base, set()).add(index)
-    return readers
-
-
-def stored(
-    region: Region, index: int, program: Program, readers: Mapping[str, set[int]], python: set[str]
-) -> list[str]:
-    """What unit `index` leaves for others, which are its `readers` or torch: `needed_in_python`."""
-    left = region.recurrence.results if region.recurrence is not None else program.placed
-    return [
-        s.name
-        for s in region.statements
-        if s.name in left or s.name in python or readers.get(s.name, set()) - {index}
-    ]
-
-
-def fresh_results(units: Sequence[Unit]) -> set[str]:
-    """Library results that lie in new memory of their own."""
-    libraries = [u for u in units if isinstance(u, Library) and u.node.op.startswith("aten.")]
-    return {u.name for u in libraries if u.node.op.split(".")[1] in FRESH}
-
-
 def device(program: Program) -> str:
     """Where its first input lies, or else its first weight; the CPU where it has neither."""
     for item in program.graph.inputs:
@@ -334,37 +268,3 @@ def device(program: Program) -> str:
             return f"{item.target}.device"
     held = [item for item in program.graph.inputs if item.kind in ("parameter", "buffer", "constant")]
     return f"{attribute(held[0].target)}.device" if held else CPU
-
-
-def in_place_outputs(planned: Plan, free: Collection[str], program: Program) -> dict[str, str]:
-    """Outputs that may be written over one of the values in `free`, with that value.
-
-    It must have the same shape and dtype, and the region must not read it once the output is written.
-    """
-    region = planned.region
-    if region.recurrence is not None:
-        return {}
-    if any(isinstance(s, Reduce) and s.op == "pick" for s in region.statements):
-        return {}
-    last_read: dict[str, int] = {}
-    partly: set[str] = set()
-    for number, stage in enumerate(planned.stages):
-        for s in (*stage.row, *stage.in_pass):
-            for view in operands(s, program):
-                last_read[view.base] = number
-                if not view.linear or view.numel != region.space.numel:
-                    partly.add(view.base)
-    over = [base for base in last_read if base in free and base not in partly]
-    found: dict[str, str] = {}
-    for name in planned.outputs:
-        if planned.level(name) != "element" or name in planned.results:
-            continue
-        written = next(i for i, stage in enumerate(planned.stages) if name in stage.stores)
-        for base in over:
-            alike = (
-                program.dtypes[base] == program.dtypes[name] and program.shapes[base] == program.shapes[name]
-            )
-            if alike and last_read[base] <= written and base not in found.values():
-                found[name] = base
-                break
-    return found

@@ -9,15 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.builtin.codegen.backend import Ask, Batch, Kernel, Language, environment
-from agent.builtin.codegen.host import Host, attribute, in_place_outputs
+from agent.builtin.codegen.host import Host
 from agent.builtin.codegen.naming import attention_comment, comment, description, kernel_name, unique
 from agent.builtin.frontend import reference
-from agent.builtin.fusion.fuse import Unit, operands
-from agent.builtin.fusion.recompute import fuse_recomputing
 from agent.builtin.ir.graph import SUBMODULE, Graph
-from agent.builtin.ir.program import Attention, Library, Program, Statement, View, reading, slots
+from agent.builtin.ir.names import attribute
+from agent.builtin.ir.program import Attention, Library, Program, View, reading, slots
 from agent.builtin.ir.space import Region
+from agent.builtin.ir.uses import Unit, operands
 from agent.builtin.schedule import GRAPH_KNOBS, Schedule, up_to
+from agent.builtin.scheduling.in_place import in_place_outputs
 from agent.builtin.scheduling.launches import Abreast, Launch, beginning, launches, places
 from agent.builtin.scheduling.loop_nest import Plan
 
@@ -43,60 +44,41 @@ class _Entry:
     beside: bool = False  # whether another function launches it
 
 
-class NothingToFuse(Exception):  # noqa: N818 - a property of the graph, not a fault
-    """All of the graph is library calls."""
+@dataclass(frozen=True)
+class Forward:
+    """A forward to be written: that of the whole, whose path is empty, or of the submodule at `path`."""
+
+    path: str
+    program: Program
+    units: Sequence[Unit]
 
 
 def render(
-    programs: Mapping[str, Program], graph: Graph, source: str, schedule: Schedule, language: Language
+    forwards: Sequence[Forward],
+    graph: Graph,
+    source: str,
+    schedule: Schedule,
+    language: Language,
+    idle: Set[str] = frozenset(),
 ) -> Rendered:
-    """The candidate for `graph`, which was traced from `source`; `programs` are those of its parts by path.
-
-    The whole has an empty path. It has no kernel where everything is a library call, other than the
-    reference's. Raises NothingToFuse where they are the reference's.
-    """
-    fused = {path: _fused(program, schedule.get("fuse", "all")) for path, program in programs.items()}
-    units = {path: found for path, (found, _) in fused.items()}
-    worth = {path: found for path, found in units.items() if _is_changed(programs[path], found)}
-    if not worth:
-        raise NothingToFuse
-    idle = set() if any(matters for _, matters in fused.values()) else {"fuse"}
+    """The candidate for `graph`, which was traced from `source`. `idle`: knobs that would change nothing."""
     file = _File(graph, source, schedule, language, idle)
-    for path, found in worth.items():
-        file.add(_Forward(path, programs[path], found, file))
+    for forward in forwards:
+        file.add(_Forward(forward, file))
     return file.fill()
-
-
-def _fused(program: Program, fuse: str) -> tuple[list[Unit], bool]:
-    """The units of a program, and whether another value of the knob `fuse` would give others."""
-    other = fuse_recomputing(program.copy(), apart=fuse == "all")
-    units = fuse_recomputing(program, apart=fuse == "apart")
-    together, apart = ([[s.name for s in _statements(unit)] for unit in found] for found in (units, other))
-    return units, together != apart
-
-
-def _statements(unit: Unit) -> Sequence[Statement]:
-    return unit.statements if isinstance(unit, Region) else (unit,)
-
-
-def _is_changed(program: Program, units: Sequence[Unit]) -> bool:
-    chosen = bool(program.choices) and any(isinstance(unit, Library) and unit.order for unit in units)
-    return chosen or not all(isinstance(unit, Library) for unit in units)
 
 
 class _Forward:
     """One forward, of the whole or of a part: torch calls and launches of the file's kernels."""
 
-    def __init__(self, path: str, program: Program, units: Sequence[Unit], file: _File) -> None:
-        self.path = path
-        self.program = program
-        self.units = units
+    def __init__(self, forward: Forward, file: _File) -> None:
+        self.path, self.program, self.units = forward.path, forward.program, forward.units
         self.file = file
         self.language = file.language
         self.entries = file.entries
-        self.host = Host(program, file.taken, file.language.placement(program))
-        recurrences = [unit.recurrence for unit in units if isinstance(unit, Region) and unit.recurrence]
-        self.placed = dict(program.placed)  # what is written into part of something
+        self.host = Host(self.program, file.taken, file.language.placement(self.program))
+        recurrences = [unit.recurrence for unit in self.units if isinstance(unit, Region) and unit.recurrence]
+        self.placed = dict(self.program.placed)  # what is written into part of something
         for recurrence in recurrences:
             self.placed.update(recurrence.results)
 

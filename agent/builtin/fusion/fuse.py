@@ -6,7 +6,6 @@ import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
-from typing import TypeAlias
 
 from agent.builtin.ir.program import (
     Attention,
@@ -19,27 +18,14 @@ from agent.builtin.ir.program import (
     Reduce,
     Scan,
     Statement,
-    View,
     views_of,
 )
 from agent.builtin.ir.space import Region, analyse
 from agent.builtin.ir.untraceable import Untraceable
-
-Unit: TypeAlias = Region | Attention | Library
+from agent.builtin.ir.uses import Unit, operands
 
 _LARGE = 4096  # elements that make it worth sharing a loop
 _ALONE = Library | Attention | Recurrence | Joined  # statements that share no kernel
-
-
-def operands(statement: Statement, program: Program) -> list[View]:
-    """The views a statement reads."""
-    if not isinstance(statement, Library):
-        return list(views_of(statement))
-    found = []
-    for name in statement.node.inputs:
-        view = program.views.get(name)
-        found.append(view if isinstance(view, View) else View(name, (), ()))
-    return found
 
 
 def fuse(program: Program, apart: bool = False, again: Set[str] = frozenset()) -> list[Unit]:

@@ -8,8 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
-from agent.builtin.codegen.host import needed_in_python
-from agent.builtin.fusion.fuse import Unit, fuse, operands
+from agent.builtin.fusion.fuse import fuse
 from agent.builtin.ir.program import (
     Compute,
     Constant,
@@ -27,7 +26,8 @@ from agent.builtin.ir.program import (
 )
 from agent.builtin.ir.space import Region, analyse
 from agent.builtin.ir.text import HALVES, ITEMSIZE
-from agent.builtin.lowering.lower import drop_unread
+from agent.builtin.ir.uses import Unit, needed_in_python, operands
+from agent.builtin.passes.dead_code import drop_unread
 
 # No products: where the compiler makes one instruction of a product and the sum after it, the value that is
 # computed again is another than what was rounded before.

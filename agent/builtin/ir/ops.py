@@ -16,6 +16,10 @@ import torch
 Computes = Literal["result", "operands"]
 Settings = dict[str, object]
 
+FLOATS = {"float32", "float64", "bfloat16", "float16"}
+SUPPORTED_DTYPES = FLOATS | {"int64", "int32", "int16", "int8", "uint8", "bool"}
+ORDERED = {"float32", "float64", "int64", "int32", "bfloat16", "float16"}
+
 
 @dataclass(frozen=True)
 class Pointwise:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from agent.builtin.ir.graph import Arg, Graph, Meta, Node, Ref
-from agent.builtin.ir.ops import POINTWISE, Settings, promoted
+from agent.builtin.ir.ops import FLOATS, POINTWISE, SUPPORTED_DTYPES, Settings, promoted
 from agent.builtin.ir.program import (
     Compute,
     Constant,
@@ -26,9 +26,6 @@ from agent.builtin.ir.program import (
 from agent.builtin.ir.text import HALVES
 from agent.builtin.schedule import Schedule
 
-FLOATS = {"float32", "float64", "bfloat16", "float16"}
-SUPPORTED_DTYPES = FLOATS | {"int64", "int32", "int16", "int8", "uint8", "bool"}
-ORDERED = {"float32", "float64", "int64", "int32", "bfloat16", "float16"}
 COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
 INTEGER_FUNCTIONS = {"at_least", "at_most", "maximum", "minimum", "sign", "abs", "where", "bitwise_not"}
 

@@ -1,4 +1,4 @@
-"""From a `Graph` of ATen calls to a `Program`: views resolved, constants folded, repeated work shared."""
+"""From a `Graph` of ATen calls to a `Program`: views resolved, constants folded, equal calls made once."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -6,15 +6,13 @@ from typing import Any
 
 import torch
 
-from agent.builtin.fusion.fuse import operands
 from agent.builtin.ir.graph import SUBMODULE, Arg, DType, Graph, Node, Ref
-from agent.builtin.ir.ops import POINTWISE, Settings, pointwise_name
+from agent.builtin.ir.ops import POINTWISE, SUPPORTED_DTYPES, Settings, pointwise_name
 from agent.builtin.ir.program import (
     Constant,
     Library,
     Operand,
     Program,
-    Recurrence,
     Statement,
     View,
     broadcast,
@@ -22,7 +20,7 @@ from agent.builtin.ir.program import (
     vectorisable,
 )
 from agent.builtin.lowering.attention import AttentionLowering
-from agent.builtin.lowering.base import COMPARISONS, SUPPORTED_DTYPES, compared
+from agent.builtin.lowering.base import COMPARISONS, compared
 from agent.builtin.lowering.default_layout import is_convolution
 from agent.builtin.lowering.gathers import LookupLowering
 from agent.builtin.lowering.layout import LayoutLowering
@@ -31,14 +29,6 @@ from agent.builtin.lowering.pooling import WindowLowering
 from agent.builtin.lowering.simplify import unchanged
 from agent.builtin.lowering.topk import RankLowering
 from agent.builtin.lowering.views import SAME_OPS, VIEW_OPS, ViewLowering, same
-from agent.builtin.passes.batch_linear import batch
-from agent.builtin.passes.concat import join
-from agent.builtin.passes.cse import share
-from agent.builtin.passes.match_attention import with_fused_attention
-from agent.builtin.passes.permute_producers import turn_before_copies
-from agent.builtin.passes.reroll import reroll
-from agent.builtin.passes.short_rows import turn_short_rows
-from agent.builtin.passes.split_values import part
 from agent.builtin.schedule import DEFAULT, Schedule
 
 FILLS: dict[str, Callable[[Settings], Any]] = {
@@ -52,14 +42,14 @@ FILLS: dict[str, Callable[[Settings], Any]] = {
 }
 
 
-def lower(graph: Graph, schedule: Schedule = DEFAULT) -> Program:
-    """The program of a graph. Everything the tables do not list becomes a `Library` statement."""
-    fused = with_fused_attention(graph)
-    if fused is not None and schedule.value("attention") != "apart":
-        graph = fused
+def lower(graph: Graph, schedule: Schedule = DEFAULT, choices: Sequence[str] = ()) -> Program:
+    """The program of a graph. Everything the tables do not list becomes a `Library` statement.
+
+    `choices`: knobs that have made a difference to the graph.
+    """
     lowering = _NodeLowering(graph, schedule)
-    if fused is not None:
-        lowering.choice("attention")
+    for knob in choices:
+        lowering.choice(knob)
     return lowering.run()
 
 
@@ -82,14 +72,6 @@ class _NodeLowering(
         for node in self.graph.nodes:
             self.node(node)
         self.turn_results()
-        reroll(self.program)
-        share(self.program)
-        batch(self.program)
-        part(self.program)
-        join(self.program)
-        drop_unread(self.program)
-        turn_before_copies(self.program)
-        turn_short_rows(self.program)
         return self.program
 
     def turn_results(self) -> None:
@@ -214,21 +196,6 @@ class _NodeLowering(
                 return None
             operands[number] = self.view_of(self.copied(arg.ref, order))
         return operands
-
-
-def drop_unread(program: Program) -> None:
-    """Leave out what is computed for nobody."""
-    views = (program.views.get(name) for name in program.graph.results)
-    read = {view.base for view in views if isinstance(view, View)} | set(program.graph.results)
-    kept: list[Statement] = []
-    for statement in reversed(program.statements):
-        made = {statement.name}
-        if isinstance(statement, Recurrence):
-            made = {view.base for view in statement.results.values()}
-        if made & read or (isinstance(statement, Library) and statement.node.in_turn):
-            kept.append(statement)
-            read |= {view.base for view in operands(statement, program)}
-    program.statements = kept[::-1]
 
 
 def _frozen(value: Any, alias_of: Callable[[str], object]) -> Any:

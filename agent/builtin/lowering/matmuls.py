@@ -10,9 +10,9 @@ import math
 from dataclasses import replace
 
 from agent.builtin.ir.graph import Node, Ref
+from agent.builtin.ir.ops import FLOATS
 from agent.builtin.ir.program import Joined, View, broadcast, contiguous, near, turned
 from agent.builtin.ir.text import HALVES, ITEMSIZE
-from agent.builtin.lowering.base import FLOATS
 from agent.builtin.lowering.reductions import ReductionLowering
 
 _MOST_VECTORS = 8

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.builtin.ir.graph import Graph, Meta, Node
-from agent.builtin.ir.ops import POINTWISE, Settings
+from agent.builtin.ir.ops import FLOATS, POINTWISE, Settings
 from agent.builtin.ir.program import Clip, Compute, Constant, View, contiguous, near, turned, vectorisable
-from agent.builtin.lowering.base import FLOATS
 from agent.builtin.lowering.reductions import ReductionLowering
 from agent.builtin.schedule import Schedule
 

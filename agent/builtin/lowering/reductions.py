@@ -4,9 +4,9 @@ import math
 from typing import Any
 
 from agent.builtin.ir.graph import Node, Ref
-from agent.builtin.ir.ops import Settings
+from agent.builtin.ir.ops import ORDERED, SUPPORTED_DTYPES, Settings
 from agent.builtin.ir.program import Constant, Reduce, Scan, View, turned
-from agent.builtin.lowering.base import ORDERED, SUPPORTED_DTYPES, Lowering, reshaped
+from agent.builtin.lowering.base import Lowering, reshaped
 
 _LANES = 16  # columns side by side, or elements of a row, that a scan needs at least
 

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
-from agent.builtin.fusion.fuse import operands
 from agent.builtin.ir.graph import Meta, Node, Ref
 from agent.builtin.ir.program import (
     Compute,
@@ -21,6 +20,7 @@ from agent.builtin.ir.program import (
     slots,
 )
 from agent.builtin.ir.text import ITEMSIZE
+from agent.builtin.ir.uses import operands
 
 _LEAST = 4  # products
 _MOST_ROWS = 256  # of one of them; with more it is as fast alone

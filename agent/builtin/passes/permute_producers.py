@@ -3,8 +3,6 @@
 import math
 from dataclasses import replace
 
-from agent.builtin.codegen.host import needed_in_python
-from agent.builtin.fusion.fuse import operands
 from agent.builtin.ir.program import (
     Compute,
     Program,
@@ -16,6 +14,7 @@ from agent.builtin.ir.program import (
     vectorisable,
 )
 from agent.builtin.ir.space import analyse
+from agent.builtin.ir.uses import needed_in_python, operands
 
 
 def turn_before_copies(program: Program) -> None:

@@ -11,8 +11,6 @@ import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from agent.builtin.codegen.host import needed_in_python
-from agent.builtin.fusion.fuse import operands
 from agent.builtin.ir.graph import Ref
 from agent.builtin.ir.program import (
     Compute,
@@ -32,6 +30,7 @@ from agent.builtin.ir.program import (
     vectorisable,
 )
 from agent.builtin.ir.space import Region, analyse
+from agent.builtin.ir.uses import needed_in_python, operands
 from agent.builtin.scheduling.loop_nest import KEPT_LIMIT, plan
 
 _LEAST_STEPS = 4

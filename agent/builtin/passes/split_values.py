@@ -4,8 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.builtin.codegen.host import needed_in_python
-from agent.builtin.fusion.fuse import operands
 from agent.builtin.ir.program import (
     Compute,
     Operand,
@@ -21,6 +19,7 @@ from agent.builtin.ir.program import (
     vectorisable,
     views_of,
 )
+from agent.builtin.ir.uses import needed_in_python, operands
 
 
 def part(program: Program) -> None:

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from agent.builtin.codegen.host import fresh_results, in_place_outputs, needed_in_python, readers_of, stored
-from agent.builtin.fusion.fuse import Unit, operands
 from agent.builtin.ir.program import (
     Attention,
     Compute,
@@ -23,6 +21,8 @@ from agent.builtin.ir.program import (
     View,
 )
 from agent.builtin.ir.space import Region
+from agent.builtin.ir.uses import Unit, needed_in_python, operands, readers_of, stored
+from agent.builtin.scheduling.in_place import fresh_results, in_place_outputs
 from agent.builtin.scheduling.loop_nest import Access, Plan, plan
 
 SMALL = 1 << 15  # elements below which a parallel region costs more than it saves

@@ -17,9 +17,9 @@ from agent.builtin.codegen.cpp.rows import RowEmitter
 from agent.builtin.codegen.cpp.tiles import TILE, TileEmitter
 from agent.builtin.codegen.cpp.types import RESERVED
 from agent.builtin.codegen.naming import unique
-from agent.builtin.fusion.fuse import operands
 from agent.builtin.ir.program import Attention, Program, Reduce, Scan
 from agent.builtin.ir.text import ITEMSIZE, times, total
+from agent.builtin.ir.uses import operands
 from agent.builtin.schedule import legal
 from agent.builtin.scheduling.launches import SMALL
 from agent.builtin.scheduling.loop_nest import KEPT_LIMIT, Plan, plan

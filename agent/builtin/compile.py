@@ -1,0 +1,103 @@
+"""The builtin compiler, from a graph of ATen calls to a candidate file: the one place that names its passes.
+
+Graph     what `torch.export` traces, on static shapes                   frontend/trace.py
+Graph     spelled-out attention as one call                              passes/match_attention.py
+Program   computations over views of values, and calls of the library   lowering/lower.py
+Program   the same with less work: `PASSES`, in this order               passes/
+Units     regions that share a kernel, library calls                     fusion/
+Launches  which kernels are called, how often, over which memory         scheduling/launches.py
+Plans     the loops of each kernel                                       scheduling/loop_nest.py
+Rendered  kernels in a language, and the Python that calls them          codegen/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from agent.builtin.codegen.backend import Language
+from agent.builtin.codegen.render import Forward, Rendered, render
+from agent.builtin.fusion.recompute import fuse_recomputing
+from agent.builtin.ir.graph import Graph
+from agent.builtin.ir.program import Library, Program
+from agent.builtin.ir.uses import Unit, statements_of
+from agent.builtin.lowering.default_layout import preferred_layout
+from agent.builtin.lowering.lower import lower
+from agent.builtin.passes.batch_linear import batch
+from agent.builtin.passes.concat import join
+from agent.builtin.passes.cse import share
+from agent.builtin.passes.dead_code import drop_unread
+from agent.builtin.passes.match_attention import with_fused_attention
+from agent.builtin.passes.permute_producers import turn_before_copies
+from agent.builtin.passes.reroll import reroll
+from agent.builtin.passes.short_rows import turn_short_rows
+from agent.builtin.passes.split_values import part
+from agent.builtin.schedule import DEFAULT, Schedule
+
+PASSES: tuple[Callable[[Program], None], ...] = (
+    reroll,  # loops that tracing has unrolled become loops again
+    share,  # common subexpressions
+    batch,  # linear layers of all steps as one product
+    part,  # values that are read in parts are computed in parts
+    join,  # concatenations are computed in place
+    drop_unread,  # dead code
+    turn_before_copies,  # producers write in their reader's order of axes
+    turn_short_rows,  # neighbouring short rows in one vector
+)
+
+
+class NothingToFuse(Exception):  # noqa: N818 - a property of the graph, not a fault
+    """Every operation of the graph is a library call. `choices`: knobs that matter, at the values used."""
+
+    def __init__(self, choices: dict[str, str]) -> None:
+        super().__init__()
+        self.choices = choices
+
+
+def compile_graph(graph: Graph, source: str, schedule: Schedule, language: Language) -> Rendered:
+    """The candidate for `graph`, which was traced from `source`.
+
+    Where the forward itself could not be traced, the graph has parts, each compiled alone. A candidate has no
+    kernel where everything is a library call, other than the reference's. Raises Untraceable, and
+    NothingToFuse where the calls are the reference's.
+    """
+    parts = graph.parts or {"": graph}
+    if "layout" not in schedule.values:
+        schedule = schedule.changed({"layout": preferred_layout(parts.values())})
+    programs = {path: program_of(part, schedule) for path, part in parts.items()}
+    forwards = []
+    fuse_matters = False
+    for path, program in programs.items():
+        units, matters = _fused(program, schedule.get("fuse", "all"))
+        fuse_matters |= matters
+        if _is_changed(program, units):
+            forwards.append(Forward(path, program, units))
+    if not forwards:
+        raise NothingToFuse({k: v for program in programs.values() for k, v in program.choices.items()})
+    return render(forwards, graph, source, schedule, language, idle=set() if fuse_matters else {"fuse"})
+
+
+def program_of(graph: Graph, schedule: Schedule = DEFAULT) -> Program:
+    """The program of a graph, after all passes. Raises Untraceable."""
+    matched = with_fused_attention(graph)
+    if matched is None:
+        program = lower(graph, schedule)
+    else:
+        apart = schedule.value("attention") == "apart"
+        program = lower(graph if apart else matched, schedule, choices=("attention",))
+    for run in PASSES:
+        run(program)
+    return program
+
+
+def _fused(program: Program, fuse: str) -> tuple[list[Unit], bool]:
+    """The units of a program, and whether another value of the knob `fuse` would give others."""
+    other = fuse_recomputing(program.copy(), apart=fuse == "all")
+    units = fuse_recomputing(program, apart=fuse == "apart")
+    together, apart = ([[s.name for s in statements_of(unit)] for unit in found] for found in (units, other))
+    return units, together != apart
+
+
+def _is_changed(program: Program, units: Sequence[Unit]) -> bool:
+    """Whether a candidate does anything else than the reference's library calls."""
+    chosen = bool(program.choices) and any(isinstance(unit, Library) and unit.order for unit in units)
+    return chosen or not all(isinstance(unit, Library) for unit in units)

@@ -1,0 +1,48 @@
+"""Outputs that may take the memory of a value that nobody reads afterwards."""
+
+from collections.abc import Collection, Sequence
+
+from agent.builtin.ir.library import FRESH
+from agent.builtin.ir.program import Library, Program, Reduce
+from agent.builtin.ir.uses import Unit, operands
+from agent.builtin.scheduling.loop_nest import Plan
+
+
+def fresh_results(units: Sequence[Unit]) -> set[str]:
+    """Library results that lie in new memory of their own."""
+    libraries = [u for u in units if isinstance(u, Library) and u.node.op.startswith("aten.")]
+    return {u.name for u in libraries if u.node.op.split(".")[1] in FRESH}
+
+
+def in_place_outputs(planned: Plan, free: Collection[str], program: Program) -> dict[str, str]:
+    """Outputs that may be written over one of the values in `free`, with that value.
+
+    It must have the same shape and dtype, and the region must not read it once the output is written.
+    """
+    region = planned.region
+    if region.recurrence is not None:
+        return {}
+    if any(isinstance(s, Reduce) and s.op == "pick" for s in region.statements):
+        return {}
+    last_read: dict[str, int] = {}
+    partly: set[str] = set()
+    for number, stage in enumerate(planned.stages):
+        for s in (*stage.row, *stage.in_pass):
+            for view in operands(s, program):
+                last_read[view.base] = number
+                if not view.linear or view.numel != region.space.numel:
+                    partly.add(view.base)
+    over = [base for base in last_read if base in free and base not in partly]
+    found: dict[str, str] = {}
+    for name in planned.outputs:
+        if planned.level(name) != "element" or name in planned.results:
+            continue
+        written = next(i for i, stage in enumerate(planned.stages) if name in stage.stores)
+        for base in over:
+            alike = (
+                program.dtypes[base] == program.dtypes[name] and program.shapes[base] == program.shapes[name]
+            )
+            if alike and last_read[base] <= written and base not in found.values():
+                found[name] = base
+                break
+    return found
