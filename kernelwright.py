@@ -5,6 +5,7 @@ import sys
 
 import typer
 
+import agent.builtin.cli
 import agent.cli
 import kernelbench.cli
 import kernelbench.redteam.cli
@@ -32,6 +33,7 @@ app.command("evaluate")(kernelbench.cli.evaluate)
 app.command("profile")(profiling.cli.profile)
 app.command("redteam")(kernelbench.redteam.cli.redteam)
 app.command("run")(agent.cli.run)
+app.command("compile")(agent.builtin.cli.compile_task)
 app.command("report")(results.cli.report)
 app.command("metrics")(results.cli.metrics)
 app.command("export")(results.dropin.cli.export)

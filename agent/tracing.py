@@ -15,9 +15,8 @@ _TIMEOUT_S = 300.0
 
 def trace(pool: WorkerPool, task: Task) -> Graph:
     """The graph of a task's reference. Raises Untraceable, or TaskError when the reference fails."""
-    pool.import_first(
-        ("agent.builtin.frontend.trace",)
-    )  # with torch.export: seconds, once instead of for each task
+    # With torch.export: seconds, once instead of for each task.
+    pool.import_first(("agent.builtin.frontend.trace",))
     with pool.start("oracle", "agent.tracing:serve") as worker:
         request = {"do": "trace", "source": task.source, "precision": str(task.precision)}
         try:

@@ -49,6 +49,9 @@ SURFACE = {
         "--baseline", "--compile-limit", "--require-own-kernels", "--effort", "--check-first", "--max-minutes", "--max-minutes-per-task",
         "--max-evaluations", "--max-evaluations-per-task", "--lanes", "--tasks-at-once", "--out", "--resume", "--replay", "--kernelbench-dir", "--json",
     },
+    "compile": {
+        "task", "--language", "--schedule", "--dump", "--out", "--set", "--precision", "--kernelbench-dir",
+    },
     "report": {"run", "--format", "--output"},
     "metrics": {"runs", "--keep", "--output", "--json"},
     "export": {
@@ -215,6 +218,9 @@ USAGE = {
         ["evaluate", "builtin:level1/softmax", __file__, "--baseline", "cuda-graphs"],
         "--target cuda:0",
     ),
+    "no_language": (["compile", "builtin:level1/softmax", "--language", "fortran"], "cpp, triton, cuda"),
+    "no_knob": (["compile", "builtin:level1/softmax", "--schedule", "k0.colour=red"], "k0.block"),
+    "no_value_of_a_knob": (["compile", "builtin:level1/softmax", "--schedule", "k0.block=7"], "64, 128"),
     "no_such_sanitizer": (
         ["evaluate", "builtin:level1/softmax", __file__, "--target", "cuda:0", "--sanitize", "soap"],
         "memcheck, racecheck",

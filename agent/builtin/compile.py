@@ -13,6 +13,7 @@ Rendered  kernels in a language, and the Python that calls them          codegen
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from agent.builtin.codegen.backend import Language
 from agent.builtin.codegen.render import Forward, Rendered, render
@@ -32,6 +33,7 @@ from agent.builtin.passes.reroll import reroll
 from agent.builtin.passes.short_rows import turn_short_rows
 from agent.builtin.passes.split_values import part
 from agent.builtin.schedule import DEFAULT, Schedule
+from agent.builtin.scheduling.launches import launches
 
 PASSES: tuple[Callable[[Program], None], ...] = (
     reroll,  # loops that tracing has unrolled become loops again
@@ -44,6 +46,12 @@ PASSES: tuple[Callable[[Program], None], ...] = (
     turn_short_rows,  # neighbouring short rows in one vector
 )
 
+# Called with the name of a step and the form after it, which later passes change: for `dump`.
+Watch: TypeAlias = Callable[[str, object], None]
+
+
+def _nobody(step: str, form: object) -> None: ...
+
 
 class NothingToFuse(Exception):  # noqa: N818 - a property of the graph, not a fault
     """Every operation of the graph is a library call. `choices`: knobs that matter, at the values used."""
@@ -53,39 +61,49 @@ class NothingToFuse(Exception):  # noqa: N818 - a property of the graph, not a f
         self.choices = choices
 
 
-def compile_graph(graph: Graph, source: str, schedule: Schedule, language: Language) -> Rendered:
+def compile_graph(
+    graph: Graph, source: str, schedule: Schedule, language: Language, watch: Watch = _nobody
+) -> Rendered:
     """The candidate for `graph`, which was traced from `source`.
 
     Where the forward itself could not be traced, the graph has parts, each compiled alone. A candidate has no
     kernel where everything is a library call, other than the reference's. Raises Untraceable, and
-    NothingToFuse where the calls are the reference's.
+    NothingToFuse where the calls are the reference's. `watch` is called with each form as it is made.
     """
     parts = graph.parts or {"": graph}
     if "layout" not in schedule.values:
         schedule = schedule.changed({"layout": preferred_layout(parts.values())})
-    programs = {path: program_of(part, schedule) for path, part in parts.items()}
+    programs = {path: program_of(part, schedule, watch) for path, part in parts.items()}
     forwards = []
     fuse_matters = False
     for path, program in programs.items():
         units, matters = _fused(program, schedule.get("fuse", "all"))
         fuse_matters |= matters
         if _is_changed(program, units):
-            forwards.append(Forward(path, program, units))
+            watch("fusion", tuple(units))
+            calls = launches(units, program, language.batches, language.abreast, language.joins)
+            watch("scheduling", calls)
+            forwards.append(Forward(path, program, units, calls))
     if not forwards:
         raise NothingToFuse({k: v for program in programs.values() for k, v in program.choices.items()})
     return render(forwards, graph, source, schedule, language, idle=set() if fuse_matters else {"fuse"})
 
 
-def program_of(graph: Graph, schedule: Schedule = DEFAULT) -> Program:
+def program_of(graph: Graph, schedule: Schedule = DEFAULT, watch: Watch = _nobody) -> Program:
     """The program of a graph, after all passes. Raises Untraceable."""
+    watch("graph", graph)
     matched = with_fused_attention(graph)
     if matched is None:
         program = lower(graph, schedule)
     else:
         apart = schedule.value("attention") == "apart"
+        if not apart:
+            watch("attention", matched)
         program = lower(graph if apart else matched, schedule, choices=("attention",))
+    watch("lowering", program)
     for run in PASSES:
         run(program)
+        watch(run.__module__.rpartition(".")[2], program)
     return program
 
 

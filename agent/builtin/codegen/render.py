@@ -19,7 +19,7 @@ from agent.builtin.ir.space import Region
 from agent.builtin.ir.uses import Unit, operands
 from agent.builtin.schedule import GRAPH_KNOBS, Schedule, up_to
 from agent.builtin.scheduling.in_place import in_place_outputs
-from agent.builtin.scheduling.launches import Abreast, Launch, beginning, launches, places
+from agent.builtin.scheduling.launches import Abreast, Launch, beginning, places
 from agent.builtin.scheduling.loop_nest import Plan
 
 _TEMPLATES = Path(__file__).parent / "templates"  # of all languages
@@ -51,6 +51,7 @@ class Forward:
     path: str
     program: Program
     units: Sequence[Unit]
+    launches: Sequence[Launch | Abreast | Attention | Library]
 
 
 def render(
@@ -73,6 +74,7 @@ class _Forward:
 
     def __init__(self, forward: Forward, file: _File) -> None:
         self.path, self.program, self.units = forward.path, forward.program, forward.units
+        self.launches = forward.launches
         self.file = file
         self.language = file.language
         self.entries = file.entries
@@ -84,8 +86,7 @@ class _Forward:
 
     def run(self) -> None:
         self.host.start(part=bool(self.path))
-        language = self.language
-        for unit in launches(self.units, self.program, language.batches, language.abreast, language.joins):
+        for unit in self.launches:
             if isinstance(unit, Library):
                 self.host.library(unit.name, unit.node, unit.order)
             elif isinstance(unit, Attention):

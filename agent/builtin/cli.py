@@ -1,0 +1,87 @@
+"""The command `compile`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS, Schedule, legal
+from kernelbench.cli import CastTo, KernelbenchDir, Overrides, one_task
+from kernelbench.errors import StorageError, UsageError
+from kernelbench.evaluator import Limits
+from kernelbench.evaluator.workers import WorkerPool
+from kernelbench.machine import cache_folder
+from kernelbench.records import Precision
+
+
+def compile_task(
+    task: Annotated[str, typer.Argument(help="A task id or a file.", metavar="TASK")],
+    language: Annotated[str, typer.Option(help="The language of the kernels: cpp, triton, cuda.")] = "cpp",
+    schedule: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KNOB=VALUE", help="Give a knob of the schedule this value: k0.block=256."),
+    ] = None,
+    dump: Annotated[
+        bool, typer.Option("--dump", help="Print every form of the task on the way to its kernels.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the candidate to this file.")] = None,
+    overrides: Overrides = None,
+    precision: CastTo = Precision.task,
+    kernelbench_dir: KernelbenchDir = None,
+) -> int:
+    """Print the kernels that the builtin coder writes for a task, without evaluating them."""
+    knobs = _knobs(schedule or ())
+    from agent.builtin.coder import LANGUAGES
+    from agent.builtin.compile import NothingToFuse, compile_graph
+    from agent.builtin.dump import Dump
+    from agent.builtin.ir.untraceable import Untraceable
+    from agent.tracing import trace
+    from results.folder import write_atomically
+
+    if language not in LANGUAGES:
+        raise UsageError(f"invalid language: {language}", f"use one of {', '.join(LANGUAGES)}")
+    chosen = Schedule.from_dict({**LANGUAGES[language].defaults, **knobs})
+    one = one_task(task, overrides, precision, kernelbench_dir)
+    forms = Dump()
+    source = None
+    try:
+        with WorkerPool(threads=1, cache=cache_folder(), limits=Limits()) as pool:
+            graph = trace(pool, one)
+        watch = forms if dump else (lambda step, form: None)
+        source = compile_graph(graph, one.source, chosen, LANGUAGES[language], watch).source
+    except Untraceable as reason:
+        typer.echo(f"{one.id} cannot be compiled: {reason}", err=True)
+    except NothingToFuse:
+        typer.echo(f"{one.id} has no kernel of its own: every operation is a library call", err=True)
+    if dump:
+        typer.echo(forms)
+    if source is None:
+        return 1
+    if out is None:
+        typer.echo(source, nl=False)
+        return 0
+    try:
+        write_atomically(out, source)
+    except OSError as error:
+        raise StorageError(
+            f"{out} cannot be written ({error.strerror or error})", "choose another file"
+        ) from error
+    return 0
+
+
+def _knobs(words: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for word in words:
+        knob, equals, value = word.partition("=")
+        if not equals:
+            raise UsageError(f"invalid schedule: {word}", "write KNOB=VALUE, such as k0.block=256")
+        if not legal(knob):
+            known = ", ".join((*GRAPH_KNOBS, *(f"k0.{name}" for name in KERNEL_KNOBS)))
+            raise UsageError(f"invalid schedule: there is no knob {knob}", f"use one of {known}")
+        if value not in legal(knob):
+            raise UsageError(f"invalid schedule: {word}", f"use one of {', '.join(legal(knob))}")
+        found[knob] = value
+    return found

@@ -1,0 +1,62 @@
+"""Every form of a task as text; the walk in docs/compiler.md is one of them."""
+
+from pathlib import Path
+
+import pytest
+from proving import graph_of, source, task
+
+from agent.builtin.coder import LANGUAGES
+from agent.builtin.compile import PASSES, compile_graph
+from agent.builtin.dump import Dump
+from agent.builtin.schedule import Schedule
+from kernelbench import sources
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "compiler.md"
+
+
+def dumped(text: str, language: str = "cpp") -> str:
+    forms = Dump()
+    chosen = LANGUAGES[language]
+    compile_graph(graph_of(task(text)), text, Schedule.from_dict(chosen.defaults), chosen, forms)
+    return str(forms)
+
+
+def test_the_walk_of_the_document_is_what_is_printed() -> None:
+    [softmax] = sources.resolve(["builtin:level1/softmax"])
+    printed = dumped(softmax.source)
+    forms = [block.partition("```")[0] for block in DOCUMENT.read_text().split("```text\n")[1:]]
+    assert len(forms) == 4
+    for form in forms:
+        assert form.replace("    ...\n", "") in printed
+    assert all(f"{run.__module__.rpartition('.')[2]}" in printed for run in PASSES)
+
+
+FORMS = {
+    "a library call": ("return self.square(x).relu()", "torch.randn(4, 8)", "torch: aten.linear(%x, "),
+    "a scan": ("return x.exp().cumsum(-1) + 1", "torch.randn(4, 4096)", "scan sum(%exp[4, 4096], axis 1)"),
+    "a constant": ("return x * 2 + 1", "torch.randn(4, 8)", "mul(%x[4, 8], 2)"),
+    "steps of a recurrence": (
+        "h = x[:, 0] * 0\n        for t in range(32):\n            h = torch.tanh(h * 0.5 + x[:, t])\n        return h",
+        "torch.randn(256, 32, 16)",
+        "32 steps of",
+    ),
+    "attention": (
+        "return F.scaled_dot_product_attention(x, x, x)",
+        "torch.randn(2, 2, 16, 8)",
+        "attention(%x[2, 2, 16, 8], %x[2, 2, 16, 8], %x[2, 2, 16, 8], scale=0.353553, causal=False)",
+    ),
+    "a concatenation": (
+        "return torch.cat([torch.exp(x), torch.tanh(x)], dim=1) * 2",
+        "torch.randn(512, 64)",
+        "joined from ",
+    ),
+    "windows": ("return F.max_pool2d(x, 3, 1, 1)", "torch.randn(2, 3, 8, 8)", "clipped"),
+    "a transposition": ("return x.T.contiguous() + 1", "torch.randn(64, 32)", "in tiles, whose axes change places"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_has_its_text(form: str) -> None:
+    forward, inputs, words = FORMS[form]
+    init = "self.square = nn.Linear(8, 8)" if "square" in forward else "pass"
+    assert words in dumped(source(forward, inputs, init))
