@@ -9,7 +9,7 @@ from typing import Annotated, cast, get_args
 
 import typer
 
-from agent.allowance import Allowance
+from agent.budget import Allowance
 from agent.invocation import Invocation, settings_of
 from agent.invocation import replay as replayed
 from agent.llm.model import Endpoint, Sampling
@@ -37,8 +37,8 @@ from kernelbench.evaluator import COMPILE_S, Evaluator, most_lanes
 from kernelbench.machine import cache_folder
 from kernelbench.records import Language, Precision
 from profiling.selection import stored
-from results.database import RunDatabase
-from results.folder import RunFolder
+from results.store.database import RunDatabase
+from results.store.folder import RunFolder
 
 
 def run(

@@ -20,25 +20,25 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from agent.allowance import Allowance
+from agent.budget import Allowance
 from agent.llm.model import Endpoint
 from agent.llm.session import ModelSession, Terms
 from agent.loop import deadline
-from agent.memory import Learned
 from agent.profiled import ProfilingPool
 from agent.protocols import searched
 from agent.replay import ReplayedEvaluations, differences
 from agent.run import MODEL_TASKS, Settings, carry_out
-from agent.surrogate import Example, check_installed, examples
+from agent.tuner.memory import Learned
+from agent.tuner.random_forest import Example, check_installed, examples
 from kernelbench.errors import StorageError
 from kernelbench.evaluator import Evaluator
 from kernelbench.machine import cache_folder
-from results.database import RunDatabase
-from results.folder import RunFolder
-from results.formats import show
-from results.lessons import Effect, effects_of
+from results.lessons.lessons import Effect, effects_of
 from results.outputs import write_outputs
-from results.report import Report
+from results.report.contents import Report
+from results.report.formats import show
+from results.store.database import RunDatabase
+from results.store.folder import RunFolder
 
 log = Console(stderr=True, highlight=False)
 

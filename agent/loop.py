@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from agent.allowance import BudgetSpent, Evaluations
-from agent.beliefs import timed
+from agent.budget import BudgetSpent, Evaluations
 from agent.protocols import Attempt, Coder, Evaluator, NoCandidate
-from agent.rules import as_it_is, beliefs
 from agent.search import Request, Search, Stop, best_of
 from agent.side_by_side import threads
+from agent.tuner.advise import as_it_is, beliefs
+from agent.tuner.gaussian_process import timed
 from kernelbench.evaluator import SEARCH
 from kernelbench.records import Advice, Candidate, Evaluation, Stages, Task, Verdict
 

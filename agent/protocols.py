@@ -7,7 +7,7 @@ from typing import Protocol
 from kernelbench.evaluator import BASELINES, Effort
 from kernelbench.records import Advice, Candidate, Evaluation, Target, Task, Work
 from profiling.records import Profile
-from results import records
+from results.store import records
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ the run did.
 
 from collections.abc import Sequence
 
-from agent.allowance import BudgetSpent
+from agent.budget import BudgetSpent
 from agent.profiled import ProfilingPool
 from kernelbench.evaluator import BASELINES, Effort, Evaluator
 from kernelbench.records import Candidate, Evaluation, Target, Task
 from profiling.records import Profile
-from results.database import RunDatabase
+from results.store.database import RunDatabase
 
 
 class ReplayedEvaluations(ProfilingPool):

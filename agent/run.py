@@ -14,25 +14,25 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from agent.allowance import Allowance, BudgetSpent, Evaluations
+from agent.budget import Allowance, BudgetSpent, Evaluations
 from agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS
 from agent.llm.model import ModelError
 from agent.llm.session import ModelSession, Roles
 from agent.loop import Loop
-from agent.memory import NOTHING, Learned, Memory, RecordedRanking
 from agent.profiled import ProfilingPool
 from agent.protocols import Attempt, Coder, searched
-from agent.rules import RulesJudge
 from agent.search import Beam, BestOfN, Evolve, Exhaustive, Refine, Search, StopRules
-from agent.surrogate import Surrogate
 from agent.tracing import trace
+from agent.tuner.advise import RulesJudge
+from agent.tuner.memory import NOTHING, Learned, Memory, RecordedRanking
+from agent.tuner.random_forest import Surrogate
 from kernelbench.errors import InfrastructureError, MissingPrerequisite, TaskError, UsageError
 from kernelbench.evaluator import BASELINES, COMPILE_S, Evaluator, Gate
 from kernelbench.machine import compiler
 from kernelbench.records import LEAST_OWN, Advice, Candidate, Language, Record, Task
-from results.database import RunDatabase
-from results.records import TaskRun, TaskState
-from results.wording import headline
+from results.formatting import headline
+from results.store.database import RunDatabase
+from results.store.records import TaskRun, TaskState
 
 if TYPE_CHECKING:
     from agent.builtin.ir.graph import Graph

@@ -13,13 +13,13 @@ from kernelbench.cli import Json
 from kernelbench.errors import StorageError
 from kernelbench.machine import cache_folder
 from profiling.selection import MOST_KEPT, place
-from results import metrics as looked_at
-from results import training_report
-from results.database import RunDatabase
-from results.folder import write_atomically
-from results.formats import Format, console, render, show
-from results.report import Report
-from results.training import Training, holds_training
+from results.lessons import metrics as looked_at
+from results.report import training as training_report
+from results.report.contents import Report
+from results.report.formats import Format, console, render, show
+from results.store.database import RunDatabase
+from results.store.folder import write_atomically
+from results.store.training import Training, holds_training
 
 
 def report(

@@ -1,10 +1,10 @@
 """The files of a run folder that are made from its database, and can be made again at any time."""
 
-from results.database import RunDatabase
-from results.folder import RunFolder
-from results.formats import Format, render
-from results.handing_in import handed_in, with_baseline
-from results.report import Report
+from results.deliverable import handed_in, with_baseline
+from results.report.contents import Report
+from results.report.formats import Format, render
+from results.store.database import RunDatabase
+from results.store.folder import RunFolder
 from results.summary import Summary, best_attempt
 
 

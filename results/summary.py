@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
 from kernelbench.records import LEAST_OWN, Interval, Record, Speedup, Verdict
-from results.database import RunDatabase
-from results.handing_in import handed_in
-from results.records import Attempt, LlmCall, TaskRun
+from results.deliverable import handed_in
+from results.store.database import RunDatabase
+from results.store.records import Attempt, LlmCall, TaskRun
 
 ONE = Interval(median=1.0, low=1.0, high=1.0)
 Baseline = Literal["eager", "compile", "fastest"]

@@ -13,7 +13,7 @@ from rich.console import Console
 from kernelbench import sources
 from kernelbench.cli import Json, KernelbenchDir
 from kernelbench.errors import UsageError
-from results.database import RunDatabase
+from results.store.database import RunDatabase
 from rl_training.demo.cli import demo
 from rl_training.trainers.cli import rl, sft
 from rl_training.trainers.offline_cli import offline

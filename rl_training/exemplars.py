@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Self
 
 from kernelbench.records import Candidate, Record, Speedup, Verdict
-from results.database import RunDatabase
-from results.records import Attempt
+from results.store.database import RunDatabase
+from results.store.records import Attempt
 from rl_training.environment.task_data import TaskData
 from rl_training.outcome import Outcome, counting
 from rl_training.rewards import kept

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from kernelbench.errors import StorageError, UsageError
-from results.folder import write_atomically
+from results.store.folder import write_atomically
 
 
 def begin(folder: Path) -> None:

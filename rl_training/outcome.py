@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from kernelbench.records import LEAST_OWN, Evaluation, Record, Speedup, Verdict
-from results.records import Attempt
+from results.store.records import Attempt
 
 # Why there is no verdict: none of these says anything about the candidate.
 Failure = Literal[

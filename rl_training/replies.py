@@ -13,8 +13,8 @@ from agent.llm.coder import asked_for
 from agent.llm.model import Call, Completion, Message, ReplyUnusable
 from agent.llm.replies import candidate_source
 from kernelbench.records import Candidate
-from results.database import RunDatabase
-from results.records import Attempt, LlmCall
+from results.store.database import RunDatabase
+from results.store.records import Attempt, LlmCall
 from rl_training.environment.task_data import TaskData, tasks_of
 from rl_training.outcome import Outcome, outcome_of
 from rl_training.rewards.scheme import Scheme

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from kernelbench.errors import StorageError, UsageError
-from results.database import RunDatabase
+from results.store.database import RunDatabase
 from rl_training.curation import parquet
 from rl_training.curation.rows import task_row
 from rl_training.curation.samples import TaskSamples, read

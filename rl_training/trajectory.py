@@ -8,8 +8,8 @@ from pydantic import Field, ValidationError
 from agent.llm.model import Message
 from kernelbench.errors import StorageError
 from kernelbench.records import Record
-from results.encoding import record_text
-from results.folder import write_atomically
+from results.store.encoding import record_text
+from results.store.folder import write_atomically
 from rl_training.outcome import Outcome
 
 SCHEMA = 1

@@ -16,7 +16,7 @@ from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.jit import latency
 from kernelbench.machine import cache_folder
 from kernelbench.records import Evaluation, Task
-from results.database import RunDatabase
+from results.store.database import RunDatabase
 
 LAYERS = (
     "pid_namespace",

@@ -17,8 +17,8 @@ from kernelbench.evaluator import Limits
 from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.machine import cache_folder, physical_threads
 from kernelbench.records import Candidate, Task
-from results import wording
-from results.database import RunDatabase
+from results import formatting as wording
+from results.store.database import RunDatabase
 from results.summary import best_attempt
 
 COLUMNS = ("task", "bytes", "FLOPs")

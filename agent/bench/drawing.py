@@ -13,7 +13,7 @@ import typer
 from agent.bench.publishing import PUBLISHED, log
 from kernelbench import sources
 from kernelbench.errors import UsageError
-from results.folder import write_atomically
+from results.store.folder import write_atomically
 
 SAMPLE = PUBLISHED / "upstream.txt"
 _SEED = 0

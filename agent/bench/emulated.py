@@ -22,7 +22,7 @@ from kernelbench.evaluator.without_gpu import CHIPS
 from kernelbench.machine import cache_folder
 from kernelbench.records import Evaluation, Task, Verdict
 from kernelbench.sources.smaller import changed, smaller
-from results.folder import write_atomically
+from results.store.folder import write_atomically
 
 PUBLISHED = Path("results") / "published" / "static"
 LANGUAGE = "cuda"

@@ -19,20 +19,20 @@ from typing import Annotated, Protocol
 import pandas as pd
 import typer
 
-from agent.beliefs import Beliefs, measured, timed
 from agent.bench.publishing import log, publish
 from agent.builtin.coder import BuiltinCoder
 from agent.builtin.ir.graph import Graph
 from agent.protocols import Attempt, searched
-from agent.rules import Ranking, RulesJudge, beliefs, untried
-from agent.surrogate import Example, Surrogate, examples
 from agent.tracing import trace
+from agent.tuner.advise import Ranking, RulesJudge, beliefs, untried
+from agent.tuner.gaussian_process import Beliefs, measured, timed
+from agent.tuner.random_forest import Example, Surrogate, examples
 from kernelbench.evaluator import Evaluator
 from kernelbench.machine import cache_folder
 from kernelbench.records import Advice, Evaluation, Fingerprint, Interval, Task
-from results import wording
-from results.calibration import Calibration, Prediction, gain
-from results.database import RunDatabase
+from results import formatting as wording
+from results.lessons.calibration import Calibration, Prediction, gain
+from results.store.database import RunDatabase
 
 TASKS = (
     "level1/horner_polynomial",

@@ -17,9 +17,9 @@ from kernelbench import sources
 from kernelbench.evaluator import Effort, Evaluator
 from kernelbench.records import Fingerprint, Speedup, Task, Verdict
 from profiling.records import Profile
-from results.database import RunDatabase
-from results.handing_in import handed_in
-from results.records import Attempt
+from results.deliverable import handed_in
+from results.store.database import RunDatabase
+from results.store.records import Attempt
 from results.summary import best_attempt
 
 _BEHIND = 0.97

@@ -13,10 +13,10 @@ from typing import Any
 
 from agent.bench.publishing import in_words, log
 from kernelbench.records import Fingerprint
-from results import wording
+from results import formatting as wording
 from results.dropin.format import Format
 from results.dropin.winner import Winner
-from results.folder import write_atomically
+from results.store.folder import write_atomically
 
 PUBLISHED = Path("results") / "published" / "kernels"
 _RUNS = Path("runs") / "bench-kernels"

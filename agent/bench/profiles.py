@@ -18,7 +18,7 @@ from kernelbench import sources
 from kernelbench.evaluator import Evaluator
 from kernelbench.machine import cache_folder, fingerprint, physical_threads
 from kernelbench.records import Fingerprint
-from results.folder import write_atomically
+from results.store.folder import write_atomically
 
 STATIC = Path("results") / "published" / "static"
 # Files there, with what `profile` is given for each: a task and options, and the chips that it is built for.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernelbench.records import Candidate, Fingerprint, Task
-from results.folder import write_atomically
+from results.store.folder import write_atomically
 
 PUBLISHED = Path("results") / "published" / "cpu"
 AA_TASKS = (

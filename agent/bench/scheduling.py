@@ -17,7 +17,7 @@ from agent.bench.scripted import ScriptedModel
 from agent.bench.server import Server
 from kernelbench import sources
 from kernelbench.machine import cache_folder
-from results.database import RunDatabase
+from results.store.database import RunDatabase
 
 _TASKS = (
     "batch_norm_residual_relu", "add_rms_norm", "layer_norm_modulate", "layer_norm_residual",

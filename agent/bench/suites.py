@@ -15,8 +15,8 @@ from agent.bench.publishing import PUBLISHED, suite_run
 from kernelbench.cli import Baselines, CompileLimit
 from kernelbench.evaluator import COMPILE_S
 from kernelbench.sources.checkout import VARIABLE
-from results.database import RunDatabase
-from results.folder import write_atomically
+from results.store.database import RunDatabase
+from results.store.folder import write_atomically
 
 
 def suite(

@@ -39,7 +39,7 @@ def compile_task(
     from agent.builtin.dump import Dump
     from agent.builtin.ir.untraceable import Untraceable
     from agent.tracing import trace
-    from results.folder import write_atomically
+    from results.store.folder import write_atomically
 
     if language not in LANGUAGES:
         raise UsageError(f"invalid language: {language}", f"use one of {', '.join(LANGUAGES)}")

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from agent.allowance import Allowance, BudgetSpent
+from agent.budget import Allowance, BudgetSpent
 from agent.llm.model import Call, Usage, estimated_tokens
 from agent.llm.prices import Prices
 from kernelbench.errors import UsageError

@@ -20,7 +20,7 @@ from agent.protocols import Attempt
 from kernelbench.records import Advice, Record, Task
 from profiling.records import Metric
 from profiling.selection import Selection
-from results.calibration import gain
+from results.lessons.calibration import gain
 
 _CORRECTIONS = 2  # in a row, then the best file is gone on from
 _CLOSE = 0.02  # a claimed value may be off by: it is shown rounded

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from agent.allowance import Allowance
+from agent.budget import Allowance
 from agent.llm.budget import Budget
 from agent.llm.coder import LlmCoder
 from agent.llm.judge import LlmJudge
@@ -13,12 +13,12 @@ from agent.llm.prices import Prices
 from agent.llm.prompting import Situation, Situations
 from agent.llm.runtime import Runtime
 from agent.llm.stored import ReplayedModel, StoredModel
-from agent.memory import Memory
 from agent.protocols import Evaluator
+from agent.tuner.memory import Memory
 from kernelbench.evaluator import Gate
 from kernelbench.records import Language, Record, Target, Task
 from profiling.selection import Selection
-from results.database import RunDatabase
+from results.store.database import RunDatabase
 
 if TYPE_CHECKING:
     from agent.llm.client import OpenAIModel

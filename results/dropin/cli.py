@@ -120,7 +120,7 @@ def gradient(
 ) -> None:
     """Write the gradient of a task as a task of its own, for which `kernelwright run` finds a kernel."""
     from results.dropin.gradient_tasks import gradient_tasks
-    from results.folder import write_atomically
+    from results.store.folder import write_atomically
 
     if forward == out:
         raise UsageError(f"--out and --forward are both {out}", "name two files")

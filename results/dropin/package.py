@@ -22,7 +22,7 @@ from results.dropin.format import UNSTATED, Format
 from results.dropin.gradient_tasks import NOTES, best, forward_source, gradient_source
 from results.dropin.templating import template
 from results.dropin.winner import Winner
-from results.encoding import kernelwright_version
+from results.store.encoding import kernelwright_version
 
 _RUNTIME = Path(__file__).parent / "runtime"
 _TAKEN = ("apply", "benchmark", "kernelized", "layers", "libraries", "remove", "runtime", "tests")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from kernelbench.errors import UsageError
 from kernelbench.records import Candidate, Environment, Evaluation, Record, Task
-from results.database import RunDatabase
-from results.records import TaskRun
+from results.store.database import RunDatabase
+from results.store.records import TaskRun
 from results.summary import best_attempt
 
 _LANGUAGES = ("cpp", "torch")

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from kernelbench.errors import UsageError
-from results.encoding import record_text
+from results.store.encoding import record_text
 from rl_training import new_folder
 from rl_training.cluster.data import rows, schema
 from rl_training.cluster.host import Evaluation

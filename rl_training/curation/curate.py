@@ -10,7 +10,7 @@ from pydantic import Field
 
 from kernelbench.errors import UsageError
 from kernelbench.records import Record, Task
-from results.database import RunDatabase
+from results.store.database import RunDatabase
 from rl_training import new_folder
 from rl_training.curation import parquet
 from rl_training.curation.rows import Row, preference_rows, ranked_row, sft_row, task_row

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kernelbench.records import Candidate, Interval, Language
-from results.database import RunDatabase
-from results.records import Attempt, LlmCall
+from results.store.database import RunDatabase
+from results.store.records import Attempt, LlmCall
 from rl_training.environment.task_data import TaskData, work_of
 from rl_training.outcome import DECOY_SHARE, Outcome, counting
 from rl_training.replies import MODEL_AUTHOR, Written, recorded, without_model

@@ -17,8 +17,8 @@ from agent.profiled import ProfilingPool
 from kernelbench.evaluator import Evaluator
 from kernelbench.machine import cache_folder
 from kernelbench.records import Record, Target
-from results.folder import write_atomically
-from results.training import Training
+from results.store.folder import write_atomically
+from results.store.training import Training
 from rl_training.demo.data import DemoTask, DemoTasks, tasks_of
 from rl_training.demo.measured import MeasuredPool
 from rl_training.demo.policy import replies

@@ -16,7 +16,7 @@ from kernelbench.errors import StorageError
 from kernelbench.evaluator import BASELINES, Effort
 from kernelbench.records import Candidate, Evaluation, Record, Task
 from profiling.records import Profile
-from results.encoding import record_text
+from results.store.encoding import record_text
 from rl_training.environment.world import Pool
 from rl_training.tracking.lines import append
 

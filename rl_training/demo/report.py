@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from results.curves import number, ticks
-from results.folder import write_atomically
-from results.training import Training
+from results.report.curves import number, ticks
+from results.store.folder import write_atomically
+from results.store.training import Training
 from rl_training.demo.demo import Seed
 from rl_training.demo.settings import DemoSettings
 from rl_training.demo.trial import Tried, geomean

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from agent.llm.prompting import Situation
 from kernelbench.operator_families import operator_families
 from kernelbench.records import Candidate, Interval, Language, Record, Target, Task, Work
-from results.database import RunDatabase
-from results.records import Attempt
+from results.store.database import RunDatabase
+from results.store.records import Attempt
 from results.summary import best_attempt
 from rl_training.outcome import outcome_of
 

@@ -17,7 +17,7 @@ from typing import Self
 
 from kernelbench.errors import StorageError
 from kernelbench.records import Verdict
-from results.database import RunDatabase
+from results.store.database import RunDatabase
 from rl_training.outcome import HACKS, Outcome
 from rl_training.similarity import ALIKE, Shingles, nearest, shingles
 

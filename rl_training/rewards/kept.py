@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from kernelbench.errors import StorageError
 from kernelbench.records import Record
-from results.encoding import record_text
-from results.folder import write_atomically
+from results.store.encoding import record_text
+from results.store.folder import write_atomically
 
 R = TypeVar("R", bound=Record)
 

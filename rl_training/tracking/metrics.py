@@ -6,8 +6,8 @@ from typing import Any
 from rich.console import Console
 from transformers import TrainerCallback
 
-from results.encoding import record_text
-from results.training import METRICS, Point
+from results.store.encoding import record_text
+from results.store.training import METRICS, Point
 from rl_training.tracking.lines import append
 from rl_training.tracking.run import now
 

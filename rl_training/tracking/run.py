@@ -13,9 +13,9 @@ from pydantic import JsonValue
 from kernelbench.errors import UsageError
 from kernelbench.machine import fingerprint, physical_threads
 from kernelbench.records import Record
-from results.encoding import kernelwright_version, record_text
-from results.folder import RunFolder
-from results.training import MANIFEST, STARTS, Manifest, Start, holds_training, read_manifest
+from results.store.encoding import kernelwright_version, record_text
+from results.store.folder import RunFolder
+from results.store.training import MANIFEST, STARTS, Manifest, Start, holds_training, read_manifest
 from rl_training.tracking.environment import commit, packages
 from rl_training.tracking.lines import append
 

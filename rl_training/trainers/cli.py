@@ -16,7 +16,7 @@ from rl_training.tracking.trackers import Tracking
 from rl_training.trainers.precision import Precision
 
 if TYPE_CHECKING:
-    from results.database import RunDatabase
+    from results.store.database import RunDatabase
     from rl_training.environment.task_data import TaskData
     from rl_training.exemplars import ExemplarStore
 
@@ -283,7 +283,7 @@ def _tasks(data: Sequence[str], seed: int, target: str) -> tuple["TaskData", ...
 
 def _runs(data: Sequence[str]) -> Iterator["RunDatabase"]:
     """Those of the sources that are runs, each open until the next."""
-    from results.database import RunDatabase
+    from results.store.database import RunDatabase
 
     for source in data:
         if not (Path(source) / "tasks").is_dir():  # a data set

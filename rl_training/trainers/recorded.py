@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelbench.errors import UsageError
-from results.database import RunDatabase
-from results.encoding import record_text
+from results.store.database import RunDatabase
+from results.store.encoding import record_text
 from rl_training.curation import parquet
 from rl_training.replies import trajectories
 from rl_training.rewards.scheme import Scheme

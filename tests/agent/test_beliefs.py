@@ -8,8 +8,8 @@ from random import Random
 import pytest
 from test_rules import over_eager, slower
 
-from agent.beliefs import Beliefs, Measured, measured, timed
 from agent.protocols import Attempt
+from agent.tuner.gaussian_process import Beliefs, Measured, measured, timed
 from kernelbench.records import Candidate
 
 NOISE = 0.15

@@ -20,7 +20,7 @@ from kernelbench.records import (
     Timing,
     Verdict,
 )
-from results.database import RunDatabase
+from results.store.database import RunDatabase
 
 SOURCE = """
 import torch

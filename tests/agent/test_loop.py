@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from anywhere import TARGET
 
-from agent.allowance import BudgetSpent, Evaluations
+from agent.budget import BudgetSpent, Evaluations
 from agent.loop import Loop, deadline
 from agent.protocols import Attempt, Judge, NoCandidate
 from agent.search import Refine, Request, Stop, StopRules

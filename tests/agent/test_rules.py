@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from agent.protocols import Attempt
-from agent.rules import RulesJudge, as_it_is, untried
+from agent.tuner.advise import RulesJudge, as_it_is, untried
 from kernelbench.records import (
     Advice,
     Candidate,
@@ -23,7 +23,7 @@ from kernelbench.records import (
     Verdict,
 )
 from profiling.records import Finding, FindingKind, Metric, Profile
-from results.lessons import Expectation
+from results.lessons.lessons import Expectation
 
 TASK = Task(id="file:test", level=1, source="")
 SCHEDULE = {"fuse": "all", "vector": "512", "unroll": "off", "k0.keep": "on", "k0.block": "4096"}

@@ -19,8 +19,8 @@ from agent.run import Settings
 from kernelbench.errors import StorageError, UsageError
 from kernelbench.evaluator import Gate
 from kernelbench.records import Task
-from results.database import RunDatabase
-from results.records import TaskRun
+from results.store.database import RunDatabase
+from results.store.records import TaskRun
 
 pytestmark = pytest.mark.timeout(900)  # whole runs, beside other tests
 

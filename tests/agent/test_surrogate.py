@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from test_rules import attempt
 
-from agent.memory import RecordedRanking
 from agent.protocols import Attempt
-from agent.rules import RulesJudge
-from agent.surrogate import LEAST, Surrogate, examples, features
+from agent.tuner.advise import RulesJudge
+from agent.tuner.memory import RecordedRanking
+from agent.tuner.random_forest import LEAST, Surrogate, examples, features
 from kernelbench.records import Candidate, Task, Verdict
 from profiling.catalogue import metric
 from profiling.records import Profile

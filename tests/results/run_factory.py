@@ -20,8 +20,8 @@ from kernelbench.records import (
     Verdict,
 )
 from profiling.records import Metric, Profile
-from results.database import RunDatabase
-from results.records import LlmCall
+from results.store.database import RunDatabase
+from results.store.records import LlmCall
 
 TARGET = Target(
     device="cpu",

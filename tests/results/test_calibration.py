@@ -4,8 +4,8 @@ import pytest
 from run_factory import candidate, evaluation, task
 
 from kernelbench.records import Advice, Verdict
-from results.calibration import calibration, measured_gain
-from results.records import Attempt
+from results.lessons.calibration import calibration, measured_gain
+from results.store.records import Attempt
 
 TASK = task("softmax")
 

@@ -12,8 +12,8 @@ from kernelbench.errors import UsageError
 from kernelbench.records import Target, Verdict
 from profiling.catalogue import metric
 from profiling.records import Profile
-from results.database import RunDatabase
-from results.metrics import caveats, selected, table
+from results.lessons.metrics import caveats, selected, table
+from results.store.database import RunDatabase
 
 
 def record(folder: Path, names: tuple[str, ...], candidates: int = 6, target: Target = TARGET) -> RunDatabase:

@@ -17,7 +17,7 @@ from sqlalchemy import event, text
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from kernelbench.errors import StorageError
-from results.database import RunDatabase
+from results.store.database import RunDatabase
 
 HERE = Path(__file__).parent
 SOFTMAX = task("softmax")
@@ -26,7 +26,7 @@ RECORDER = """
 import sys
 sys.path.insert(0, sys.argv[2])
 import run_factory
-from results.database import RunDatabase
+from results.store.database import RunDatabase
 database = RunDatabase.open(sys.argv[1])
 task = run_factory.task("softmax")
 for round in range(100_000):
@@ -39,7 +39,7 @@ import os, signal, sys
 sys.path.insert(0, sys.argv[2])
 import run_factory
 from sqlalchemy import event
-from results.database import RunDatabase
+from results.store.database import RunDatabase
 database = RunDatabase.open(sys.argv[1])
 @event.listens_for(database.engine, "before_cursor_execute")
 def kill(connection, cursor, statement, *rest):
@@ -55,8 +55,8 @@ folder = pathlib.Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], check=True)
 import run_factory
 from kernelbench.errors import StorageError
-from results.database import RunDatabase
-from results.folder import RunFolder
+from results.store.database import RunDatabase
+from results.store.folder import RunFolder
 (folder / "filler").write_bytes(bytes(400_000))
 said = {}
 with RunFolder.create(folder) as run, run_factory.new_run(folder) as database:

@@ -16,15 +16,15 @@ from run_factory import new_run
 
 from kernelbench.errors import StorageError, UsageError
 from kernelbench.records import Interval
-from results.folder import RunFolder, write_atomically
-from results.handing_in import faster_baselines, handed_in
+from results.deliverable import faster_baselines, handed_in
 from results.outputs import write_outputs
-from results.records import Attempt
+from results.store.folder import RunFolder, write_atomically
+from results.store.records import Attempt
 from results.summary import Summary
 
 HOLDER = """
 import pathlib, sys, time
-from results.folder import RunFolder
+from results.store.folder import RunFolder
 with RunFolder.create(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

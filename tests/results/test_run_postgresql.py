@@ -11,7 +11,7 @@ from run_factory import llm_call, new_run, task
 
 from kernelbench.errors import StorageError
 from kernelbench.records import Verdict
-from results.database import RunDatabase
+from results.store.database import RunDatabase
 from results.summary import summarize
 
 URL = os.environ.get("KERNELWRIGHT_TEST_POSTGRESQL", "")

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 import results.cli
 from kernelbench.errors import KernelwrightError, StorageError
 from kernelbench.records import Fingerprint, Interval
-from results import wording
-from results.database import RunDatabase
-from results.formats import Format, render, table
-from results.report import Report
+from results import formatting as wording
+from results.report.contents import Report
+from results.report.formats import Format, render, table
+from results.store.database import RunDatabase
 from results.summary import summarize
 
 VOID = {"meta", "link", "br", "wbr", "hr", "img", "input", "line", "rect", "path"}

@@ -7,7 +7,7 @@ import run_factory
 from run_factory import candidate, interval, llm_call, task
 
 from kernelbench.records import Interval, Verdict
-from results.database import RunDatabase
+from results.store.database import RunDatabase
 from results.summary import summarize
 
 SOFTMAX, RELU = task("softmax"), task("relu")

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 import results.cli
 from kernelbench.errors import StorageError
-from results.curves import BOTTOM, LEFT, RIGHT, TOP, curve, ticks
-from results.encoding import record_text
-from results.formats import Format
-from results.training import Manifest, Point, Start, Training
-from results.training_report import curves, page, render
+from results.report.curves import BOTTOM, LEFT, RIGHT, TOP, curve, ticks
+from results.report.formats import Format
+from results.report.training import curves, page, render
+from results.store.encoding import record_text
+from results.store.training import Manifest, Point, Start, Training
 
 NAN = math.nan
 

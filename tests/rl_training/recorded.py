@@ -9,8 +9,8 @@ from agent.llm.model import Call, Completion, Sampling, Usage
 from kernelbench import sources
 from kernelbench.records import Candidate, Interval, Task, Verdict
 from profiling.records import Metric, Profile
-from results.database import RunDatabase
-from results.records import LlmCall
+from results.store.database import RunDatabase
+from results.store.records import LlmCall
 from rl_training.environment.task_data import TaskData, work_of
 
 KERNEL = '''import torch
@@ -106,7 +106,7 @@ def answered(run: RunDatabase, task: Task, source: str, reasoning: str) -> Candi
 
 
 def _work():  # type: ignore[no-untyped-def]
-    from results.records import Attempt
+    from results.store.records import Attempt
 
     task = Task(id="file:t", level=1, source="")
     candidate = made("")

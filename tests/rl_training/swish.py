@@ -7,7 +7,7 @@ from recorded import WORK, kernel
 
 from kernelbench.evaluator import Effort
 from kernelbench.records import Task
-from results.encoding import record_text
+from results.store.encoding import record_text
 from rl_training.cluster.host import Evaluation
 from rl_training.environment.task_data import TaskData
 from rl_training.rewards.scheme import SCHEMES

@@ -12,7 +12,7 @@ from recorded import EXPRESSIONS, PROFILE, answered, builtin_task, kernel, made,
 
 from kernelbench.errors import UsageError
 from kernelbench.records import Interval, Stages, Task, Verdict
-from results.database import RunDatabase
+from results.store.database import RunDatabase
 from rl_training.curation.curate import Curated, Settings, curate, write
 from rl_training.environment.task_data import TaskData, family_of
 from rl_training.exemplars import ExemplarStore

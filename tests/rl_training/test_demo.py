@@ -15,7 +15,7 @@ pytest.importorskip("trl")
 import torch
 from safetensors.torch import load_file
 
-from results.training import METRICS
+from results.store.training import METRICS
 from rl_training.demo.demo import Seed
 from rl_training.rewards import kept
 from rl_training.trajectory import read

@@ -19,7 +19,7 @@ from tiny_training import Interrupt, weights
 
 from kernelbench.errors import KernelwrightError, StorageError, UsageError
 from kernelbench.records import Verdict
-from results.training import Training
+from results.store.training import Training
 from rl_training.curation import parquet
 from rl_training.curation.curate import Settings, curate, write
 from rl_training.rewards.scheme import SCHEMES

@@ -19,7 +19,7 @@ import kernelwright
 from agent.llm.prompting import Situation, coder_messages
 from kernelbench.errors import UsageError
 from kernelbench.records import Task, Work
-from results.database import RunDatabase
+from results.store.database import RunDatabase
 from rl_training.serving import server
 
 pytest.importorskip("transformers", reason="transformers is not installed")

@@ -14,10 +14,10 @@ pytest.importorskip("trl")
 from tiny_policy import save
 from tiny_training import Interrupt, learning
 
-import results.training
+import results.store.training
 from kernelbench.errors import KernelwrightError, MissingPrerequisite, StorageError, UsageError
 from kernelbench.records import Record
-from results.training import Training, read_manifest
+from results.store.training import Training, read_manifest
 from rl_training.tracking import environment
 from rl_training.tracking.lines import append
 from rl_training.tracking.metrics import MetricsFile
@@ -216,7 +216,7 @@ def test_a_tracker_that_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.M
 
 def test_another_version_s_manifest_is_refused(tmp_path: Path) -> None:
     begun(tmp_path)
-    path = tmp_path / results.training.MANIFEST
+    path = tmp_path / results.store.training.MANIFEST
     path.write_text(path.read_text().replace('"schema": 1', '"schema": 2'))
     with pytest.raises(StorageError, match="has schema 2, this version reads 1"):
         read_manifest(tmp_path)

@@ -10,7 +10,7 @@ import tiny_policy
 from recorded import EXPRESSIONS, builtin_task, kernel, made, tried
 
 import kernelwright
-from results.training import METRICS
+from results.store.training import METRICS
 from rl_training.trajectory import read
 
 pytestmark = pytest.mark.usefixtures("trains")

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from agent.allowance import Allowance, BudgetSpent
+from agent.budget import Allowance, BudgetSpent
 from agent.llm.budget import Budget
 from agent.llm.model import Call, Message, Sampling
 from agent.llm.prices import Price, Prices

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from anywhere import TARGET
 
-from agent.allowance import Allowance
 from agent.bench.server import Fails, Garbage, Says, Server
+from agent.budget import Allowance
 from agent.llm.model import Endpoint, Sampling
 from agent.llm.prices import SHIPPED
 from agent.llm.session import ModelSession, Roles, Terms
@@ -35,8 +35,8 @@ from kernelbench.records import (
 )
 from profiling.records import Profile
 from profiling.roofline import roofline
-from results.database import RunDatabase
-from results.records import TaskState
+from results.store.database import RunDatabase
+from results.store.records import TaskState
 
 KERNEL = "from kernelbench import jit\nlib = jit.compile_cpp('')\nclass ModelNew:\n    speedup = {}\n"
 ONE_CALL_USD = (100 * 2.0 + 50 * 8.0) / 1e6  # as the server counts, at the price of MODEL

@@ -13,8 +13,8 @@ import pytest
 
 import kernelwright
 from agent.bench.server import Fails, Says, Server
-from results.database import RunDatabase
-from results.records import Attempt
+from results.store.database import RunDatabase
+from results.store.records import Attempt
 
 pytestmark = pytest.mark.timeout(900)  # whole runs, beside other tests
 

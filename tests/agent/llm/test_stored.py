@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from anywhere import TARGET
 
-from agent.allowance import Allowance, BudgetSpent
+from agent.budget import Allowance, BudgetSpent
 from agent.llm.budget import Budget
 from agent.llm.model import (
     Call,
@@ -21,7 +21,7 @@ from agent.llm.model import (
 )
 from agent.llm.prices import Price, Prices
 from agent.llm.stored import ReplayedModel, StoredModel
-from results.database import RunDatabase
+from results.store.database import RunDatabase
 
 PRICES = Prices({"m": Price(prompt=1.0, completion=10.0)})
 

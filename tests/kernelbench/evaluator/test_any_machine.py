@@ -21,7 +21,7 @@ from kernelbench.evaluator.target import detect_target
 from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.records import Ceilings, Verdict, Work
 from profiling.roofline import in_words, roofline
-from results import wording
+from results import formatting as wording
 
 BRIEF = Protocol(
     effort=Effort(rounds=2, processes=1, most_processes=1, half_width=1.0), min_rounds=2, block_s=0.005

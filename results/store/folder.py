@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from kernelbench.errors import StorageError, UsageError
-from results.database import NoRunError, RunDatabase
+from results.store.database import NoRunError, RunDatabase
 
 
 class RunFolder:

@@ -1,4 +1,4 @@
-"""A run as a terminal table, Markdown, CSV, JSON, or the page of results/page.py."""
+"""A run as a terminal table, Markdown, CSV, JSON, or the page of results/report/page.py."""
 
 import csv
 import io
@@ -11,9 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelbench.records import Verdict
-from results.page import page
-from results.records import Run
-from results.report import (
+from results.report.contents import (
     AGGREGATE_COLUMNS,
     AGGREGATE_NOTE,
     COLUMNS,
@@ -25,6 +23,8 @@ from results.report import (
     cost,
     kinds,
 )
+from results.report.page import page
+from results.store.records import Run
 from results.summary import BASELINES, Summary, TaskSummary
 
 TABLE_WIDTH = 180  # characters, where the terminal does not say

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kernelbench.records import Evaluation, Verdict
-from results import wording
-from results.records import Attempt
+from results import formatting as wording
+from results.store.records import Attempt
 
 FASTER = 1.02  # a gain below this is noise
 RANGES = ((0.0, 1.0), (1.0, 1.1), (1.1, 1.5), (1.5, 2.0), (2.0, math.inf))  # of predicted gains

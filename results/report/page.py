@@ -8,10 +8,9 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from kernelbench.records import Advice, Interval, Verdict
-from results import wording
-from results.calibration import measured_gain
-from results.records import Attempt, TaskRun
-from results.report import (
+from results import formatting as wording
+from results.lessons.calibration import measured_gain
+from results.report.contents import (
     AGGREGATE_COLUMNS,
     AGGREGATE_NOTE,
     COLUMNS,
@@ -22,6 +21,7 @@ from results.report import (
     kinds,
     speedups,
 )
+from results.store.records import Attempt, TaskRun
 from results.summary import TaskSummary, best_attempt
 
 # The chart, in SVG user units.

@@ -1,4 +1,4 @@
-"""What a report of a run shows, whatever its format (results/formats.py, results/page.py).
+"""What a report of a run shows, whatever its format (results/report/formats.py, results/report/page.py).
 
 Each task's best kernel with the intervals of its speedups, KernelBench's aggregates per level and overall,
 the tasks that measure nothing apart, and the environment with the command that reproduces the run.
@@ -7,10 +7,11 @@ the tasks that measure nothing apart, and the environment with the command that 
 from dataclasses import dataclass
 
 from kernelbench.records import LEAST_OWN, Environment, Interval
-from results import calibration, lessons, wording
-from results.database import RunDatabase
-from results.handing_in import faster_baselines
-from results.records import Attempt, Run, TaskRun
+from results import formatting as wording
+from results.deliverable import faster_baselines
+from results.lessons import calibration, lessons
+from results.store.database import RunDatabase
+from results.store.records import Attempt, Run, TaskRun
 from results.summary import Aggregate, Summary, TaskSummary, best_attempt, summary_of
 
 COLUMNS = (

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from agent.beliefs import measured, timed
 from agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS
 from agent.protocols import Attempt
+from agent.tuner.gaussian_process import measured, timed
 from kernelbench.errors import MissingPrerequisite
 from kernelbench.operator_families import FAMILIES, operator_families
 from kernelbench.records import Language, Task

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.protocols import Attempt
-from agent.surrogate import Example, Surrogate
+from agent.tuner.random_forest import Example, Surrogate
 from kernelbench.records import Language, Task
-from results.database import RunDatabase
-from results.lessons import (
+from results.lessons.lessons import (
     Effect,
     Expectation,
     bytes_moved,
@@ -22,6 +21,7 @@ from results.lessons import (
     expectations,
     lines_for,
 )
+from results.store.database import RunDatabase
 
 
 @dataclass(frozen=True)

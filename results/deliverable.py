@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from kernelbench.parsing import parsed
 from kernelbench.records import Interval, Task
-from results import wording
-from results.records import Attempt
+from results import formatting as wording
+from results.store.records import Attempt
 
 _CLEARLY = 0.97  # of a baseline's speed, by the medians, where intervals are too wide to tell
 _GRAPHS = "CUDA graphs"

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from kernelbench.operator_families import operator_families
 from kernelbench.records import Language, Task
 from profiling.records import Profile
-from results import wording
-from results.calibration import FASTER, measured_gain
-from results.database import RunDatabase
-from results.records import Attempt
+from results import formatting as wording
+from results.lessons.calibration import FASTER, measured_gain
+from results.store.database import RunDatabase
+from results.store.records import Attempt
 
 COLUMNS = ("technique", "language", "operators", "tried", "failed", "faster", "gain, median", "from, to")
 _LINES = 6

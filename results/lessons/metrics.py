@@ -16,9 +16,9 @@ from profiling.selection import (
     select,
     values_of,
 )
-from results.calibration import over_eager
-from results.database import RunDatabase
-from results.records import Attempt
+from results.lessons.calibration import over_eager
+from results.store.database import RunDatabase
+from results.store.records import Attempt
 
 _USUAL_CHANCE = 0.05
 COLUMNS = ("metric", "kept", "|rho|", "least rho", "most", "tasks", "candidates", "by chance", "meaning")

@@ -19,10 +19,10 @@ from sqlalchemy.orm import Session
 from kernelbench.errors import StorageError, UsageError
 from kernelbench.records import Advice, Candidate, Environment, Evaluation, Record, Target, Task
 from profiling.records import Profile
-from results.connection import damaged, engine_for, location, shown, storage_errors, writing
-from results.encoding import column_text, json_text, kernelwright_version, record_text
-from results.records import Attempt, LlmCall, Run, TaskRun, TaskState
-from results.rows import (
+from results.store.connection import damaged, engine_for, location, shown, storage_errors, writing
+from results.store.encoding import column_text, json_text, kernelwright_version, record_text
+from results.store.records import Attempt, LlmCall, Run, TaskRun, TaskState
+from results.store.rows import (
     SCHEMA_VERSION,
     AttemptRow,
     Base,

@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelbench.records import Record
-from results.curves import Curve, curve, number
-from results.formats import TABLE_WIDTH, Format, markdown_table, plain_table
-from results.report import ReportTable
-from results.training import Manifest, Point, Start, Training
+from results.report.contents import ReportTable
+from results.report.curves import Curve, curve, number
+from results.report.formats import TABLE_WIDTH, Format, markdown_table, plain_table
+from results.store.training import Manifest, Point, Start, Training
 
 MOST_CURVES = 12
 # What is looked at first; the rest follows as it came.

@@ -1,0 +1,1 @@
+"""What a run or a training achieved, as a table, Markdown, CSV, JSON or a page."""
