@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kernelbench.parsing import parsed
 from kernelbench.records import Interval, Task
-from results import formatting as wording
+from results import formatting
 from results.store.records import Attempt
 
 _CLEARLY = 0.97  # of a baseline's speed, by the medians, where intervals are too wide to tell
@@ -66,9 +66,9 @@ def with_baseline(task: Task, best: Attempt, faster: Faster) -> str:
     timing = best.evaluation.timing
     assert timing is not None
     heading = (
-        f"The reference, by {faster.baseline}: {wording.time(faster.time_us.median)} a call.\n\n"
-        f"The best kernel that was written takes {wording.time(timing.candidate_us.median)}: "
-        f"{wording.ratio(faster.ratio.median)} {wording.bounds(faster.ratio)} of its speed."
+        f"The reference, by {faster.baseline}: {formatting.time(faster.time_us.median)} a call.\n\n"
+        f"The best kernel that was written takes {formatting.time(timing.candidate_us.median)}: "
+        f"{formatting.ratio(faster.ratio.median)} {formatting.bounds(faster.ratio)} of its speed."
     )
     call = _CALLS.get(faster.baseline)
     name = "ModelNew" if call is None else "Reference"

@@ -17,7 +17,7 @@ from kernelbench.evaluator import Limits
 from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.machine import cache_folder, physical_threads
 from kernelbench.records import Candidate, Task
-from results import formatting as wording
+from results import formatting
 from results.store.database import RunDatabase
 from results.summary import best_attempt
 
@@ -59,7 +59,7 @@ def section(found: Mapping[str, Coverage]) -> str:
     rows = [(task, each.bytes_share, each.flops_share) for task, each in found.items()]
     if rows:
         rows.append(("mean", *means(tuple(found.values()))))
-    cells = [(task, wording.share(moved), wording.share(computed)) for task, moved, computed in rows]
+    cells = [(task, formatting.share(moved), formatting.share(computed)) for task, moved, computed in rows]
     table = ["| " + " | ".join(row) + " |" for row in (COLUMNS, ["---"] * len(COLUMNS), *cells)]
     return "\n".join(["", "## What own kernels cover", "", *table, ""])
 

@@ -30,7 +30,7 @@ from agent.tuner.random_forest import Example, Surrogate, examples
 from kernelbench.evaluator import Evaluator
 from kernelbench.machine import cache_folder
 from kernelbench.records import Advice, Evaluation, Fingerprint, Interval, Task
-from results import formatting as wording
+from results import formatting
 from results.lessons.calibration import Calibration, Prediction, gain
 from results.store.database import RunDatabase
 
@@ -215,11 +215,11 @@ def feedback(learn_from: Annotated[list[Path] | None, typer.Option()] = None) ->
         "one by chance": [(table, start) for table in tables for start in table.starts],
     }
     rows = [
-        (name, said, *_compared(starts, searches), _mean(ends.get(name)) if first else wording.NOTHING)
+        (name, said, *_compared(starts, searches), _mean(ends.get(name)) if first else formatting.NOTHING)
         for first, (said, starts) in zip((True, False), begun.items(), strict=True)
         for name, searches in strategies.items()
     ]
-    rows.append((best, *10 * (wording.NOTHING,), _mean(ends[best])))
+    rows.append((best, *10 * (formatting.NOTHING,), _mean(ends[best])))
     header = (
         "search", "it begins with", "candidates until 95% of the best, median", f"not within {_LONGEST}",
         "share of the best with 5", "with 10", "with 20",
@@ -272,8 +272,8 @@ class _Confirmed:
 
 def _mean(speedups: Sequence[Interval] | None) -> str:
     if speedups is None:
-        return wording.NOTHING
-    return wording.ratio(statistics.geometric_mean(each.median for each in speedups))
+        return formatting.NOTHING
+    return formatting.ratio(statistics.geometric_mean(each.median for each in speedups))
 
 
 def _over_eager(evaluation: Evaluation) -> Interval:
@@ -316,7 +316,7 @@ def _compared(starts: Sequence[tuple[_Table, Attempt]], searches: Sequence[_Stra
         f"{statistics.mean(len(found) for _, found in ends):.1f}",
         f"{statistics.geometric_mean(shares):.3f}",
         f"{min(shares):.3f}",
-        wording.ratio(_predictions(far).off_by),
+        formatting.ratio(_predictions(far).off_by),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from agent.bench.publishing import in_words, log
 from kernelbench.records import Fingerprint
-from results import formatting as wording
+from results import formatting
 from results.dropin.format import Format
 from results.dropin.winner import Winner
 from results.store.folder import write_atomically
@@ -186,4 +186,4 @@ def _table(
 
 
 def _cell(row: Mapping[str, float]) -> str:
-    return f"{row['reference_us']:.0f} / {row['drop_in_us']:.0f}, {wording.ratio(row['speedup'])}"
+    return f"{row['reference_us']:.0f} / {row['drop_in_us']:.0f}, {formatting.ratio(row['speedup'])}"

@@ -17,7 +17,7 @@ from agent.protocols import Attempt, searched
 from agent.tuner.advise import RULES, reach
 from agent.tuner.gaussian_process import Beliefs, Measured, measured, timed
 from kernelbench.records import Fingerprint
-from results import formatting as wording
+from results import formatting
 from results.store.database import RunDatabase
 
 _GRID = [0.01 * 1.25**step for step in range(20)]  # 0.01 to 0.7
@@ -69,8 +69,8 @@ def knobs(runs: list[Path]) -> None:
         (
             rule.knob,
             str(len({each.task for each in known if rule.knob in each.knobs})),
-            wording.ratio(math.exp(spreads[rule.knob])) if rule.knob in spreads else wording.NOTHING,
-            wording.ratio(math.exp(rule.spread)),
+            formatting.ratio(math.exp(spreads[rule.knob])) if rule.knob in spreads else formatting.NOTHING,
+            formatting.ratio(math.exp(rule.spread)),
         )
         for rule in RULES
     ]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kernelbench.records import Evaluation, Verdict
-from results import formatting as wording
+from results import formatting
 from results.store.records import Attempt
 
 FASTER = 1.02  # a gain below this is noise
@@ -64,9 +64,9 @@ class Calibration:
             str(len(self.predictions)),
             str(len(self.came)),
             str(self.faster),
-            wording.ratio(statistics.median(predicted) if predicted else None),
-            wording.ratio(statistics.median(self.came) if self.came else None),
-            wording.ratio(self.off_by),
+            formatting.ratio(statistics.median(predicted) if predicted else None),
+            formatting.ratio(statistics.median(self.came) if self.came else None),
+            formatting.ratio(self.off_by),
         )
 
     def rows(self) -> list[tuple[str, ...]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kernelbench.operator_families import operator_families
 from kernelbench.records import Language, Task
 from profiling.records import Profile
-from results import formatting as wording
+from results import formatting
 from results.lessons.calibration import FASTER, measured_gain
 from results.store.database import RunDatabase
 from results.store.records import Attempt
@@ -74,8 +74,8 @@ class Lesson:
             str(len(self.effects)),
             str(len(self.effects) - len(gains)),
             str(self.faster),
-            wording.ratio(self.median),
-            f"{wording.ratio(gains[0])} to {wording.ratio(gains[-1])}" if gains else wording.NOTHING,
+            formatting.ratio(self.median),
+            f"{formatting.ratio(gains[0])} to {formatting.ratio(gains[-1])}" if gains else formatting.NOTHING,
         )
 
     def __str__(self) -> str:

@@ -7,7 +7,7 @@ the tasks that measure nothing apart, and the environment with the command that 
 from dataclasses import dataclass
 
 from kernelbench.records import LEAST_OWN, Environment, Interval
-from results import formatting as wording
+from results import formatting
 from results.deliverable import faster_baselines
 from results.lessons import calibration, lessons
 from results.store.database import RunDatabase
@@ -96,7 +96,7 @@ class Report:
             ("last-level cache", f"{machine.last_level_cache_bytes / 2**20:.1f} MiB"),
             (
                 "measured ceilings",
-                wording.ceilings(target.ceilings),
+                formatting.ceilings(target.ceilings),
             ),
             ("system", machine.system),
             ("python", machine.python),
@@ -127,7 +127,7 @@ class Report:
         """Baselines that could not be timed, those that are the fastest; what the run's advice was worth."""
         found = []
         missing: list[tuple[str, ...]] = [
-            (entry.task.id, name, wording.one_line(why, _WHY))
+            (entry.task.id, name, formatting.one_line(why, _WHY))
             for entry in self.tasks
             if (best := best_attempt(self.attempts[entry.task.id])) and best.evaluation.timing is not None
             for name, why in best.evaluation.timing.failed_baselines.items()
@@ -167,8 +167,8 @@ def _slower(best: Attempt) -> tuple[str, ...]:
     faster = next(iter(faster_baselines(best)), None)
     if faster is None:
         return ()
-    time = wording.time(faster.time_us.median)
-    return best.evaluation.task, faster.baseline, time, wording.with_bounds(faster.ratio)
+    time = formatting.time(faster.time_us.median)
+    return best.evaluation.task, faster.baseline, time, formatting.with_bounds(faster.ratio)
 
 
 def cells(task: TaskSummary) -> tuple[str, ...]:
@@ -177,8 +177,8 @@ def cells(task: TaskSummary) -> tuple[str, ...]:
         task.task,
         task.verdict or "not tried",
         *(" ".join(said).strip() for said in speedups(task)),
-        wording.share(task.own_kernel_share),
-        wording.time(task.candidate_us.median if task.candidate_us else None),
+        formatting.share(task.own_kernel_share),
+        formatting.time(task.candidate_us.median if task.candidate_us else None),
         str(task.rounds),
         task.stop_reason or "interrupted or still running",
     )
@@ -199,8 +199,8 @@ def aggregate_cells(name: str, aggregate: Aggregate) -> tuple[str, ...]:
     return (
         name,
         f"{aggregate.correct}/{aggregate.total}",
-        wording.share(aggregate.fast_1),
-        wording.share(aggregate.fast_2),
+        formatting.share(aggregate.fast_1),
+        formatting.share(aggregate.fast_2),
         _means(aggregate.geomean.eager, aggregate.mean.eager, aggregate.median.eager, counted.eager),
         _means(aggregate.geomean.compile, aggregate.mean.compile, aggregate.median.compile, counted.compile),
         _means(aggregate.geomean.fastest, aggregate.mean.fastest, aggregate.median.fastest, counted.fastest),
@@ -212,15 +212,15 @@ def speedups(task: TaskSummary) -> list[tuple[str, str]]:
     if task.handed_in:
         reasons = f"(by {task.handed_in})", "", ""
         return [
-            ("reference", reason) if found is not None else (wording.NOTHING, "")
+            ("reference", reason) if found is not None else (formatting.NOTHING, "")
             for found, reason in zip(intervals(task), reasons, strict=True)
         ]
-    return [(wording.headline(found), wording.bounds(found)) for found in intervals(task)]
+    return [(formatting.headline(found), formatting.bounds(found)) for found in intervals(task)]
 
 
-def kinds(task: TaskSummary) -> list[wording.Kind]:
+def kinds(task: TaskSummary) -> list[formatting.Kind]:
     """What each of these is; a speedup is none where the kernels that make it are not known to be its own."""
-    found = [wording.kind(interval) for interval in intervals(task)]
+    found = [formatting.kind(interval) for interval in intervals(task)]
     return ["even" if task.outcome == "not_own" and kind == "faster" else kind for kind in found]
 
 
@@ -231,12 +231,12 @@ def intervals(task: TaskSummary) -> tuple[Interval | None, Interval | None, Inte
 
 def cost(summary: Summary) -> str:
     return (
-        f"{wording.money(summary.usd)} for {summary.llm_calls} model calls, "
-        f"{wording.duration(summary.seconds)} of work"
+        f"{formatting.money(summary.usd)} for {summary.llm_calls} model calls, "
+        f"{formatting.duration(summary.seconds)} of work"
     )
 
 
 def _means(geomean: float | None, mean: float | None, median: float | None, n: int) -> str:
     if geomean is None:
-        return wording.NOTHING
-    return f"{wording.ratio(geomean)} · {wording.ratio(mean)} · {wording.ratio(median)} (n={n})"
+        return formatting.NOTHING
+    return f"{formatting.ratio(geomean)} · {formatting.ratio(mean)} · {formatting.ratio(median)} (n={n})"

@@ -8,7 +8,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from kernelbench.records import Advice, Interval, Verdict
-from results import formatting as wording
+from results import formatting
 from results.lessons.calibration import measured_gain
 from results.report.contents import (
     AGGREGATE_COLUMNS,
@@ -35,7 +35,7 @@ class Bar:
     task: str
     label: str
     value: str
-    kind: wording.Kind
+    kind: formatting.Kind
     y: float
     start: float
     width: float
@@ -95,7 +95,7 @@ def page(report: Report) -> str:
     sections = {task.task.id: _section(report, task) for task in report.tasks}
     summary = report.summary
     return environment.get_template("report.html.j2").render(
-        wording=wording,
+        formatting=formatting,
         report=report,
         summary=summary,
         chart=_chart(summary.tasks),
@@ -157,7 +157,7 @@ def _round(attempt: Attempt, attempts: list[Attempt], best: bool) -> Round:
         verdict=evaluation.verdict,
         author=attempt.candidate.author,
         speedup=evaluation.speedup.eager if evaluation.speedup else None,
-        time=wording.time(evaluation.timing.candidate_us.median if evaluation.timing else None),
+        time=formatting.time(evaluation.timing.candidate_us.median if evaluation.timing else None),
         advice=attempt.advice,
         outcome=measured_gain(attempt, attempts),
         reason="" if evaluation.verdict == Verdict.correct else evaluation.reason,
@@ -192,7 +192,7 @@ def _chart(tasks: tuple[TaskSummary, ...]) -> Chart | None:
             Bar(
                 task=task.task,
                 label=_short(task.task.removeprefix(suite)),
-                value="reference" if task.handed_in else wording.with_bounds(interval),
+                value="reference" if task.handed_in else formatting.with_bounds(interval),
                 kind=kinds(task)[0],
                 y=AXIS_HEIGHT + index * ROW_HEIGHT,
                 start=min(x(1.0), x(interval.median)),

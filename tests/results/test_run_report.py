@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import results.cli
 from kernelbench.errors import KernelwrightError, StorageError
 from kernelbench.records import Fingerprint, Interval
-from results import formatting as wording
+from results import formatting
 from results.report.contents import Report
 from results.report.formats import Format, render, table
 from results.store.database import RunDatabase
@@ -228,14 +228,14 @@ def test_evaluations_of_another_machine_are_pointed_out(example: RunDatabase) ->
     ],
 )
 def test_a_speedup_whose_interval_covers_1_is_none(
-    speedup: Interval | None, kind: wording.Kind, said: str
+    speedup: Interval | None, kind: formatting.Kind, said: str
 ) -> None:
-    assert wording.kind(speedup) == kind
-    assert wording.with_bounds(speedup) == said
+    assert formatting.kind(speedup) == kind
+    assert formatting.with_bounds(speedup) == said
 
 
 def test_units_follow_the_size() -> None:
-    assert [wording.time(us) for us in (0.111, 25.0, 456.7, 1234.0, 2.5e6, None)] == [
+    assert [formatting.time(us) for us in (0.111, 25.0, 456.7, 1234.0, 2.5e6, None)] == [
         "0.111 µs",
         "25 µs",
         "457 µs",
@@ -243,13 +243,18 @@ def test_units_follow_the_size() -> None:
         "2.5 s",
         "—",
     ]
-    assert [wording.money(usd) for usd in (None, 0.0, 0.0123, 1.5)] == [
+    assert [formatting.money(usd) for usd in (None, 0.0, 0.0123, 1.5)] == [
         "unknown",
         "$0.00",
         "$0.0123",
         "$1.50",
     ]
-    assert [wording.duration(s) for s in (3.5, 42, 720, 12000)] == ["3.5 s", "42 s", "12 min", "3 h 20 min"]
+    assert [formatting.duration(s) for s in (3.5, 42, 720, 12000)] == [
+        "3.5 s",
+        "42 s",
+        "12 min",
+        "3 h 20 min",
+    ]
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from kernelbench.evaluator.target import detect_target
 from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.records import Ceilings, Verdict, Work
 from profiling.roofline import in_words, roofline
-from results import formatting as wording
+from results import formatting
 
 BRIEF = Protocol(
     effort=Effort(rounds=2, processes=1, most_processes=1, half_width=1.0), min_rounds=2, block_s=0.005
@@ -190,7 +190,7 @@ def test_a_product_s_floor_needs_no_bandwidth_and_a_copy_s_no_peak(evaluator: Ev
 
 def test_unknown_ceilings_are_said_to_be_unknown() -> None:
     some = Ceilings(copy_bytes_s=None, cached_copy_bytes_s=5e10, fp32_flops_s=2e11)
-    assert wording.ceilings(some) == "copy unknown (cached 50.0 GB/s), fp32 200 GFLOP/s"
+    assert formatting.ceilings(some) == "copy unknown (cached 50.0 GB/s), fp32 200 GFLOP/s"
 
 
 def test_without_avx_512_the_evaluator_s_own_loops_are_built(
@@ -248,13 +248,13 @@ def test_ceilings_of_a_busy_machine_are_not_believed(
     left = measuring(monkeypatch, *(ceilings_of(1e9 * number, 0.3) for number in range(1, 7)))
     found = detect_target(evaluator.pool).ceilings
     assert found.busy and found.copy_bytes_s == 6e9 and not left
-    assert "the machine was busy" in wording.ceilings(found)
+    assert "the machine was busy" in formatting.ceilings(found)
 
     left = measuring(monkeypatch, ceilings_of(2e10, 0.001), ceilings_of(9e10, 0.001))
     found = detect_target(evaluator.pool).ceilings
     assert not found.busy and found.copy_bytes_s == 2e10
     assert detect_target(evaluator.pool).ceilings == found and len(left) == 1
-    assert "busy" not in wording.ceilings(found)
+    assert "busy" not in formatting.ceilings(found)
 
 
 def test_ceilings_are_measured_until_nobody_is_in_the_way(
