@@ -1,0 +1,63 @@
+"""Beam search over candidates, several pieces of advice on each of the best few."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent.protocols import Attempt, ManyMindedJudge
+from agent.search.base import Request, Stop, StopRules, best_of, lower_bound
+from agent.side_by_side import threads
+from kernelbench.records import Advice, Task, Verdict
+
+
+@dataclass(frozen=True)
+class Beam:
+    """In every generation several pieces of advice on each of the best few; the first has no advice.
+
+    As CudaForge's and KernelAgent's beams do. While nothing is correct, the last few are corrected.
+    """
+
+    judge: ManyMindedJudge
+    rules: StopRules
+    width: int = 3  # attempts that are gone on from
+    advices: int = 2  # on each
+
+    def step(self, task: Task, history: Sequence[Attempt]) -> Sequence[Request] | Stop:
+        begun, size = 0, min(self.width, self.rules.rounds)  # of the generation under way
+        while begun + size <= len(history):
+            begun += size
+            before = history[:begun]
+            size = min(len(self._parents(before)) * self._each(before), self.rules.rounds - begun)
+            if size <= 0:
+                return Stop(f"{self.rules.rounds} rounds")
+        reason = self.rules.reached(history)
+        if reason is not None:
+            return Stop(reason)
+        return self._generation(task, history[:begun], size)[len(history) - begun :]
+
+    def _generation(self, task: Task, before: Sequence[Attempt], size: int) -> list[Request]:
+        if not before:
+            return [Request(sample=number) for number in range(size)]
+
+        def advised(parent: Attempt) -> list[Advice]:
+            found: list[Advice] = []
+            for _ in range(self._each(before)):
+                found.append(self.judge.advise_on(task, before, parent, found))
+            return found
+
+        parents = self._parents(before)
+        with threads(len(parents), "judge") as executor:
+            advice = [one for found in executor.map(advised, parents) for one in found]
+        begun = len(before)
+        return [Request(one, begun + number, seen=begun) for number, one in enumerate(advice[:size])]
+
+    def _parents(self, history: Sequence[Attempt]) -> list[Attempt]:
+        """The best few, each file once; the last few while none is correct."""
+        correct = [a for a in history if a.evaluation.verdict is Verdict.correct]
+        ranked = sorted(correct, key=lower_bound, reverse=True) or list(reversed(history))
+        unique: dict[str, Attempt] = {}
+        for attempt in ranked:
+            unique.setdefault(attempt.candidate.sha256, attempt)
+        return list(unique.values())[: self.width]
+
+    def _each(self, history: Sequence[Attempt]) -> int:
+        return self.advices if best_of(history) is not None else 1

@@ -1,0 +1,87 @@
+"""Evolution on islands, each with an archive of elites; coders compete."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from agent.protocols import Attempt, Judge, ManyMindedJudge
+from agent.search.base import Request, Stop, StopRules, best_of, lower_bound
+from agent.side_by_side import threads
+from kernelbench.records import Task, Verdict
+
+_FROM_BEST = 0.5  # of an island's candidates are made from its best
+_BUILTIN_MOVES = 0.5  # of those made from a kernel of the builtin coder are its own next schedule
+_TRANSLATED = 0.15  # of the others are written in another language
+_MIGRATION = 3  # generations from one visit to the next
+
+
+@dataclass(frozen=True)
+class Evolve:
+    """Islands that evolve side by side, a candidate each in every generation; coders compete.
+
+    Each island keeps an archive, the best candidate for each pair of coder and bottleneck, and goes on from
+    one of these: often the best, else any, so that a way that is slower now is not lost (MAP-Elites,
+    arXiv:1504.04909; islands as in FunSearch, doi:10.1038/s41586-023-06924-6). Every few generations the
+    best of the island before comes over. Kernels of the builtin coder begin on the first island, where the
+    rules judge moves them on, or a model rewrites them; one that a model wrote may be written again in
+    another language.
+    """
+
+    judge: ManyMindedJudge
+    rules_judge: Judge
+    rules: StopRules
+    coders: tuple[str, ...]  # that compete: "builtin", and models by the language they write
+    islands: int = 4
+
+    def step(self, task: Task, history: Sequence[Attempt]) -> Sequence[Request] | Stop:
+        reason = self.rules.reached(history)
+        if reason is not None:
+            return Stop(reason)
+        begun = len(history) - len(history) % self.islands
+        size = min(self.islands, self.rules.rounds - begun)
+        with threads(size, "judge") as executor:
+            made = [executor.submit(self._request, task, history[:begun], i) for i in range(size)]
+            return [request.result() for request in made[len(history) - begun :]]
+
+    def _request(self, task: Task, before: Sequence[Attempt], island: int) -> Request:
+        number = len(before) + island
+        chance = Random(f"{task.sha256} {number}")  # the same again when a run goes on
+        if not before:
+            models = [name for name in self.coders if name != "builtin"]
+            home = "builtin" in self.coders and island == 0  # where it always has the same answer
+            return Request(sample=number, coder="builtin" if home else models[island % len(models)])
+        parent = self._parent(before, island, chance)
+        if island == 0 and parent.candidate.author == "builtin" and chance.random() < _BUILTIN_MOVES:
+            own = [attempt for attempt in before if attempt.candidate.author == "builtin"]
+            advice = self.rules_judge.advise(task, own)
+            if advice is not None:
+                return Request(advice, number, len(before), "builtin")
+        languages = [name for name in self.coders if name != "builtin"]
+        language: str = parent.candidate.language
+        if language not in languages or (len(languages) > 1 and chance.random() < _TRANSLATED):
+            language = chance.choice([other for other in languages if other != language])
+        given = [a.advice for a in before if a.advice and a.advice.about == parent.candidate.sha256]
+        advice = self.judge.advise_on(task, before, parent, given)
+        return Request(advice, number, len(before), language)
+
+    def _parent(self, before: Sequence[Attempt], island: int, chance: Random) -> Attempt:
+        """One of the island's archive; its last one while nothing there is correct."""
+        own = list(before[island :: self.islands])
+        generation = len(before) // self.islands
+        if generation % _MIGRATION == 0 and self.islands > 1:
+            guest = best_of(before[(island - 1) % self.islands :: self.islands])
+            own += [guest] if guest is not None else []
+        archive: dict[tuple[str, str], Attempt] = {}
+        for attempt in sorted(own, key=lower_bound):
+            if attempt.evaluation.verdict is Verdict.correct:
+                bottleneck = attempt.profile.bottleneck if attempt.profile is not None else "unknown"
+                archive[_written_by(attempt), bottleneck] = attempt
+        if not archive:
+            return own[-1]
+        elites = list(archive.values())
+        return max(elites, key=lower_bound) if chance.random() < _FROM_BEST else chance.choice(elites)
+
+
+def _written_by(attempt: Attempt) -> str:
+    candidate = attempt.candidate
+    return "builtin" if candidate.author == "builtin" else candidate.language
