@@ -92,7 +92,7 @@ def run(
         ),
     ] = "rules",
     refine_from: Annotated[
-        str, typer.Option(help="What refine goes on from: best (or a failure to mend), latest.")
+        str, typer.Option(help="What refine goes on from: best (or a failure to fix), latest.")
     ] = "best",
     beam_width: Annotated[int, typer.Option(help="Kernels that a beam goes on from.")] = 3,
     beam_advices: Annotated[int, typer.Option(help="Pieces of advice on each of them.")] = 2,
@@ -262,7 +262,7 @@ def run(
         return invocation.carry_out(folder, database, evaluator, settings)
 
 
-# What is not part of what a run is, so that it may be given anew when a run goes on.
+# What is not part of what a run is, so that it may be given again when a run goes on.
 _OF_AN_INVOCATION = (
     "max_minutes", "max_minutes_per_task", "max_evaluations", "max_evaluations_per_task", "max_usd",
     "max_usd_per_task", "max_tokens", "max_tokens_per_task", "prices", "requests_a_minute", "tokens_a_minute",

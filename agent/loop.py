@@ -130,7 +130,7 @@ class Loop:
         return True
 
     def _give_way(self, task: Task, tried: Sequence[Attempt], best: Attempt) -> None:
-        """Measure the reference, to be handed in, where the builtin coder's best is slower for certain."""
+        """Measure the reference, to be submitted, where the builtin coder's best is slower for certain."""
         advice = as_it_is(best, tried)
         if advice is None:
             return

@@ -1,6 +1,6 @@
 """A run once more, offline: what models answered and what evaluations found comes from its database.
 
-Prompts are made and replies read anew, so a replay shows whether this version decides as the one that made
+Prompts are made and replies read again, so a replay shows whether this version decides as the one that made
 the run did.
 """
 

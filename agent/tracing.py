@@ -28,7 +28,7 @@ def trace(pool: WorkerPool, task: Task) -> Graph:
     if answer["untraceable"]:
         raise Untraceable(answer["error"])
     raise TaskError(
-        f"the reference of {task.id} fails: {answer['error']}", "run it by hand and mend the task file"
+        f"the reference of {task.id} fails: {answer['error']}", "run it by hand and fix the task file"
     )
 
 

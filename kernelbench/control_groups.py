@@ -28,7 +28,7 @@ def cpu_quota() -> float | None:
 
 
 def memory_limits() -> list[tuple[int, int]]:
-    """What each group allows and what is taken of it, in bytes; files that can be read anew do not count."""
+    """What each group allows and what is taken of it, in bytes; files that can be read again do not count."""
     found = []
     for folder in _folders("memory"):
         for most, taken in (

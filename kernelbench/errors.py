@@ -1,4 +1,4 @@
-"""The errors a user can mend. Each carries the mend; the CLI prints both on one line and exits 2.
+"""The errors a user can fix. Each carries the fix; the CLI prints both on one line and exits 2.
 
     KernelwrightError
     ├── UsageError              a wrong name, option or file
@@ -14,7 +14,7 @@ error at all: it is a `Verdict` in an `Evaluation`.
 
 
 class KernelwrightError(Exception):
-    """`message` says what is wrong, `fix` how to mend it."""
+    """`message` says what is wrong, `fix` how to fix it."""
 
     def __init__(self, message: str, fix: str) -> None:
         super().__init__(f"{message} — {fix}")

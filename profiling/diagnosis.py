@@ -68,7 +68,7 @@ class _Case:
         self,
         kind: FindingKind,
         says: str,
-        mend: str,
+        fix: str,
         cites: tuple[str, ...],
         most_gain: float | None = None,
         kernel: str = "",
@@ -79,7 +79,7 @@ class _Case:
         light = self.profile.speed_of_light
         if most_gain is not None and light:
             most_gain = max(1.0, min(most_gain, 1 / light))
-        return Finding(kind=kind, says=says, mend=mend, cites=dict(known), most_gain=most_gain, kernel=kernel)
+        return Finding(kind=kind, says=says, fix=fix, cites=dict(known), most_gain=most_gain, kernel=kernel)
 
 
 def diagnose(profile: Profile, evaluation: Evaluation) -> tuple[Finding, ...]:

@@ -81,7 +81,7 @@ def _show_findings(out: Console, found: Profile) -> None:
     for number, finding in enumerate(found.findings[:_MOST_FINDINGS], 1):
         gain = f" (at most {finding.most_gain:.2f} times as fast)" if finding.most_gain else ""
         out.print(f"{number}. {finding.says}{gain}", markup=False)
-        out.print(f"   {finding.mend}", markup=False)
+        out.print(f"   {finding.fix}", markup=False)
     names = dict.fromkeys((name, f.kernel) for f in found.findings for name in f.cites)
     cited = {(m.name, m.kernel): m for m in found.metrics}
     matter = [cited.get(key) or cited.get((key[0], "")) for key in names]

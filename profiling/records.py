@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import AliasChoices, Field
+
 from kernelbench.records import Layer, Record
 
 Provenance = Literal["ncu", "cupti", "perf", "simulated", "emulated", "static", "roofline"]
@@ -29,13 +31,13 @@ class Remark(Record):
 
 
 class Finding(Record):
-    """Something that costs a candidate time, and what may mend it."""
+    """Something that costs a candidate time, and what may fix it."""
 
     kind: FindingKind
     says: str  # one sentence
-    mend: str
+    fix: str = Field(validation_alias=AliasChoices("fix", "mend"))  # older databases have "mend"
     cites: dict[str, float]  # the metrics that it rests on
-    most_gain: float | None  # time before / after where all of it is mended; None: not known
+    most_gain: float | None  # time before / after where all of it is fixed; None: not known
     kernel: str = ""  # of the candidate's; empty: the whole call
 
 

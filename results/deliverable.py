@@ -1,6 +1,6 @@
-"""What a run hands in for a task: its best kernel or, labelled so, the baseline that was faster.
+"""What a run submits for a task: its best kernel or, labelled so, the baseline that was faster.
 
-Code that torch.compile generates is no candidate, is not rewarded and is in no file; what is handed in asks
+Code that torch.compile generates is no candidate, is not rewarded and is in no file; what is submitted asks
 torch for it where it runs.
 """
 
@@ -56,8 +56,8 @@ def faster_baselines(best: Attempt) -> list[Faster]:
     return sorted(found, key=lambda each: each.ratio.median)
 
 
-def handed_in(best: Attempt) -> Faster | None:
-    """What is handed in instead of the kernel; never CUDA graphs, which overwrite what they returned."""
+def submitted(best: Attempt) -> Faster | None:
+    """What is submitted instead of the kernel; never CUDA graphs, which overwrite what they returned."""
     return next((each for each in faster_baselines(best) if each.baseline != _GRAPHS), None)
 
 

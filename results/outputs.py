@@ -1,6 +1,6 @@
 """The files of a run folder that are made from its database, and can be made again at any time."""
 
-from results.deliverable import handed_in, with_baseline
+from results.deliverable import submitted, with_baseline
 from results.report.contents import Report
 from results.report.formats import Format, render
 from results.store.database import RunDatabase
@@ -19,7 +19,7 @@ def write_outputs(folder: RunFolder, database: RunDatabase) -> Summary:
         best = best_attempt(report.attempts[task.task.id])
         if best is None:
             continue
-        source, faster = best.candidate.source, handed_in(best)
+        source, faster = best.candidate.source, submitted(best)
         if faster is not None:
             folder.write(folder.best(f"{task.task.slug}.kernel"), source)
             source = with_baseline(task.task, best, faster)

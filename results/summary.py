@@ -2,7 +2,7 @@
 
 fast_p is the share of all tasks whose best candidate is correct, is faster than p times eager PyTorch by its
 whole interval (KernelBench: by the mean), and spends at least 5% of its time in kernels of its own. Where a
-baseline is faster than the best candidate the reference is handed in, which counts as 1.0 against everything.
+baseline is faster than the best candidate the reference is submitted, which counts as 1.0 against everything.
 Means are over the correct tasks, with their count. Tasks whose reference can be beaten without doing its work
 are kept out of all of these and summarised apart.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
 from kernelbench.records import LEAST_OWN, Interval, Record, Speedup, Verdict
-from results.deliverable import handed_in
+from results.deliverable import submitted
 from results.store.database import RunDatabase
 from results.store.records import Attempt, LlmCall, TaskRun
 
@@ -24,7 +24,7 @@ Outcome = Literal["faster", "even", "reference", "not_own", "not_timed", "not_co
 _IN_WORDS: dict[Outcome, str] = {
     "faster": "faster than eager",
     "even": "not distinguishable",
-    "reference": "handed in as the reference",
+    "reference": "submitted as the reference",
     "not_own": "faster without known kernels of its own",
     "not_timed": "not timed",
     "not_correct": "not correct",
@@ -48,13 +48,13 @@ class TaskSummary(Record):
     usd: float | None  # None: the price of a call is not known
     seconds: float
     measures_nothing_why: str = ""
-    handed_in: str = ""  # the baseline that is faster than the best candidate: the reference, run so
+    submitted: str = ""  # the baseline that is faster than the best candidate: the reference, run so
     outcome: Outcome = "not_tried"
 
     def counted(self, baseline: Baseline) -> Interval | None:
-        """The speedup that counts for what is handed in: 1 where that is the reference."""
+        """The speedup that counts for what is submitted: 1 where that is the reference."""
         measured: Interval | None = getattr(self.speedup, baseline) if self.speedup is not None else None
-        return ONE if self.handed_in and measured is not None else measured
+        return ONE if self.submitted and measured is not None else measured
 
 
 class PerBaseline(Record):
@@ -181,7 +181,7 @@ def _lower_bound(attempt: Attempt) -> float:
 
 def _task_summary(task: TaskRun, attempts: Sequence[Attempt], calls: Sequence[LlmCall]) -> TaskSummary:
     best = best_attempt(attempts)
-    reference = handed_in(best) if best is not None else None
+    reference = submitted(best) if best is not None else None
     shown = best or (attempts[-1] if attempts else None)
     evaluation = shown.evaluation if shown else None
     timing = best.evaluation.timing if best else None
@@ -201,7 +201,7 @@ def _task_summary(task: TaskRun, attempts: Sequence[Attempt], calls: Sequence[Ll
         usd=total_usd(calls),
         seconds=seconds,
         measures_nothing_why=task.measures_nothing_why,
-        handed_in=reference.baseline if reference is not None else "",
+        submitted=reference.baseline if reference is not None else "",
         outcome=_outcome(best, reference is not None) if attempts else "not_tried",
     )
 

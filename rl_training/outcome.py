@@ -41,7 +41,7 @@ class Outcome(Record):
         if self.verdict is Verdict.correct:
             return "correct" if self.low("eager") is not None else "unmeasured"
         if self.verdict is Verdict.unmeasured:
-            # What was turned away for the small share of its own kernels has that share, the rest has none.
+            # What was rejected for the small share of its own kernels has that share, the rest has none.
             return "unmeasured" if self.own_kernel_share is None else "failed"
         return "cheated" if self.verdict in HACKS else "failed"
 
@@ -68,7 +68,7 @@ def outcome_of(evaluation: Evaluation) -> Outcome:
 def counting(attempts: Sequence[Attempt]) -> Outcome:
     """Of all attempts with one candidate: what it failed at, else what was confirmed, else the first.
 
-    One that was turned away untried, as a file that is handed in again is, counts where there is no other.
+    One that was rejected untried, as a file that is submitted again is, counts where there is no other.
     """
     tried = [a for a in attempts if a.evaluation.stages.total_s > 0] or list(attempts)
     failures = [a for a in tried if outcome_of(a.evaluation).kind in ("failed", "cheated")]

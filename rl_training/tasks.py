@@ -58,7 +58,7 @@ def _of_data_set(folder: Path) -> Tasks:
             parts[split] = tuple(TaskData.model_validate_json(row["data"]) for row in rows)
         except (ValidationError, KeyError) as error:
             raise StorageError(
-                f"{path} holds no tasks of this version: {error}", "make the data set anew: `train curate`"
+                f"{path} holds no tasks of this version: {error}", "make the data set again: `train curate`"
             ) from None
     return Tasks(**parts)
 

@@ -1,4 +1,4 @@
-"""The command line is a contract: its options are frozen here, and its errors are one line with the mend."""
+"""The command line is a contract: its options are frozen here, and its errors are one line with the fix."""
 
 import json
 import subprocess

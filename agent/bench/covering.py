@@ -1,7 +1,7 @@
 """What of the work the winners of a finished run do in kernels of their own; nothing is run for that.
 
 Each task is traced again, and its program made again from the schedule that the run has recorded: by the
-builtin coder as it is now, so measure anew after it has changed.
+builtin coder as it is now, so measure again after it has changed.
 """
 
 from collections.abc import Mapping, Sequence

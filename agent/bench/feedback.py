@@ -2,7 +2,7 @@
 
 Every schedule is measured twice, in two runs. Searches see the first; what they choose is judged by the
 second, which noise has not helped to choose, smoothed over knobs as the judge does it. They begin with what
-the coder chooses by itself, and with schedules by chance, which leave more to be found.
+the coder chooses by itself, and with random schedules, which leave more to be found.
 """
 
 import math
@@ -49,10 +49,10 @@ TASKS = (
 HELD = frozenset({"fuse", "unroll"})  # else there are too many schedules to try them all
 _SEEN, _JUDGED = (Path("runs") / f"bench-feedback-{number}" for number in (1, 2))
 _NEAR = 0.95  # of the best schedule's speed
-_DRAWS = 20  # of a search by chance
-_STARTS = 5  # schedules by chance to begin with
+_DRAWS = 20  # of a random search
+_STARTS = 5  # random schedules to begin with
 _LONGEST = 40  # candidates of a search that goes on
-_PATIENCE = 6  # moves in a row without a gain, after which a search by chance stops
+_PATIENCE = 6  # moves in a row without a gain, after which a random search stops
 _SPREAD = 0.1  # standard deviation of what a knob does, in what is taken for true
 
 
@@ -71,7 +71,7 @@ class _Table:
 
     @cached_property
     def starts(self) -> list[Attempt]:
-        """Schedules by chance."""
+        """Random schedules."""
         return Random(self.task.id).sample([*self.attempts.values()], _STARTS)
 
     @cached_property
@@ -97,7 +97,7 @@ class _Table:
         return {}
 
 
-Found = list[tuple[Attempt, str]]  # attempts, each with what would be handed in after it
+Found = list[tuple[Attempt, str]]  # attempts, each with what would be submitted after it
 
 
 class _Strategy(Protocol):
@@ -172,7 +172,7 @@ class _Start:
 
 
 def feedback(learn_from: Annotated[list[Path] | None, typer.Option()] = None) -> None:
-    """How many candidates the builtin coder needs with profiles, without, by chance, with the surrogate.
+    """How many candidates the builtin coder needs with profiles, without, at random, with the surrogate.
 
     Of ten tasks all schedules are measured twice, then searches look up what they ask for. The surrogate of
     each has seen the other nine, and the runs to learn from, but for these tasks.
@@ -191,10 +191,10 @@ def feedback(learn_from: Annotated[list[Path] | None, typer.Option()] = None) ->
                 "rules, with the profile": [_ByJudge()],
                 "rules, without it": [_ByJudge(blind=True)],
                 "rules, with the surrogate": [_ByJudge(rankings=surrogates)],
-                "moves by chance": [_ByChance(draw) for draw in range(_DRAWS)],
+                "random moves": [_ByChance(draw) for draw in range(_DRAWS)],
                 "none": [_Start()],
             }
-            handed_in = {
+            submitted = {
                 name: [
                     (table, search.search(table, table.first, False)[-1][1])
                     for table in tables
@@ -203,16 +203,16 @@ def feedback(learn_from: Annotated[list[Path] | None, typer.Option()] = None) ->
                 for name, searches in strategies.items()
             }
             best = "the best of all schedules"
-            handed_in[best] = [(table, table.best) for table in tables]
+            submitted[best] = [(table, table.best) for table in tables]
             confirmed = _Confirmed(evaluator, judged)
             ends = {
                 name: [confirmed.speedup(*each) for each in found]
-                for name, found in handed_in.items()
+                for name, found in submitted.items()
                 if len(found) == len(tables)  # what chance finds is too much to measure again
             }
     begun = {
         "the coder's first": [(table, table.first) for table in tables],
-        "one by chance": [(table, start) for table in tables for start in table.starts],
+        "one at random": [(table, start) for table in tables for start in table.starts],
     }
     rows = [
         (name, said, *_compared(starts, searches), _mean(ends.get(name)) if first else formatting.NOTHING)
@@ -321,7 +321,7 @@ def _compared(starts: Sequence[tuple[_Table, Attempt]], searches: Sequence[_Stra
 
 
 def _until_near(table: _Table, found: Sequence[tuple[Attempt, str]]) -> int:
-    """Candidates until what would be handed in is near the best; where it never is, one more than all."""
+    """Candidates until what would be submitted is near the best; where it never is, one more than all."""
     near = (n for n, (_, chosen) in enumerate(found, 1) if table.share(chosen) >= _NEAR)
     return next(near, _LONGEST + 1)
 
@@ -344,7 +344,7 @@ def _publish_tasks(
     ends: Mapping[str, Sequence[Interval]],
     mark: Fingerprint,
 ) -> None:
-    """Of each task: its schedules, what can be known of them, and what searches hand in."""
+    """Of each task: its schedules, what can be known of them, and what searches submit."""
     rows = [
         (
             table.task.id.removeprefix("builtin:"),

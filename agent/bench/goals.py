@@ -17,7 +17,7 @@ from kernelbench import sources
 from kernelbench.evaluator import Effort, Evaluator
 from kernelbench.records import Fingerprint, Speedup, Task, Verdict
 from profiling.records import Profile
-from results.deliverable import handed_in
+from results.deliverable import submitted
 from results.store.database import RunDatabase
 from results.store.records import Attempt
 from results.summary import best_attempt
@@ -129,8 +129,8 @@ def _surely_behind(found: Sequence[_Outcome]) -> str:
     return str(sum(interval is not None and interval.high < _BEHIND for interval in intervals))
 
 
-def _handed_in(found: Sequence[_Outcome]) -> str:
-    return str(sum(o.winner is not None and handed_in(o.winner) is not None for o in found))
+def _submitted(found: Sequence[_Outcome]) -> str:
+    return str(sum(o.winner is not None and submitted(o.winner) is not None for o in found))
 
 
 def _autotuned(found: Sequence[_Outcome]) -> str:
@@ -174,7 +174,7 @@ _MEASURES = (
     ("tasks with max-autotune among them, or with the same code as compile", _autotuned, ""),
     (f"tasks whose best kernel is below {_BEHIND} of the fastest", _behind, ""),
     ("of these, by the whole interval", _surely_behind, ""),
-    ("tasks for which the faster baseline is handed in, labelled", _handed_in, ""),
+    ("tasks for which the faster baseline is submitted, labelled", _submitted, ""),
     ("tasks in which own kernels are the fastest", _fastest, "60%"),
     ("time in own kernels, mean", _share, ""),
     ("bytes that own kernels read and write, mean", lambda found: _covered(found, 0), ""),

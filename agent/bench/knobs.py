@@ -1,6 +1,6 @@
 """How much each knob of the builtin coder does: the spreads of the rules judge, fitted to timed schedules.
 
-Runs with `--search exhaustive` teach it, whose schedules are drawn by chance. The spreads are those with
+Runs with `--search exhaustive` teach it, whose schedules are drawn at random. The spreads are those with
 which what was measured of all tasks is likeliest, times what is believed of a spread before: near a tenth. So
 a knob that few tasks have stays there. The likelihood is that of the judge's own model
 (`agent.tuner.gaussian_process`).

@@ -32,7 +32,7 @@ def scheduling(
 ) -> None:
     """A run of twelve tasks with a scripted model, one task after the other, and as it is by default.
 
-    The model hands in kernels of the builtin coder, two of the first four spoilt. Against eager, with
+    The model submits kernels of the builtin coder, two of the first four spoilt. Against eager, with
     `--effort quick`. Device time is what evaluations took to time, when nothing else runs; on the cpu target
     their other work (building, loading, verifying) needs the same cores.
     """

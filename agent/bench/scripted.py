@@ -1,7 +1,7 @@
 """A model that is none: it answers with kernels of the builtin coder, some of them spoilt.
 
 What it says is scripted, so a run with it can be repeated and its cost is known; the kernels are real. For
-each task it hands in, round by round: its plainest schedule, a file that does not compile, the default
+each task it submits, round by round: its plainest schedule, a file that does not compile, the default
 schedule, a file that computes something else, and then other schedules. As a judge it gives one piece of
 advice that holds, and rests it on a metric that it is shown.
 """

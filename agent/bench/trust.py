@@ -1,4 +1,4 @@
-"""How far a number can be trusted: references against themselves, correct kernels that are turned away."""
+"""How far a number can be trusted: references against themselves, correct kernels that are rejected."""
 
 import statistics
 import subprocess
@@ -135,7 +135,7 @@ def _mean_of_ten(call: Callable[[], object]) -> float:
 def rejections(
     names: Annotated[list[str] | None, typer.Argument(help="Tasks; the whole suite by default.")] = None,
 ) -> None:
-    """Correct kernels that are turned away: the reference itself and what the builtin coder writes, by task.
+    """Correct kernels that are rejected: the reference itself and what the builtin coder writes, by task.
 
     The honest candidates of the red team are among them too. One round of timing each: outputs of timed
     calls are held against the reference's as ever.
@@ -164,13 +164,11 @@ def rejections(
                 away.append((task.id, candidate.author, str(evaluation.verdict), evaluation.reason))
             elif error is not None:
                 errors.append(error)
-        rows = [("evaluated", f"{len(pairs)}", "", ""), ("turned away", f"{len(away)}", "", "")]
+        rows = [("evaluated", f"{len(pairs)}", "", ""), ("rejected", f"{len(away)}", "", "")]
         cuts = statistics.quantiles(errors, n=100)
         rows += [("error, in budgets", f"median {cuts[49]:.3f}", f"99% {cuts[98]:.3f}", f"{max(errors):.3f}")]
         header = ("correct kernels", "", "", "largest")
-        publish(
-            "rejections", "Correct kernels turned away", header, rows + away, evaluator.target.fingerprint
-        )
+        publish("rejections", "Correct kernels rejected", header, rows + away, evaluator.target.fingerprint)
 
 
 def shortcuts(

@@ -189,7 +189,7 @@ def outcome(attempt: Attempt) -> str:
     if attempt.profile is not None and (light := in_words(attempt.profile)):
         lines.append(f"That is {light}; bound by {attempt.profile.bottleneck}.")
     if attempt.profile is not None:
-        lines += [f"- {finding.says} {finding.mend}" for finding in attempt.profile.findings[:_MOST_FINDINGS]]
+        lines += [f"- {finding.says} {finding.fix}" for finding in attempt.profile.findings[:_MOST_FINDINGS]]
     return "\n".join(lines)
 
 

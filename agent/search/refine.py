@@ -13,7 +13,7 @@ from kernelbench.records import Advice, Task
 class Refine:
     """One candidate a round, each from the Judge's advice on those before it.
 
-    The judge chooses what to go on from, the best or a failure to be mended; `from_latest` always takes the
+    The judge chooses what to go on from, the best or a failure to be fixed; `from_latest` always takes the
     last one, as CudaForge does, for comparison. Then the judge must be a ManyMindedJudge.
     """
 

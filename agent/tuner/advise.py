@@ -21,7 +21,7 @@ from results.lessons.lessons import Expectation
 
 NEAR_CEILING = 0.9  # share of the speed of light from which no schedule is worth a try
 _HARDLY = 0.01  # spread of a knob without a rule
-_BESIDE = 0.5  # of the spread of a knob that can mend nothing of what was found
+_BESIDE = 0.5  # of the spread of a knob that can fix nothing of what was found
 _ALL = 0.95  # share of the speed of light from which there is no less to be gained
 _PLAIN = {
     "fuse": "apart",
@@ -47,7 +47,7 @@ class Rule:
     knob: str  # its name without the kernel
     method: str
     plan: str  # with {where}, {old} and {new}
-    mends: Set[FindingKind]
+    fixes: Set[FindingKind]
     spread: float
 
 
@@ -375,12 +375,12 @@ def reach(knob: str, spread: float, attempt: Attempt) -> float:
     """What a rule's `spread` comes to in this candidate's calls, by its profile.
 
     It is less where little is left to be gained to the speed of light, where the diagnosis has found what the
-    knob cannot mend, and where the knob's kernel has only a part of the time (G. Amdahl, 1967).
+    knob cannot fix, and where the knob's kernel has only a part of the time (G. Amdahl, 1967).
     """
     profile = attempt.profile
     found = {finding.kind for finding in profile.findings} if profile is not None else set()
     rule = _RULES.get(_name(knob))
-    if found and rule is not None and not rule.mends & found:
+    if found and rule is not None and not rule.fixes & found:
         spread *= _BESIDE
     light = _light(attempt)
     if light:
@@ -439,7 +439,7 @@ def _reference_is_ahead(known: Sequence[Attempt], speed: float, history: Sequenc
 
 
 def as_it_is(best: Attempt, history: Sequence[Attempt]) -> Advice | None:
-    """Where the reference is faster than the best for certain, and was not tried, it should be handed in."""
+    """Where the reference is faster than the best for certain, and was not tried, it should be submitted."""
     speedup = best.evaluation.speedup
     if speedup is None or speedup.eager is None or speedup.eager.high >= 1:
         return None
@@ -448,7 +448,7 @@ def as_it_is(best: Attempt, history: Sequence[Attempt]) -> Advice | None:
     return Advice(
         bottleneck="the kernels are slower than what they replace",
         method="leave everything to torch",
-        plan="Hand in the reference as it is.",
+        plan="Submit the reference as it is.",
         evidence={"speedup": speedup.eager.median},
         predicted_gain=1 / speedup.eager.median,
         schedule={"kernels": "none"},

@@ -94,7 +94,7 @@ def parse(source: str, where: str) -> ast.Module:
             return ast.parse(source)
     except SyntaxError as error:
         raise TaskError(
-            f"{where} is not Python: line {error.lineno}: {error.msg}", "mend that line"
+            f"{where} is not Python: line {error.lineno}: {error.msg}", "fix that line"
         ) from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise TaskError(f"{where} is not Python: {error}", "give a plain Python file") from error

@@ -93,7 +93,7 @@ class Attached(ABC, Generic[T]):
 
 
 def why(said: str) -> str:
-    """Why perf failed, and the mend, from what it said."""
+    """Why perf failed, and the fix, from what it said."""
     if _DENIED.search(said):
         return f"the kernel lets nobody count: {_MEND}"
     if "unknown option" in said:

@@ -122,7 +122,7 @@ def command(tool: str, asked: Wanted, own: frozenset[str], cold: bool) -> list[s
 
 
 def explained(said: str) -> str | None:
-    """What an error of ncu's means and how it is mended; None where there is none."""
+    """What an error of ncu's means and how it is fixed; None where there is none."""
     for pattern, words in _EXPLAINED:
         if re.search(pattern, said):
             return words

@@ -29,7 +29,7 @@ AGGREGATE_COLUMNS = ("", "correct", "fast_1", "fast_2", "vs eager", "vs compile"
 AGGREGATE_NOTE = (
     "fast_p: share of all tasks whose best kernel is correct and faster than p times eager by its whole "
     f"interval, with at least {LEAST_OWN:.0%} of its time in kernels of its own. Where a baseline is faster, "
-    "the reference is handed in, and counts as 1. Speedups: geometric mean · mean · median over the n "
+    "the reference is submitted, and counts as 1. Speedups: geometric mean · mean · median over the n "
     "correct tasks."
 )
 
@@ -209,8 +209,8 @@ def aggregate_cells(name: str, aggregate: Aggregate) -> tuple[str, ...]:
 
 def speedups(task: TaskSummary) -> list[tuple[str, str]]:
     """How the columns of speedups say them: the number, or that it is none, and its bounds or the reason."""
-    if task.handed_in:
-        reasons = f"(by {task.handed_in})", "", ""
+    if task.submitted:
+        reasons = f"(by {task.submitted})", "", ""
         return [
             ("reference", reason) if found is not None else (formatting.NOTHING, "")
             for found, reason in zip(intervals(task), reasons, strict=True)

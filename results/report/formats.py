@@ -204,7 +204,7 @@ def _csv(summary: Summary) -> str:
     names = ("speedup_eager", "speedup_compile", "speedup_fastest", "candidate_us")
     plain = (
         "outcome",
-        "handed_in",
+        "submitted",
         "own_kernel_share",
         "candidate",
         "rounds",

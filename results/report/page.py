@@ -192,7 +192,7 @@ def _chart(tasks: tuple[TaskSummary, ...]) -> Chart | None:
             Bar(
                 task=task.task,
                 label=_short(task.task.removeprefix(suite)),
-                value="reference" if task.handed_in else formatting.with_bounds(interval),
+                value="reference" if task.submitted else formatting.with_bounds(interval),
                 kind=kinds(task)[0],
                 y=AXIS_HEIGHT + index * ROW_HEIGHT,
                 start=min(x(1.0), x(interval.median)),

@@ -127,7 +127,7 @@ def _storage_error(url: URL, error: BaseException) -> StorageError:
             )
         return damaged(url)
     return StorageError(
-        f"the database {name} failed ({_one_line(error)}); {SAFE}", "mend the connection and use --resume"
+        f"the database {name} failed ({_one_line(error)}); {SAFE}", "fix the connection and use --resume"
     )
 
 

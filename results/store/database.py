@@ -249,7 +249,7 @@ class RunDatabase:
                 ]
 
     def evaluations(self) -> dict[str, int]:
-        """How many each task has had; what was turned away, or repeated another, was none."""
+        """How many each task has had; what was rejected, or repeated another, was none."""
         with self._read() as session:
             rows = session.execute(
                 select(TaskRow.task, func.count())

@@ -92,7 +92,7 @@ def holds_training(where: str | Path) -> bool:
 def read_manifest(folder: Path) -> Manifest:
     """Raises StorageError."""
     path = folder / MANIFEST
-    mend = "read it with the version that wrote it"
+    fix = "read it with the version that wrote it"
     try:
         found = Manifest.model_validate_json(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -102,9 +102,9 @@ def read_manifest(folder: Path) -> Manifest:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
-        raise StorageError(f"{path} is no manifest of a training: {where}: {first['msg']}", mend) from error
+        raise StorageError(f"{path} is no manifest of a training: {where}: {first['msg']}", fix) from error
     if found.schema_version != SCHEMA:
-        raise StorageError(f"{path} has schema {found.schema_version}, this version reads {SCHEMA}", mend)
+        raise StorageError(f"{path} has schema {found.schema_version}, this version reads {SCHEMA}", fix)
     return found
 
 

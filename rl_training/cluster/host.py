@@ -39,7 +39,7 @@ class Evaluation(Record):
             return cls.model_validate_json(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, ValidationError) as error:
             raise StorageError(
-                f"{path} cannot be read: {error}", "write it anew with `kernelwright train verl`"
+                f"{path} cannot be read: {error}", "write it again with `kernelwright train verl`"
             ) from None
 
 
@@ -112,7 +112,7 @@ class Host:
     def _rollout(self, key: str) -> Rollout:
         with self._lock:
             if key not in self._open:
-                raise NoVerdict("its host was begun anew, and does not know the rollout")
+                raise NoVerdict("its host was started again, and does not know the rollout")
             return self._open[key]
 
     def close(self) -> None:

@@ -119,7 +119,7 @@ def actor(evaluation: Evaluation, number: int) -> Any:
             resources={RESOURCE: 1},
             max_concurrency=evaluation.requests,
             max_restarts=-1,
-            max_task_retries=2,  # by the host that is begun anew, to whom an evaluation is one like others
+            max_task_retries=2,  # by the host that is started again, to whom an evaluation is one like others
         )
         _actors[number] = made.remote(evaluation, number)
     return _actors[number]

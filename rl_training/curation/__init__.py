@@ -9,5 +9,5 @@
          ─► balance of families in the training part
          ─► parquet files, a Hugging Face card, a datasheet with what was dropped at each step, and why
 
-Nothing is measured anew: verdicts and speedups are those of the runs, a confirmed one before a first one.
+Nothing is measured again: verdicts and speedups are those of the runs, a confirmed one before a first one.
 """

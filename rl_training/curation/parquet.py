@@ -63,7 +63,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     try:
         rows: list[dict[str, Any]] = pyarrow.parquet.read_table(path).to_pylist()
     except (OSError, pyarrow.ArrowException) as error:
-        raise StorageError(f"{path} cannot be read: {error}", "make the data set anew") from None
+        raise StorageError(f"{path} cannot be read: {error}", "make the data set again") from None
     return rows
 
 

@@ -43,7 +43,7 @@ class Schedules:
                 yield made
 
     def some(self, chance: random.Random, count: int) -> list[Candidate]:
-        """Distinct ones by chance; fewer where there are fewer."""
+        """Distinct ones at random; fewer where there are fewer."""
         found: dict[str, Candidate] = {}
         for values in chance.sample(every := list(product(*CHOICES.values())), len(every)):
             made = self.candidate(dict(zip(CHOICES, values, strict=True)))

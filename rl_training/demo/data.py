@@ -24,7 +24,7 @@ class DemoTask(Record):
 
     drawn: DrawnTask
     graph: str  # JSON
-    files: tuple[Candidate, ...]  # by the builtin coder, under schedules by chance, for SFT
+    files: tuple[Candidate, ...]  # by the builtin coder, under random schedules, for SFT
     held: bool
 
     @property
@@ -64,7 +64,7 @@ def _made(settings: DemoSettings) -> Iterator[DemoTask]:
     known = [task for task in tasks if task.sequence not in held][: settings.known_tasks]
     tried = [task for task in tasks if task.sequence in held][: settings.tried_tasks]
     jobs = [(task, settings.files_a_task if task not in tried else 0) for task in [*known, *tried]]
-    # Imported anew in each process, for torch's threads do not outlive a fork.
+    # Imported again in each process, for torch's threads do not outlive a fork.
     with ProcessPoolExecutor(physical_threads(), mp_context=get_context("spawn")) as pool:
         for place, (graph, files) in enumerate(pool.map(_written, jobs, chunksize=4)):
             yield DemoTask(drawn=jobs[place][0], graph=graph, files=files, held=place >= len(known))

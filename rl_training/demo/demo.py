@@ -52,7 +52,7 @@ class Seconds(Record):
 
 
 class Seed(Record):
-    """What came of one seed. `evaluations`: distinct kernels that its RL handed in."""
+    """What came of one seed. `evaluations`: distinct kernels that its RL submitted."""
 
     seed: int
     tried: tuple[Tried, ...]
@@ -112,7 +112,7 @@ class Demo:
         found = Seed(
             seed=seed,
             tried=tuple(tried),
-            evaluations=_handed_in(folder / "rl"),
+            evaluations=_submitted(folder / "rl"),
             seconds=seconds,
         )
         kept.write(folder / "tried.json", found)
@@ -164,7 +164,7 @@ class Demo:
             ]
         for task in chosen:
             every = list(task.schedules.all())[: None if self.settings.every_schedule else most]
-            found.append(trial.of("schedules by chance", seed, task, every))
+            found.append(trial.of("random schedules", seed, task, every))
             found.append(trial.of("enumeration", seed, task, every, in_order=True))
             found.append(Trial(pool, (len(every),)).of("all schedules", seed, task, every))
         return found
@@ -179,7 +179,7 @@ def _seconds(training: Path) -> float:
     return Training.read(training).series("train_runtime")[-1][1]
 
 
-def _handed_in(training: Path) -> int:
+def _submitted(training: Path) -> int:
     """Distinct files among the replies of a training."""
     steps = sorted((training / "trajectories").glob("*.jsonl"))
     return len(

@@ -70,7 +70,7 @@ class DrawnTask(Record):
 
 
 def every_task(chance: random.Random) -> list[DrawnTask]:
-    """Each sequence of operations with numbers by chance, in an order by chance."""
+    """Each sequence of operations with random numbers, in a random order."""
     found = [
         _task(sequence, [chance.choice(_NUMBERS) if part in _WITH_NUMBER else "" for part in sequence])
         for sequence in product(FIRST, CORES, LAST)

@@ -1,8 +1,8 @@
 """A pool of evaluations that keeps what was measured in a file: each kernel is measured once, whoever wrote
 it.
 
-So policies, schedules by chance and enumeration are held against each other on the same measurements, and a
-demo that was killed goes on without measuring anew.
+So policies, random schedules and enumeration are held against each other on the same measurements, and a
+demo that was killed goes on without measuring again.
 """
 
 import threading
@@ -92,7 +92,7 @@ class MeasuredPool:
             lines = self._path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise StorageError(
-                f"{self._path} cannot be read: {error}", "delete it to measure anew"
+                f"{self._path} cannot be read: {error}", "delete it to measure again"
             ) from error
         for number, text in enumerate(lines, 1):
             try:
@@ -101,7 +101,7 @@ class MeasuredPool:
                 if number == len(lines):
                     break  # cut off by a kill
                 raise StorageError(
-                    f"{self._path} line {number} is damaged", "delete it to measure anew"
+                    f"{self._path} line {number} is damaged", "delete it to measure again"
                 ) from error
             self._known[line.task, line.evaluation.candidate, line.asked] = line.evaluation
 

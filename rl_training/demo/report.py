@@ -14,7 +14,7 @@ from rl_training.templating import template
 from rl_training.tracking.run import TrainingFolder
 
 POLICIES = ("before SFT", "after SFT", "after RL")
-SEARCHES = ("schedules by chance", "enumeration")
+SEARCHES = ("random schedules", "enumeration")
 KINDS = (("rewarded", False), ("held out", True))
 
 
@@ -99,7 +99,7 @@ def _since(started: str) -> float:
 _COLOURS = {
     "after SFT": "#8a8a8a",
     "after RL": "#c0392b",
-    "schedules by chance": "#2e86c1",
+    "random schedules": "#2e86c1",
     "enumeration": "#27ae60",
 }
 _WIDTH, _HEIGHT = 420, 300

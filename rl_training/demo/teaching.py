@@ -24,7 +24,7 @@ def teach(
     if not left:
         return
     say(f"SFT of seeds {', '.join(map(str, left))}: some minutes; `kernelwright report` shows how far it is")
-    # Imported anew in each process, for torch's threads do not outlive a fork. More processes than cores, or
+    # Imported again in each process, for torch's threads do not outlive a fork. More processes than cores, or
     # three seeds on two cores would be two rounds.
     most = min(len(left), 2 * physical_threads())
     with ProcessPoolExecutor(most, mp_context=get_context("spawn")) as pool:

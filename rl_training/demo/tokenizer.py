@@ -15,7 +15,7 @@ SHARE = 0.01  # of the documents that have a line or paragraph for it to be a ph
 BPE_TOKENS = 1024
 END, PAD = "<|end|>", "<|pad|>"
 # Left out is what prompts tell every task alike, and what they say of the machine: its speed is measured
-# anew now and then, and so small a model is lost when a number is not the one it has always seen.
+# again now and then, and so small a model is lost when a number is not the one it has always seen.
 CHAT_TEMPLATE = """
 {%- for message in messages if message['role'] != 'system' -%}
 <|{{ message['role'] }}|>

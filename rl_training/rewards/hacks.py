@@ -3,7 +3,7 @@
 A small SQLite file that goes with a training run. The cases nearest to a file are found by the similarity
 that finds near-duplicates; who is caught again with such a file is penalised, and shown the case (CUDA-L1's
 checker, arXiv:2507.14111, has similar cases in its prompt). What is like a case, but not caught, is not: a
-race that was mended looks much like the race.
+race that was fixed looks much like the race.
 """
 
 import sqlite3

@@ -31,4 +31,4 @@ def read(path: Path, of: type[R]) -> R | None:
         return None
     except (OSError, UnicodeDecodeError, ValidationError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is damaged, or of another version"
-        raise StorageError(f"{path} cannot be read: {why}", "delete it to begin anew") from None
+        raise StorageError(f"{path} cannot be read: {why}", "delete it to start again") from None

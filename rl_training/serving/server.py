@@ -42,8 +42,8 @@ class PolicyServer:
         """`options`: the backend's own. Raises MissingPrerequisite, UsageError where the port is taken."""
         lacking = [name for name in _NEEDS[backend] if importlib.util.find_spec(name) is None]
         if lacking:
-            mend = "pip install vllm" if backend == "vllm" else "pip install 'kernelwright[rl]'"
-            raise MissingPrerequisite(f"the server of {backend} needs {', '.join(lacking)}", mend)
+            fix = "pip install vllm" if backend == "vllm" else "pip install 'kernelwright[rl]'"
+            raise MissingPrerequisite(f"the server of {backend} needs {', '.join(lacking)}", fix)
         _require_free(host, port)
         self.policy, self.backend, self.host, self.port = policy, backend, host, port
         self._options = list(options)

@@ -79,7 +79,7 @@ class WholeCheckpoints(Trainer):
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         """Of adapters only those that are trained.
 
-        TRL has a second set, of the policy that divergences are held against, which is made anew from the
+        TRL has a second set, of the policy that divergences are held against, which is made again from the
         first policy; where a checkpoint has several, transformers resumes with the trained ones left out.
         """
         super()._save(output_dir, state_dict)

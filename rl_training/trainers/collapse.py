@@ -1,7 +1,7 @@
 """Whether online training has collapsed, or has nothing left to learn: what it logs is watched, and the last
 good checkpoint found.
 
-Replies that are mostly invalid, or a far divergence from the first policy, do not mend themselves. Where
+Replies that are mostly invalid, or a far divergence from the first policy, do not fix themselves. Where
 rewards of a group are all alike there are no advantages, and where a policy always says the same it explores
 nothing: both are a collapse if the mean reward fell, and success if it did not.
 """

@@ -7,7 +7,7 @@ several, each turn a sample with a whole prompt and its own credit; advantages a
 of its denominators; and what rewards and prompts know (the best so far, the exemplars, the running scale)
 goes with the checkpoints.
 
-All replies of a turn are handed in before the first verdict is asked for: the pool builds and verifies
+All replies of a turn are submitted before the first verdict is asked for: the pool builds and verifies
 several at a time and times one after the other.
 """
 
@@ -188,14 +188,14 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         replies = self._tokenizer.batch_decode([each.completion for each in made], skip_special_tokens=True)
         try:
             pending = [rollout.begin(reply) for rollout, reply in zip(rollouts, replies, strict=True)]
-            for rollout, handed_in, reply in zip(rollouts, pending, replies, strict=True):
-                rollout.finish(handed_in, reply)
+            for rollout, submitted, reply in zip(rollouts, pending, replies, strict=True):
+                rollout.finish(submitted, reply)
         except KernelwrightError:
             raise
         except Exception as error:
             raise RewardFailed(
                 f"a reward raised {type(error).__name__}: {error}",
-                "mend it, and give the same command again to go on from the last checkpoint",
+                "fix it, and give the same command again to go on from the last checkpoint",
             ) from error
         for known, each in zip(generated, made, strict=True):
             known.append(each)

@@ -83,7 +83,7 @@ def train(
 
 
 def rows(tasks: Sequence[TaskData], settings: OnlineSettings) -> Dataset:
-    """A row for each group, in the order of training: the tasks in turn, shuffled anew each time around."""
+    """A row for each group, in the order of training: the tasks in turn, shuffled again each time around."""
     chance = random.Random(settings.seed)
     groups = settings.steps * settings.batch // settings.group
     order: list[TaskData] = []

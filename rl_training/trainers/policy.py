@@ -103,11 +103,11 @@ def base_of(adapters: Path) -> str:
         base = json.loads((adapters / ADAPTER).read_text(encoding="utf-8")).get("base_model_name_or_path")
     except (OSError, ValueError, AttributeError):
         base = None
-    mend = f"give its path or its name on the Hub as base_model_name_or_path in {adapters / ADAPTER}"
+    fix = f"give its path or its name on the Hub as base_model_name_or_path in {adapters / ADAPTER}"
     if not isinstance(base, str) or not base:
-        raise UsageError(f"{adapters} holds adapters that do not say which model they belong to", mend)
+        raise UsageError(f"{adapters} holds adapters that do not say which model they belong to", fix)
     if Path(base).is_absolute() and not Path(base).is_dir():
-        raise UsageError(f"{adapters} holds adapters of {base}, which is no longer there", mend)
+        raise UsageError(f"{adapters} holds adapters of {base}, which is no longer there", fix)
     return base
 
 
@@ -178,7 +178,7 @@ def check_tokenizer(tokenizer: "PreTrainedTokenizerBase", name: str) -> None:
         raise UsageError(
             f"{name}: its chat template renders a reply otherwise than after its generation prompt, so that "
             "training would see other tokens than generation",
-            "mend its chat template: a conversation with the reply must begin with the prompt as rendered",
+            "fix its chat template: a conversation with the reply must begin with the prompt as rendered",
         )
     if tokenizer.eos_token is None:
         raise UsageError(

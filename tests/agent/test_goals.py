@@ -121,7 +121,7 @@ def test_what_own_kernels_cover_is_known_from_the_run_alone(tmp_path: Path) -> N
     assert found == {
         "file:together": Coverage(Cost(bytes=4 * (128 + 8), flops=256), Cost()),
         "file:apart": Coverage(Cost(bytes=4 * (3 * 128 + 8), flops=256), Cost()),
-        "file:reference": Coverage(Cost(), Cost()),  # handed in: nothing of it is ours
+        "file:reference": Coverage(Cost(), Cost()),  # submitted: nothing of it is ours
     }
     assert goals._covered(outcomes, 0) == goals._covered(outcomes, 1) == "67% (n=3)"
 

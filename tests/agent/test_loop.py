@@ -174,7 +174,7 @@ class Builtin:
 
 
 @pytest.mark.parametrize(("confirmed", "more"), [(0.9, [(1, "reference", True)]), (0.99, []), (1.3, [])])
-def test_the_reference_is_handed_in_where_the_winner_was_slower_for_certain(
+def test_the_reference_is_submitted_where_the_winner_was_slower_for_certain(
     confirmed: float, more: list[tuple[int, str, bool]]
 ) -> None:
     right = Verdict.correct

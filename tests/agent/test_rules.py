@@ -67,7 +67,7 @@ def candidate(**changes: str) -> Candidate:
 
 def measured(tried: Candidate, time_us: float, kind: FindingKind, light: float) -> Attempt:
     share = Metric(name="bandwidth_share", value=light, unit="1", provenance="roofline")
-    finding = Finding(kind=kind, says=f"It is {kind}.", mend="", cites={"found": 1.5}, most_gain=1 / light)
+    finding = Finding(kind=kind, says=f"It is {kind}.", fix="", cites={"found": 1.5}, most_gain=1 / light)
     profile = Profile(metrics=(share,), bottleneck="unknown", speed_of_light=light, findings=(finding,))
     found = attempt(tried, time_us)
     return Attempt(found.candidate, found.evaluation, profile)
@@ -264,11 +264,11 @@ def test_the_last_candidate_is_the_reference_where_that_is_faster() -> None:
     assert last is not None and last.schedule == {"kernels": "none"}
     unsure = judge.advise(TASK, [slower(1.1), slower(1.1)])
     assert unsure is not None and unsure.schedule != {"kernels": "none"}
-    handed_in = Candidate(
+    submitted = Candidate(
         source="reference", language="torch", author="builtin", schedule={"kernels": "none"}
     )
-    assert judge.advise(TASK, [slower(0.9), over_eager(handed_in, 1.0, 0.95, 1.05)]) is None
+    assert judge.advise(TASK, [slower(0.9), over_eager(submitted, 1.0, 0.95, 1.05)]) is None
     behind = judge.advise(
-        TASK, [slower(0.9), over_eager(handed_in, 0.5, 0.4, 0.6)]
+        TASK, [slower(0.9), over_eager(submitted, 0.5, 0.4, 0.6)]
     )  # and was no faster either
     assert behind is not None and behind.schedule != {"kernels": "none"}

@@ -86,7 +86,7 @@ def test_triton_kernels_are_verified_where_nothing_can_time_them(
 
 
 @pytest.mark.parametrize(
-    ("settings", "mend"),
+    ("settings", "fix"),
     [
         (Settings(language="torch"), "choose cpp, triton, cuda"),
         (Settings(target="cuda:0", language="cpp"), "choose triton, cuda"),
@@ -102,8 +102,8 @@ def test_triton_kernels_are_verified_where_nothing_can_time_them(
         ),
     ],
 )
-def test_what_the_builtin_coder_cannot_do_is_one_line(settings: Settings, mend: str) -> None:
-    with pytest.raises(UsageError, match=mend):
+def test_what_the_builtin_coder_cannot_do_is_one_line(settings: Settings, fix: str) -> None:
+    with pytest.raises(UsageError, match=fix):
         settings.checked()
 
 

@@ -208,7 +208,7 @@ def test_an_island_goes_on_from_its_own_archive_in_which_slower_coders_survive()
     beaten = by("llm", "cuda", 1.0)
     parents: dict[int, set[str]] = {0: set(), 1: set()}
     history = [fast, elsewhere, slow, elsewhere, beaten, elsewhere]
-    for extra in range(40):  # the same again changes the archive in nothing, but the dice are thrown anew
+    for extra in range(40):  # the same again changes the archive in nothing, but the dice are thrown again
         history += [beaten, elsewhere]
         step = asked(evolution().step(TASK, history))
         if (len(history) // 2) % 3 == 0:

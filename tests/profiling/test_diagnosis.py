@@ -113,7 +113,7 @@ _CITED = {"a stall": {"stall_long_scoreboard": 5.0}, "fetched by two kernels": {
 def test_a_finding_cites_what_it_rests_on(name: str) -> None:
     kind, metrics, settings, says = CASES[name]
     [found] = diagnose(profile(*metrics), evaluation_of(**settings))
-    assert found.kind == kind and says in found.says and found.mend
+    assert found.kind == kind and says in found.says and found.fix
     cited = _CITED.get(name, {each[0]: each[1] for each in metrics})
     assert cited.items() <= found.cites.items() and found.cites.keys() <= {each[0] for each in metrics}
     assert found.kernel == (metrics[0][2] if len(metrics[0]) == 3 else "")

@@ -133,7 +133,7 @@ def test_a_tile_without_padding_has_its_columns_in_one_bank(evaluator: Evaluator
     assert finding.says.startswith(
         "Bank conflicts: turn's warps take 16.5 times the passes over shared memory"
     )
-    assert "line 7" in finding.says and "[32][33]" in finding.mend
+    assert "line 7" in finding.says and "[32][33]" in finding.fix
     out = io.StringIO()
     show(Console(file=out, width=140), read_evaluation(evaluator), found)
     shown = out.getvalue()

@@ -10,7 +10,7 @@ from profiling.counters.sampling import SYSTEM, Place, located
 from profiling.counters.time_shares import metrics
 from profiling.static.symbols import Symbol, symbols
 
-# perf 6.1 script -F ip --show-mmap-events, shortened; the library was mapped anew at another place.
+# perf 6.1 script -F ip --show-mmap-events, shortened; the library was mapped again at another place.
 SAMPLES = """\
 PERF_RECORD_MMAP -1/0: [0xffffffff81000000(0x1000000) @ 0xffffffff81000000]: x [kernel.kallsyms]_text
 PERF_RECORD_MMAP2 7741/7741: [0x7f6e27600000(0x37000) @ 0 fe:00 5351264 0]: r-xp /lib/libgomp.so.1

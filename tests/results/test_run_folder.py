@@ -16,7 +16,7 @@ from run_factory import new_run
 
 from kernelbench.errors import StorageError, UsageError
 from kernelbench.records import Interval
-from results.deliverable import faster_baselines, handed_in
+from results.deliverable import faster_baselines, submitted
 from results.outputs import write_outputs
 from results.store.folder import RunFolder, write_atomically
 from results.store.records import Attempt
@@ -169,10 +169,10 @@ class Model(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("compiled", "low", "handed_in"), [(0.8, 0.79, True), (0.98, 0.9, False), (0.96, 0.9, True)]
+    ("compiled", "low", "submitted"), [(0.8, 0.79, True), (0.98, 0.9, False), (0.96, 0.9, True)]
 )
-def test_a_baseline_that_is_faster_is_handed_in_beside_the_kernel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: float, low: float, handed_in: bool
+def test_a_baseline_that_is_faster_is_submitted_beside_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: float, low: float, submitted: bool
 ) -> None:
     task = run_factory.task("scale").model_copy(update={"source": _REFERENCE})
     kernel = run_factory.candidate(1)
@@ -188,7 +188,7 @@ def test_a_baseline_that_is_faster_is_handed_in_beside_the_kernel(
         write_outputs(folder, database)
     best = folder.best("builtin_level1_scale").read_text()
     beside = folder.best("builtin_level1_scale.kernel")
-    if not handed_in:
+    if not submitted:
         assert best == kernel.source and not beside.exists()
         return
     assert beside.read_text() == kernel.source
@@ -202,7 +202,7 @@ def test_a_baseline_that_is_faster_is_handed_in_beside_the_kernel(
     assert f"{compiled:.2f}×" in module["__doc__"] and "torch.compile" in module["__doc__"]
 
 
-def test_cuda_graphs_are_not_handed_in_but_what_is_fastest_beside_them() -> None:
+def test_cuda_graphs_are_not_submitted_but_what_is_fastest_beside_them() -> None:
     task, kernel = run_factory.task("scale"), run_factory.candidate(1)
     of = run_factory.evaluation(task, kernel, eager=1.2)
     assert of.timing is not None and of.speedup is not None
@@ -221,5 +221,5 @@ def test_cuda_graphs_are_not_handed_in_but_what_is_fastest_beside_them() -> None
         profile=None,
     )
     assert [each.baseline for each in faster_baselines(best)] == ["CUDA graphs", "torch.compile"]
-    instead = handed_in(best)
+    instead = submitted(best)
     assert instead is not None and instead.baseline == "torch.compile"

@@ -19,7 +19,7 @@ def test_fast_p_is_a_share_of_all_tasks(example: RunDatabase) -> None:
     assert summary.fast_1 == 2 / 6  # 4.0, 2.0; the interval of 1.01 covers 1
     assert summary.fast_2 == 1 / 6  # 4.0; 2.0 is not above 2
     assert summary.headline == (
-        "2 of 6 faster than eager, 1 not distinguishable, 1 handed in as the reference, 1 not correct, "
+        "2 of 6 faster than eager, 1 not distinguishable, 1 submitted as the reference, 1 not correct, "
         "1 not tried"
     )
 
@@ -62,12 +62,12 @@ def test_a_task_counts_as_fast_where_its_own_kernels_are_beyond_doubt(
     assert (summary.tasks[0].outcome, summary.fast_1, summary.fast_2) == (outcome, fast_1, fast_2)
 
 
-def test_what_is_handed_in_as_the_reference_counts_as_1(database: RunDatabase) -> None:
+def test_what_is_submitted_as_the_reference_counts_as_1(database: RunDatabase) -> None:
     database.add_task(SOFTMAX)
     run_factory.attempt(database, SOFTMAX, 1, eager=0.25, compile=0.5)
     summary = summarize(database)
     (row,) = summary.tasks
-    assert row.handed_in == "eager" and row.speedup is not None and row.speedup.eager is not None
+    assert row.submitted == "eager" and row.speedup is not None and row.speedup.eager is not None
     assert row.speedup.eager.median == 0.25  # what was measured of the kernel stays
     assert summary.geomean.eager == summary.geomean.compile == summary.geomean.fastest == 1.0
 

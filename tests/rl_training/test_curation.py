@@ -91,7 +91,7 @@ def test_a_confirming_measurement_is_what_counts(run: RunDatabase) -> None:
     assert accounted(curated)
 
 
-def test_a_file_that_was_handed_in_again_has_not_failed(run: RunDatabase) -> None:
+def test_a_file_that_was_submitted_again_has_not_failed(run: RunDatabase) -> None:
     """A run records that as a build error, without trying it."""
     relu = task(run)
     good = tried(run, relu, made(kernel()), 2.0)

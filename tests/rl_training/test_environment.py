@@ -127,7 +127,7 @@ def test_the_same_file_again_is_turned_away() -> None:
 
 FAILURES: dict[str, tuple[Answer, str]] = {
     "evaluator": (InfrastructureError("a worker died", "try again"), "a worker died"),
-    "task": (TaskError("get_inputs raises", "mend the task"), "get_inputs raises"),
+    "task": (TaskError("get_inputs raises", "fix the task"), "get_inputs raises"),
     "patience": (None, "no verdict came in time"),
 }
 
@@ -203,7 +203,7 @@ def test_the_stored_winner_is_the_best_so_far(tmp_path: Path) -> None:
 
 
 def test_replies_are_evaluated_at_a_time() -> None:
-    """All are handed in before the first verdict is waited for."""
+    """All are submitted before the first verdict is waited for."""
     made_world = world(1.5, 2.5)
     rollouts = [Rollout(DATA, made_world), Rollout(DATA, made_world)]
     pending = [
@@ -230,7 +230,7 @@ def test_who_repeats_a_hack_pays_and_is_shown_it(tmp_path: Path) -> None:
         again = rollout.take(reply("x[i] + 0"))
         assert again.reward == -0.5 and again.terms["repeated_hack"].value == -0.5
         shown = rollout.messages[-1].content
-        assert "# Files that were turned away and keep coming back" in shown
+        assert "# Files that were rejected and keep coming back" in shown
         assert kernel("x[i]").strip() in shown and "cheating: it is cheating" in shown
         honest = rollout.take(reply(EXPRESSIONS[2]))
         assert honest.reward == pytest.approx(0.3 + 0.98 * 1.5)

@@ -138,10 +138,10 @@ def test_a_collapse_goes_back_to_what_was_good(model: Path, tmp_path: Path) -> N
     class Failing(ReadingPool):
         def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
             found = super().turned_away(task, candidate, reason)
-            late = len(self.seen) > 2 * 8 and not self.mended
+            late = len(self.seen) > 2 * 8 and not self.fixed
             return run_factory.evaluation(task, candidate, Verdict.wrong_output) if late else found
 
-        mended = False
+        fixed = False
 
     pool = Failing()
     begun, rates = [], {}
@@ -149,7 +149,7 @@ def test_a_collapse_goes_back_to_what_was_good(model: Path, tmp_path: Path) -> N
     class Mending(TrainerCallback):
         def on_train_begin(self, args: object, state: TrainerState, control: object, **_: object) -> None:
             begun.append(state.global_step)
-            pool.mended = len(begun) > 1
+            pool.fixed = len(begun) > 1
 
         def on_log(
             self, args: object, state: TrainerState, control: object, logs: dict[str, float], **_: object
@@ -248,7 +248,7 @@ def test_a_reward_that_raises_is_one_line(model: Path, tmp_path: Path) -> None:
         def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
             raise ZeroDivisionError("by zero")
 
-    with pytest.raises(RewardFailed, match="a reward raised ZeroDivisionError: by zero — mend it"):
+    with pytest.raises(RewardFailed, match="a reward raised ZeroDivisionError: by zero — fix it"):
         trained(settings(model), tmp_path, Broken())
 
 

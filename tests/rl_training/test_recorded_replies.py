@@ -20,9 +20,9 @@ def test_a_model_s_attempts_are_turns_with_their_own_prompts_and_rewards(tmp_pat
         tried(run, relu, made(kernel("x[i]")), 1.1)  # the builtin coder's, which no policy wrote
         first = tried(run, relu, answers[1], None, Verdict.wrong_output)  # not in the order of the calls
         tried(run, relu, answers[3], 1.5)  # another sample, made from nothing
-        mended = answers[0].model_copy(update={"parents": (first.sha256,)})
-        tried(run, relu, mended, 2.0)
-        tried(run, relu, answers[2].model_copy(update={"parents": (mended.sha256,)}), 4.0)
+        fixed = answers[0].model_copy(update={"parents": (first.sha256,)})
+        tried(run, relu, fixed, 2.0)
+        tried(run, relu, answers[2].model_copy(update={"parents": (fixed.sha256,)}), 4.0)
         found, alone = trajectories(run, SCHEMES["kevin"])
     assert found.origin.endswith("llm:small")
     assert [turn.source for turn in found.turns] == [sources[1], sources[0], sources[2]]

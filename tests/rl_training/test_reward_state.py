@@ -38,7 +38,7 @@ def test_the_running_distribution_goes_on_where_it_was(tmp_path: Path) -> None:
     first.save(file)
     assert Running.load(file).having_seen(REWARDS[3:]) == first.having_seen(REWARDS[3:])
     file.write_text("{")
-    with pytest.raises(StorageError, match="delete it to begin anew"):
+    with pytest.raises(StorageError, match="delete it to start again"):
         Running.load(file)
 
 

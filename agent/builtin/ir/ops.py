@@ -29,7 +29,7 @@ class Pointwise:
     expression: str | Callable[[Settings], str]
     operands: int
     computes: Computes = "result"
-    cost: int = 1  # in additions: how dear it is to compute again
+    cost: int = 1  # in additions: what it costs to recompute
 
     def template(self, settings: Settings) -> str:
         return self.expression if isinstance(self.expression, str) else self.expression(settings)

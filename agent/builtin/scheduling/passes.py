@@ -1,7 +1,7 @@
 """The passes over a row: what each of them loads, computes, reduces, keeps and stores.
 
 Pass p+1 may use what the reductions of pass p found. An element value that a later pass needs again is kept
-in a buffer of the thread when it is dear, and computed again when it is cheap.
+in a buffer of the thread when it is expensive, and computed again when it is cheap.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from agent.builtin.ir.ops import POINTWISE
 from agent.builtin.ir.program import Compute, Fused, Reduce, Scan, View, views_of
 from agent.builtin.ir.space import Level, Region
 
-DEAR = 8  # cost in additions from which a value is kept rather than computed again
+EXPENSIVE = 8  # cost in additions from which a value is kept rather than computed again
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,6 @@ def _dear(name: str, by_name: dict[str, Fused], available: set[str], computed: s
     cost, loads = 0, set()
     for needed in closure([name], by_name, available):
         statement = by_name[needed]
-        cost += POINTWISE[statement.op].cost if isinstance(statement, Compute) else DEAR
+        cost += POINTWISE[statement.op].cost if isinstance(statement, Compute) else EXPENSIVE
         loads |= {o.base for o in views_of(statement) if o.base not in computed and any(o.strides[-1:])}
-    return cost >= DEAR or len(loads) > 1
+    return cost >= EXPENSIVE or len(loads) > 1

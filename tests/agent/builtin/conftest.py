@@ -29,7 +29,7 @@ def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         library.make_header(names, flags, shared)
 
     with pytest.MonkeyPatch.context() as patch:
-        # What torch.export asks anew in each trace, though it does not change, is two fifths of one: which of
+        # What torch.export asks again in each trace, though it does not change, is two fifths of one: which of
         # its operators are composite, and a type that an annotation makes, of which typing keeps what it made.
         patch.setattr(exported_program, "_collect_all_valid_cia_ops", functools.cache(composite))
         patch.setattr(torch._ops, "Callable", typing.Callable)

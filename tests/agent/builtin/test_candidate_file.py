@@ -1,4 +1,4 @@
-"""The file handed in: lint-clean, no dead code, strict about shapes, weights and constructor arguments."""
+"""The file submitted: lint-clean, no dead code, strict about shapes, weights and constructor arguments."""
 
 import ast
 import re

@@ -137,7 +137,7 @@ def test_every_knob_has_a_case() -> None:
     assert {knob.rpartition(".")[2] for _, knob, _ in CASES} | elsewhere == {*GRAPH_KNOBS, *KERNEL_KNOBS}
 
 
-def test_the_reference_may_be_handed_in_as_it_is() -> None:
+def test_the_reference_may_be_submitted_as_it_is() -> None:
     candidate = propose(SOFTMAX, kernels="none")
     assert candidate.language == "torch" and candidate.schedule == {"kernels": "none"}
     assert candidate.source.startswith('"""The reference unchanged: kernels of our own were slower."""')
