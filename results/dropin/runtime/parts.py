@@ -166,7 +166,8 @@ def _inherited(kind: Any, now: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name in dir(kind):
         if not hasattr(nn.Module, name) and name not in now and not is_machinery(name):
             value = getattr(kind, name, None)
-            if type(value) in _VALUES or isinstance(value, FunctionType):
+            # Private values are frameworks' marks: torchtitan's of whether a module is parallelized.
+            if isinstance(value, FunctionType) or (type(value) in _VALUES and not name.startswith("_")):
                 yield name, value
 
 
