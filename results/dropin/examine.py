@@ -167,6 +167,8 @@ def _checked(
         mine[name].data.copy_(theirs[name])
     before = [each.clone() for each in (*inputs, *(theirs[name] for name in names))]
     outputs, found = model(*inputs), kernel(*inputs)
+    if fresh and isinstance(outputs, tuple) and len(outputs) == 1:
+        raise UsageError(f"{task.id} returns a tuple of one", "export a task that returns the tensor itself")
     outputs, found = (each if isinstance(each, tuple) else (each,) for each in (outputs, found))
     if not all(type(each) is torch.Tensor for each in (*outputs, *found)) or len(outputs) != len(found):
         raise UsageError(f"{task.id} returns what is no tensor", "export a task that returns tensors")

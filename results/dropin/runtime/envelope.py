@@ -4,7 +4,7 @@ Outside it the reference computes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -44,10 +44,25 @@ class Argument:
             return made.copy_(numbers)
         return torch.randint(0, 2, self.shape, generator=generator, device="cpu").to(self.dtype)
 
+    def packed(self) -> "Argument":
+        """The same, contiguous."""
+        return replace(self, strides=torch.empty(self.shape, device="meta").stride())
+
+    def conformed(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor of this shape and dtype, with these strides. Raises ValueError for another one."""
+        if tensor.shape != self.shape or tensor.dtype is not self.dtype:
+            raise ValueError(self.problem(tensor))
+        if tensor.stride() == self.strides and not tensor.is_neg():
+            return tensor
+        made = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=tensor.device)
+        return made.copy_(tensor)
+
     def problem(self, value: object) -> str:
         """Why `value` is not such a tensor; "" where it is."""
         if not isinstance(value, torch.Tensor) or type(value) not in (torch.Tensor, torch.nn.Parameter):
             return f"{self.name} is no plain tensor but {type(value).__name__}"
+        if value.is_nested:
+            return f"{self.name} is nested"
         if tuple(value.shape) != self.shape:
             return f"{self.name} has shape {tuple(value.shape)}, the kernel was verified for {self.shape}"
         if value.dtype is not self.dtype:
@@ -60,6 +75,8 @@ class Argument:
             return f"{self.name} has strides {value.stride()}, the kernel was verified for {self.strides}"
         if value.is_neg():
             return f"{self.name} is the negative of what lies in its memory"
+        if value._is_zerotensor():
+            return f"{self.name} is zeros that lie nowhere in memory"
         return ""
 
 
@@ -85,7 +102,8 @@ def check_of(arguments: Sequence[Argument], here: str, autocast: bool) -> Check:
         f"    return problem({given})\n"
         if here
         else f"    if is_compiling(): return traced({given})\n"
-        f"    return fits if {usual} else problem({given})\n"
+        f"    try:\n        if {usual}: return fits\n    except RuntimeError: pass\n"  # it has no sizes, say
+        f"    return problem({given})\n"
     )
     exec(f"def check({', '.join(names)}):\n{body}", values)
     check: Check = values["check"]
@@ -93,14 +111,16 @@ def check_of(arguments: Sequence[Argument], here: str, autocast: bool) -> Check:
 
 
 def _test(name: str, place: int, argument: Argument) -> str:
-    plain = f"{name}.is_contiguous()" if _contiguous(argument) else f"{name}.stride() == strides{place}"
+    plain = f"{name}.is_contiguous()" if contiguous(argument) else f"{name}.stride() == strides{place}"
     # Subclasses, distributed ones say, have no plain memory behind them.
     kind = f"(type({name}) is Tensor or type({name}) is Parameter)"
     form = f"{name}.shape == shape{place} and {name}.dtype is dtype{place}"
-    return f"{kind} and {form} and {name}.is_cpu and {plain} and not {name}.is_neg()"
+    memory = f" and {name}.data_ptr()" if 0 not in argument.shape else ""
+    return f"{kind} and {form} and {name}.is_cpu and {plain} and not {name}.is_neg(){memory}"
 
 
-def _contiguous(argument: Argument) -> bool:
+def contiguous(argument: Argument) -> bool:
+    """Whether it is so in memory."""
     return torch.empty_strided(argument.shape, argument.strides, device="meta").is_contiguous()
 
 

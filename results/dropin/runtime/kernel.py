@@ -40,6 +40,7 @@ class Kernel:
         here at all.
         """
         self.words = words
+        self._module = module
         self.name: str = words["name"]
         self.layer: str = words["layer"]  # the class that it stands in for; "" for none
         self.parameters: dict[str, str] = words["parameters"]  # of the reference -> of the layer
@@ -57,6 +58,7 @@ class Kernel:
             self._model = self.reference.Model(*self.reference.get_init_inputs())
         self._slower = frozenset(words["slower"])  # modes in which layers compute themselves, see `pays`
         self._said: set[str] = set()
+        self._lock = threading.RLock()
         self.operator: Any = None
         self.training: Any = None  # the operator where a gradient is wanted, if that saves more
         if not here:
@@ -65,6 +67,9 @@ class Kernel:
 
     def __deepcopy__(self, memo: object) -> "Kernel":
         return self  # a copied model computes by the same kernels
+
+    def __reduce__(self) -> Any:
+        return _known, tuple(self._module.rsplit(".", 1))
 
     @property
     def arguments(self) -> list[Argument]:
@@ -87,14 +92,21 @@ class Kernel:
         Transforms of torch.func get the reference: operators with an autograd of their own take none.
         """
         if not unseen():
-            if torch._C._are_functorch_transforms_active() and not torch.compiler.is_compiling():
+            if torch._C._are_functorch_transforms_active():
                 return self.by_reference(*tensors)
             return self.operator(*tensors)
         if self.trainable and torch.is_grad_enabled():
             for each in tensors:
                 if each.requires_grad:
-                    return self._differentiable(*tensors)
+                    return self._recorded(*tensors)
         return only(self._compute(*tensors))
+
+    def _recorded(self, *tensors: torch.Tensor) -> Any:
+        """With autograd, which keeps no tensor that was made in inference mode."""
+        for each in tensors:
+            if each.is_inference():
+                return self.by_reference(*tensors)
+        return self._differentiable(*tensors)
 
     def pays(self, tensors: Sequence[torch.Tensor]) -> tuple[bool, str]:
         """Whether a layer gains by it where it is called now, as far as was measured; why not."""
@@ -129,6 +141,12 @@ class Kernel:
 
     def by_reference(self, *tensors: torch.Tensor) -> Any:
         """The same by the reference, with autograd of torch's own; any shapes that it takes."""
+        if torch.compiler.is_compiling():
+            return self._by_reference(*tensors)
+        with self._lock:  # threads must not compute with each other's weights
+            return self._by_reference(*tensors)
+
+    def _by_reference(self, *tensors: torch.Tensor) -> Any:
         count = len(self.inputs)
         weights = dict(zip(self.parameters, tensors[count:], strict=True))
         return torch.func.functional_call(self._model, weights, tensors[:count])
@@ -145,24 +163,27 @@ class Kernel:
 
     def _define(self, words: Mapping[str, Any], module: str, name: str) -> None:
         """Operators, unless another copy of the package has defined them, and what they call."""
-        known, given = existing(name), len(self.arguments)
+        known = existing(name)
         self._compute = self._loaded(f"{module}.kernel")
-        self.operator = known or define(name, given, self.outputs, self._compute)
+        self.operator = known or define(name, self.arguments, self.outputs, self._compute)
         if not (backward := words["backward"]):
             return
         compute = _Loaded(import_module(f"{module}.backward"), [], 0)
         wanted = [each for each in self.arguments if each.dtype.is_floating_point]
-        operator = existing(f"{name}_backward") or define(
-            f"{name}_backward", len(backward["takes"]), wanted, compute
-        )
         saves = [Argument.read(each) for each in backward["saves"]]
-        gradients = Gradients(operator, compute, backward["uses"], self.arguments, self.outputs, saves)
+        forms = {each.name: each for each in (*self.arguments, *self.outputs, *saves)}
+        uses = [forms[use] for use in backward["uses"]]
+        grads = [each.packed() for each in self.outputs if each.dtype.is_floating_point]
+        operator = existing(f"{name}_backward") or define(
+            f"{name}_backward", [*grads, *uses], wanted, compute
+        )
+        gradients = Gradients(operator, compute, uses, self.arguments, self.outputs, saves)
         forward = self._loaded(f"{module}.training") if saves else self._compute
         self._differentiable = differentiable(forward, gradients, len(self.outputs))
         if known is None:
             once_differentiable(f"{name}_backward")
             if saves:
-                training = define(f"{name}_training", given, [*self.outputs, *saves], forward)
+                training = define(f"{name}_training", self.arguments, [*self.outputs, *saves], forward)
                 gradients.register(f"{name}_training")
                 trained_by(name, training, len(self.outputs))
             else:
@@ -196,7 +217,17 @@ class _Loaded:
             finally:  # else they would live as long as the package
                 for holder, name, _ in self._places:
                     holder[name] = None
-        return found if type(found) is tuple else (found,)
+        found = found if type(found) is tuple else (found,)
+        for each in found:
+            if each._is_view():  # of what was made without autograd, and could not be written into
+                return tuple(each.detach() for each in found)
+        return found
+
+
+def _known(package: str, name: str) -> Kernel:
+    """The kernel of a package, where one was pickled."""
+    found: Kernel = import_module(package).KERNELS[name]
+    return found
 
 
 def _place(model: torch.nn.Module, name: str) -> tuple[dict[str, Any], str]:

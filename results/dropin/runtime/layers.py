@@ -5,6 +5,7 @@ is not what the kernel was made for it computes as it always did.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,21 @@ from torch import nn
 from .kernel import Kernel
 from .swap import Report, computed, remember, stock, why_not
 
-_CHOSEN = "_kernelwright_kernels"  # on a layer: its kernels, and why the others are not
+_CHOSEN = "_kernelwright_kernels"  # on a layer
+
+
+@dataclass
+class _Chosen:
+    """The kernels that compute a layer, and why others do not. A layer that was pickled is looked at anew."""
+
+    kernels: list[Kernel]
+    reasons: list[str]
+
+    def __deepcopy__(self, memo: object) -> "_Chosen":
+        return self
+
+    def __reduce__(self) -> Any:
+        return type(None), ()
 
 
 def layers_of(kernels: Sequence[Kernel]) -> SimpleNamespace:
@@ -30,12 +45,12 @@ def kernelized(model: nn.Module) -> Report:
     """Which layers compute by these kernels, which do not and why; of those that have been called."""
     report = Report()
     for name, layer in model.named_modules():
-        if _CHOSEN in vars(layer):
-            fit, reasons = vars(layer)[_CHOSEN]
-            if fit:
-                report.replaced[name] = ", ".join(kernel.name for kernel in fit)
+        if vars(layer).get(_CHOSEN):
+            chosen: _Chosen = vars(layer)[_CHOSEN]
+            if chosen.kernels:
+                report.replaced[name] = ", ".join(kernel.name for kernel in chosen.kernels)
             else:
-                report.left[name] = "; ".join(dict.fromkeys(reasons))
+                report.left[name] = "; ".join(dict.fromkeys(chosen.reasons))
     return report
 
 
@@ -54,7 +69,7 @@ def _layer(name: str, kernels: Sequence[Kernel]) -> type[nn.Module]:
 
 
 def _call(layer: nn.Module, kernels: Sequence[Kernel], inputs: Sequence[torch.Tensor]) -> Any:
-    chosen = vars(layer).get(_CHOSEN)
+    chosen: _Chosen | None = vars(layer).get(_CHOSEN)
     if chosen is None:
         if torch.compiler.is_compiling():  # nothing is called to be looked at while a graph is traced
             return stock(layer)(*inputs)
@@ -64,5 +79,5 @@ def _call(layer: nn.Module, kernels: Sequence[Kernel], inputs: Sequence[torch.Te
             if reason:
                 kernel.say(reason)
         remember(layer, fit)
-        chosen = vars(layer)[_CHOSEN] = (fit, reasons)
-    return computed(layer, chosen[0], inputs)
+        chosen = vars(layer)[_CHOSEN] = _Chosen(fit, reasons)
+    return computed(layer, chosen.kernels, inputs)

@@ -24,20 +24,26 @@ def existing(name: str) -> Any | None:
     return found.default if found is not None else None
 
 
-def define(name: str, takes: int, outputs: Sequence[Argument], compute: Compute) -> Any:
-    """The new operator `namespace::function` of so many tensors, on the CPU.
+def define(name: str, takes: Sequence[Argument], outputs: Sequence[Argument], compute: Compute) -> Any:
+    """The new operator `namespace::function` of such tensors, on the CPU.
 
     `name`: holds a hash of what it computes, so that one name is never two things. `compute` returns as many
-    tensors as there are `outputs`; what is another's memory is copied.
+    tensors as there are `outputs`; what is another's memory is copied. The operator raises ValueError for
+    tensors of another shape or dtype, and copies those with other strides.
     """
     namespace, _, function = name.partition("::")
     library = _LIBRARIES.setdefault(namespace, torch.library.Library(namespace, "FRAGMENT"))
     one = len(outputs) == 1
-    given = ", ".join(f"Tensor a{place}" for place in range(takes))
+    given = ", ".join(f"Tensor a{place}" for place in range(len(takes)))
     returned = "Tensor" if one else f"({', '.join('Tensor' for _ in outputs)})"
     library.define(f"{function}({given}) -> {returned}", tags=torch.Tag.pt2_compliant_tag)
     compute = guarded(compute)
-    library.impl(function, lambda *tensors: only(_apart(compute(*tensors), tensors)), "CPU")
+
+    def called(*tensors: torch.Tensor) -> Any:
+        tensors = tuple(form.conformed(each) for form, each in zip(takes, tensors, strict=True))
+        return only(_apart(compute(*tensors), tensors))
+
+    library.impl(function, called, "CPU")
 
     def fake(*tensors: torch.Tensor) -> Any:
         return only(tuple(tensors[0].new_empty_strided(o.shape, o.strides, dtype=o.dtype) for o in outputs))
@@ -71,19 +77,19 @@ class Gradients:
         self,
         operator: Any,
         compute: Compute,
-        uses: Sequence[str],
+        uses: Sequence[Argument],
         inputs: Sequence[Argument],
         outputs: Sequence[Argument],
         saves: Sequence[Argument] = (),
     ) -> None:
         """`operator`, which calls `compute`: the backward. `uses`: what it takes after the outputs'
-        gradients, by name: inputs, outputs and what the forward `saves` after those. It returns a gradient
-        for each floating input, in order.
+        gradients: inputs, outputs and what the forward `saves` after those, by their names. It returns a
+        gradient for each floating input, in order.
         """
         self._operator, self._compute = operator, guarded(compute)
         self._inputs, self._outputs, self._saves = len(inputs), outputs, len(saves)
         places = {each.name: place for place, each in enumerate((*inputs, *outputs, *saves))}
-        self._uses = [places[use] for use in uses]
+        self._uses, self._forms = [places[use.name] for use in uses], uses
         self._floating = [each.dtype.is_floating_point for each in inputs]
         self._all_floating = all(each.dtype.is_floating_point for each in outputs)
 
@@ -105,10 +111,12 @@ class Gradients:
                 if grad is None:
                     grad = ctx.saved_tensors[0].new_zeros(output.shape, dtype=output.dtype)
                 wanted.append(grad.resolve_neg().contiguous())
+        saved = ctx.saved_tensors  # through hooks, which may have laid them out anew
+        given = (*wanted, *(form.conformed(each) for form, each in zip(self._forms, saved, strict=True)))
         if torch.is_grad_enabled() or not unseen() or not _plain(wanted):
-            found = self._operator(*wanted, *ctx.saved_tensors)
+            found = self._operator(*given)
         else:
-            found = self._compute(*wanted, *ctx.saved_tensors)
+            found = self._compute(*given)
         left = iter(found if isinstance(found, tuple) else (found,))
         return tuple(next(left) if each else None for each in self._floating)
 

@@ -5,7 +5,8 @@ say, or a hook on one, would have no effect: then the layer's own forward has to
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +15,17 @@ from torch.nn.modules.module import _has_any_global_hook
 
 STOCK = "_kernelwright_stock"  # on a class that is a drop-in itself: the class that it stands in for
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-_VALUES = (bool, int, float, complex, str, tuple, type(None), torch.dtype)  # compared by what they are
+_VALUES = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    tuple,
+    type(None),
+    torch.dtype,
+    torch.Size,
+)  # compared by what they are
 
 
 class Part(NamedTuple):
@@ -27,6 +38,7 @@ class Part(NamedTuple):
     modules: dict[str, nn.Module | None]
     tensors: frozenset[str]  # parameters and buffers that it has
     settings: tuple[tuple[str, Any], ...]  # other attributes: an epsilon, say, or a function
+    inherited: tuple[tuple[str, Any], ...]  # the same of its class, which it has none of its own for
 
     def difference(self) -> str:
         """What is no longer as it was; "" where nothing is."""
@@ -44,10 +56,10 @@ class Part(NamedTuple):
             for name, tensor in now[held].items():
                 if tensor is not None and name not in self.tensors:
                     return f"{_dotted(self.path, name)} is new"
-        for name, value in self.settings:
-            other = now.get(name)
-            if other is not value and not (type(value) in _VALUES and other == value):
-                return f"{_dotted(self.path, name)} was changed"
+        if name := other_setting(now, self.settings) or _other_inherited(
+            stock_class(self.module), now, self.inherited
+        ):
+            return f"{_dotted(self.path, name)} was changed"
         return ""
 
 
@@ -58,7 +70,7 @@ class Parts:
         """`names`: of the parameters and buffers that each kernel takes."""
         self._all = tuple(_part(path, module) for path, module in layer.named_modules())
         self._inner = len(self._all) > 1
-        self._places = tuple(tuple(_place(layer, name) for name in each) for each in names)
+        self._places = tuple(tuple(place_of(layer, name) for name in each) for each in names)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Parts":
         copied = object.__new__(Parts)
@@ -66,14 +78,14 @@ class Parts:
         return copied
 
     def __reduce__(self) -> Any:
-        return _nothing, ()  # a layer that was pickled computes itself
+        return type(None), ()  # a layer that was pickled computes itself, and needs no package to be read
 
     def changed(self) -> str:
         """What is no longer as it was when kernels were put in; "" where nothing is."""
         if self._inner and _has_any_global_hook():
             return "there are hooks on all modules"
         for part in self._all:  # in one expression, for it runs before every call
-            path, module, kind, computes, modules, tensors, settings = part
+            path, module, kind, computes, modules, tensors, settings, inherited = part
             now = module.__dict__
             if (
                 (
@@ -91,17 +103,14 @@ class Parts:
                 or _has_more(now["_parameters"], tensors)
                 or _has_more(now["_buffers"], tensors)
                 or _are_other(now, settings)
+                or (inherited and _other_inherited(kind or type(module), now, inherited))
             ) and (why := part.difference()):
                 return why
         return ""
 
     def held(self, kernel: int) -> list[Any]:
         """The parameters and buffers that the kernel of this number takes, as they are now."""
-        return [_tensor(module, name) for module, name in self._places[kernel]]
-
-
-def _nothing() -> None:
-    return None
+        return [tensor_at(module, name) for module, name in self._places[kernel]]
 
 
 def hooked(layer: nn.Module) -> str:
@@ -132,6 +141,36 @@ def _are_other(now: Mapping[str, Any], settings: tuple[tuple[str, Any], ...]) ->
     return False
 
 
+def other_setting(now: Mapping[str, Any], settings: Iterable[tuple[str, Any]]) -> str:
+    """The first that is another now; "" where none is."""
+    for name, value in settings:
+        other = now.get(name)
+        if other is not value and not (
+            type(value) is type(other) and type(value) in _VALUES and other == value
+        ):
+            return name
+    return ""
+
+
+def _other_inherited(kind: Any, now: Mapping[str, Any], inherited: tuple[tuple[str, Any], ...]) -> str:
+    for name, value in inherited:
+        if name in now or getattr(kind, name, None) is not value:
+            return name
+    return ""
+
+
+def _inherited(kind: Any, now: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Methods that forward may call and values, of classes that are not torch's; by name, in order."""
+    if kind.__module__.partition(".")[0] == "torch":
+        return
+    for name in dir(kind):
+        if not hasattr(nn.Module, name) and name not in now and not is_machinery(name):
+            value = getattr(kind, name, None)
+            # Private values are frameworks' marks: torchtitan's of whether a module is parallelized.
+            if isinstance(value, FunctionType) or (type(value) in _VALUES and not name.startswith("_")):
+                yield name, value
+
+
 def _part(path: str, module: nn.Module) -> Part:
     now = vars(module)
     tensors = {**now["_parameters"], **now["_buffers"]}
@@ -142,15 +181,21 @@ def _part(path: str, module: nn.Module) -> Part:
         stock_class(module).forward,
         dict(now["_modules"]),
         frozenset(name for name, tensor in tensors.items() if tensor is not None),
-        tuple((name, value) for name, value in now.items() if not _is_machinery(name)),
+        tuple((name, value) for name, value in now.items() if not is_machinery(name)),
+        tuple(_inherited(stock_class(module), now)),
     )
 
 
 _OWN = frozenset(vars(nn.Module())) | {"forward"}
 
 
-def _is_machinery(name: str) -> bool:
+def is_machinery(name: str) -> bool:
     return name in _OWN or name.startswith("_kernelwright")
+
+
+def stock(layer: nn.Module) -> Callable[..., Any]:
+    """The layer's own forward, as its model has it."""
+    return MethodType(stock_class(layer).forward, layer)
 
 
 def stock_class(layer: nn.Module) -> Any:
@@ -158,12 +203,12 @@ def stock_class(layer: nn.Module) -> Any:
     return getattr(type(layer), STOCK, type(layer))
 
 
-def _place(layer: nn.Module, name: str) -> tuple[nn.Module, str]:
+def place_of(layer: nn.Module, name: str) -> tuple[nn.Module, str]:
     path, _, own = name.rpartition(".")
     return layer.get_submodule(path), own
 
 
-def _tensor(module: nn.Module, name: str) -> Any:
+def tensor_at(module: nn.Module, name: str) -> Any:
     found = module._parameters.get(name)
     return getattr(module, name) if found is None else found
 

@@ -30,7 +30,9 @@ def foreign_but_for_autocast() -> str:
     if _default_dtype() is not _DTYPE:
         return "torch's default dtype is not float32"
     if _functions_are_seen():
-        devices = [mode.device.type for mode in modes() if isinstance(mode, DeviceContext)]
+        devices = [mode.device.type if isinstance(mode, DeviceContext) else "" for mode in modes()]
+        if not all(devices):
+            return "a TorchFunctionMode is on, which may change what torch computes"
         if devices and devices[-1] != "cpu":  # the innermost decides
             return "torch's default device is not the CPU"
     if forward_ad._current_level >= 0:  # kernels have no tangents

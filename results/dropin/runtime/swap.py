@@ -1,9 +1,7 @@
 """Puts kernels into a model and takes them out again, and says what was replaced, what not, and why."""
 
 import inspect
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MethodType
 from typing import Any
@@ -11,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from .alike import differs
 from .kernel import Kernel
-from .parts import STOCK, Parts, hooked, stock_class
-from .state import verified
+from .parts import STOCK, Parts, hooked, stock, stock_class
 
 __all__ = ["STOCK", "apply", "computed", "fitting", "put", "remember", "remove", "stock", "why_not"]
 
@@ -62,6 +60,7 @@ def apply(model: nn.Module, kernels: Sequence[Kernel], package: str) -> Report:
     """
     report = Report()
     chosen: list[tuple[nn.Module, list[Kernel]]] = []
+    outgrown: list[nn.Module] = []  # what was put in may be called by a forward that was put over it
     for name, layer in model.named_modules():
         mine = [kernel for kernel in kernels if kernel.layer and kernel.layer in _classes(layer)]
         holder, by = vars(layer).get(_MARK, ("", ""))
@@ -71,7 +70,7 @@ def apply(model: nn.Module, kernels: Sequence[Kernel], package: str) -> Report:
             continue
         if holder not in ("", package):
             raise ConflictError(f"{name} is computed by {holder} already: call its remove(model) first")
-        changed = "forward" in vars(layer) and not holder
+        changed = _other_forward(layer)
         reasons = {
             each.name: "its forward has been replaced by something else" if changed else why_not(each, layer)
             for each in mine
@@ -81,6 +80,8 @@ def apply(model: nn.Module, kernels: Sequence[Kernel], package: str) -> Report:
             report.replaced[name] = _names(fit)
             chosen.append((layer, fit))
         else:
+            if changed and holder:
+                outgrown.append(layer)
             report.left[name] = "; ".join(dict.fromkeys(reasons.values()))
     if not report.replaced:
         wanted = (
@@ -93,15 +94,18 @@ def apply(model: nn.Module, kernels: Sequence[Kernel], package: str) -> Report:
         )
     for layer, fit in chosen:
         put(layer, fit, package)
+    for layer in outgrown:
+        _forget(layer)
     return report
 
 
 def put(layer: nn.Module, kernels: Sequence[Kernel], package: str) -> None:
     """Have a layer call kernels that fit it."""
     remove(layer, package)
-    setattr(layer, _MARK, (package, _names(kernels)))
+    mark = (package, _names(kernels))
+    setattr(layer, _MARK, mark)
     remember(layer, kernels)
-    layer.forward = MethodType(_forward(tuple(kernels)), layer)  # so that a deep copy calls its own
+    layer.forward = MethodType(_forward(tuple(kernels), mark), layer)  # so that a deep copy calls its own
 
 
 def remember(layer: nn.Module, kernels: Sequence[Kernel]) -> Parts:
@@ -116,11 +120,25 @@ def remove(model: nn.Module, package: str) -> int:
     count = 0
     for layer in model.modules():
         if vars(layer).get(_MARK, ("", ""))[0] == package:
-            del layer.forward  # the instance's; the class has its own
-            delattr(layer, _MARK)
-            vars(layer).pop(_PARTS, None)
+            if "forward" in vars(layer) and not _other_forward(layer):
+                del layer.forward  # the instance's; the class has its own
+            _forget(layer)
             count += 1
     return count
+
+
+def _forget(layer: nn.Module) -> None:
+    """Have what `put` put in compute as the layer's own forward does, wherever it is called from."""
+    delattr(layer, _MARK)
+    vars(layer).pop(_PARTS, None)
+
+
+def _other_forward(layer: nn.Module) -> bool:
+    """Whether somebody else has replaced the layer's forward, or wrapped what `put` put in."""
+    if (found := vars(layer).get("forward")) is None:
+        return False
+    computes = getattr(found, "__func__", None)  # after unpickling it is the class's
+    return not (hasattr(computes, _MARK) or computes is stock_class(layer).forward)
 
 
 def _names(kernels: Sequence[Kernel]) -> str:
@@ -151,7 +169,7 @@ def why_not(kernel: Kernel, layer: nn.Module) -> str:
             return f"its {name} is distributed already: apply this before fully_shard or parallelize_module"
         if why := argument.problem(held[name]).replace(argument.name, name, 1):
             return why
-    return hooked(layer) or _differs(kernel, layer, [held[name] for name in wanted])
+    return hooked(layer) or differs(kernel, layer, list(wanted))
 
 
 def fitting(kernels: Sequence[Kernel], layer: nn.Module) -> list[Kernel]:
@@ -172,81 +190,13 @@ def _required(forward: Callable[..., Any]) -> int:
     return sum(p.default is p.empty for p in given)
 
 
-def _differs(kernel: Kernel, layer: nn.Module, weights: Sequence[torch.Tensor]) -> str:
-    """How the layer computes something else than the reference on numbers by chance, such as with another
-    epsilon, or a dropout in training mode; "" where it does not.
-    """
-    inputs = [each.like(torch.Generator().manual_seed(0)) for each in kernel.inputs]
-    with _left_as_it_was(layer), torch.no_grad(), verified():
-        right = kernel.by_reference(*(each.clone() for each in (*inputs, *weights)))
-        for mode in (False, True):
-            layer.train(mode)
-            when = f"in {'training' if mode else 'evaluation'} mode it"
-            try:
-                drawn = _drawn()
-                runs = [stock(layer)(*(each.clone() for each in inputs)) for _ in range(2)]
-            except Exception as error:  # noqa: BLE001 - it is the model's code
-                said = str(error).split("\n")[0]
-                return f"it cannot be called with the kernel's inputs ({type(error).__name__}: {said})"
-            if _drawn() != drawn:
-                return f"{when} draws random numbers, for a dropout, say"
-            for found, wanted, what in (
-                (runs[1], runs[0], "computes something else at each call"),
-                (runs[0], right, "computes something else than the kernel's reference"),
-            ):
-                if worst := _unlike(found, wanted):
-                    return f"{when} {what} ({worst})"
-            if kernel.under_autocast:
-                with torch.autocast("cpu", torch.bfloat16):
-                    found = stock(layer)(*inputs)
-                if worst := _unlike(found, runs[0]):
-                    return f"under autocast it computes something else ({worst}), unlike the reference"
-    return ""
-
-
-def _unlike(found: Any, wanted: Any) -> str:
-    """How far apart they are; "" for close ones."""
-    try:
-        torch.testing.assert_close(found, wanted, equal_nan=True)
-    except AssertionError as error:
-        lines = str(error).strip().splitlines()
-        return next((line for line in lines if line.startswith("Greatest absolute")), lines[0]).lower()
-    return ""
-
-
-def _drawn() -> tuple[list[int], Any]:
-    """What random numbers come next."""
-    return torch.get_rng_state().tolist(), random.getstate()
-
-
-@contextmanager
-def _left_as_it_was(layer: nn.Module) -> Iterator[None]:
-    """Takes back what calls in the block do to it: modes, buffers, attributes, and random numbers drawn."""
-    attributes = [(module, dict(vars(module))) for module in layer.modules()]
-    held = [(module._buffers, dict(module._buffers)) for module in layer.modules()]
-    buffers = [(each, each.clone()) for each in layer.buffers()]
-    drawn = random.getstate()
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        random.setstate(drawn)
-        for module, before in attributes:
-            vars(module).clear()
-            vars(module).update(before)
-        for now, named in held:
-            now.clear()
-            now.update(named)
-        with torch.no_grad():
-            for each, value in buffers:
-                if not torch.equal(each, value):
-                    each.copy_(value)
-
-
-def _forward(kernels: Sequence[Kernel]) -> Callable[..., Any]:
+def _forward(kernels: Sequence[Kernel], mark: tuple[str, str]) -> Callable[..., Any]:
     def forward(self: nn.Module, *inputs: Any, **named: Any) -> Any:
+        if vars(self).get(_MARK) != mark:  # somebody has kept this, and it was taken out
+            return stock_class(self).forward(self, *inputs, **named)
         return computed(self, kernels, inputs, named)
 
+    setattr(forward, _MARK, mark)
     return forward
 
 
@@ -273,8 +223,3 @@ def computed(
     if kernels and not torch.compiler.is_compiling():
         kernels[-1].say(why)
     return stock_class(layer).forward(layer, *inputs, **named)  # not bound first, for torch.compile
-
-
-def stock(layer: nn.Module) -> Callable[..., Any]:
-    """The layer's own forward, as its model has it."""
-    return MethodType(stock_class(layer).forward, layer)

@@ -219,6 +219,214 @@ def test_it():
 """)
 
 
+def test_a_forward_that_others_put_over_it_stays(run: Run) -> None:
+    run("""
+import functools
+
+
+def both():
+    plain = Norm()
+    dropped = copy.deepcopy(plain)
+    fused.apply(dropped)
+    return dropped, plain
+
+
+X = torch.randn(4, 16, 64)
+
+
+def test_a_wrapper_of_accelerate_say():
+    dropped, plain = both()
+    for layer in (dropped, plain):
+        own = layer.forward
+        layer.forward = functools.partial(lambda module, x, own: own(x) + 1, layer, own=own)
+    torch.testing.assert_close(dropped(X), plain(X))
+    report = fused.apply(model(dropped, Norm()))
+    assert report.left == {"0": "its forward has been replaced by something else"}
+    dropped.eps = plain.eps = 0.5  # of which the kernel knows nothing
+    torch.testing.assert_close(dropped(X), plain(X))
+    assert fused.remove(dropped) == 0
+    torch.testing.assert_close(dropped(X), plain(X))
+
+
+def test_taking_the_kernel_out_leaves_the_wrapper():
+    dropped, plain = both()
+    for layer in (dropped, plain):
+        own = layer.forward
+        layer.forward = functools.partial(lambda module, x, own: own(x) + 1, layer, own=own)
+    assert fused.remove(dropped) == 1
+    with torch.profiler.profile() as profile:
+        torch.testing.assert_close(dropped(X), plain(X))
+    assert not any(e.key.startswith("fused::") for e in profile.key_averages())
+
+
+def test_a_layer_that_was_pickled_computes_itself_until_apply():
+    import io
+
+    dropped, plain = both()
+    file = io.BytesIO()
+    torch.save(dropped, file)
+    for _ in range(2):
+        file.seek(0)
+        loaded = torch.load(file, weights_only=False)
+        torch.testing.assert_close(loaded(X), plain(X))
+        assert fused.remove(loaded) == 1
+    file.seek(0)
+    assert fused.apply(torch.load(file, weights_only=False)).replaced
+    assert b"fused.runtime" not in file.getvalue()  # so that no package is needed to read it
+""")
+
+
+def test_what_a_class_has_is_looked_at(run: Run) -> None:
+    run("""
+class Helped(Norm):
+    epsilon = 1e-6
+
+    def normal(self, x):
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.epsilon)
+
+    def forward(self, hidden):
+        return self.normal(hidden) * self.scale
+
+
+Helped.__qualname__ = "Norm"
+
+
+class Other(Helped):
+    def normal(self, x):
+        return x
+
+
+@pytest.mark.parametrize("change", [
+    lambda layer, patch: setattr(layer, "epsilon", 0.5),
+    lambda layer, patch: setattr(layer, "normal", lambda x: x),
+    lambda layer, patch: patch.setattr(Helped, "epsilon", 0.5),
+    lambda layer, patch: patch.setattr(Helped, "normal", lambda self, x: x),
+    lambda layer, patch: setattr(layer, "__class__", Other),
+])
+def test_it(change, monkeypatch):
+    plain = Helped()
+    dropped = copy.deepcopy(plain)
+    fused.apply(dropped)
+    x = torch.randn(4, 16, 64)
+    with torch.profiler.profile() as profile:
+        torch.testing.assert_close(dropped(x), plain(x))
+    assert any(e.key.startswith("fused::") for e in profile.key_averages())
+    for layer in (dropped, plain):
+        change(layer, monkeypatch)
+    torch.testing.assert_close(dropped(x), plain(x))
+""")
+
+
+def test_tensors_that_are_no_plain_memory(run: Run) -> None:
+    run("""
+def test_it():
+    plain = Norm()
+    dropped = copy.deepcopy(plain)
+    fused.apply(dropped)
+    zeros = torch._efficientzerotensor((4, 16, 64))
+    torch.testing.assert_close(dropped(zeros), plain(zeros))
+    nested = torch.nested.nested_tensor([torch.randn(16, 64) for _ in range(4)])
+    assert fused.rms_norm.check(nested, dropped.scale) == (False, "x is nested")
+    for other in (torch.ones(16, 64).to_sparse(), torch.ones(4, 16, 64).to_mkldnn()):
+        assert not fused.rms_norm.check(other, dropped.scale)[0]
+
+
+def test_operators_take_no_other_shapes():
+    operator, scale = fused.rms_norm.operator, torch.rand(64)
+    for wrong in (torch.randn(1, 1, 64), torch.randn(4, 16, 64).double(), torch.randn(16, 64)):
+        with pytest.raises(ValueError, match="the kernel was verified for"):
+            operator(wrong, scale)
+    strided = torch.randn(4, 64, 16).transpose(1, 2)
+    torch.testing.assert_close(operator(strided, scale), fused.rms_norm.by_reference(strided, scale))
+    x, grad = torch.randn(4, 16, 64), torch.randn(1, 64)
+    backward = getattr(torch.ops.fused, fused.rms_norm.words["operator"] + "_backward")
+    with pytest.raises(ValueError, match="the kernel was verified for"):
+        backward(grad, x, scale)
+""")
+
+
+def test_a_mode_that_changes_functions_of_torch(run: Run) -> None:
+    run("""
+from torch.overrides import TorchFunctionMode
+
+
+class Rounding(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        return made * 2 if function is torch.rsqrt else made
+
+
+def test_it():
+    plain = Norm()
+    dropped = copy.deepcopy(plain)
+    fused.apply(dropped)
+    x = torch.randn(4, 16, 64)
+    with Rounding():
+        torch.testing.assert_close(dropped(x), plain(x))
+""")
+
+
+def test_threads_share_the_reference(run: Run) -> None:
+    run("""
+from concurrent.futures import ThreadPoolExecutor
+
+
+def test_it():
+    def largest(value):
+        x, scale = torch.ones(3, 7, 64), torch.full((64,), float(value))  # outside the envelope
+        return max((fused.rms_norm(x, scale) - value).abs().max().item() for _ in range(300))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert max(pool.map(largest, range(4))) < 1e-3
+""")
+
+
+def test_what_autograd_keeps(run: Run) -> None:
+    run("""
+def both():
+    plain = Norm()
+    dropped = copy.deepcopy(plain)
+    fused.apply(dropped)
+    return dropped, plain
+
+
+def test_inputs_of_inference_mode():
+    grads = []
+    with torch.inference_mode():
+        x = torch.randn(4, 16, 64)
+    for layer in both():
+        layer(x).square().sum().backward()
+        grads.append(layer.scale.grad)
+    torch.testing.assert_close(*grads)
+
+
+def test_hooks_that_lay_tensors_out_anew():
+    grads = []
+    x = torch.randn(4, 16, 64)
+    for layer in both():
+        given = x.clone().requires_grad_()
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.t() if t.dim() == 2 else t.mT.contiguous() if t.dim() == 3 else t, lambda t: t.mT if t.dim() == 3 else t):
+            made = layer(given)
+        made.square().sum().backward()
+        grads.append((given.grad, layer.scale.grad))
+    torch.testing.assert_close(*grads)
+""")
+
+
+def test_a_transform_is_compiled(run: Run) -> None:
+    run("""
+def test_it():
+    plain = Norm()
+    dropped = copy.deepcopy(plain)
+    fused.apply(dropped)
+    x, found = torch.randn(4, 16, 64), []
+    for layer in (dropped, plain):
+        of = torch.func.grad(lambda x, layer=layer: layer(x).square().sum())
+        found.append(torch.compile(of, fullgraph=True, backend="aot_eager")(x))
+    torch.testing.assert_close(*found)
+""")
+
+
 def test_without_a_backward_no_gradient_is_lost(run: Run) -> None:
     run("""
 def test_it():

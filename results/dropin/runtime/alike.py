@@ -1,0 +1,282 @@
+"""Whether a layer computes what a kernel's reference computes, and does no more than that.
+
+It is tried on numbers by chance: with the layer's own weights in both modes, and with others, for its own
+may all be zero; on small numbers, where an epsilon shows, and on large ones, where a clamp does. So are its
+gradients.
+"""
+
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import compress
+from typing import Any
+
+import torch
+from torch import nn
+
+from .envelope import Argument, contiguous
+from .kernel import Kernel
+from .parts import is_machinery, other_setting, place_of, stock, tensor_at
+from .state import verified
+
+_SCALES = (1e-3, 1.0, 30.0)  # of inputs
+
+
+def differs(kernel: Kernel, layer: nn.Module, names: Sequence[str]) -> str:
+    """How the layer computes something else, with another epsilon, say, or does more, such as a dropout in
+    training mode; "" where it does not. `names`: of the parameters and buffers that the kernel takes.
+    """
+    generator = torch.Generator().manual_seed(0)
+    with _left_as_it_was(layer), torch.inference_mode(False), torch.no_grad(), verified():
+        weights = [tensor_at(*place_of(layer, name)) for name in names]
+        inputs = [each.like(generator) for each in kernel.inputs]
+        right = kernel.by_reference(*(each.clone() for each in (*inputs, *weights)))
+        for mode in (False, True):
+            layer.train(mode)
+            when = f"in {'training' if mode else 'evaluation'} mode"
+            try:
+                why = _in_this_mode(kernel, layer, inputs, right)
+            except Exception as error:  # noqa: BLE001 - it is the model's code
+                return f"it cannot be called with the kernel's inputs ({_said(error)})"
+            if why:
+                return f"{when} it {why}"
+        return _by_chance(kernel, layer, names, generator)
+
+
+def _in_this_mode(kernel: Kernel, layer: nn.Module, inputs: Sequence[torch.Tensor], right: Any) -> str:
+    """The same of the layer as it is."""
+    drawn, before = _drawn(layer), [(each, each.clone()) for each in layer.buffers()]
+    runs, kept = [], []
+    for _ in range(2):
+        given = [each.clone() for each in inputs]
+        runs.append(stock(layer)(*given))
+        kept.append([(module, dict(vars(module))) for module in layer.modules()])
+        if any(_unlike(ours, own) for ours, own in zip(given, inputs, strict=True)):
+            return "writes into what it is given"
+    if _drawn(layer) != drawn:
+        return "draws random numbers, for a dropout, say"
+    if form := _other_form(kernel, runs[0]):
+        return f"returns {form}, unlike the kernel"
+    for found, wanted, what in (
+        (runs[1], runs[0], "computes something else at each call"),
+        (runs[0], right, "computes something else than the kernel's reference"),
+    ):
+        if worst := _unlike(found, wanted):
+            return f"{what} ({worst})"
+    for (module, first), (_, second) in zip(*kept, strict=False):
+        settings = ((name, value) for name, value in first.items() if not is_machinery(name))
+        if name := other_setting(second, settings):
+            return f"keeps something of each call ({name} of {type(module).__name__})"
+    after = list(layer.buffers())
+    if len(after) != len(before) or any(
+        now is not each or _unlike(each, value) for now, (each, value) in zip(after, before, strict=True)
+    ):
+        return "writes into its buffers"
+    if kernel.under_autocast:
+        with torch.autocast("cpu", torch.bfloat16):
+            found = stock(layer)(*(each.clone() for each in inputs))
+        if worst := _unlike(found, runs[0]):
+            return f"computes something else under autocast ({worst}), unlike the reference"
+    return ""
+
+
+def _by_chance(kernel: Kernel, layer: nn.Module, names: Sequence[str], generator: torch.Generator) -> str:
+    """The same with other weights, and of gradients."""
+    places, count = [place_of(layer, name) for name in names], len(kernel.inputs)
+    own = [tensor_at(*place) for place in places]
+    vary = [
+        n in module._parameters and each.is_floating_point()
+        for (module, n), each in zip(places, own, strict=True)
+    ]
+
+    def call(*tensors: torch.Tensor) -> Any:
+        for (module, name), tensor, varies in zip(places, tensors[count:], vary, strict=True):
+            if varies:
+                module._parameters[name] = tensor  # put back in the end
+        return stock(layer)(*tensors[:count])
+
+    for scale in _SCALES:
+        numbers = f"on numbers of about {scale:g} it"
+        inputs = [_scaled(each.like(generator), scale) for each in kernel.inputs]
+        weights = [
+            _weight(argument, scale, generator) if varies else each
+            for argument, each, varies in zip(kernel.weights, own, vary, strict=True)
+        ]
+        right = _all(kernel.by_reference(*inputs, *weights))
+        if not all(each.isfinite().all() for each in right):
+            continue  # which says little
+        near = _all(kernel.by_reference(*(_nearly(each, generator) for each in inputs), *weights))
+        try:
+            made = call(*(each.clone() for each in (*inputs, *weights)))
+        except Exception as error:  # noqa: BLE001
+            return f"{numbers} cannot be called ({_said(error)})"
+        for ours, theirs, moved in zip(_all(made), right, near, strict=True):
+            room = 20 * _apart(moved, theirs) + _rounding(theirs.dtype) * _largest(theirs)
+            if not (worst := _apart(ours, theirs)) <= room:  # or NaN
+                return f"{numbers} computes something else than the kernel's reference (by {worst:.2g})"
+        if scale != 1.0 or not kernel.trainable:
+            continue
+        wanted = [*(each.is_floating_point() for each in inputs), *vary]
+        if why := _other_gradients(kernel, call, (*inputs, *weights), wanted, generator):
+            return why
+    return ""
+
+
+def _other_gradients(
+    kernel: Kernel,
+    call: Callable[..., Any],
+    given: Sequence[torch.Tensor],
+    wanted: Sequence[bool],
+    generator: torch.Generator,
+) -> str:
+    """How the gradients that are wanted are others, of a layer that detaches something, say."""
+    to = [_normal(each.shape, each.dtype, generator) for each in kernel.outputs]
+    right = _gradients(kernel.by_reference, given, wanted, to)
+    try:
+        found = _gradients(call, given, wanted, to)
+    except Exception as error:  # noqa: BLE001
+        return f"its gradient cannot be computed ({_said(error)})"
+    largest = max((_largest(each) for each in right), default=0.0)
+    arguments = compress(kernel.arguments, wanted)
+    for ours, theirs, argument in zip(found, right, arguments, strict=True):
+        room = 1e-6 * largest + torch.finfo(theirs.dtype).eps ** 0.5 * _largest(theirs)
+        if not (worst := _apart(ours, theirs)) <= room:
+            return f"its gradient of {argument.name} is another than the reference's (by {worst:.2g})"
+    return ""
+
+
+def _gradients(
+    call: Callable[..., Any],
+    given: Sequence[torch.Tensor],
+    wanted: Sequence[bool],
+    to: Sequence[torch.Tensor],
+) -> list[torch.Tensor]:
+    """Of those that are wanted; zeros where there is none."""
+    with torch.enable_grad():
+        given = [
+            each.detach().clone().requires_grad_(varies) for each, varies in zip(given, wanted, strict=True)
+        ]
+        inputs = list(compress(given, wanted))
+        pairs = [(m, grad) for m, grad in zip(_all(call(*given)), to, strict=True) if m.requires_grad]
+        if not pairs:
+            return [torch.zeros_like(each) for each in inputs]
+        made, grads = zip(*pairs, strict=True)
+        return list(torch.autograd.grad(made, inputs, grads, allow_unused=True, materialize_grads=True))
+
+
+def _all(made: Any) -> tuple[torch.Tensor, ...]:
+    return made if isinstance(made, tuple) else (made,)
+
+
+def _normal(shape: Sequence[int], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    return torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu").to(dtype)
+
+
+def _weight(argument: Argument, scale: float, generator: torch.Generator) -> torch.Tensor:
+    """Numbers with which a product is about as large as what is multiplied, and a sum is that, too."""
+    made = argument.like(generator)
+    return made.mul_(made.shape[-1] ** -0.5 if made.dim() > 1 else scale)
+
+
+def _scaled(tensor: torch.Tensor, by: float) -> torch.Tensor:
+    return tensor.mul_(by) if tensor.is_floating_point() else tensor
+
+
+def _nearly(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """The same but for roundings: what these change is no difference between two ways of computing."""
+    if not tensor.is_floating_point():
+        return tensor
+    noise = _normal(tensor.shape, tensor.dtype, generator)
+    return tensor + tensor * noise * torch.finfo(tensor.dtype).eps
+
+
+def _rounding(dtype: torch.dtype) -> float:
+    """Of outputs, relative to the largest: what sums in another order may come to."""
+    if not dtype.is_floating_point:
+        return 0.0
+    eps = torch.finfo(dtype).eps
+    return 4 * eps if eps > 1e-5 else 100 * eps
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    return float(tensor.double().abs().max()) if tensor.numel() else 0.0
+
+
+def _apart(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+    return _largest(ours.double() - theirs.double())
+
+
+def _other_form(kernel: Kernel, found: Any) -> str:
+    """How it is no such thing as the kernel returns; "" where it is."""
+    if type(found) is not (torch.Tensor if len(kernel.outputs) == 1 else tuple):
+        return f"a {type(found).__name__}"
+    for made, output in zip(_all(found), kernel.outputs, strict=True):
+        if type(made) is not torch.Tensor:
+            return f"a {type(made).__name__}"
+        if made.stride() != output.strides and not contiguous(output):
+            return f"strides {made.stride()}"
+    return ""
+
+
+def _unlike(found: Any, wanted: Any) -> str:
+    """How far apart they are; "" for close ones."""
+    try:
+        torch.testing.assert_close(found, wanted, equal_nan=True)
+    except AssertionError as error:
+        lines = str(error).strip().splitlines()
+        return next((line for line in lines if line.startswith("Greatest absolute")), lines[0]).lower()
+    except TypeError:  # of other things than tensors
+        return f"{type(found).__name__} instead of {type(wanted).__name__}"
+    return ""
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".split("\n")[0]
+
+
+def _drawn(layer: nn.Module) -> list[Any]:
+    """What random numbers come next, of the process and of generators that the layer has."""
+    numpy = _numpy()
+    found: list[Any] = [each.get_state().tolist() for each in _generators(layer)]
+    return [*found, random.getstate(), *(str(each) for each in (numpy.get_state()[1:3] if numpy else ()))]
+
+
+def _generators(layer: nn.Module) -> list[Any]:
+    held = [value for module in layer.modules() for value in vars(module).values()]
+    return [torch.default_generator, *(each for each in held if isinstance(each, torch.Generator))]
+
+
+def _numpy() -> Any:
+    """The module, where somebody may draw numbers by it."""
+    return sys.modules.get("numpy.random")
+
+
+@contextmanager
+def _left_as_it_was(layer: nn.Module) -> Iterator[None]:
+    """Takes back what calls in the block do to it: modes, tensors, attributes, and random numbers drawn."""
+    attributes = [(module, dict(vars(module))) for module in layer.modules()]
+    tensors = [each for module in layer.modules() for each in (module._parameters, module._buffers)]
+    held = [(each, dict(each)) for each in tensors]
+    buffers = [(each, each.clone()) for each in layer.buffers()]
+    states = [(each, each.get_state()) for each in _generators(layer)]
+    drawn, numpy = random.getstate(), _numpy()
+    drawn_by_numpy = numpy.get_state() if numpy else None
+    try:
+        yield
+    finally:
+        random.setstate(drawn)
+        if numpy:
+            numpy.set_state(drawn_by_numpy)
+        for generator, state in states:
+            generator.set_state(state)
+        for module, before in attributes:
+            vars(module).clear()
+            vars(module).update(before)
+        for now, named in held:
+            now.clear()
+            now.update(named)
+        with torch.no_grad():
+            for each, value in buffers:
+                if not torch.equal(each, value):
+                    each.copy_(value)
