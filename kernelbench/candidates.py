@@ -16,7 +16,7 @@ def language_of(source: str) -> Language:
 def candidate_from_file(path: Path) -> Candidate:
     """Raises UsageError when the file cannot be read."""
     try:
-        source = path.read_text(encoding="utf-8")
+        source = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", "give a Python file that defines ModelNew") from None
     except UnicodeDecodeError:

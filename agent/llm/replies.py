@@ -89,8 +89,8 @@ def _what_is_wrong(text: str) -> str | None:
     try:
         tree = parsed(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        where = f" in line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        return f"the reply's code is not valid Python: {error}{where}"
+        said = f"{error.msg} in line {error.lineno}" if isinstance(error, SyntaxError) else str(error)
+        return f"the reply's code is not valid Python: {said}"
     if not any(isinstance(node, ast.ClassDef) and node.name == "ModelNew" for node in tree.body):
         return "the reply has no Python file that defines class ModelNew"
     return None

@@ -15,7 +15,8 @@ from kernelbench.emulate.translation import Translated, global_functions, transl
 from kernelbench.jit import compiler
 from kernelbench.jit.cache import BuildCache, content_key
 
-SOURCE_NAME = "kernel.cu"  # as messages call it
+SOURCE_NAME, _HOST_NAME = "kernel.cu", "main.cpp"  # as messages call it, and what load_inline has before it
+_WHOLE = "whole.cpp"  # with ours
 # Read now: where kernels run nothing of this may be read any more.
 _FOLDER = Path(__file__).parent
 _OWN, _RUNTIME = Path(__file__).read_text(), (_FOLDER / "simt.cpp").read_text()
@@ -89,7 +90,7 @@ def build(
     key = content_key("emulated", OURS, translated.source, "\n".join(options), compiler.identity(words))
 
     def make(workspace: Path) -> None:
-        (workspace / SOURCE_NAME).write_text(translated.source, errors="surrogateescape")
+        write_source(workspace, translated.source)
         started = time.monotonic()
         include = _headers(workspace, cache, timeout_s)
         make_object((*words, *options, "-I", str(include)), workspace, timeout_s)
@@ -137,12 +138,22 @@ def write_headers(folder: Path) -> None:
         path.write_text(text)
 
 
+def write_source(workspace: Path, text: str) -> None:
+    """Each part, from its `#line 1` on, lies in a file of its own besides: errors show lines of that."""
+    ours, *parts = text.split("#line 1\n", 2)
+    whole = [ours]
+    for name, part in zip((_HOST_NAME, SOURCE_NAME)[-len(parts) :], parts, strict=True):
+        (workspace / name).write_text(part, errors="surrogateescape")
+        whole.append(f'#line 1 "{name}"\n{part}')
+    (workspace / _WHOLE).write_text("".join(whole), errors="surrogateescape")
+
+
 def make_object(words: Sequence[str], workspace: Path, timeout_s: float) -> None:
     """kernel.o of the source. Variables lie apart: what goes beyond one is in no other.
 
     And what a function calls where its stack is at an end is ours, not libgcc's.
     """
-    compiler.run((*words, "-S", SOURCE_NAME, "-o", "kernel.s"), workspace, timeout_s)
+    compiler.run((*words, "-S", _WHOLE, "-o", "kernel.s"), workspace, timeout_s)
     assembly = workspace / "kernel.s"
     text = assembly.read_text(errors="surrogateescape")
     text = _LABEL.sub(rf"\g<size>\t.zero\t{_APART}\n", text)

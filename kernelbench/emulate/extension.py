@@ -19,13 +19,13 @@ from kernelbench.emulate.building import (
     LIBRARY,
     LINK,
     OURS,
-    SOURCE_NAME,
     Built,
     bare_name,
     kept,
     make_object,
     take_notes,
     write_headers,
+    write_source,
 )
 from kernelbench.emulate.findings import Dim
 from kernelbench.emulate.launching import Emulated, Memory
@@ -87,7 +87,7 @@ def build(
 
     def make(workspace: Path) -> None:
         write_headers(workspace / "include")
-        (workspace / SOURCE_NAME).write_text(text, errors="surrogateescape")
+        write_source(workspace, text)
         options = (*base, *_OPTIONS, *header, *defines, "-I", "include", f"-DTORCH_EXTENSION_NAME={name}")
         make_object((*words, *options, "-x", "c++"), workspace, _TIMEOUT_S)
         compiler.run((*words, *LINK, "kernel.o", *link, "-o", LIBRARY), workspace, _TIMEOUT_S)

@@ -47,7 +47,22 @@ def interpret(chip: str) -> None:
         interpreter.InterpretedFunction.kernelwright = True
         small_floats.patch(interpreter)
         libdevice.patch(interpreter)
+        _floats_as_values(interpreter)
         _note_launches(interpreter)
+
+
+def _floats_as_values(interpreter: Any) -> None:
+    """Have kernels see the floats of a launch as float32 values, as on a GPU: `eps.to(tl.float32)`."""
+    convert, tl = interpreter._implicit_cvt, interpreter.tl
+
+    def converted(argument: Any) -> Any:
+        if not isinstance(argument, float):
+            return convert(argument)
+        with np.errstate(over="ignore"):
+            value = np.array([argument], dtype=np.float32)
+        return tl.tensor(interpreter.TensorHandle(value, tl.float32), tl.float32)
+
+    interpreter._implicit_cvt = converted
 
 
 def _note_launches(interpreter: Any) -> None:

@@ -13,7 +13,7 @@ from kernelbench.evaluator.layout import OutputDescriptor, SlotLayout, TensorLay
 from kernelbench.evaluator.memory import DeviceMemory, HostMemory, Memory, Outputs
 from kernelbench.evaluator.process import Worker, WorkerDied, WorkerTimeout
 from kernelbench.evaluator.protocol import Limits
-from kernelbench.evaluator.refusal import Refused
+from kernelbench.evaluator.refusal import NO_MEMORY, Refused
 from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.records import Record, Task, Verdict
 
@@ -180,10 +180,10 @@ class OracleClient:
         if isinstance(answer, dict) and answer.get("error_type") == "TaskFault":
             raise TaskError(f"the reference of {self.task.id} {answer['error_text']}", answer["fix"])
         if isinstance(answer, dict) and "error_type" in answer:
-            raise TaskError(
-                f"the reference of {self.task.id} fails: {answer['error_type']}: {answer['error_text']}",
-                "run its Model on its get_inputs() by hand and mend the task file",
-            )
+            raised = f"{answer['error_type']}: {answer['error_text']}"
+            by_hand = "run its Model on its get_inputs() by hand and mend the task file"
+            fix = "reduce its sizes with --set" if NO_MEMORY.search(raised) else by_hand
+            raise TaskError(f"the reference of {self.task.id} fails: {raised}", fix)
         return answer | {"fds": self._worker.fds} if self._worker.fds else answer
 
     def begin(self) -> None:

@@ -40,6 +40,7 @@ from kernelbench.evaluator.loading import (
 from kernelbench.evaluator.matching import is_constant
 from kernelbench.evaluator.operators import FlopCounter
 from kernelbench.evaluator.outputs import flattened
+from kernelbench.evaluator.refusal import NO_MEMORY
 from kernelbench.evaluator.rounded import RoundedProducts
 from kernelbench.evaluator.state import State, copied, identical, map_plain_tensors
 from kernelbench.evaluator.task_format import (
@@ -175,6 +176,8 @@ class Reference:
             raise TaskFault(f"changes its parameter {names[0]} in forward", "return the new value instead")
         for position, output in enumerate(outputs):
             _check_layout(output, f"output {position}")
+        if not any(output.numel() for output in outputs):
+            raise TaskFault("gives nothing: no output of forward holds a number", "return the result from it")
         kept = {_storage(t) for t in self.own.state.tensors()} if self.changed else set()
         self.kept = [i for i, output in enumerate(outputs) if _storage(output) in kept]
         own = {_storage(given[i]) for i in range(len(given)) if i not in self.mutated}
@@ -355,11 +358,15 @@ def at(step: str) -> Iterator[None]:
         raise
     except Exception as error:
         text = f"fails at {step}: {type(error).__name__}: {str(error)[:1500]}"
-        missing = isinstance(error, ModuleNotFoundError)
-        fix = "a task is one file: put what it imports into it, or install it" if missing else ""
-        raise TaskFault(
-            text, fix or "run its Model on its get_inputs() by hand and fix the task file"
-        ) from error
+        raise TaskFault(text, _remedy(error)) from error
+
+
+def _remedy(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return "a task is one file: put what it imports into it, or install it"
+    if isinstance(error, MemoryError) or NO_MEMORY.search(str(error)):
+        return "reduce its sizes with --set"
+    return "run its Model on its get_inputs() by hand and fix the task file"
 
 
 def vary(model: nn.Module, weights: Collection[str], statistics: bool = True) -> None:

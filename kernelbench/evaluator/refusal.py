@@ -9,6 +9,8 @@ import re
 from kernelbench.errors import InfrastructureError
 from kernelbench.records import Verdict
 
+# In what torch raises.
+NO_MEMORY = re.compile(r"can't allocate memory|[Oo]ut of memory|bad_alloc|bad allocation")
 _LONGEST = 8000  # characters of a reason
 # Control characters but tab and newline, marks that change the direction of what follows, lone surrogates.
 _COMMANDS = re.compile(

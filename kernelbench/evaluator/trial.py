@@ -422,5 +422,5 @@ def _check_syntax(source: str) -> None:
     try:
         parsed(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
-        raise Refused(Verdict.build_error, f"not valid Python: {error}{line}") from None
+        said = f"{error.msg} (line {error.lineno})" if isinstance(error, SyntaxError) else str(error)
+        raise Refused(Verdict.build_error, f"not valid Python: {said}") from None

@@ -11,7 +11,6 @@ import math
 import os
 import pickle
 import random
-import re
 import sys
 import time
 import traceback
@@ -44,12 +43,12 @@ from kernelbench.evaluator.loading import (
 from kernelbench.evaluator.outputs import NotAnOutput, flattened
 from kernelbench.evaluator.ownership import own_kernel_share
 from kernelbench.evaluator.place import NoRoom, Place, place_of
+from kernelbench.evaluator.refusal import NO_MEMORY
 from kernelbench.evaluator.standins import Graphed, Traffic
 from kernelbench.jit import road
 from kernelbench.records import Language
 
 DONE, FAILED = b"D", b"F"
-_NO_MEMORY = re.compile(r"can't allocate memory|[Oo]ut of memory|bad_alloc|bad allocation")
 _STAND_INS = {"cuda-graphs": Graphed, "traffic": Traffic}
 _TORCH_DTYPES = {getattr(torch, name) for name in DTYPES}
 _CHANCE = random.SystemRandom()
@@ -402,7 +401,7 @@ def _kind(error: BaseException) -> bytes:
         return b"O"
     if _is_unsupported(error):
         return b"U"
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or _NO_MEMORY.search(str(error)):
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or NO_MEMORY.search(str(error)):
         return b"M"
     return b"B" if _is_build_error(error) else b"R"
 

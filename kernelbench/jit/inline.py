@@ -220,7 +220,9 @@ def emulated(given: Mapping[str, Any], cache: BuildCache, launched: "Launched | 
         return module
 
     with history.watched():
-        texts = [*sources(given["cpp_sources"] or ()), *sources(given["cuda_sources"])]
+        declared = sources(given["cpp_sources"] or ())
+        texts = [*declared, *sources(given["cuda_sources"])]
+        _check_declared(given["functions"], "\n".join(declared))
         bindings = _bindings(given["functions"], given.get("with_pytorch_error_handling", True))
         defines = [flag for flag in given["extra_cuda_cflags"] or () if _DEFINE.fullmatch(flag)]
         name, base, link = given["name"], _base_options(), _link_words()
@@ -285,6 +287,14 @@ def _bindings(functions: Any, torch_errors: bool) -> str:
         target = f"torch::wrap_pybind_function({function})" if torch_errors else function
         lines.append(f"m.def({_literal(function)}, {target}, {_literal(text)});\n")
     return "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n" + "".join(lines) + "}\n"
+
+
+def _check_declared(functions: Any, cpp_sources: str) -> None:
+    """Raises BuildError for functions that torch would not find: main.cpp, which binds them, has no CUDA."""
+    for function in [functions] if isinstance(functions, str) else functions or ():
+        if not re.search(rf"\b{re.escape(str(function).rpartition('::')[2])}\b", cpp_sources):
+            said = f"'{function}' was not declared in this scope"
+            raise BuildError(f"load_inline: main.cpp: {said}: declare it in cpp_sources")
 
 
 def _named_by_themselves(functions: Any) -> dict[str, str]:

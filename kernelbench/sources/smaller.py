@@ -1,7 +1,8 @@
 """Smaller tasks of the same kind: a task with smaller constants, for where its own take too long."""
 
 import ast
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from math import prod
 
 from kernelbench.errors import UsageError
@@ -11,6 +12,11 @@ from kernelbench.sources.overrides import apply
 
 _LEAST = 8  # what a constant is halved down to
 _PRODUCT = 1 << 18  # of all constants: what a call works on, at about that scale
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+}
 
 
 def smaller(task: Task, product: int = _PRODUCT) -> Iterator[list[Task]]:
@@ -50,13 +56,21 @@ def changed(task: Task, other: Task) -> str:
 def _sizes(task: Task) -> dict[str, int]:
     found = {}
     for name, text in constants(task.source).items():
-        try:
-            value = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            continue
-        if type(value) is int and value > 1:
+        value = _whole(ast.parse(text, mode="eval").body)
+        if value is not None and value > 1:
             found[name] = value
     return found
+
+
+def _whole(value: ast.expr) -> int | None:
+    """A whole number, which may be written as `1024 * 2`; None for what other constants decide of."""
+    if isinstance(value, ast.Constant):
+        return value.value if type(value.value) is int else None
+    if isinstance(value, ast.BinOp) and type(value.op) in _OPERATORS:
+        left, right = _whole(value.left), _whole(value.right)
+        if left is not None and right is not None:
+            return _OPERATORS[type(value.op)](left, right)
+    return None
 
 
 def _halved(sizes: Mapping[str, int], product: int) -> dict[str, int]:

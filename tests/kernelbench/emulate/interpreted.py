@@ -35,6 +35,13 @@ def converted(a, c, N: tl.constexpr, ROUNDING: tl.constexpr):
 
 
 @triton.jit
+def scaled(a, c, factor, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(c + at, tl.load(a + at) * factor)
+    tl.store(c + N + at, tl.load(a + at) * factor.to(tl.bfloat16))
+
+
+@triton.jit
 def added(a, at, total, N: tl.constexpr):
     o = tl.arange(0, N)
     tl.atomic_add(total + tl.load(at + o), tl.load(a + o), mask=o < N - 1)
@@ -80,6 +87,12 @@ def of_pairs() -> list[torch.Tensor]:
     c = torch.empty_like(a)
     arithmetic[(1,)](a, b, c, 256)
     return [a, b, c]
+
+
+def by_a_float(factor: float) -> list[torch.Tensor]:
+    a, c = torch.randn(64).bfloat16(), torch.empty(2, 64)
+    scaled[(1,)](a, c, factor, 64)
+    return [a, c]
 
 
 def conversions(source: torch.dtype, target: torch.dtype, rounding: str | None) -> list[torch.Tensor]:

@@ -7,7 +7,7 @@ from kernelbench.emulate.findings import KernelFault, Unsupported
 from kernelbench.emulate.launching import collected, traffic
 from kernelbench.emulate.memory import fresh_memory
 from kernelbench.jit.cuda import compile_cuda
-from kernelbench.jit.errors import ArgumentError
+from kernelbench.jit.errors import ArgumentError, BuildError
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
 
@@ -102,6 +102,12 @@ def test_a_barrier_that_not_all_come_to() -> None:
 def test_what_cannot_be_emulated_is_named_with_its_line() -> None:
     with pytest.raises(Unsupported, match="line 4: inline PTX"):
         compile_cuda(ADD.replace("if (i < n)", 'asm volatile("bar.sync 0;"); if (i < n)'))
+
+
+def test_what_does_not_compile_is_shown_with_its_line() -> None:
+    """It was a line above, by as many as ours come before the source."""
+    with pytest.raises(BuildError, match=r"kernel\.cu:3:\d+: error.*\n +3 \|     x\[0\] = unknown;"):
+        compile_cuda('extern "C" __global__ void k(float* x) {\n    x[1] = 1;\n    x[0] = unknown;\n}\n')
 
 
 def test_arguments_are_checked() -> None:

@@ -57,6 +57,13 @@ def test_arithmetic_of_bf16_is_rounded_each_time(ask: Ask) -> None:
     torch.testing.assert_close(c.float(), expected, rtol=2**-7, atol=2**-8)
 
 
+def test_a_float_of_the_launch_is_a_float32_value(ask: Ask) -> None:
+    """It was Python's: without methods, and of the type of what it was combined with."""
+    a, c = ask("by_a_float", 0.1)
+    assert torch.equal(c[0], a.float() * torch.tensor(0.1))
+    assert torch.equal(c[1], (a * torch.tensor(0.1).bfloat16()).float())
+
+
 SMALL = [torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2]
 
 

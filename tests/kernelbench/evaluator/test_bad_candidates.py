@@ -31,7 +31,7 @@ extern "C" void broken(float* x) { x[0] = undeclared; }
 '''
 
 CASES = {
-    "syntax_error": ("def forward(:", Verdict.build_error, "not valid Python"),
+    "syntax_error": ("def forward(:", Verdict.build_error, "not valid Python: invalid syntax (line 1)"),
     "no_model_new": ("x = 1", Verdict.build_error, "no class ModelNew"),
     "raises_at_import": ("raise OSError('no such thing')", Verdict.build_error, "OSError: no such thing"),
     "exits_at_import": ("import sys; sys.exit(0)", Verdict.build_error, "SystemExit"),

@@ -149,6 +149,12 @@ CUDA_CASES = {
         "BuildError: ",
     ),
     "that of load_inline fails": (CUDA.replace("int i =", "int i +="), Verdict.build_error, "BuildError: "),
+    "that of load_inline fails, and says where": (
+        CUDA.replace("auto kernel = scale", "auto kernel = no_such_kernel"),
+        Verdict.build_error,
+        "BuildError: g++ failed (exit status 1)\nkernel.cu:17:19: error: 'no_such_kernel' was not declared in this scope\n"
+        "   17 |     auto kernel = no_such_kernel;",
+    ),
     "the kernel writes out of bounds, the fallback is right": (
         COMPILED.replace("if (i < n) y[i] =", "y[i + n] ="),
         Verdict.runtime_error,

@@ -1,5 +1,6 @@
 """A candidate that attacks the judge, its memory or its neighbours gets a verdict; the evaluator stays up."""
 
+import json
 import os
 import time
 from typing import Any
@@ -186,6 +187,17 @@ def test_broken_tasks_leave_nothing_behind(evaluator: Evaluator) -> None:
         with pytest.raises(TaskError, match="undefined"):
             evaluator.evaluate(broken, candidate_of(HONEST))
     assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+def test_a_reference_for_which_memory_is_short_is_to_be_made_smaller(
+    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    oracle = evaluator.session(task_of(REFERENCE)).oracle
+    said = {"error_type": "RuntimeError", "error_text": "DefaultCPUAllocator: can't allocate memory"}
+    monkeypatch.setattr(oracle._worker, "request", lambda *_: json.dumps({"answer": said}))
+    with pytest.raises(TaskError, match="can't allocate memory") as caught:
+        oracle.begin()
+    assert "--set" in caught.value.fix
 
 
 def test_evaluations_in_a_row_leave_nothing_behind(evaluator: Evaluator, evaluate: Evaluate) -> None:

@@ -219,3 +219,17 @@ def test_a_few_elements_that_jump_are_no_reason(tmp_path: Path) -> None:
 def test_shapes_that_depend_on_the_data_are_named(tmp_path: Path) -> None:
     with pytest.raises(TaskFault, match="shapes depend on the data"):
         oracle(task("return x[x > 0]"), tmp_path)
+
+
+@pytest.mark.parametrize("forward", ["x.mul_(2)", "return None", "return x[:0], None", "return []"])
+def test_a_forward_that_gives_nothing_is_refused(forward: str, tmp_path: Path) -> None:
+    """Candidates were held against it, and evaluations of empty outputs ended in a ZeroDivisionError."""
+    with pytest.raises(TaskFault, match="gives nothing") as caught:
+        oracle(task(forward), tmp_path)
+    assert "return" in caught.value.fix
+
+
+def test_sizes_that_do_not_fit_are_to_be_reduced(tmp_path: Path) -> None:
+    with pytest.raises(TaskFault, match=r"fails at get_inputs\(\)") as caught:
+        oracle(task("return x", draw="[torch.empty(1 << 50)]"), tmp_path)
+    assert "--set" in caught.value.fix

@@ -184,6 +184,14 @@ def test_smaller_sizes_are_even_odd_and_long() -> None:
     assert list(smaller(even, 1 << 14)) == []
 
 
+def test_a_size_may_be_written_as_a_product() -> None:
+    """As KernelBench has `N = 2048 * 2`. What is made from another constant follows that one."""
+    written = REFERENCE.replace("columns = 2048", "columns = 1024 * 2\nhalf = columns // 2")
+    assert written != REFERENCE
+    [[even], *_] = smaller(task_of(written), 1 << 14)
+    assert changed(task_of(written), even) == "columns=1024"
+
+
 # Before a GPU runs it.
 
 RACE = CANDIDATE.replace(LOOP_END, "    }\n")

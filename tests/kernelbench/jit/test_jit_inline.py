@@ -12,6 +12,7 @@ from torch.utils import cpp_extension
 
 from kernelbench import jit
 from kernelbench.jit import inline, latency, precompiled
+from kernelbench.jit.cache import BuildCache
 
 PLAIN = """
 #include <Python.h>
@@ -220,6 +221,14 @@ def test_cuda_files_without_a_gpu_are_sources_of_load_inline(
     assert given["name"] == "of_files" and given["extra_cuda_cflags"] == ["-DN=3"]
     with pytest.raises(jit.BuildError, match=r"no\.cu cannot be read \(No such file"):
         load("of_files", str(tmp_path / "no.cu"))
+
+
+@pytest.mark.parametrize("functions", ["doubled", ["other", "doubled"], {"ours::doubled": "twice"}])
+def test_what_torch_binds_without_cuda_sources_has_to_be_declared(functions: Any, tmp_path: Path) -> None:
+    """In emulation all sources are one, so that a file was right there which nvcc's torch cannot build."""
+    given = {"name": "x", "cpp_sources": "int other();", "cuda_sources": "int doubled() { return 2; }"}
+    with pytest.raises(jit.BuildError, match=r"doubled' was not declared.*cpp_sources"):
+        inline.emulated({**given, "functions": functions}, BuildCache(tmp_path))
 
 
 def test_files_of_plain_cpp_are_torch_s(monkeypatch: pytest.MonkeyPatch) -> None:
