@@ -158,6 +158,31 @@ def test_every_family_varies_them_but_the_task_s_own(family: str, tmp_path: Path
     assert all(torch.equal(mask, CAUSAL) for _, mask in drawn(ATTENTION, tmp_path, "task"))
 
 
+# Where nothing is drawn anew, or much that always comes from one seed, a kernel could remember what it made.
+REMEMBERED = {
+    "all": ("[torch.ones(64, 8), torch.arange(8)]", [False, False]),
+    "from_one_seed": ("[torch.randn(64, 8), torch.randn(64, 8, generator=torch.Generator().manual_seed(3))]", [False, False]),
+    "a_mask_beside": ("[torch.randn(64, 8), torch.ones(64, 8).tril()]", [False, True]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REMEMBERED)
+def test_what_could_be_remembered_is_varied_in_every_call(case: str, tmp_path: Path) -> None:
+    draw, alike = REMEMBERED[case]
+    source = task("return x + y", inputs=", x, y", draw=draw)
+    first, second = drawn(source, tmp_path, "task", seeds=2)
+    assert [torch.equal(a, b) for a, b in zip(first, second, strict=True)] == alike
+
+
+def test_offsets_whose_longest_segment_is_told_stay(tmp_path: Path) -> None:
+    source = task(
+        "return torch.stack([x[a:b].mean(0) for a, b in zip(n[:-1].tolist(), n[1:].tolist())])",
+        inputs=", x, n, longest",
+        draw="[torch.randn(32, 8), torch.tensor([0, 8, 16, 24, 32]), 8]",
+    )
+    assert oracle(source, tmp_path).describe()["unvaried"]
+
+
 def test_varied_inputs_are_the_task_s_own_beside(tmp_path: Path) -> None:
     source = task("return x * scale", inputs=", x, scale", draw="[torch.rand(64, 8), torch.full((8,), 0.5)]")
     for x, scale in drawn(source, tmp_path, "varied"):
