@@ -6,7 +6,7 @@ by moving them about or lowering some, so that indices stay in range and sorted 
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -22,6 +22,8 @@ _NOISE = 0.2  # for zeros
 _MANY, _FEW = 1 / 4, 1 / 256  # of a mask's elements, that are flipped
 _LONG_ROW = 64  # elements, of which a quarter chosen one by one is never nearly all
 _TRIES = 3
+_PARTLY = 1 / 4  # of an input's elements that are the same in every draw: an end of padding, say
+_FEW_VALUES, _LOOKED_AT = 16, 1 << 16  # of integers
 _FEW_NUMBERS = 64  # that are as quickly computed with as remembered
 _MOST_BETWEEN = 1 << 24  # integers that are chosen from
 
@@ -36,6 +38,36 @@ def constant_inputs(first: Sequence[torch.Tensor], draw: Callable[[int], list[to
             other = draw(number)
             positions = [i for i in positions if i < len(other) and _equal(first[i], other[i])]
     return positions
+
+
+def partly_constant(
+    first: Sequence[torch.Tensor], draw: Callable[[int], list[torch.Tensor]]
+) -> dict[int, torch.Tensor]:
+    """Which elements of integer inputs are the same in every draw, where many are, but not all.
+
+    Not of inputs with few values, which are often equal by chance, nor of what is in order.
+    """
+    whole = [
+        i
+        for i, tensor in enumerate(first)
+        if not (tensor.is_floating_point() or tensor.is_complex())
+        and tensor.numel() >= _FEW_NUMBERS
+        and len(tensor.flatten()[:_LOOKED_AT].unique()) >= _FEW_VALUES
+        and not _in_rows(tensor)
+    ]
+    if not whole:
+        return {}
+    others = [draw(number) for number in (1, 2)]
+    if any(other[i].shape != first[i].shape for other in others for i in whole):
+        return {}
+    same = {i: (others[0][i] == first[i]) & (others[1][i] == first[i]) for i in whole}
+    return {i: alike for i, alike in same.items() if _PARTLY <= float(alike.double().mean()) < 1}
+
+
+def _in_rows(tensor: torch.Tensor) -> bool:
+    """Whether all rows rise, or all fall."""
+    steps = tensor.diff(dim=-1)
+    return bool((steps >= 0).all()) or bool((steps <= 0).all())
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
@@ -70,16 +102,27 @@ class Constants:
         domains: Sequence[str],
         run: Run,
         numbers: Sequence[object] = (),
+        partly: Mapping[int, torch.Tensor] | None = None,
     ) -> None:
-        """`numbers`: inputs that are no tensors; one may say how long the longest of some segments is."""
+        """`numbers`: inputs that are no tensors; one may say how long the longest of some segments is.
+
+        `partly`: see `partly_constant`.
+        """
         self._run, self._domains, self._numbers = run, domains, numbers
         self.variations: dict[int, Variation] = {}
         self.lacking: list[int] = []
         self.matter: dict[int, bool] = {}
-        before = run(first) if positions else []
+        partly = partly or {}
+        before = run(first) if positions or partly else []
         for position in positions:
             if first[position].numel():
                 self._find(first, position, before)
+        for position, alike in partly.items():
+            refilled = functools.partial(_refilled, alike=alike)
+            inputs = list(first)
+            inputs[position] = refilled(first[position], Draws(position, device=first[position].device))
+            if self._tried(inputs, before) is not None:
+                self.variations[position] = refilled
         nothing_drawn = len(positions) == len(first)
         self.always = [p for p in self.variations if nothing_drawn or _is_drawn_once(first[p])]
 
@@ -321,6 +364,13 @@ def _sorted(tensor: torch.Tensor) -> bool | None:
     if bool((steps >= 0).all()) or bool((steps <= 0).all()):
         return None if bool((steps.abs() == 1).all()) else bool((steps >= 0).all())
     return None
+
+
+def _refilled(tensor: torch.Tensor, draws: Draws, alike: torch.Tensor) -> torch.Tensor:
+    """With values that other elements have in place of those that are the same in every draw."""
+    drawn, made = tensor[~alike], tensor.clone()
+    made[alike] = drawn[draws.below(drawn.numel(), int(alike.sum())).to(drawn.device)]
+    return made
 
 
 def _longest(tensor: torch.Tensor) -> int:

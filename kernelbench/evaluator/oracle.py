@@ -19,7 +19,14 @@ from kernelbench.evaluator import families, native
 from kernelbench.evaluator.audit import audit
 from kernelbench.evaluator.budget import Comparison, Expected, Leeway, compare, expect
 from kernelbench.evaluator.channel import Channel
-from kernelbench.evaluator.constants import Constants, constant_inputs, defined, is_plain, not_finite
+from kernelbench.evaluator.constants import (
+    Constants,
+    constant_inputs,
+    defined,
+    is_plain,
+    not_finite,
+    partly_constant,
+)
 from kernelbench.evaluator.device import Lender
 from kernelbench.evaluator.draws import Draws
 from kernelbench.evaluator.exact import is_eight_bit_float
@@ -57,14 +64,16 @@ class Oracle:
                 f"names {len(self.domains)} input_domains, and get_inputs gives {len(tensors)} tensors",
                 "name one domain for each",
             )
-        constant = constant_inputs(tensors, lambda number: self._tensors(seed + number))
+        draw = lambda number: self._tensors(seed + number)  # noqa: E731
+        constant = constant_inputs(tensors, draw)
         for position in constant if not given else ():
             if is_plain(tensors[position]):
                 self.domains[position] = "fixed"
         if given:  # what is named fixed stays what it is
             constant = [position for position in constant if self.domains[position] != "fixed"]
-        run = lambda inputs: self._run(inputs, seed)  # noqa: E731
-        self.constants = Constants(tensors, constant, self.domains, run, self.reference.constants)
+        run, numbers = (lambda inputs: self._run(inputs, seed)), self.reference.constants
+        partly = {} if given else partly_constant(tensors, draw)
+        self.constants = Constants(tensors, constant, self.domains, run, numbers, partly)
         self.layout = SlotLayout(tuple(TensorLayout.of(t) for t in tensors))
         self.slots: list[list[torch.Tensor]] = []
         self.expected: list[Expected] = []

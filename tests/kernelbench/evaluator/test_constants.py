@@ -7,7 +7,7 @@ import torch
 from references import oracle, task
 from trial import Evaluate
 
-from kernelbench.evaluator.constants import is_plain, not_finite, variations
+from kernelbench.evaluator.constants import is_plain, not_finite, partly_constant, variations
 from kernelbench.evaluator.draws import Draws
 from kernelbench.evaluator.families import infer_domain
 from kernelbench.records import Verdict
@@ -172,6 +172,27 @@ def test_what_could_be_remembered_is_varied_in_every_call(case: str, tmp_path: P
     source = task("return x + y", inputs=", x, y", draw=draw)
     first, second = drawn(source, tmp_path, "task", seeds=2)
     assert [torch.equal(a, b) for a, b in zip(first, second, strict=True)] == alike
+
+
+PADDED = "lambda ids: ids.masked_fill_(torch.arange(64) >= 40, 0)"
+
+
+def test_what_is_always_padding_is_varied(tmp_path: Path) -> None:
+    draw = f"[torch.randn(100, 8), ({PADDED})(torch.randint(1, 100, (16, 64)))]"
+    source = task("return x[ids].sum(1)", inputs=", x, ids", draw=draw)
+    for _, ids in drawn(source, tmp_path, "needle"):
+        assert bool((ids[:, 40:] > 0).any()) and int(ids.max()) < 100
+    assert all(not bool(ids[:, 40:].any()) for _, ids in drawn(source, tmp_path, "task"))
+
+
+def test_what_is_in_order_or_of_few_values_is_not_taken_for_padding() -> None:
+    def draw(number: int) -> list[torch.Tensor]:
+        generator = torch.Generator().manual_seed(number)
+        drawn = torch.randint(0, 100, (4, 64), generator=generator)
+        drawn[:, 32:] = 200
+        return [drawn, drawn.sort(-1).values, (drawn > 5).long(), drawn.float()]
+
+    assert list(partly_constant(draw(0), draw)) == [0]
 
 
 def test_offsets_whose_longest_segment_is_told_stay(tmp_path: Path) -> None:
