@@ -22,6 +22,10 @@ sums are taken in another order. A plain loop over K numbers is off by about K^(
 where many are equal and round the same way each time. 512 ulps are 6e-5 in fp32; what is summed in a lower
 precision is off by several times that. In bf16 512 ulps would be four times the result.
 
+Columns of an output, the elements at one place of the last dimension, may be of very different sizes: a sum
+of squares beside a mean. An element is then held to what its own column is off by, too, or what a column of
+its size would be; see `_by_column`.
+
 A row with few elements that are not zero, such as a relu leaves, has too few errors to judge by: its r and s
 count for no less than the median of the rows beside it (those along the last dimension but one).
 
@@ -56,6 +60,7 @@ _ENOUGH = 1024  # elements, for their rms to tell a precision
 _BIN = 8  # binary orders of magnitude: rows this close are of about the same size
 _CORE = 0.9  # of a row's errors, that jumps are told by
 _BEYOND_CORE = 16.0  # times the largest of these: errors that are no rounding's, but a jump's
+_UNLIKE = 64.0  # times a column's size, from which on another one is of a different quantity
 _FAR = 16.0  # tolerances, from which on an element may be on the other side of a jump
 
 
@@ -92,8 +97,8 @@ def _rules(kind: torch.dtype) -> _Rules:
 class Expected:
     """One output: the float64 result, the reference's result in its own precision, and its budget.
 
-    The tolerance is `spread` + `relative` * |exact|, both of which have one element a row, + `rounding` ulps
-    + what `jumps` allows single elements.
+    The tolerance is `spread` + `relative` * |exact|, both of which have one element a row (`spread` one an
+    element where columns differ), + `rounding` ulps + what `jumps` allows single elements.
 
     `between`: the least and the largest of what the reference gives for moved inputs, and `few`, how many
     elements may be anything in between: see `across`. Of integers, all that it gives.
@@ -108,6 +113,10 @@ class Expected:
     jumps: torch.Tensor | None = None
     between: tuple[torch.Tensor, ...] = ()
     few: int = 1
+
+    @property
+    def by_column(self) -> bool:
+        return self.exact.dim() > 0 and self.spread.shape[-1] > 1
 
     def tolerance(self) -> torch.Tensor:
         found = self.exact.abs().mul_(self.relative).add_(self.spread)
@@ -158,7 +167,10 @@ class Expected:
             return self
         rules = _rules(self.reference.dtype)
         errors = _error(_real(honest), self.exact, self.reference.dtype)
-        room = _row_spread(errors if errors.dim() else errors.reshape(1), rules).reshape(self.spread.shape)
+        room = _row_spread(errors if errors.dim() else errors.reshape(1), rules)
+        room = room if errors.dim() else room.reshape(())
+        if self.by_column:
+            room = _by_column(room, self.exact, [errors], rules)
         return replace(self, spread=torch.maximum(self.spread, room / rules.largest))
 
 
@@ -198,6 +210,7 @@ def expect(
     `disturbed`: the reference's results for moved inputs, which were moved by ulps of a lower precision than
     fp32 if they are `coarse`; `fan_in`: K above.
     """
+    columns_tell = not reference.is_complex()
     if reference.is_complex():
         exact, reference = torch.view_as_real(exact), torch.view_as_real(reference)
         disturbed = [torch.view_as_real(other) for other in disturbed]
@@ -209,10 +222,13 @@ def expect(
     rows = _fused_rows(exact, reference, disturbed, rules) or _rows(exact, reference, disturbed, rules)
     rows, jumps = _without_jumps(rows, exact, reference, disturbed, rules)
     summed = min(limits.eps, torch.finfo(torch.float32).eps)
+    spread = rows.shared_spread()
+    if columns_tell and _columns_differ(exact):
+        spread = _by_column(spread, exact, _errors(exact, reference, disturbed, rules), rules)
     return Expected(
         exact,
         reference,
-        rows.shared_spread() + _least(limits),
+        spread + _least(limits),
         max(LEAST_ULPS, min(fan_in**0.75, 512.0)) * summed + rules.pooled * rows.pooled_ratio(),
         rounding=rules.rounding,
         jumps=jumps,
@@ -360,6 +376,33 @@ def _fusible(single: torch.Tensor, *doubles: torch.Tensor) -> bool:
     return single.is_contiguous() and all(d.dtype is torch.float64 and d.is_contiguous() for d in doubles)
 
 
+def _column_sizes(exact: torch.Tensor) -> torch.Tensor:
+    values = exact.reshape(-1, exact.shape[-1])
+    return torch.where(values.isfinite(), values, 0.0).square_().mean(0).sqrt_()
+
+
+def _columns_differ(exact: torch.Tensor) -> bool:
+    """Whether there are rows enough to tell that columns are different quantities."""
+    if exact.dim() < 2 or exact.shape[-1] < 2 or exact.numel() < _FEW_LIVE * exact.shape[-1]:
+        return False
+    sizes = _column_sizes(exact)
+    known = sizes[sizes > 0]
+    return known.numel() > 1 and float(known.max() / known.min()) > _UNLIKE
+
+
+def _by_column(
+    spread: torch.Tensor, exact: torch.Tensor, errors: Sequence[torch.Tensor], rules: _Rules
+) -> torch.Tensor:
+    """The spread of each element: its row's, or its column's if that is less.
+
+    But as much of its row's as its column's size is of the largest: the reference may be exact in one.
+    """
+    sizes, columns = _column_sizes(exact), exact.shape[-1]
+    own = torch.stack([_row_spread(e.reshape(-1, columns).mT, rules).flatten() for e in errors]).amax(0)
+    share = torch.where(sizes > 0, sizes / sizes.max(), 1.0)
+    return torch.minimum(spread, torch.maximum(own.expand_as(exact), spread * share))
+
+
 def _row_spread(error: torch.Tensor, rules: _Rules) -> torch.Tensor:
     """What a row's errors allow: over the last dimension, of the finite elements only."""
     spread = _spread(error, error.shape[-1], rules)
@@ -445,7 +488,7 @@ def _but_few(bad: torch.Tensor, excused: torch.Tensor, few: int) -> torch.Tensor
 def _fused_error(expected: Expected, actual: torch.Tensor) -> float | None:
     """The largest error in one pass; None where that does not apply, or an element needs a closer look."""
     native = library("rows")
-    if native is None or not _fusible(actual, expected.exact, expected.spread):
+    if native is None or expected.by_column or not _fusible(actual, expected.exact, expected.spread):
         return None
     rows, columns = actual.numel() // actual.shape[-1], actual.shape[-1]
     found = torch.empty(2, dtype=torch.float64)

@@ -6,7 +6,7 @@ by moving them about or lowering some, so that indices stay in range and sorted 
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -22,6 +22,9 @@ _NOISE = 0.2  # for zeros
 _MANY, _FEW = 1 / 4, 1 / 256  # of a mask's elements, that are flipped
 _LONG_ROW = 64  # elements, of which a quarter chosen one by one is never nearly all
 _TRIES = 3
+_PARTLY = 1 / 4  # of an input's elements that are the same in every draw: an end of padding, say
+_FEW_VALUES, _LOOKED_AT = 16, 1 << 16  # of integers
+_FEW_NUMBERS = 64  # that are as quickly computed with as remembered
 _MOST_BETWEEN = 1 << 24  # integers that are chosen from
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -37,6 +40,36 @@ def constant_inputs(first: Sequence[torch.Tensor], draw: Callable[[int], list[to
     return positions
 
 
+def partly_constant(
+    first: Sequence[torch.Tensor], draw: Callable[[int], list[torch.Tensor]]
+) -> dict[int, torch.Tensor]:
+    """Which elements of integer inputs are the same in every draw, where many are, but not all.
+
+    Not of inputs with few values, which are often equal by chance, nor of what is in order.
+    """
+    whole = [
+        i
+        for i, tensor in enumerate(first)
+        if not (tensor.is_floating_point() or tensor.is_complex())
+        and tensor.numel() >= _FEW_NUMBERS
+        and len(tensor.flatten()[:_LOOKED_AT].unique()) >= _FEW_VALUES
+        and not _in_rows(tensor)
+    ]
+    if not whole:
+        return {}
+    others = [draw(number) for number in (1, 2)]
+    if any(other[i].shape != first[i].shape for other in others for i in whole):
+        return {}
+    same = {i: (others[0][i] == first[i]) & (others[1][i] == first[i]) for i in whole}
+    return {i: alike for i, alike in same.items() if _PARTLY <= float(alike.double().mean()) < 1}
+
+
+def _in_rows(tensor: torch.Tensor) -> bool:
+    """Whether all rows rise, or all fall."""
+    steps = tensor.diff(dim=-1)
+    return bool((steps >= 0).all()) or bool((steps <= 0).all())
+
+
 def is_plain(tensor: torch.Tensor) -> bool:
     """Whether a constant is all ones or zeros, or has two values: that says nothing of its domain."""
     if not tensor.is_floating_point() or not tensor.numel():
@@ -45,29 +78,60 @@ def is_plain(tensor: torch.Tensor) -> bool:
     return (bool(low == high) and low.item() in (-1, 0, 1)) or _two_valued(tensor)
 
 
+def _is_drawn_once(tensor: torch.Tensor) -> bool:
+    """Whether it holds many numbers that were drawn, but always from one seed."""
+    if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.numel() < _FEW_NUMBERS:
+        return False
+    values = _real(tensor)
+    return not is_plain(values) and bool((values != values.round()).double().mean() > 0.5)
+
+
 class Constants:
     """The inputs of a task that are the same in every draw, and how each can be varied.
 
     `positions`: of those that may be. `matter`: those that can be, and whether that changes any output.
     `lacking`: those for which no variation is right, since the reference fails on all or gives NaN.
+    `always`: those that are varied in the task's own draws, too, or a kernel could keep what it made of them
+    while nobody took its time: many different numbers, and whatever it is where nothing else is drawn.
     """
 
     def __init__(
-        self, first: Sequence[torch.Tensor], positions: Sequence[int], domains: Sequence[str], run: Run
+        self,
+        first: Sequence[torch.Tensor],
+        positions: Sequence[int],
+        domains: Sequence[str],
+        run: Run,
+        numbers: Sequence[object] = (),
+        partly: Mapping[int, torch.Tensor] | None = None,
     ) -> None:
-        self._run, self._domains = run, domains
+        """`numbers`: inputs that are no tensors; one may say how long the longest of some segments is.
+
+        `partly`: see `partly_constant`.
+        """
+        self._run, self._domains, self._numbers = run, domains, numbers
         self.variations: dict[int, Variation] = {}
         self.lacking: list[int] = []
         self.matter: dict[int, bool] = {}
-        before = run(first) if positions else []
+        partly = partly or {}
+        before = run(first) if positions or partly else []
         for position in positions:
             if first[position].numel():
                 self._find(first, position, before)
+        for position, alike in partly.items():
+            refilled = functools.partial(_refilled, alike=alike)
+            inputs = list(first)
+            inputs[position] = refilled(first[position], Draws(position, device=first[position].device))
+            if self._tried(inputs, before) is not None:
+                self.variations[position] = refilled
+        nothing_drawn = len(positions) == len(first)
+        self.always = [p for p in self.variations if nothing_drawn or _is_drawn_once(first[p])]
 
     def _find(self, first: Sequence[torch.Tensor], position: int, before: Sequence[torch.Tensor]) -> None:
         """The first variation that outputs depend on; or one that they do not."""
         draws = Draws(position, device=first[position].device)
         for variation in variations(first[position], self._domains[position]):
+            if variation is _in_order and _longest(first[position]) in self._numbers:
+                continue
             inputs = list(first)
             inputs[position] = variation(first[position], draws)
             if _equal(inputs[position], first[position]):
@@ -96,12 +160,15 @@ class Constants:
             return None
         return after
 
-    def vary(self, tensors: Sequence[torch.Tensor], draws: Draws, every: bool) -> None:
-        """Vary the constants among `tensors`, in place; unless `every`, those only that no family rewrites.
+    def vary(self, tensors: Sequence[torch.Tensor], draws: Draws, family: str) -> None:
+        """Vary the constants among `tensors`, in place, all or those that this family does not rewrite.
 
         Where the reference is not defined on what comes of it, the others stay what they are.
         """
+        every = family == "varied"
         chosen = [p for p in self.variations if every or self._domains[p] in UNTOUCHED]
+        if family == "task":
+            chosen = self.always
         if not chosen:
             return
         before = self._run(tensors)
@@ -195,6 +262,9 @@ def _of_several_values(tensor: torch.Tensor, domain: str) -> Iterator[Variation]
         yield _in_order
     elif number and not _two_valued(tensor):
         scaled = functools.partial(_scaled, domain=domain)
+        if domain == "sorted":
+            yield scaled
+            return
         whole = bool((_wide(tensor) == _wide(tensor).round()).all())
         yield from (_permuted, scaled) if whole else (scaled, _permuted)
     elif _two_valued(tensor):
@@ -241,6 +311,8 @@ def _scaled(tensor: torch.Tensor, draws: Draws, domain: str = "real") -> torch.T
     made = torch.where(wide == 0, wide, wide * factors)
     if domain == "probability":
         made = made / made.sum(-1, keepdim=True)
+    if domain == "sorted":
+        made = made.sort(-1).values
     return made.to(tensor.dtype)
 
 
@@ -292,6 +364,18 @@ def _sorted(tensor: torch.Tensor) -> bool | None:
     if bool((steps >= 0).all()) or bool((steps <= 0).all()):
         return None if bool((steps.abs() == 1).all()) else bool((steps >= 0).all())
     return None
+
+
+def _refilled(tensor: torch.Tensor, draws: Draws, alike: torch.Tensor) -> torch.Tensor:
+    """With values that other elements have in place of those that are the same in every draw."""
+    drawn, made = tensor[~alike], tensor.clone()
+    made[alike] = drawn[draws.below(drawn.numel(), int(alike.sum())).to(drawn.device)]
+    return made
+
+
+def _longest(tensor: torch.Tensor) -> int:
+    """The largest step between integers in order."""
+    return int(tensor.reshape(-1).long().diff().abs().max())
 
 
 def _in_order(tensor: torch.Tensor, draws: Draws) -> torch.Tensor:

@@ -21,17 +21,22 @@ from kernelbench.evaluator.exact import is_eight_bit_float
 
 DOMAINS = (
     "real", "positive", "probability", "unit", "lower_triangular", "upper_triangular",
-    "symmetric", "sign", "mask", "index", "fixed",
+    "symmetric", "sorted", "sign", "mask", "index", "fixed",
 )  # fmt: skip
 _EDGE_EVERY = 64  # one of so many elements is special: denormals slow a matmul down a hundredfold
 _MIXED = 0.25, 1.75  # rows that get other signs: their number to a power in between, at most 1, so often all
 _DOMINATED = 0.0, 0.5  # rows, and columns, of the dominated family: so few that means hardly change
 _DOMINANT = 16.0  # elements on which a result depends, in the dominated family
 _SHRUNK = 2.0**-20  # the others there: exactly, so that their mantissas stay
+_PERTURBED = 0.25  # elements that are perturbed: at most their number to this power
+_PHASE = 0.6 + 0.8j  # of a complex needle
+_SORTED = 8  # elements of a row, from which on being in order is no chance
 
 
 def infer_domain(tensor: torch.Tensor) -> str:
     """The narrowest domain that one draw of an input shows beyond doubt; "real" for plain floats."""
+    if tensor.is_complex():
+        return "fixed" if tensor.numel() < 2 or _has_structure(tensor) else "real"
     if not tensor.is_floating_point():
         return "mask" if tensor.dtype is torch.bool else "index"
     if tensor.numel() < 2:
@@ -51,7 +56,17 @@ def infer_domain(tensor: torch.Tensor) -> str:
     sums = tensor.sum(-1)
     if bool((tensor >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-4):
         return "probability"
+    if tensor.dim() and tensor.shape[-1] >= _SORTED and bool((tensor.diff(dim=-1) >= 0).all()):
+        return "real" if bool((tensor[..., :1] == tensor[..., -1:]).any()) else "sorted"
     return "real"
+
+
+def _has_structure(tensor: torch.Tensor) -> bool:
+    """Whether a complex tensor is a square that is triangular or Hermitian."""
+    if tensor.dim() < 2 or not tensor.shape[-1] == tensor.shape[-2] > 1:
+        return False
+    zero = (tensor.triu(1), tensor.tril(-1))
+    return any(not bool(part.any()) for part in zero) or torch.equal(tensor, tensor.mH.resolve_conj())
 
 
 def rewrite(
@@ -78,6 +93,11 @@ def rewrite(
         if family == "dominated":
             _dominate(tensor, domain, draws, fan_in)
             continue
+        if tensor.is_complex():
+            if family == "needle":
+                _fill_with_needles(tensor, _PHASE * _scale(torch.view_as_real(tensor)), draws)
+                continue
+            tensor = torch.view_as_real(tensor)
         one_sign = domain == "real" and family != "needle" and tensor.dim() > 0 and _has_one_sign(tensor)
         drawn = tensor.clone() if one_sign else None
         _fill(tensor, family, draws)
@@ -120,6 +140,8 @@ def _dominate(tensor: torch.Tensor, domain: str, draws: Draws, fan_in: float) ->
     tensor.mul_(torch.where(kept, 1.0, _SHRUNK))
     if domain == "probability":
         tensor.div_(tensor.sum(-1, keepdim=True))
+    if domain == "sorted":
+        _keep_within(domain, tensor)
 
 
 def _rewrite_eight_bits(tensor: torch.Tensor, domain: str, family: str, draws: Draws) -> None:
@@ -132,21 +154,21 @@ def _rewrite_eight_bits(tensor: torch.Tensor, domain: str, family: str, draws: D
 
 
 def perturb(inputs: Sequence[torch.Tensor], domains: Sequence[str], draws: Draws) -> None:
-    """Replace one element of each free tensor, in place: what a result remembered by sampling misses."""
+    """Replace one element or a few of each free tensor, in place: what is known by sampling misses them."""
     for tensor, domain in zip(inputs, domains, strict=True):
         if domain in ("real", "positive", "unit") and tensor.numel() > 0:
-            where = [int(draws.below(size)) for size in tensor.shape]
-            least, most = (tensor.float() if is_eight_bit_float(tensor.dtype) else tensor).aminmax()
+            values = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+            least, most = (values.float() if is_eight_bit_float(values.dtype) else values).aminmax()
             largest = torch.maximum(most, -least)
             value = largest * (0.5 if domain == "unit" else 3.0) + (domain != "unit")
-            tensor[tuple(where)] = value.clamp(max=torch.finfo(tensor.dtype).max)
+            value = value.clamp(max=torch.finfo(values.dtype).max)
+            for _ in range(math.ceil(values.numel() ** (_PERTURBED * float(draws.uniform(1))))):
+                values[tuple(int(draws.below(size)) for size in values.shape)] = value
 
 
 def _fill(tensor: torch.Tensor, family: str, draws: Draws) -> None:
     """Real values of the family, at the scale that `tensor` has."""
-    wide = torch.promote_types(tensor.dtype, torch.float32)
-    size = float(torch.linalg.vector_norm(tensor, dtype=wide)) / math.sqrt(max(1, tensor.numel()))
-    scale = min(max(size, 1e-3), 1e3)
+    scale = _scale(tensor)
     match family:
         case "zero_centred":
             draws.fill_normal(tensor).mul_(scale)
@@ -154,9 +176,7 @@ def _fill(tensor: torch.Tensor, family: str, draws: Draws) -> None:
             signs = draws.normal(*tensor.shape).to(tensor.dtype)
             draws.fill_normal(tensor).mul_(1.2).exp_().mul_(scale).copysign_(signs)
         case "needle":
-            tensor = tensor if tensor.dim() else tensor.view(1)  # a single number is a row of one
-            rows, columns = tensor.shape[:-1], tensor.shape[-1]
-            tensor.zero_().scatter_(-1, draws.below(columns, *rows, 1), 8.0 * scale)
+            _fill_with_needles(tensor, scale, draws)
         case "edge":
             draws.fill_normal(tensor).mul_(scale)
             special = [0.0, -0.0, 1e-38, -1e-38, 1e-6, 20.0 * scale, -20.0 * scale]
@@ -166,6 +186,19 @@ def _fill(tensor: torch.Tensor, family: str, draws: Draws) -> None:
             tensor.put_(where, values)
         case _:
             raise AssertionError(family)
+
+
+def _scale(tensor: torch.Tensor) -> float:
+    wide = torch.promote_types(tensor.dtype, torch.float32)
+    size = float(torch.linalg.vector_norm(tensor, dtype=wide)) / math.sqrt(max(1, tensor.numel()))
+    return min(max(size, 1e-3), 1e3)
+
+
+def _fill_with_needles(tensor: torch.Tensor, scale: complex, draws: Draws) -> None:
+    """One element of each row that is not zero."""
+    tensor = tensor if tensor.dim() else tensor.view(1)  # a single number is a row of one
+    rows, columns = tensor.shape[:-1], tensor.shape[-1]
+    tensor.zero_().scatter_(-1, draws.below(columns, *rows, 1), 8.0 * scale)
 
 
 def _keep_within(domain: str, tensor: torch.Tensor) -> None:
@@ -183,3 +216,5 @@ def _keep_within(domain: str, tensor: torch.Tensor) -> None:
             tensor.triu_()
         case "symmetric":
             tensor.copy_((tensor + tensor.mT) / 2)
+        case "sorted":
+            tensor.copy_(tensor.sort(-1).values)

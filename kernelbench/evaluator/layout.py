@@ -97,6 +97,16 @@ class TensorLayout:
             count *= size
         return count * self.itemsize
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether elements share memory, as those of an expanded tensor do."""
+        reach = 0
+        for stride, size in sorted(zip(self.strides, self.shape, strict=True)):
+            if size > 1 and stride <= reach:
+                return 0 not in self.shape
+            reach += (size - 1) * stride
+        return False
+
     def runs(self, most: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], int, "TensorLayout"]:
         """How to copy the elements without what lies between them.
 

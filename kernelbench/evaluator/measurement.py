@@ -25,6 +25,7 @@ _BETWEEN_PROCESSES = 0.02  # of a speedup: processes differ, which a single one 
 _ALONE = 8  # calls that come alone, a round, about
 _EMPTY = 3  # blocks a round
 _CHECKED_FAMILIES = ("task", "dominated", "zero_centred", "heavy_tailed")
+_UNSEEN = "perturbed"  # what differs from the task's own inputs in a few elements only
 
 
 def measure(
@@ -43,9 +44,9 @@ def measure(
     each in the reverse order, and candidate and eager some calls that come alone. The inputs of a phase come
     to be when all workers stand still. After each phase
     a part of one output is held against eager's; in some rounds, chosen in secret, one call is held against
-    float64 too. A candidate that runs out of memory in a block is timed in shorter ones. No more is timed
-    than the effort begins with once it is clear whether the speedup over eager is more or less than
-    `to_beat`.
+    float64 too, in one of them on inputs that no sample tells from the task's own. A candidate that runs out
+    of memory in a block is timed in shorter ones. No more is timed than the effort begins with once it is
+    clear whether the speedup over eager is more or less than `to_beat`.
 
     Where the protocol has calls arrive one by one, a phase is 1 to 3N/2 of them, each after a random pause.
     Only the last call's outputs are still there to be looked at; inputs come to be just before their call, so
@@ -81,7 +82,7 @@ def _measured(
 ) -> Timings:
     """`measure` with blocks of `calls` and of twice as many."""
     protocol = session.protocol
-    if session.oracle.unvaried:  # it may fail on the zeros in slots that nothing has been drawn into
+    if session.oracle.unvaried or session.oracle.needs_inputs:  # slots are zero until something is drawn
         session.oracle.fill(range(session.slots))
     session.come_to_rest(candidate, session.call_limit_s)  # and what other lanes have launched
     started, done = time.monotonic(), 0
@@ -94,7 +95,9 @@ def _measured(
     processes = min(effort.processes, most_processes, rounds)
     share = -(-rounds // processes)
     fewest = min(protocol.min_rounds, rounds)
-    surely = _CHANCE.randrange(fewest)  # verified even when time runs short
+    # Verified even when time runs short: on any family, and on one that no sample of the inputs shows.
+    surely, unseen = _CHANCE.sample(range(fewest), 2) if fewest > 1 else (0, 0)
+    further = max(0, protocol.verified_blocks - 1) / rounds
 
     def enough() -> bool:
         return timings.half_width <= effort.half_width or _decided(timings, to_beat)
@@ -115,7 +118,8 @@ def _measured(
             _warm_up(session, workers, 2 * calls)
             begun = done
             while done < begun + share or (done < begun + effort.most_rounds and not enough()):
-                check = done == surely or _CHANCE.random() < protocol.verified_blocks / rounds
+                check = _checked_family(session) if done == surely or _CHANCE.random() < further else None
+                check = _UNSEEN if done == unseen else check
                 _round(session, workers, names, calls, check, timings, number)
                 done += 1
                 names.append(names.pop(0))
@@ -146,11 +150,14 @@ def _round(
     workers: Mapping[str, Worker],
     names: Sequence[str],
     calls: int,
-    check: bool,
+    check: str | None,
     timings: Timings,
     process: int,
 ) -> None:
-    """Two phases, calls that come alone and empty blocks; adds what they took to `timings`."""
+    """Two phases, calls that come alone and empty blocks; adds what they took to `timings`.
+
+    `check`: the family of inputs that one call has and is verified on, if any.
+    """
     rate = session.protocol.arrivals_per_s
     counts = [calls, 2 * calls]
     if rate is not None:
@@ -160,7 +167,8 @@ def _round(
     for phase, order in enumerate((names, names[::-1])):
         mine = _CHANCE.sample(range(session.slots * calls // session.calls), counts[phase])
         timings.processes.append(process)
-        once = partial(_phase, session, workers, order, mine, 2 * calls, check=phase == checked)
+        special = check if phase == checked else None
+        once = partial(_phase, session, workers, order, mine, 2 * calls, check=special)
         for name, block in _repeated(session, workers["candidate"], once).items():
             timed = TimedBlock(len(mine), block.seconds, block.waited_s, block.messages, block.device_s)
             timings.blocks[name].append(timed)
@@ -169,7 +177,7 @@ def _round(
     else:
         few = max(1, min(_ALONE, calls // 2))
         count = _CHANCE.randint(1, 2 * few - 1)
-        alone = partial(_alone, session, workers, count, check and checked is None)
+        alone = partial(_alone, session, workers, count, check if checked is None else None)
         for name, seconds in _repeated(session, workers["candidate"], alone).items():
             timings.alone_s[name].extend(seconds)
     with _blamed(session, "eager"):
@@ -213,9 +221,9 @@ def _phase(
     order: Sequence[str],
     slots: Sequence[int],
     room: int,
-    check: bool,
+    check: str | None,
 ) -> dict[str, Block]:
-    """Every worker's block on the same fresh inputs; with `check`, one call is verified against float64.
+    """Every worker's block on the same fresh inputs; a call of family `check` is verified against float64.
 
     Workers have memory for the outputs of `room` calls.
 
@@ -228,7 +236,7 @@ def _phase(
     seeds = session.oracle.call_seeds(len(slots))
     kept = slots if rate is None else slots[-1:]  # the calls whose outputs will be there
     secret = secrets.randbelow(len(kept))
-    special = {kept[secret]: _checked_family(session)} if check else {}
+    special = {kept[secret]: check} if check else {}
     blocks: dict[str, Block] = {}
     if rate is None:
         _fill(session, slots, special)
@@ -251,7 +259,7 @@ def _phase(
 
 
 def _alone(
-    session: TaskSession, workers: Mapping[str, Worker], calls: int, check: bool
+    session: TaskSession, workers: Mapping[str, Worker], calls: int, check: str | None
 ) -> dict[str, list[float]]:
     """Seconds of so many blocks of one call, of candidate and eager on the same fresh inputs.
 
@@ -269,7 +277,7 @@ def _alone(
     seeds = session.oracle.call_seeds(calls)
     for number, seed in enumerate(seeds):
         slots = [_CHANCE.randrange(session.slots)]
-        special = {slots[0]: _checked_family(session)} if check and number == calls - 1 else {}
+        special = {slots[0]: check} if check and number == calls - 1 else {}
         _fill(session, slots, special)
         for name in names:
             with _blamed(session, name):

@@ -61,6 +61,9 @@ class Memory(Protocol):
     def wrote_inputs(self, worker: Worker, slots: Sequence[int]) -> bool:
         """Whether the stopped worker has changed its inputs, those in `slots` at least. Raises WorkerDied."""
 
+    def is_input(self, worker: Worker, output: OutputDescriptor) -> bool:
+        """Whether the output of a stopped worker lies in its inputs' memory. Raises WorkerDied."""
+
     @property
     def empties_caches(self) -> bool:
         """Whether `reveal` with `flush` puts inputs out of the caches; that takes memory."""
@@ -124,6 +127,9 @@ class HostMemory:
 
     def wrote_inputs(self, worker: Worker, slots: Sequence[int]) -> bool:
         return worker.wrote_to("inputs")
+
+    def is_input(self, worker: Worker, output: OutputDescriptor) -> bool:
+        return worker.has_in("inputs", output.address)
 
     def close(self) -> None:
         self.inputs.close()
@@ -210,6 +216,9 @@ class DeviceMemory:
 
     def _usual(self, probe_s: float) -> bool:
         return probe_s < _BUSY * self._usual_s + _BUSY_S
+
+    def is_input(self, worker: Worker, output: OutputDescriptor) -> bool:
+        return False  # what lies outside its heap is copied there, which takes the worker's time
 
     def wrote_inputs(self, worker: Worker, slots: Sequence[int]) -> bool:
         return not self._ask("unchanged", number=self._workers[worker], slots=list(slots))

@@ -19,7 +19,14 @@ from kernelbench.evaluator import families, native
 from kernelbench.evaluator.audit import audit
 from kernelbench.evaluator.budget import Comparison, Expected, Leeway, compare, expect
 from kernelbench.evaluator.channel import Channel
-from kernelbench.evaluator.constants import Constants, constant_inputs, defined, is_plain, not_finite
+from kernelbench.evaluator.constants import (
+    Constants,
+    constant_inputs,
+    defined,
+    is_plain,
+    not_finite,
+    partly_constant,
+)
 from kernelbench.evaluator.device import Lender
 from kernelbench.evaluator.draws import Draws
 from kernelbench.evaluator.exact import is_eight_bit_float
@@ -57,13 +64,16 @@ class Oracle:
                 f"names {len(self.domains)} input_domains, and get_inputs gives {len(tensors)} tensors",
                 "name one domain for each",
             )
-        constant = constant_inputs(tensors, lambda number: self._tensors(seed + number))
+        draw = lambda number: self._tensors(seed + number)  # noqa: E731
+        constant = constant_inputs(tensors, draw)
         for position in constant if not given else ():
             if is_plain(tensors[position]):
                 self.domains[position] = "fixed"
         if given:  # what is named fixed stays what it is
             constant = [position for position in constant if self.domains[position] != "fixed"]
-        self.constants = Constants(tensors, constant, self.domains, lambda inputs: self._run(inputs, seed))
+        run, numbers = (lambda inputs: self._run(inputs, seed)), self.reference.constants
+        partly = {} if given else partly_constant(tensors, draw)
+        self.constants = Constants(tensors, constant, self.domains, run, numbers, partly)
         self.layout = SlotLayout(tuple(TensorLayout.of(t) for t in tensors))
         self.slots: list[list[torch.Tensor]] = []
         self.expected: list[Expected] = []
@@ -100,10 +110,13 @@ class Oracle:
             "inputs": [t.to_json() for t in self.layout.tensors],
             "outputs": [t.to_json() for t in self.reference.outputs],
             "views": self.reference.views,
+            "overlap": self.reference.overlap,
+            "unchecked": self.reference.unchecked(),
             "weight_bytes": sum(t.numel() * t.element_size() for t in self._state().values()),
             "effects": [*self.reference.effects(), *self.constants.notes()],
             "constants": bool(self.constants.variations),
             "unvaried": self.constants.notes(),
+            "needs_inputs": not self._runs([torch.zeros_like(t) for t in self._first], self.reference.seed),
             "domains": self.domains,
             "random": self.reference.random,
             "not_built": native.not_built(),
@@ -185,7 +198,8 @@ class Oracle:
     def fill(self, slots: Sequence[int], seeds: Sequence[int], family: str) -> None:
         """Draw inputs of `family` into the slots; "perturbed" changes a little of what lies there.
 
-        "varied" are the task's own but for inputs that are the same in every draw.
+        "varied" are the task's own but for inputs that are the same in every draw. Inputs on which the
+        reference fails become the task's own.
         """
         for slot, seed in zip(slots, seeds, strict=True):
             self._families[slot], self._mixed[slot] = family, False
@@ -195,7 +209,10 @@ class Oracle:
             self._seeds[slot] = seed
             draws = Draws(seed ^ 0x5EED, device=self.device)
             if family == "perturbed":
+                kept = [target.clone() for target in targets]
                 families.perturb(targets, self.domains, draws)
+                if not self._runs(targets, seed):
+                    _place(kept, targets)
                 continue
             self._vary(targets, family, seed)
             if family not in ("task", "varied"):
@@ -204,12 +221,20 @@ class Oracle:
                 fan_in = max(self._fan_in, default=1.0)
                 mixed = families.rewrite(targets, self.domains, family, draws, self.integers, fan_in)
                 self._mixed[slot] = mixed
+                if not self._runs(targets, seed):
+                    self.fill([slot], [seed], "task")
+
+    def _runs(self, tensors: Sequence[torch.Tensor], seed: int) -> bool:
+        """Whether the reference can be run on these: it may need indices, or what can be inverted."""
+        try:
+            self._run(tensors, seed)
+        except TaskFault:
+            return False
+        return True
 
     def _vary(self, tensors: Sequence[torch.Tensor], family: str, seed: int) -> None:
         """Vary what is the same in every draw, as a family asks for; with one seed always alike."""
-        if family != "task":
-            draws = Draws(seed ^ 0xC0DE, device=self.device)
-            self.constants.vary(tensors, draws, every=family == "varied")
+        self.constants.vary(tensors, Draws(seed ^ 0xC0DE, device=self.device), family)
 
     def expect(self, slot: int, seed: int | None, rate: bool) -> dict[str, Any]:
         """Compute the expected outputs of a slot.
@@ -249,8 +274,7 @@ class Oracle:
         if family in ("task", "perturbed") or defined(outputs, [0.0] * len(outputs), entirely):
             return True
         drawn = self._tensors(self._seeds[slot])
-        if family != "varied":
-            self._vary(drawn, family, self._seeds[slot])
+        self._vary(drawn, "task" if family == "varied" else family, self._seeds[slot])
         return defined(outputs, [not_finite(output) for output in self._run(drawn, seed)], entirely)
 
     def _measured_fan_in(
@@ -262,15 +286,20 @@ class Oracle:
         """
         moved = [tensor.clone() for tensor in tensors]
         found = [0.0] * len(before)
-        free = [t for t in moved if t.is_floating_point() and not is_eight_bit_float(t.dtype) and t.numel()]
+        free = [t for t in moved if t.is_floating_point() or t.is_complex()]
+        free = [t for t in free if not is_eight_bit_float(t.dtype) and t.numel()]
         for tensor in free:
             changed = [0] * len(before)
             for _ in range(_FAN_IN_PROBES):
                 where = tuple(int(torch.randint(size, ())) for size in tensor.shape)
                 kept = tensor[where].clone()
                 tensor[where] += 3 * tensor.abs().max() + 1
-                after = self._run(moved, seed)
-                tensor[where] = kept
+                try:
+                    after = self._run(moved, seed)
+                except TaskFault:  # an index that is out of range now
+                    continue
+                finally:
+                    tensor[where] = kept
                 for i, (old, new) in enumerate(zip(before, after, strict=True)):
                     changed[i] = max(changed[i], int((old != new).sum()))
             for i, old in enumerate(before):

@@ -108,8 +108,11 @@ class OracleClient:
         self.inputs = SlotLayout(tuple(TensorLayout.from_json(t) for t in described["inputs"]))
         self.outputs = tuple(TensorLayout.from_json(t) for t in described["outputs"])
         self.views: list[bool] = described["views"]  # outputs that are an input's or a weight's memory
+        self.overlap: list[bool] = described["overlap"]  # outputs whose elements share memory
+        self.unchecked: list[str] = described["unchecked"]  # of forward, that no verdict says anything of
         self.effects: list[str] = described["effects"]  # of forward, beside its outputs, in words
         self.unvaried: list[str] = described["unvaried"]  # inputs that are always the same, in words
+        self.needs_inputs: bool = described["needs_inputs"]  # whether the reference fails on zeros
         self.constants: bool = described["constants"]  # whether some are, and can be varied
         self.random: bool = described["random"]
         for name, why in described["not_built"].items():
@@ -239,6 +242,7 @@ class OracleClient:
         chosen = self._checked(outputs, call)
         others = {o.address for other, each in enumerate(outputs) if other != call for o in each}
         own = [o for o, view in zip(chosen, self.views, strict=True) if o.layout.span_bytes and not view]
+        self._check_place(worker, own)
         if any(o.address in others for o in own):
             raise Refused(
                 Verdict.wrong_output, "calls share their output memory; return a fresh tensor from each"
@@ -259,6 +263,7 @@ class OracleClient:
             return True
         call, position = secrets.choice(calls), secrets.randbelow(len(self.outputs))
         ours, reference = self._checked(outputs, call)[position], theirs[call][position]
+        self._check_place(worker, [ours] if ours.layout.span_bytes and not self.views[position] else [])
         flat = ours.layout.contiguous and reference.layout.contiguous
         where = secrets.randbits(62)
         placed = self.memory.place(worker, [_part(ours, where, flat)])
@@ -269,6 +274,15 @@ class OracleClient:
                 f"a baseline's output: {failure.reason}", "retry the evaluation"
             ) from None
         return bool(self._ask("resembles", position=position, outputs=placed))
+
+    def _check_place(self, worker: Worker, outputs: Sequence[OutputDescriptor]) -> None:
+        """Raises Refused where one of them is an input, or a view of one, that nobody has copied."""
+        try:
+            if any(self.memory.is_input(worker, output) for output in outputs):
+                reason = "an output is a view of an input; return a tensor of its own"
+                raise Refused(Verdict.wrong_output, reason)
+        except WorkerDied as error:
+            raise Refused(error.verdict, str(error)) from None
 
     def _checked(self, outputs: Outputs, call: int) -> Sequence[OutputDescriptor]:
         """The outputs of one call, which have the arity, shapes and dtypes of the reference's."""
@@ -283,6 +297,9 @@ class OracleClient:
                 a, b = getattr(got.layout, what), getattr(wanted, what)
                 if a != b:
                     raise Refused(Verdict.wrong_output, f"output {position} has {what} {a}, not {b}")
+            if got.layout.overlaps and not self.overlap[position]:
+                reason = f"output {position} has elements that share memory: write each of them"
+                raise Refused(Verdict.wrong_output, reason)
         return chosen
 
 

@@ -247,6 +247,19 @@ class Worker:
                 return True
         return False
 
+    def has_in(self, name: str, address: int) -> bool:
+        """Whether `address` lies in one of the worker's mappings of shared memory `name`."""
+        try:
+            text = Path(f"/proc/{self.pid}/maps").read_text()
+        except OSError:
+            raise WorkerDied(self._how_it_ended()) from None
+        for line in text.splitlines():
+            if f"/memfd:{name}" in line:
+                start, end = (int(bound, 16) for bound in line.split(" ", 1)[0].split("-"))
+                if start <= address < end:
+                    return True
+        return False
+
     def has_code_from(self, folder: Path) -> bool:
         """Whether it has machine code of a file in `folder` or its scratch folder, or of one without a name.
 

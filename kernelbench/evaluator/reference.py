@@ -57,6 +57,7 @@ _FEW_VALUES = 16  # elements of an output; their spread is their size
 _NOISE = 0.2  # of a weight's size
 _FLIPS = 1 / 16  # of the elements of a weight of both signs, whose signs change at least
 _STATISTICS = ("running_mean", "running_var")
+_LEARNED = ("weight", "bias", "gamma", "beta", "scale")  # how names of buffers end that are frozen weights
 _SOON_S = 5.0  # a call; a float64 one may take many times as long
 _REPEATED = 4.0  # roundings of the largest value, by which two runs on the same inputs may differ
 
@@ -72,7 +73,8 @@ class Reference:
     """`mutated`: the inputs that forward writes to. `refilled`: whether it adds to, or takes from, a list or
     dict that it is given. `changed`: names of the state that a call changes.
 
-    `kept`: outputs that are memory of the model's, which the next call overwrites. Raises TaskFault.
+    `kept`: outputs that are memory of the model's, which the next call overwrites. `overlap`: of each output,
+    whether elements share memory. Raises TaskFault.
     """
 
     def __init__(self, source: str, lane: str, seed: int, vary_weights: bool, device: torch.device) -> None:
@@ -85,7 +87,7 @@ class Reference:
         self.init = constructor_inputs(given, self.module.Model)
         model = self._constructed(seed)
         self.drawn = {name: value.cpu().clone() for name, value in model.state_dict().items()}
-        self.weights = [name for name, _ in model.named_parameters()] + self._drawn_buffers(model)
+        self.weights = [name for name, _ in model.named_parameters()] + self._weight_buffers(model)
         if vary_weights:
             vary(model, self.weights)
         with at("a copy of Model"):
@@ -118,8 +120,12 @@ class Reference:
     def model(self) -> nn.Module:
         return self.own.model
 
-    def _drawn_buffers(self, model: nn.Module) -> list[str]:
-        """Names of buffers that the constructor draws at random: weights, where others are constants."""
+    def _weight_buffers(self, model: nn.Module) -> list[str]:
+        """Names of buffers that are weights, where others are constants.
+
+        The constructor draws them at random, or calls them weights and makes all ones or zeros, as
+        FrozenBatchNorm2d does.
+        """
         trained = {name for name, _ in model.named_parameters(remove_duplicate=False)}
         names = [
             name
@@ -132,7 +138,11 @@ class Reference:
         if not names:
             return names
         other = self._constructed(self.seed + 1).state_dict()
-        return [name for name in names if not identical(other[name].cpu(), self.drawn[name])]
+        return [
+            name
+            for name in names
+            if _is_frozen(name, self.drawn[name]) or not identical(other[name].cpu(), self.drawn[name])
+        ]
 
     def _draw(self, seed: int, into: Sequence[torch.Tensor] = ()) -> list[Any]:
         seed_device(seed, self.device)
@@ -183,6 +193,9 @@ class Reference:
         own = {_storage(given[i]) for i in range(len(given)) if i not in self.mutated}
         own |= {_storage(t) for t in (*self.model.parameters(), *self.model.buffers())} - kept
         self.views = [_storage(output) in own for output in outputs]
+        given_back = {_storage(output) for output in outputs}
+        self._lost = [i for i in self.mutated if _storage(given[i]) not in given_back]
+        self.overlap = [_overlaps(output) for output in outputs]
         outputs = [output.clone() for output in outputs]
         self.outputs = [TensorLayout.of(output.contiguous()) for output in outputs]
         self._check_repeats(outputs)
@@ -340,6 +353,10 @@ class Reference:
         vary(model, names, statistics=False)
         return self.run(Twin(model), tensors, seed)
 
+    def unchecked(self) -> list[str]:
+        """What a call does beside giving its outputs, that no candidate is held to, in words."""
+        return [f"forward changes input {i} in place, which is not looked at" for i in self._lost]
+
     def effects(self) -> list[str]:
         """What a call does beside giving its outputs, in words."""
         found = [f"forward changes input {position} in place" for position in self.mutated]
@@ -424,6 +441,13 @@ def _moved(tensor: torch.Tensor) -> torch.Tensor:
     return torch.where(finite, moved.clamp(limits.min, limits.max), values)
 
 
+def _is_frozen(name: str, buffer: torch.Tensor) -> bool:
+    """Whether a buffer is one number a channel, as in a new norm, by a weight's name."""
+    if not name.endswith(_LEARNED) or not buffer.numel() == max(buffer.shape, default=0) > 1:
+        return False
+    return is_constant(buffer) and float(buffer.reshape(-1)[0]) in (0.0, 1.0)
+
+
 def _may_be_indices(tensor: torch.Tensor) -> bool:
     """Whether it holds different whole numbers, such as indices or bits of a mask."""
     if is_eight_bit_float(tensor.dtype) or tensor.is_complex() or is_constant(tensor):
@@ -484,10 +508,11 @@ def _rounding(tensor: torch.Tensor) -> torch.Tensor | None:
 
     None for integers, and for formats too coarse for that.
     """
-    if not tensor.is_floating_point() or is_eight_bit_float(tensor.dtype):
+    if not (tensor.is_floating_point() or tensor.is_complex()) or is_eight_bit_float(tensor.dtype):
         return None
     eps = torch.finfo(tensor.dtype).eps
-    return torch.empty_like(tensor).bernoulli_(0.5).mul_(1.5 * eps).add_(1 - eps / 2)
+    factors = torch.empty_like(tensor.real if tensor.is_complex() else tensor)
+    return factors.bernoulli_(0.5).mul_(1.5 * eps).add_(1 - eps / 2)
 
 
 def _alike(tensor: torch.Tensor, ulps: float) -> torch.Tensor | None:
@@ -511,6 +536,12 @@ def _double(tensor: torch.Tensor) -> torch.Tensor:
 
 def _storage(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
+
+
+def _overlaps(tensor: torch.Tensor) -> bool:
+    """Whether elements share memory, as those of an expanded tensor do."""
+    kind = str(tensor.dtype).removeprefix("torch.")
+    return TensorLayout(kind, tuple(tensor.shape), tuple(tensor.stride())).overlaps
 
 
 def _check_layout(tensor: torch.Tensor, what: str) -> None:

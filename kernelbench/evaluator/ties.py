@@ -57,7 +57,8 @@ class Rankings(OperatorMode):
         dim = int(given.get("dim", -1)) % values.dim()
         if indices.dim() < values.dim():
             indices = indices.unsqueeze(dim)
-        self._found.append(Ranking(indices, values, dim, name in _DISTINCT))
+        # Copies: what comes after may overwrite both.
+        self._found.append(Ranking(indices.clone(), values.clone(), dim, name in _DISTINCT))
 
     def of(self, output: torch.Tensor) -> Ranking | None:
         """What an output is the ranking of, if it is one."""

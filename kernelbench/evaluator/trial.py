@@ -174,7 +174,7 @@ class Trial:
             but += f"; a call that comes alone takes {factor:.1f} times as long, which counts"
         if self.timings.busy:
             but += "; timed on a busy machine: every round was disturbed"
-        but += "".join(f"; {note}" for note in session.oracle.unvaried)
+        but += "".join(f"; {note}" for note in (*session.oracle.unvaried, *session.oracle.unchecked))
         return Verdict.correct, f"{self.correctness.inputs_tried} inputs within the error budget{but}"
 
     @property

@@ -9,7 +9,7 @@ import torch
 from kernelbench.evaluator import budget
 from kernelbench.evaluator.budget import Expected, Leeway, compare, expect
 from kernelbench.evaluator.draws import Draws, FastDraws
-from kernelbench.evaluator.families import infer_domain, rewrite
+from kernelbench.evaluator.families import infer_domain, perturb, rewrite
 
 
 def budget_of(function, x: torch.Tensor, fan_in: float | None = None):  # type: ignore[no-untyped-def]
@@ -79,6 +79,7 @@ DOMAINS = {
     "upper_triangular": lambda: torch.randn(8, 8).triu(),
     "symmetric": lambda: (lambda a: a + a.T)(torch.randn(8, 8)),
     "probability": lambda: torch.randn(8, 5).softmax(1),
+    "sorted": lambda: torch.rand(3, 40).sort(-1).values,
     "sign": lambda: torch.randn(8, 5).sign(),
     "mask": lambda: torch.rand(8, 5) > 0.5,
     "index": lambda: torch.randint(5, (8,)),
@@ -102,6 +103,27 @@ def test_families_keep_inputs_within_their_domain(domain: str, family: str) -> N
 
 
 @pytest.mark.parametrize("family", ["zero_centred", "heavy_tailed", "needle", "edge"])
+def test_complex_inputs_are_rewritten_in_both_parts(family: str) -> None:
+    made = torch.rand(64, 32).to(torch.complex64)
+    assert infer_domain(made) == "real"
+    rewrite([made], ["real"], family, Draws(11), distinct=False)
+    assert bool((made.imag.abs() > 0.01).any()) and bool((made.real < 0.5).any())
+    assert infer_domain(made @ made.mH) == infer_domain(made[:32].tril()) == "fixed"
+
+
+def test_few_elements_are_perturbed_and_one_at_least() -> None:
+    counts = set()
+    for seed in range(20):
+        made = [torch.rand(64, 64), torch.zeros(64, dtype=torch.complex64)]
+        before = [tensor.clone() for tensor in made]
+        perturb(made, ["real", "real"], Draws(seed))
+        changed = [int((a != b).sum()) for a, b in zip(made, before, strict=True)]
+        assert 1 <= changed[0] <= 8 and changed[1] >= 1
+        counts.add(changed[0])
+    assert len(counts) > 3
+
+
+@pytest.mark.parametrize("family", ["zero_centred", "heavy_tailed", "needle", "edge"])
 def test_a_single_number_is_an_input_like_others(family: str) -> None:
     """As the gradient of a loss is."""
     made = torch.tensor(0.3)
@@ -114,7 +136,7 @@ def test_the_fused_passes_say_what_torch_would_say(columns: int, monkeypatch: py
     x = torch.randn(48, columns)
     fused = budget_of(torch.exp, x)
     wrong = torch.exp(x)
-    wrong[5, -1] *= 1 + 1e-4
+    wrong[5, int(x[5].argmax())] *= 1 + 1e-4
     errors = [compare(fused, y).error for y in (torch.exp(x), wrong)]
     monkeypatch.setattr(budget, "library", lambda name: None)
     assert [compare(fused, y).error for y in (torch.exp(x), wrong)] == pytest.approx(errors)
@@ -362,6 +384,34 @@ def test_one_of_many_elements_may_jump_while_timed() -> None:
     assert leeway.covers(one, zeros, verified=0.0)
     assert not leeway.covers(two, zeros, verified=0.0)
     assert not leeway.covers(one[:64], zeros[:64], verified=0.0)
+
+
+def test_columns_of_other_sizes_have_budgets_of_their_own() -> None:
+    torch.manual_seed(5)
+    x = 100 * torch.randn(256, 2048)
+
+    def both(x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([x.square().sum(-1), x.mean(-1)], -1)
+
+    expected = expect(both(x.double()), both(x), [both(x * (1 + 1e-7))], 2048.0)
+    other = x.view(256, 32, 64).mT.contiguous().view(256, 2048)  # summed in another order
+    assert compare(expected, both(other)).error <= 1.0
+    without = both(x)
+    without[:, 1] *= 1 + 1e-3
+    assert compare(expected, without).error > 10.0
+    room = expected.with_room_for(both(other))
+    assert room.spread.shape == expected.spread.shape and bool((room.spread >= expected.spread).all())
+
+
+def test_a_column_in_which_the_reference_is_exact_has_room_by_its_size() -> None:
+    torch.manual_seed(5)
+    exact = torch.stack([1e4 * torch.randn(256), torch.randn(256).float()], -1).double()
+    reference = exact.float()
+    reference[:, 0] *= 1 + 1e-6
+    expected = expect(exact, reference, [reference], 1.0)
+    actual = exact.float()
+    actual[:, 1] *= 1 + 2e-6
+    assert compare(expected, actual).error <= 1.0
 
 
 def test_complex_results_have_a_distance() -> None:

@@ -7,7 +7,7 @@ import torch
 from references import oracle, task
 from trial import Evaluate
 
-from kernelbench.evaluator.constants import is_plain, not_finite, variations
+from kernelbench.evaluator.constants import is_plain, not_finite, partly_constant, variations
 from kernelbench.evaluator.draws import Draws
 from kernelbench.evaluator.families import infer_domain
 from kernelbench.records import Verdict
@@ -156,6 +156,52 @@ ATTENTION = task(
 def test_every_family_varies_them_but_the_task_s_own(family: str, tmp_path: Path) -> None:
     assert all(not torch.equal(mask, CAUSAL) for _, mask in drawn(ATTENTION, tmp_path, family))
     assert all(torch.equal(mask, CAUSAL) for _, mask in drawn(ATTENTION, tmp_path, "task"))
+
+
+# Where nothing is drawn anew, or much that always comes from one seed, a kernel could remember what it made.
+REMEMBERED = {
+    "all": ("[torch.ones(64, 8), torch.arange(8)]", [False, False]),
+    "from_one_seed": ("[torch.randn(64, 8), torch.randn(64, 8, generator=torch.Generator().manual_seed(3))]", [False, False]),
+    "a_mask_beside": ("[torch.randn(64, 8), torch.ones(64, 8).tril()]", [False, True]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REMEMBERED)
+def test_what_could_be_remembered_is_varied_in_every_call(case: str, tmp_path: Path) -> None:
+    draw, alike = REMEMBERED[case]
+    source = task("return x + y", inputs=", x, y", draw=draw)
+    first, second = drawn(source, tmp_path, "task", seeds=2)
+    assert [torch.equal(a, b) for a, b in zip(first, second, strict=True)] == alike
+
+
+PADDED = "lambda ids: ids.masked_fill_(torch.arange(64) >= 40, 0)"
+
+
+def test_what_is_always_padding_is_varied(tmp_path: Path) -> None:
+    draw = f"[torch.randn(100, 8), ({PADDED})(torch.randint(1, 100, (16, 64)))]"
+    source = task("return x[ids].sum(1)", inputs=", x, ids", draw=draw)
+    for _, ids in drawn(source, tmp_path, "needle"):
+        assert bool((ids[:, 40:] > 0).any()) and int(ids.max()) < 100
+    assert all(not bool(ids[:, 40:].any()) for _, ids in drawn(source, tmp_path, "task"))
+
+
+def test_what_is_in_order_or_of_few_values_is_not_taken_for_padding() -> None:
+    def draw(number: int) -> list[torch.Tensor]:
+        generator = torch.Generator().manual_seed(number)
+        drawn = torch.randint(0, 100, (4, 64), generator=generator)
+        drawn[:, 32:] = 200
+        return [drawn, drawn.sort(-1).values, (drawn > 5).long(), drawn.float()]
+
+    assert list(partly_constant(draw(0), draw)) == [0]
+
+
+def test_offsets_whose_longest_segment_is_told_stay(tmp_path: Path) -> None:
+    source = task(
+        "return torch.stack([x[a:b].mean(0) for a, b in zip(n[:-1].tolist(), n[1:].tolist())])",
+        inputs=", x, n, longest",
+        draw="[torch.randn(32, 8), torch.tensor([0, 8, 16, 24, 32]), 8]",
+    )
+    assert oracle(source, tmp_path).describe()["unvaried"]
 
 
 def test_varied_inputs_are_the_task_s_own_beside(tmp_path: Path) -> None:

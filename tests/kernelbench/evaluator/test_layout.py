@@ -64,6 +64,16 @@ def test_a_view_in_more_pieces_than_wanted_is_an_error_and_not_a_list() -> None:
         TensorLayout("float32", (1 << 15, 1 << 15), (1 << 17, 2)).runs(most=1 << 16)
 
 
+def test_elements_that_share_memory() -> None:
+    x = torch.randn(8, 16)
+    apart = [x, x.T, x[:, ::2], x[:0], x[:1].expand(1, 16), x.permute(1, 0)[:, None], torch.tensor(1.0)]
+    shared = [x[:1].expand(4, 16), x.flatten().unfold(0, 4, 1), x[:, :1].expand(8, 4)]
+    for tensors, expected in ((apart, False), (shared, True)):
+        for tensor in tensors:
+            layout = TensorLayout("float32", tuple(tensor.shape), tuple(tensor.stride()))
+            assert layout.overlaps is expected, layout
+
+
 def test_no_two_slots_begin_at_the_same_place_within_a_page() -> None:
     layout = SlotLayout((TensorLayout("float32", (1024, 1024), (1024, 1)),))
     begins = [layout.offsets(slot)[0] for slot in range(64)]

@@ -1,6 +1,7 @@
 """A lower precision than the declared one shows, where rounding errors average out too; honest fp32 does not."""
 
 import math
+import re
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -140,7 +141,7 @@ def test_honest_products_are_right(name: str, family: str, oracle_of: Callable[.
 
 def test_whole_numbers_have_no_precision_to_lose(oracle_of: Callable[..., Oracle]) -> None:
     """Where rounding the operands changes nothing, nothing can be told by it."""
-    whole = PRODUCT.format(rows=64, terms=256).replace("torch.rand(", "torch.ones(")
+    whole = re.sub(r"(torch.rand\(.*?\))", r"(4 * \1).ceil()", PRODUCT.format(rows=64, terms=256))
     assert all(judged(oracle_of(whole), LOW["bf16"], "task"))
 
 

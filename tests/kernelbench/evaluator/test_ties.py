@@ -1,5 +1,6 @@
 """Of equal values any index is right, where torch promises no order; no element is named twice."""
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -29,6 +30,17 @@ def error(operator: Callable[[torch.Tensor], torch.Tensor], actual: torch.Tensor
 def other(operator: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     """The indices that it would have given, had it looked from the other end."""
     return TIED.shape[1] - 1 - operator(TIED.flip(1))
+
+
+def test_what_was_ranked_may_be_overwritten_later() -> None:
+    def overwritten(x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        found = x.topk(2, dim=1).indices
+        x.zero_()
+        return found
+
+    assert error(overwritten, torch.tensor([[2, 0], [3, 2]])) == 0.0
+    assert error(overwritten, torch.tensor([[0, 1], [2, 3]])) == math.inf
 
 
 @pytest.mark.parametrize("name", OPERATORS)
