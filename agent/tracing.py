@@ -5,9 +5,9 @@ import json
 from agent.builtin.ir.graph import Graph
 from agent.builtin.ir.untraceable import Untraceable
 from kernelbench.errors import TaskError
-from kernelbench.evaluator.channel import Channel
-from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
-from kernelbench.evaluator.workers import WorkerPool
+from kernelbench.evaluator.processes.channel import Channel
+from kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
+from kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelbench.records import Task
 
 _TIMEOUT_S = 300.0

@@ -26,7 +26,7 @@ from kernelbench.evaluator import (
     sanitizer,
     without_gpu,
 )
-from kernelbench.evaluator.oracle_client import Shortcuts
+from kernelbench.evaluator.correctness.oracle_client import Shortcuts
 from kernelbench.machine import cache_folder
 from kernelbench.records import BuiltKernel, Evaluation, Interval, Precision, Task, Verdict
 

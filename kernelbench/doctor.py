@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator import Evaluator, eviction
-from kernelbench.evaluator.target import describe_gpu
-from kernelbench.evaluator.workers import WorkerPool
+from kernelbench.evaluator import Evaluator
+from kernelbench.evaluator.memory import eviction
+from kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelbench.evaluator.timing.target import describe_gpu
 from kernelbench.machine import compiler, last_level_caches
 from kernelbench.records import Layer, Record, Target
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelbench.errors import Unavailable
-from kernelbench.evaluator.channel import Channel
+from kernelbench.evaluator.processes.channel import Channel
 
 _MOST_LIBRARIES = 8
 

@@ -11,7 +11,7 @@ https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#metrics-decoder
 from dataclasses import dataclass
 from typing import Literal
 
-from kernelbench.evaluator.answers import kernel_name
+from kernelbench.evaluator.processes.answers import kernel_name
 from profiling.records import Metric, Provenance
 
 _ADDED = ("us", "bytes", "instructions", "launches", "loops", "conflicts", "accesses", "misses", "calls")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from kernelbench.errors import Unavailable
-from kernelbench.evaluator.answers import plain
+from kernelbench.evaluator.processes.answers import plain
 from kernelbench.records import Layer
 from profiling.counters.per_call import Counters
 from profiling.counters.time_shares import TimeShares

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kernelbench.evaluator.answers import plain
+from kernelbench.evaluator.processes.answers import plain
 from kernelbench.records import Evaluation
 from profiling.catalogue import CATALOGUE
 from profiling.records import Metric, Profile, Provenance

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernelbench import control_groups, cpu_caches, machine
-from kernelbench.evaluator import eviction
+from kernelbench.evaluator.memory import eviction
 
 MIB, GIB = 1 << 20, 1 << 30
 

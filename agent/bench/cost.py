@@ -12,7 +12,7 @@ import typer
 from agent.bench.publishing import AA_TASKS, itself, publish, suite_run
 from kernelbench import sources
 from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.workers import WorkerPool
+from kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelbench.jit import latency
 from kernelbench.machine import cache_folder
 from kernelbench.records import Evaluation, Task
@@ -111,7 +111,7 @@ def layers(repeats: Annotated[int, typer.Option(help="Workers started a layer.")
 def _start_and_message_ms(pool: WorkerPool) -> tuple[float, float]:
     """From asking for a worker to its first answer, less a message; and a message to it and back."""
     started = time.perf_counter()
-    with pool.start("candidate", "kernelbench.evaluator.worker:serve", "bench") as worker:
+    with pool.start("candidate", "kernelbench.evaluator.processes.worker:serve", "bench") as worker:
         worker.request(_NOTHING, 60)
         first = time.perf_counter() - started
         times = []

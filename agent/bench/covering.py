@@ -14,7 +14,7 @@ from agent.builtin.ir.untraceable import Untraceable
 from agent.builtin.schedule import Schedule
 from agent.tracing import trace
 from kernelbench.evaluator import Limits
-from kernelbench.evaluator.workers import WorkerPool
+from kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelbench.machine import cache_folder, physical_threads
 from kernelbench.records import Candidate, Task
 from results import formatting

@@ -15,9 +15,9 @@ import typer
 from agent.bench.publishing import AA_TASKS, itself, log, publish
 from kernelbench import sources
 from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.process import Worker
+from kernelbench.evaluator.processes.worker_handle import Worker
 from kernelbench.evaluator.session import Block, TaskSession
-from kernelbench.evaluator.timing import interval
+from kernelbench.evaluator.timing.statistics import interval
 from kernelbench.machine import cache_folder
 
 _DATA = bytes(1 << 18)

@@ -27,7 +27,7 @@ from agent.builtin.schedule import Schedule, legal
 from agent.tracing import trace
 from kernelbench import sources
 from kernelbench.evaluator import Limits
-from kernelbench.evaluator.workers import WorkerPool
+from kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelbench.machine import cache_folder
 from kernelbench.records import Task
 

@@ -15,7 +15,7 @@ from agent.tracing import trace
 from kernelbench import sources
 from kernelbench.errors import TaskError
 from kernelbench.evaluator import EFFORTS, SEARCH, Effort, Evaluator
-from kernelbench.evaluator.oracle_client import Shortcut
+from kernelbench.evaluator.correctness.oracle_client import Shortcut
 from kernelbench.machine import cache_folder, physical_threads
 from kernelbench.records import Interval, Task, Verdict
 from kernelbench.redteam.catalogue import catalogue

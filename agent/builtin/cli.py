@@ -12,7 +12,7 @@ from agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS, Schedule, legal
 from kernelbench.cli import CastTo, KernelbenchDir, Overrides, one_task
 from kernelbench.errors import StorageError, UsageError
 from kernelbench.evaluator import Limits
-from kernelbench.evaluator.workers import WorkerPool
+from kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelbench.machine import cache_folder
 from kernelbench.records import Precision
 

@@ -26,7 +26,7 @@ from agent.builtin.ir.program import Attention, Compute, Fused, Library, Program
 from agent.builtin.ir.space import Region
 from agent.builtin.ir.uses import needed_in_python, operands, readers_of, stored
 from agent.builtin.schedule import Schedule
-from kernelbench.evaluator.operators import FlopCounter
+from kernelbench.evaluator.reference.operators import FlopCounter
 
 _GATHERS = {"embedding", "gather", "index", "index_select", "take", "take_along_dim"}  # of rows or elements
 _BOOKKEEPING = {"carried"}  # operators that the reference does not have

@@ -9,8 +9,8 @@ from pydantic import ConfigDict, TypeAdapter
 from kernelbench.chips.notes import Launched
 from kernelbench.chips.occupancy import limits_of, occupancy
 from kernelbench.errors import Unavailable
-from kernelbench.evaluator.answers import kernel_name, validated
-from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
+from kernelbench.evaluator.processes.answers import kernel_name, validated
+from kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
 from kernelbench.records import Build, BuiltKernel, Candidate, Task
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from kernelbench.chips.notes import Notebook, last_line
 from kernelbench.chips.triton_launches import note_triton
 from kernelbench.emulate.torch_on_gpu import TorchOnGpu
 from kernelbench.errors import Unavailable
-from kernelbench.evaluator.channel import Channel
-from kernelbench.evaluator.worker import Runner
+from kernelbench.evaluator.processes.channel import Channel
+from kernelbench.evaluator.processes.worker import Runner
 from kernelbench.jit import road
 
 
@@ -32,7 +32,7 @@ class Builder(Runner):
 
 
 def serve(channel: Channel) -> None:
-    """Answers "open" for a chip, "load" as `kernelbench.evaluator.worker` does, and "read" after one call."""
+    """Answers "open" for a chip, "load" as the evaluator's worker does, and "read" after one call."""
     torch.set_grad_enabled(False)
     runner, notebook = Builder(), Notebook()
     while True:

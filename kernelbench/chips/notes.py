@@ -8,7 +8,7 @@ from pydantic import Field
 
 from kernelbench.chips import sass
 from kernelbench.chips.occupancy import MOST_REGISTERS, MOST_THREADS
-from kernelbench.evaluator.answers import Count
+from kernelbench.evaluator.processes.answers import Count
 
 _MOST_KERNELS, _MOST_PROBLEMS = 64, 8
 Builder = Literal["Triton", "NVRTC"]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kernelbench.chips.loops import loops
 from kernelbench.errors import Unavailable
-from kernelbench.evaluator.answers import Count
+from kernelbench.evaluator.processes.answers import Count
 
 _TIMEOUT_S = 120.0
 _RESOURCES = re.compile(r"^ Function (?P<name>\S+):\s+(?P<values>REG:.*)$", re.MULTILINE)

@@ -9,14 +9,14 @@ The kinds of process, none of which trusts the candidate:
      ├─ CANDIDATE  the same worker program running the candidate
      └─ TOOLCHAIN  makes the precompiled headers that builders share
 
-All but the judge are forked from one `zygote` that has imported torch and nothing else, so a fresh process
+All but the judge are forked from one fork server that has imported torch and nothing else, so a fresh process
 costs milliseconds. The candidate sees its own source, init arguments, weights and inputs; never the
 reference, the seeds or the expected outputs.
 """
 
 from kernelbench.evaluator.evaluator import ALL_BASELINES, BASELINES, Evaluator
-from kernelbench.evaluator.gate import Gate
 from kernelbench.evaluator.pool import EvaluationPool, most_lanes
+from kernelbench.evaluator.processes.exclusive import Gate
 from kernelbench.evaluator.protocol import COMPILE_S, EFFORTS, QUICK, SEARCH, Effort, Limits, Protocol
 
 __all__ = [

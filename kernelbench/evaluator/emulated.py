@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from kernelbench.evaluator.answers import Count, plain
-from kernelbench.evaluator.process import Worker
+from kernelbench.evaluator.processes.answers import Count, plain
+from kernelbench.evaluator.processes.worker_handle import Worker
 from kernelbench.evaluator.refusal import Refused
 from kernelbench.kernels import Kernel, kernel_file, not_emulated
 from kernelbench.records import Candidate, Language, Verdict

@@ -6,15 +6,17 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
-from kernelbench.evaluator import eviction, faults, sandbox, without_gpu
-from kernelbench.evaluator.gate import Gate
+from kernelbench.evaluator import faults, without_gpu
+from kernelbench.evaluator.memory import eviction
 from kernelbench.evaluator.parked import ParkedSessions
-from kernelbench.evaluator.process import NotStopped
+from kernelbench.evaluator.processes.exclusive import Gate
+from kernelbench.evaluator.processes.worker_handle import NotStopped
+from kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelbench.evaluator.protocol import Effort, Limits, Protocol
+from kernelbench.evaluator.sandbox import layers as sandbox
 from kernelbench.evaluator.session import TaskSession
-from kernelbench.evaluator.target import detect_target
+from kernelbench.evaluator.timing.target import detect_target
 from kernelbench.evaluator.trial import Trial
-from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.machine import physical_threads
 from kernelbench.records import (
     TRAFFIC,

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from kernelbench.evaluator.evaluator import BASELINES, Evaluator
-from kernelbench.evaluator.gate import Gate
 from kernelbench.evaluator.parked import ParkedSessions
+from kernelbench.evaluator.processes.exclusive import Gate
 from kernelbench.evaluator.protocol import Effort
 from kernelbench.machine import memory_bytes, usable_cpus
 from kernelbench.records import Candidate, Evaluation, Target, Task, Work

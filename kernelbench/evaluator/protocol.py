@@ -33,7 +33,7 @@ class Protocol(Record):
     """Timing: blocks of N and 2N calls, candidate and baselines alternating.
 
     What a block costs once (waking the process, the message) is measured on empty blocks and taken off;
-    see `kernelbench.evaluator.timing`.
+    see `kernelbench.evaluator.timing.statistics`.
     """
 
     effort: Effort = EFFORTS["full"]

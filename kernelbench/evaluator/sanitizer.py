@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 from kernelbench.errors import InfrastructureError, MissingPrerequisite
-from kernelbench.evaluator.channel import Channel
-from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
+from kernelbench.evaluator.processes.channel import Channel
+from kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
 from kernelbench.evaluator.refusal import Refused
 from kernelbench.evaluator.session import TaskSession
 from kernelbench.records import Candidate, Verdict
@@ -96,7 +96,7 @@ def first_fault(said: str) -> str:
 
 def serve(channel: Channel) -> None:
     """Of the fenced process: run the tool and say what it said."""
-    from kernelbench.evaluator.loading import LANES  # and torch, which the judge does not import
+    from kernelbench.evaluator.reference.loading import LANES  # and torch, which the judge does not import
 
     message, (setup,) = channel.receive_json()
     path = Path.cwd() / "candidate.py"

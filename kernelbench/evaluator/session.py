@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator.layout import DEVICE_ALIGNMENT, unpack_outputs
-from kernelbench.evaluator.memory import Outputs
-from kernelbench.evaluator.oracle_client import OracleClient
-from kernelbench.evaluator.process import Worker, WorkerDied, WorkerTimeout
+from kernelbench.evaluator.correctness.oracle_client import OracleClient
+from kernelbench.evaluator.memory.layout import DEVICE_ALIGNMENT, unpack_outputs
+from kernelbench.evaluator.processes.shared_memory import Outputs
+from kernelbench.evaluator.processes.worker_handle import Worker, WorkerDied, WorkerTimeout
+from kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelbench.evaluator.protocol import Limits, Protocol
 from kernelbench.evaluator.refusal import CallFailed, Refused, printable
-from kernelbench.evaluator.workers import WorkerPool
 from kernelbench.records import TRAFFIC, Target, Task, Verdict
 
 COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch.utils.cpp_extension")
@@ -181,7 +181,7 @@ class TaskSession:
         cls: str,
         timeout_s: float,
         candidate: str = "",
-        entry: str = "kernelbench.evaluator.worker:serve",
+        entry: str = "kernelbench.evaluator.processes.worker:serve",
     ) -> tuple[Worker, dict[str, Any]]:
         """A fresh worker that has loaded `source`, that of the `candidate` of this sha256, if it is one.
 

@@ -6,16 +6,23 @@ from typing import TYPE_CHECKING
 
 from kernelbench.errors import InfrastructureError
 from kernelbench.evaluator import emulated
-from kernelbench.evaluator.clocks import watched
-from kernelbench.evaluator.measurement import measure
-from kernelbench.evaluator.plausibility import implausible, near_ceilings
-from kernelbench.evaluator.process import NotStopped, Worker, WorkerDied, WorkerTimeout, remove, size_bytes
+from kernelbench.evaluator.processes.toolchain import make_wanted_header
+from kernelbench.evaluator.processes.worker_handle import (
+    NotStopped,
+    Worker,
+    WorkerDied,
+    WorkerTimeout,
+    remove,
+    size_bytes,
+)
 from kernelbench.evaluator.protocol import Effort
 from kernelbench.evaluator.refusal import BaselineFailed, Refused
 from kernelbench.evaluator.sanitizer import sanitize
 from kernelbench.evaluator.session import COMPILER, TaskSession
-from kernelbench.evaluator.timing import Timings
-from kernelbench.evaluator.toolchain import make_wanted_header
+from kernelbench.evaluator.timing.clocks import watched
+from kernelbench.evaluator.timing.measurement import measure
+from kernelbench.evaluator.timing.plausibility import implausible, near_ceilings
+from kernelbench.evaluator.timing.statistics import Timings
 from kernelbench.evaluator.verification import verify
 from kernelbench.parsing import parsed
 from kernelbench.records import (

@@ -3,8 +3,8 @@
 import random
 from collections.abc import Sequence
 
-from kernelbench.evaluator.oracle_client import Comparison
-from kernelbench.evaluator.process import Worker
+from kernelbench.evaluator.correctness.oracle_client import Comparison
+from kernelbench.evaluator.processes.worker_handle import Worker
 from kernelbench.evaluator.refusal import Refused
 from kernelbench.evaluator.session import TaskSession
 from kernelbench.records import Correctness, Verdict

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Generic, Self, TypeVar
 
 from kernelbench.errors import Unavailable
-from kernelbench.evaluator.channel import readable
+from kernelbench.evaluator.processes.channel import readable
 
 ANSWER_S = 10.0
 _DENIED = re.compile(r"paranoid|[Pp]ermission|not permitted|Access to performance|CAP_")

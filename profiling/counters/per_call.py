@@ -1,14 +1,15 @@
 """Counters of a candidate's calls at steady state: in a warmed-up process, in the blocks that are timed too.
 
-The worker may not open counters itself (`kernelbench.evaluator.seccomp`): the judge does, from outside.
+The worker may not open counters itself (`kernelbench.evaluator.sandbox.seccomp`): the judge does, from
+outside.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from kernelbench.errors import Unavailable
-from kernelbench.evaluator.answers import failed_load
-from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
+from kernelbench.evaluator.processes.answers import failed_load
+from kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
 from kernelbench.evaluator.refusal import Refused
 from kernelbench.evaluator.session import TaskSession
 from kernelbench.records import Candidate

@@ -13,8 +13,8 @@ from pydantic import ConfigDict, TypeAdapter
 from typing_extensions import TypedDict
 
 from kernelbench.errors import Unavailable
-from kernelbench.evaluator.answers import ask_builder, validated
-from kernelbench.evaluator.channel import Channel
+from kernelbench.evaluator.processes.answers import ask_builder, validated
+from kernelbench.evaluator.processes.channel import Channel
 from profiling.built import serve_libraries
 from profiling.catalogue import metric
 from profiling.counters import perf

@@ -14,11 +14,18 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from kernelbench.errors import TaskError, Unavailable
 from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.answers import Count, failed_load, kernel_name, plain, refuse_problem, validated
-from kernelbench.evaluator.channel import Channel
-from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
+from kernelbench.evaluator.processes.answers import (
+    Count,
+    failed_load,
+    kernel_name,
+    plain,
+    refuse_problem,
+    validated,
+)
+from kernelbench.evaluator.processes.channel import Channel
+from kernelbench.evaluator.processes.toolchain import make_wanted_header
+from kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
 from kernelbench.evaluator.session import TaskSession
-from kernelbench.evaluator.toolchain import make_wanted_header
 from kernelbench.machine import compiler
 from kernelbench.records import Candidate, Task
 from kernelbench.sources.smaller import changed, smaller
@@ -170,7 +177,7 @@ def serve(channel: Channel) -> None:
     """The worker's side: "load" as any builder does, then "count"."""
     import torch
 
-    from kernelbench.evaluator.worker import Runner
+    from kernelbench.evaluator.processes.worker import Runner
 
     torch.set_grad_enabled(False)
     runner = Runner()

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Literal
 
 from kernelbench.errors import Unavailable
-from kernelbench.evaluator.channel import MAX_BYTES, Channel
-from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
+from kernelbench.evaluator.processes.channel import MAX_BYTES, Channel
+from kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
 from kernelbench.evaluator.session import TaskSession
 from kernelbench.programs import run_to_end
 from kernelbench.records import Candidate, Verdict
@@ -80,7 +80,7 @@ def last_line(said: str) -> str:
 
 def serve(channel: Channel) -> None:
     """Of the fenced process."""
-    from kernelbench.evaluator.loading import LANES  # and torch, which the judge does not import
+    from kernelbench.evaluator.reference.loading import LANES  # and torch, which the judge does not import
 
     message, (setup,) = channel.receive_json()
     path, output = Path.cwd() / "candidate.py", Path.cwd() / OUTPUT

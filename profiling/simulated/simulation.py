@@ -16,9 +16,9 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter
 
 from kernelbench.errors import Unavailable
-from kernelbench.evaluator.answers import failed_load, refuse_problem, validated
-from kernelbench.evaluator.channel import Channel
-from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
+from kernelbench.evaluator.processes.answers import failed_load, refuse_problem, validated
+from kernelbench.evaluator.processes.channel import Channel
+from kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
 from kernelbench.evaluator.session import TaskSession
 from kernelbench.records import Candidate
 from profiling.catalogue import metric
@@ -105,7 +105,7 @@ def serve(channel: Channel) -> None:
     """The worker's side: "load" as any builder does, then "simulate"."""
     import torch
 
-    from kernelbench.evaluator.worker import Runner
+    from kernelbench.evaluator.processes.worker import Runner
     from profiling.simulated.recording import Recorder
 
     torch.set_grad_enabled(False)

@@ -10,7 +10,7 @@ from kernelbench.chips.building import built
 from kernelbench.chips.notes import Builder, Launched
 from kernelbench.chips.occupancy import occupancy, warps_of
 from kernelbench.errors import Unavailable
-from kernelbench.evaluator.answers import kernel_name
+from kernelbench.evaluator.processes.answers import kernel_name
 from profiling.catalogue import metric
 from profiling.records import Metric
 from profiling.rung import Reading, Subject

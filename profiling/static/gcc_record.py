@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelbench.evaluator.answers import Count
+from kernelbench.evaluator.processes.answers import Count
 from kernelbench.jit.library import SOURCE_NAME
 from profiling.static.x86 import kernel_of
 

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter
 
 from kernelbench.errors import Unavailable
-from kernelbench.evaluator.answers import ask_builder, validated
-from kernelbench.evaluator.channel import Channel
-from kernelbench.evaluator.workers import WorkerPool
+from kernelbench.evaluator.processes.answers import ask_builder, validated
+from kernelbench.evaluator.processes.channel import Channel
+from kernelbench.evaluator.processes.worker_pool import WorkerPool
 from profiling.built import serve_libraries
 from profiling.catalogue import metric
 from profiling.records import Metric

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelbench.evaluator.answers import Count
+from kernelbench.evaluator.processes.answers import Count
 from profiling.static.objdump import said
 
 _TEXT = re.compile(r"^ *\d+ \.text +[\da-f]+ +(?P<address>[\da-f]+) +[\da-f]+ +(?P<offset>[\da-f]+) ", re.M)

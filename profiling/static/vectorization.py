@@ -14,8 +14,8 @@ from pathlib import Path
 from pydantic import ConfigDict, TypeAdapter
 
 from kernelbench.errors import MissingPrerequisite, Unavailable
-from kernelbench.evaluator.answers import ask_builder, kernel_name, plain, validated
-from kernelbench.evaluator.channel import Channel
+from kernelbench.evaluator.processes.answers import ask_builder, kernel_name, plain, validated
+from kernelbench.evaluator.processes.channel import Channel
 from kernelbench.jit import compiler
 from kernelbench.jit.errors import BuildError
 from kernelbench.jit.library import FLAGS_NAME, SOURCE_NAME, options_of

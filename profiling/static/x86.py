@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelbench.chips.loops import loops
-from kernelbench.evaluator.answers import Count
+from kernelbench.evaluator.processes.answers import Count
 from profiling.static.objdump import said
 
 _FUNCTION = re.compile(r"^[0-9a-f]+ <(?P<name>[^>]+)>:$")

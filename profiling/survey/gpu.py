@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from kernelbench.evaluator.ceilings import best_seconds
+from kernelbench.evaluator.timing.ceilings import best_seconds
 from profiling.survey.products import Rate, best_flops_s, product_of
 from profiling.survey.records import Kind
 

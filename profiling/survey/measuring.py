@@ -9,8 +9,8 @@ from typing import Literal
 from kernelbench import kept
 from kernelbench.cpu_caches import DEVICES, own_caches
 from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator.process import WorkerDied, WorkerTimeout
-from kernelbench.evaluator.workers import WorkerPool
+from kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
+from kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelbench.jit import compiler
 from kernelbench.machine import available_bytes
 from kernelbench.records import Record, Target

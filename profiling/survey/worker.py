@@ -4,7 +4,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kernelbench.evaluator.channel import Channel
+from kernelbench.evaluator.processes.channel import Channel
 from profiling.survey.cpu import Cpu
 from profiling.survey.gpu import Gpu
 from profiling.survey.products import Rate

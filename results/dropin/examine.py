@@ -20,9 +20,9 @@ from torch.utils._pytree import tree_leaves
 
 from kernelbench import jit
 from kernelbench.errors import UsageError
-from kernelbench.evaluator.draws import CPU
-from kernelbench.evaluator.loading import import_source, to_device, to_precision
-from kernelbench.evaluator.task_format import constructor_inputs, for_device, inputs_of
+from kernelbench.evaluator.reference.draws import CPU
+from kernelbench.evaluator.reference.loading import import_source, to_device, to_precision
+from kernelbench.evaluator.reference.task_format import constructor_inputs, for_device, inputs_of
 from kernelbench.jit.arguments import DTYPES
 from kernelbench.jit.cache import BuildCache
 from kernelbench.jit.library import CppLibrary, build

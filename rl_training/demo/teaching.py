@@ -35,7 +35,7 @@ def teach(
 
 
 def _taught(seed: int, folder: Path, settings: DemoSettings, demo: Path, target: Target) -> None:
-    from kernelbench.evaluator.sandbox import die_with_parent
+    from kernelbench.evaluator.sandbox.layers import die_with_parent
 
     die_with_parent()
     import torch

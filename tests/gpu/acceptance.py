@@ -26,9 +26,11 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import torch
 
 from kernelbench.candidates import language_of
-from kernelbench.evaluator import Effort, Evaluator, Protocol, landlock, sandbox, trial
+from kernelbench.evaluator import Effort, Evaluator, Protocol, trial
+from kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelbench.evaluator.protocol import Limits
-from kernelbench.evaluator.workers import WorkerPool
+from kernelbench.evaluator.sandbox import landlock
+from kernelbench.evaluator.sandbox import layers as sandbox
 from kernelbench.records import Candidate, Evaluation, Task, Verdict
 
 DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cuda:0"
@@ -173,7 +175,7 @@ def environment() -> None:
 
 def behind_the_sandbox() -> None:
     """CUDA starts behind all layers; if not, behind each alone."""
-    entry = "kernelbench.evaluator.ceilings"
+    entry = "kernelbench.evaluator.timing.ceilings"
     for kept in (LAYERS, (), *((layer,) for layer in LAYERS)):
         without = [layer for layer in LAYERS if layer not in kept or layer in WITHOUT]
         fine = True

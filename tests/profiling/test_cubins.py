@@ -15,7 +15,7 @@ from kernelbench.chips.notes import Launched
 from kernelbench.chips.sass import Mix
 from kernelbench.errors import Unavailable, UsageError
 from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.process import Worker
+from kernelbench.evaluator.processes.worker_handle import Worker
 from kernelbench.records import Candidate, Task
 from profiling.cli import check_chip
 from profiling.ladder import profile

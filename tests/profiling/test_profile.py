@@ -12,8 +12,8 @@ from rich.console import Console
 from kernelbench.candidates import language_of
 from kernelbench.errors import Unavailable
 from kernelbench.evaluator import Effort, Evaluator, Protocol
-from kernelbench.evaluator.process import Worker
-from kernelbench.evaluator.workers import WorkerPool
+from kernelbench.evaluator.processes.worker_handle import Worker
+from kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelbench.records import TRAFFIC, Candidate, Task, Verdict
 from profiling.counters.per_call import Counters
 from profiling.counters.time_shares import TimeShares

@@ -17,8 +17,8 @@ from agent.builtin.frontend.export import export, meta_of, node_of, quoted
 from agent.builtin.frontend.submodules import Call, Leaving
 from agent.builtin.ir.graph import SUBMODULE, Graph, Input, Kind, Mutation, Node, Structure
 from agent.builtin.ir.untraceable import Untraceable
-from kernelbench.evaluator.loading import LANES
-from kernelbench.evaluator.task_format import constructor_inputs, for_device, inputs_of
+from kernelbench.evaluator.reference.loading import LANES
+from kernelbench.evaluator.reference.task_format import constructor_inputs, for_device, inputs_of
 
 LARGEST_LITERAL = 1024  # elements of a tensor written in the forward that a candidate may repeat
 

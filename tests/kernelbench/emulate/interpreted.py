@@ -9,7 +9,7 @@ from triton.language.extra.cuda import libdevice as of_cuda
 
 from kernelbench.emulate import history
 from kernelbench.emulate.findings import Unsupported
-from kernelbench.evaluator.interpreted import interpret
+from kernelbench.evaluator.processes.interpreted import interpret
 
 interpret("sm_90")
 

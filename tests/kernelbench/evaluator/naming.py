@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from kernelbench.evaluator.channel import Channel
+from kernelbench.evaluator.processes.channel import Channel
 
 
 def serve(channel: Channel) -> None:

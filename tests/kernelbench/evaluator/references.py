@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from kernelbench.evaluator.oracle import Oracle
+from kernelbench.evaluator.correctness.oracle import Oracle
 
 TEMPLATE = """
 import dataclasses
@@ -66,7 +66,7 @@ def oracle(source: str, folder: Path, lane: str = "task", vary: bool = True) -> 
 
 def error(made: Oracle, candidate: Callable[..., torch.Tensor], seed: int | None = None) -> float:
     """Of what `candidate` gives for the inputs in slot 0, in error budgets."""
-    from kernelbench.evaluator.budget import compare
+    from kernelbench.evaluator.correctness.budget import compare
 
     with torch.no_grad():
         made.expect(0, seed, False)

@@ -12,10 +12,10 @@ from trial import REFERENCE, candidate_of, task_of, variant
 
 from kernelbench.errors import InfrastructureError
 from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.generated import digest
-from kernelbench.evaluator.process import WorkerDied
+from kernelbench.evaluator.processes.baselines import Traffic
+from kernelbench.evaluator.processes.generated import digest
+from kernelbench.evaluator.processes.worker_handle import WorkerDied
 from kernelbench.evaluator.session import TaskSession
-from kernelbench.evaluator.standins import Traffic
 from kernelbench.records import Verdict
 from profiling.roofline import roofline
 

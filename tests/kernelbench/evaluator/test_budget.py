@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kernelbench.evaluator import budget
-from kernelbench.evaluator.budget import Expected, Leeway, compare, expect
-from kernelbench.evaluator.draws import Draws, FastDraws
-from kernelbench.evaluator.families import infer_domain, perturb, rewrite
+from kernelbench.evaluator.correctness import budget
+from kernelbench.evaluator.correctness.budget import Expected, Leeway, compare, expect
+from kernelbench.evaluator.correctness.families import infer_domain, perturb, rewrite
+from kernelbench.evaluator.reference.draws import Draws, FastDraws
 
 
 def budget_of(function, x: torch.Tensor, fan_in: float | None = None):  # type: ignore[no-untyped-def]

@@ -11,7 +11,8 @@ import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator import Evaluator, cgroups
+from kernelbench.evaluator import Evaluator
+from kernelbench.evaluator.sandbox import cgroups
 from kernelbench.records import Verdict
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"

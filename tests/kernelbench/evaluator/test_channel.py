@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelbench.evaluator.channel import MAX_BYTES, Channel, ChannelClosed, ChannelGarbage, ChannelTimeout
+from kernelbench.evaluator.processes.channel import (
+    MAX_BYTES,
+    Channel,
+    ChannelClosed,
+    ChannelGarbage,
+    ChannelTimeout,
+)
 
 
 @given(st.binary(max_size=300), st.booleans())

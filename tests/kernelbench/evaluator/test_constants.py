@@ -7,9 +7,9 @@ import torch
 from references import oracle, task
 from trial import Evaluate
 
-from kernelbench.evaluator.constants import is_plain, not_finite, partly_constant, variations
-from kernelbench.evaluator.draws import Draws
-from kernelbench.evaluator.families import infer_domain
+from kernelbench.evaluator.correctness.constants import is_plain, not_finite, partly_constant, variations
+from kernelbench.evaluator.correctness.families import infer_domain
+from kernelbench.evaluator.reference.draws import Draws
 from kernelbench.records import Verdict
 
 CAUSAL = torch.ones(16, 16, dtype=torch.bool).tril()

@@ -16,15 +16,17 @@ from hypothesis import strategies as st
 from trial import REFERENCE, candidate_of, task_of, variant
 
 from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator import Evaluator, clocks, device, measurement
-from kernelbench.evaluator.device import DeviceBytes, Lender
-from kernelbench.evaluator.layout import OutputDescriptor, SlotLayout, TensorLayout
-from kernelbench.evaluator.memory import DeviceMemory, _merged
-from kernelbench.evaluator.oracle import Oracle
-from kernelbench.evaluator.ownership import share_of_events
-from kernelbench.evaluator.place import heap_library
+from kernelbench.evaluator import Evaluator
+from kernelbench.evaluator.correctness.oracle import Oracle
+from kernelbench.evaluator.memory import cuda as device
+from kernelbench.evaluator.memory.cuda import DeviceBytes, Lender
+from kernelbench.evaluator.memory.layout import OutputDescriptor, SlotLayout, TensorLayout
+from kernelbench.evaluator.memory.place import heap_library
+from kernelbench.evaluator.processes.own_kernels import share_of_events
+from kernelbench.evaluator.processes.shared_memory import DeviceMemory, _merged
 from kernelbench.evaluator.refusal import CallFailed, Refused
 from kernelbench.evaluator.session import Hasty, TaskSession
+from kernelbench.evaluator.timing import clocks, measurement
 from kernelbench.records import Verdict
 
 CPU = torch.device("cpu")
@@ -346,7 +348,7 @@ def test_what_is_called_of_the_driver_is_there() -> None:
 OTHER = """
 import sys
 import torch
-from kernelbench.evaluator.device import DeviceArena
+from kernelbench.evaluator.memory.cuda import DeviceArena
 device = torch.device("cuda:0")
 torch.zeros(1, device=device)
 arena = DeviceArena.attach(int(sys.argv[1]), int(sys.argv[2]), device)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from kernelbench.evaluator.budget import compare, expect
-from kernelbench.evaluator.oracle import Oracle
-from kernelbench.evaluator.oracle_client import Comparison
+from kernelbench.evaluator.correctness.budget import compare, expect
+from kernelbench.evaluator.correctness.oracle import Oracle
+from kernelbench.evaluator.correctness.oracle_client import Comparison
 from kernelbench.evaluator.refusal import Refused
 from kernelbench.evaluator.verification import verify
 from kernelbench.records import Verdict

@@ -6,8 +6,8 @@ import pytest
 import torch
 from references import oracle, task
 
-from kernelbench.evaluator.exact import Exact, widened
-from kernelbench.evaluator.task_format import TaskFault
+from kernelbench.evaluator.reference.float64 import Exact, widened
+from kernelbench.evaluator.reference.task_format import TaskFault
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelbench.errors import InfrastructureError, TaskError
 from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.process import Worker
+from kernelbench.evaluator.processes.worker_handle import Worker
 from kernelbench.evaluator.session import Block, TaskSession
 from kernelbench.records import Verdict
 

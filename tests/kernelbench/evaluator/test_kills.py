@@ -17,7 +17,7 @@ from trial import REFERENCE, candidate_of, task_of, variant
 
 from kernelbench.errors import KernelwrightError
 from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.process_tree import tree
+from kernelbench.evaluator.sandbox.process_tree import tree
 from kernelbench.records import Verdict
 
 KILLS = int(os.environ.get("KERNELWRIGHT_KILLS", "12"))
@@ -84,8 +84,8 @@ def test_killed_workers_are_no_wrong_verdict(evaluator: Evaluator) -> None:
     assert evaluator.evaluate(task, HONEST, ("eager",)).verdict is Verdict.correct
     assert settled(lambda: len(os.listdir("/proc/self/fd")) <= descriptors and memory_files() <= memories)
     evaluator.park_session()
-    zygote = evaluator.pool._zygote.pid
-    assert settled(lambda: tree(zygote) == [zygote])
+    fork_server = evaluator.pool._fork_server.pid
+    assert settled(lambda: tree(fork_server) == [fork_server])
 
 
 def settled(condition: Callable[[], bool]) -> bool:

@@ -7,7 +7,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelbench.evaluator.layout import DTYPES, Arena, SlotLayout, TensorLayout, pack_outputs, unpack_outputs
+from kernelbench.evaluator.memory.layout import (
+    DTYPES,
+    Arena,
+    SlotLayout,
+    TensorLayout,
+    pack_outputs,
+    unpack_outputs,
+)
 
 
 def test_descriptors_survive_the_wire() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from trial import in_child
 
-from kernelbench.evaluator import mounts, sandbox
+from kernelbench.evaluator.sandbox import layers as sandbox
+from kernelbench.evaluator.sandbox import mounts
 
 LAYER = next(layer for layer in sandbox.layers(None) if layer.name == "mount_namespace")
 pytestmark = pytest.mark.skipif(not LAYER.on, reason=LAYER.why)

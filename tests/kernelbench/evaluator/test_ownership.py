@@ -63,7 +63,7 @@ DISGUISED = {
     "Python's own time": variant(RETURN, f"sum(range(300_000)); {RETURN}"),
     "a kernel in a string": f"KERNEL = {OWN.partition('class')[0]!r}\n"
     + variant(RETURN, f"sum(range(300_000)); {RETURN}"),
-    "a forged share": "from kernelbench.evaluator import worker\nworker.own_kernel_share = lambda *given: 1.0\n"
+    "a forged share": "from kernelbench.evaluator.processes import worker\nworker.own_kernel_share = lambda *given: 1.0\n"
     + variant("Model", "Model"),
     "no tracing": variant(
         RETURN, f"if torch._C._len_torch_dispatch_stack(): raise OSError\n        {RETURN}"

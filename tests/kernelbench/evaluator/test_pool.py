@@ -12,7 +12,7 @@ from trial import REFERENCE, candidate_of, task_of, variant
 
 from kernelbench.evaluator import EvaluationPool, Evaluator, pool
 from kernelbench.evaluator import trial as evaluation
-from kernelbench.evaluator.gate import Gate
+from kernelbench.evaluator.processes.exclusive import Gate
 from kernelbench.records import Candidate, Task, Verdict
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernelbench.evaluator.process import WorkerDied
+from kernelbench.evaluator.processes.worker_handle import WorkerDied
 from kernelbench.evaluator.refusal import Refused, printable
 from kernelbench.records import Verdict
 

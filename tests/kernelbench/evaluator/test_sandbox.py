@@ -11,8 +11,11 @@ import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator import Effort, Evaluator, Limits, Protocol, process, process_tree, sandbox
-from kernelbench.evaluator.workers import WorkerPool
+from kernelbench.evaluator import Effort, Evaluator, Limits, Protocol
+from kernelbench.evaluator.processes import worker_handle as process
+from kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelbench.evaluator.sandbox import layers as sandbox
+from kernelbench.evaluator.sandbox import process_tree
 from kernelbench.records import Verdict
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
@@ -279,7 +282,7 @@ def test_a_scratch_folder_that_a_dying_process_wrote_to_is_removed_too(
             (folder / "late").write_text("x")
 
     monkeypatch.setattr(process, "remove", interfered)
-    worker = evaluator.pool.start("builder", "kernelbench.evaluator.worker:serve", "0" * 64)
+    worker = evaluator.pool.start("builder", "kernelbench.evaluator.processes.worker:serve", "0" * 64)
     worker.close()
     assert calls == [worker.scratch, worker.scratch]
     assert not worker.scratch.exists()

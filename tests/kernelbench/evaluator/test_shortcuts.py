@@ -5,7 +5,14 @@ import torch
 from trial import task_of
 
 from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.shortcuts import MOST, Shortcuts, _rank_one, _rounded, _sampled, _truncated
+from kernelbench.evaluator.correctness.mutations import (
+    MOST,
+    Shortcuts,
+    _rank_one,
+    _rounded,
+    _sampled,
+    _truncated,
+)
 
 TEMPLATE = """
 import torch

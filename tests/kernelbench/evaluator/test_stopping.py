@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from trial import Evaluate, variant
 
-from kernelbench.evaluator import process_tree
-from kernelbench.evaluator.gate import Gate
-from kernelbench.evaluator.process import NotStopped, Worker
+from kernelbench.evaluator.processes.exclusive import Gate
+from kernelbench.evaluator.processes.worker_handle import NotStopped, Worker
+from kernelbench.evaluator.sandbox import process_tree
 from kernelbench.records import Verdict
 
 SPIN = """

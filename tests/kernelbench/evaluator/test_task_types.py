@@ -8,9 +8,9 @@ import pytest
 import torch
 from references import error, oracle, task
 
-from kernelbench.evaluator.loading import pickled, unpickled
-from kernelbench.evaluator.outputs import NotAnOutput, flattened
-from kernelbench.evaluator.task_format import TaskFault, constructor_inputs, for_device
+from kernelbench.evaluator.reference.loading import pickled, unpickled
+from kernelbench.evaluator.reference.outputs import NotAnOutput, flattened
+from kernelbench.evaluator.reference.task_format import TaskFault, constructor_inputs, for_device
 from kernelbench.records import Precision, Task
 
 CPU = torch.device("cpu")

@@ -10,10 +10,10 @@ from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelbench.evaluator import Effort, Evaluator
 from kernelbench.evaluator import trial as evaluation_module
-from kernelbench.evaluator.process import Worker
-from kernelbench.evaluator.process_tree import cpu_ns, tree
+from kernelbench.evaluator.processes.worker_handle import Worker
+from kernelbench.evaluator.sandbox.process_tree import cpu_ns, tree
 from kernelbench.evaluator.session import Block, TaskSession
-from kernelbench.evaluator.timing import TimedBlock, Timings, interval
+from kernelbench.evaluator.timing.statistics import TimedBlock, Timings, interval
 from kernelbench.records import Verdict
 
 pytestmark = pytest.mark.timed

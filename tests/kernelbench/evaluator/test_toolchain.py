@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from trial import Evaluate, variant
 
-from kernelbench.evaluator import Evaluator, toolchain
+from kernelbench.evaluator import Evaluator
+from kernelbench.evaluator.processes import toolchain
 from kernelbench.jit.precompiled import WISH
 from kernelbench.records import Verdict
 

@@ -6,8 +6,8 @@ from torch import nn
 from trial import REFERENCE, Evaluate, variant
 
 from kernelbench.errors import TaskError
-from kernelbench.evaluator.loading import load_weights, samples
-from kernelbench.evaluator.reference import vary
+from kernelbench.evaluator.reference.loading import load_weights, samples
+from kernelbench.evaluator.reference.model import vary
 from kernelbench.records import Verdict
 
 FEATURES = 8

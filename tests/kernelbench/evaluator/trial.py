@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable
 
 from kernelbench.candidates import language_of
-from kernelbench.evaluator import sandbox
+from kernelbench.evaluator.sandbox import layers as sandbox
 from kernelbench.records import Candidate, Evaluation, Task
 
 REFERENCE = """

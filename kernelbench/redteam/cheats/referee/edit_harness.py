@@ -12,7 +12,10 @@ from torch import nn
 
 
 def could_rewrite():
-    for name in ("kernelbench/evaluator/budget.py", "kernelbench/evaluator/oracle.py"):
+    for name in (
+        "kernelbench/evaluator/correctness/budget.py",
+        "kernelbench/evaluator/correctness/oracle.py",
+    ):
         for folder in sys.path:
             try:
                 with open(Path(folder) / name, "r+"):

@@ -1,0 +1,1 @@
+"""Is a candidate right? Input families, the oracle, error budgets, verification, mutation testing."""

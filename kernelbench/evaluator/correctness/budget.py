@@ -1,0 +1,588 @@
+"""Error budgets from float64, and the comparison against them.
+
+The budget of an output element is
+
+    tolerance = max(16 * rms(r, s), 4 * max(r, s)) + (max(8, ulps(K)) * eps + 16 * rho) * |expected|
+
+with eps of the precision that sums are held in, fp32 or float64; r the reference's own error and s 0.6 times
+the reference's error on inputs and weights moved by an ulp or so (rounding once moves them by half of one:
+the conditioning that no algorithm escapes), both over the element's row (the last dimension).
+
+In bf16, fp16 and eight bits an output is rounded when it is stored, by much more than all that. Every right
+result is off by that once, so it does not say how far off another may be:
+
+- it is taken off r and s, which then are what was computed wrongly before, by roundings of intermediates.
+  These count 8 times (rms) or 3 times (max), rho 4 times. s, from inputs moved by some four times what
+  rounding does, counts 0.4 times: a kernel may round in a few more places than the reference does;
+- each element may be off by 1.5 ulp of its own, which is one intermediate rounded and the result; in eight
+  bits, in which nobody keeps intermediates, by one.
+
+ulps(K) = min(K^(3/4), 512), where K is how many input elements an output element depends on: honest
+sums are taken in another order. A plain loop over K numbers is off by about K^(1/2) ulps, and by up to K/2
+where many are equal and round the same way each time. 512 ulps are 6e-5 in fp32; what is summed in a lower
+precision is off by several times that. In bf16 512 ulps would be four times the result.
+
+Columns of an output, the elements at one place of the last dimension, may be of very different sizes: a sum
+of squares beside a mean. An element is then held to what its own column is off by, too, or what a column of
+its size would be; see `_by_column`.
+
+A row with few elements that are not zero, such as a relu leaves, has too few errors to judge by: its r and s
+count for no less than the median of the rows beside it (those along the last dimension but one).
+
+rho is the rms of r and s relative to the expected values, over the elements that dominate their rows and over
+all rows of about the same size. A row that one element dominates has too few errors to judge by: the
+reference may have been lucky there.
+
+Where an output jumps (a sign, a rounding to whole numbers), an error as large as the jump says nothing of the
+rest of its row: see `_without_jumps`. Where a result is on the other side of a jump, see `compare`.
+
+Errors are reported in units of the tolerance.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from kernelbench.evaluator.correctness.ties import Ranking, allowed
+from kernelbench.evaluator.memory.native import library
+from kernelbench.evaluator.reference.float64 import LEAST_ULPS
+
+_FEW = 1e-5  # of all elements; or one
+_DOMINANCE = 16.0  # an element dominates its row from this part of the largest on
+_FEW_LIVE = 16  # elements of a row that are not zero: too few errors to judge by
+_APART = 0.035  # tolerances, rms, that two right results may lie apart, however near they were when verified
+_INDICES_APART = 1e-3  # of all elements
+_NOT_FINITE_APART = 1e-3  # of all elements: near the largest number it is chance which overflow
+_AS_VERIFIED = 4.0  # times as far apart as when verified
+_ENOUGH = 1024  # elements, for their rms to tell a precision
+_BIN = 8  # binary orders of magnitude: rows this close are of about the same size
+_CORE = 0.9  # of a row's errors, that jumps are told by
+_BEYOND_CORE = 16.0  # times the largest of these: errors that are no rounding's, but a jump's
+_UNLIKE = 64.0  # times a column's size, from which on another one is of a different quantity
+_FAR = 16.0  # tolerances, from which on an element may be on the other side of a jump
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """Factors of the error budget, by the precision of the output, or of the inputs where that is lower.
+
+    `disturbed`: of what was computed from moved inputs. `jump`: the least part of a row's size that is one.
+    `pooled`: of the errors relative to the elements that dominate rows.
+    `stored`: ulps by which storing an output may put it off; `rounding`: ulps that each element may be off.
+    """
+
+    rms: float
+    largest: float
+    disturbed: float
+    jump: float
+    pooled: float
+    stored: float = 0.0
+    rounding: float = 0.0
+
+
+_FULL = _Rules(16.0, 4.0, 0.6, 512 * torch.finfo(torch.float32).eps, 16.0)
+_HALF = _Rules(8.0, 3.0, 0.4, 1 / 32, 4.0, 0.5, 1.5)
+_EIGHTH = replace(_HALF, stored=1.0, rounding=1.0)
+
+
+def _rules(kind: torch.dtype) -> _Rules:
+    if kind.itemsize == 1:
+        return _EIGHTH
+    return _HALF if kind.itemsize == 2 else _FULL
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One output: the float64 result, the reference's result in its own precision, and its budget.
+
+    The tolerance is `spread` + `relative` * |exact|, both of which have one element a row (`spread` one an
+    element where columns differ), + `rounding` ulps + what `jumps` allows single elements.
+
+    `between`: the least and the largest of what the reference gives for moved inputs, and `few`, how many
+    elements may be anything in between: see `across`. Of integers, all that it gives.
+    """
+
+    exact: torch.Tensor
+    reference: torch.Tensor
+    spread: torch.Tensor
+    relative: torch.Tensor
+    rankings: tuple[Ranking, ...] = ()  # that the output, an index, may be one of
+    rounding: float = 0.0
+    jumps: torch.Tensor | None = None
+    between: tuple[torch.Tensor, ...] = ()
+    few: int = 1
+
+    @property
+    def by_column(self) -> bool:
+        return self.exact.dim() > 0 and self.spread.shape[-1] > 1
+
+    def tolerance(self) -> torch.Tensor:
+        found = self.exact.abs().mul_(self.relative).add_(self.spread)
+        if self.rounding:
+            found += self.rounding * _ulps(self.exact, self.reference.dtype)
+        return found if self.jumps is None else found.add_(self.jumps)
+
+    def errors(self, actual: torch.Tensor) -> torch.Tensor:
+        """By how much an output is off, with its sign, in units of the tolerance."""
+        actual = torch.view_as_real(actual) if actual.is_complex() else actual
+        return (actual.double() - self.exact).div_(self.tolerance())
+
+    def widened(self, other: "Expected") -> "Expected":
+        """With the larger of the two budgets, both of the same call."""
+        jumps = self.jumps if other.jumps is None else other.jumps
+        if self.jumps is not None and other.jumps is not None:
+            jumps = torch.maximum(self.jumps, other.jumps)
+        return replace(
+            self,
+            spread=torch.maximum(self.spread, other.spread),
+            relative=torch.maximum(self.relative, other.relative),
+            jumps=jumps,
+            few=max(self.few, other.few),
+        )
+
+    def across(self, others: Sequence[torch.Tensor], moved: Sequence[torch.Tensor]) -> "Expected":
+        """With room for few elements on the other side of a jump.
+
+        `others` are the reference's results for inputs moved by little, `moved` for inputs moved by more.
+        What the latter make of an element is what it may be, if it is far off. As many elements as jump for
+        the former may be so, or one in a hundred thousand.
+        """
+        exact = self.exact
+        others, moved = ([_real(other) for other in some] for some in (others, moved))
+        if not self.reference.is_floating_point():
+            jumped = [int((other != exact).sum()) for other in (self.reference, *others)]
+            between = (exact, self.reference, *moved)
+        else:
+            jumped = [0 if self.jumps is None else int((self.jumps > 0).sum())]
+            jumped += [int((self.errors(other).abs() > _FAR).sum()) for other in others]
+            doubles = torch.stack([exact, *(m.double() for m in (self.reference, *moved))])
+            between = (doubles.amin(0), doubles.amax(0))
+        return replace(self, between=between, few=max(_few(exact), *jumped))
+
+    def with_room_for(self, honest: torch.Tensor) -> "Expected":
+        """With a budget that has room for results that are off as much as this one, or a little more."""
+        if not self.reference.is_floating_point():
+            return self
+        rules = _rules(self.reference.dtype)
+        errors = _error(_real(honest), self.exact, self.reference.dtype)
+        room = _row_spread(errors if errors.dim() else errors.reshape(1), rules)
+        room = room if errors.dim() else room.reshape(())
+        if self.by_column:
+            room = _by_column(room, self.exact, [errors], rules)
+        return replace(self, spread=torch.maximum(self.spread, room / rules.largest))
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def _few(tensor: torch.Tensor) -> int:
+    return max(1, int(_FEW * tensor.numel()))
+
+
+def _ulps(exact: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
+    """How far the numbers of a precision lie apart, at each of these values."""
+    limits = torch.finfo(kind)
+    _, exponent = torch.frexp(exact.nan_to_num(0.0, 0.0, 0.0).abs_().clamp_(min=limits.smallest_normal))
+    return torch.ldexp(torch.full_like(exact, limits.eps), exponent - 1)
+
+
+def _error(actual: torch.Tensor, exact: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
+    """Error of a result, less the rounding of storing it in a lower precision."""
+    error = actual.double() - exact
+    if stored := _rules(kind).stored:
+        size = torch.maximum(exact.abs(), actual.double().abs()) if stored == 1.0 else exact
+        error = error.sign() * (error.abs() - stored * _ulps(size, kind)).clamp_(min=0.0)
+    return error
+
+
+def expect(
+    exact: torch.Tensor,
+    reference: torch.Tensor,
+    disturbed: Sequence[torch.Tensor],
+    fan_in: float,
+    coarse: bool = False,
+) -> Expected:
+    """The budget of one output.
+
+    `disturbed`: the reference's results for moved inputs, which were moved by ulps of a lower precision than
+    fp32 if they are `coarse`; `fan_in`: K above.
+    """
+    columns_tell = not reference.is_complex()
+    if reference.is_complex():
+        exact, reference = torch.view_as_real(exact), torch.view_as_real(reference)
+        disturbed = [torch.view_as_real(other) for other in disturbed]
+    if not reference.is_floating_point():
+        return Expected(exact, reference, torch.zeros(()), torch.zeros(()))
+    limits, rules = torch.finfo(reference.dtype), _rules(reference.dtype)
+    if coarse and rules is _FULL:
+        rules = replace(_FULL, disturbed=_HALF.disturbed)
+    rows = _fused_rows(exact, reference, disturbed, rules) or _rows(exact, reference, disturbed, rules)
+    rows, jumps = _without_jumps(rows, exact, reference, disturbed, rules)
+    summed = min(limits.eps, torch.finfo(torch.float32).eps)
+    spread = rows.shared_spread()
+    if columns_tell and _columns_differ(exact):
+        spread = _by_column(spread, exact, _errors(exact, reference, disturbed, rules), rules)
+    return Expected(
+        exact,
+        reference,
+        spread + _least(limits),
+        max(LEAST_ULPS, min(fan_in**0.75, 512.0)) * summed + rules.pooled * rows.pooled_ratio(),
+        rounding=rules.rounding,
+        jumps=jumps,
+    )
+
+
+def _least(limits: torch.finfo) -> float:
+    """Largest value that may be flushed to zero: denormals, except in fp16 and eight bits."""
+    like_others = limits.bits == 8 or limits.dtype == "float16"
+    return limits.smallest_normal * (limits.eps if like_others else 2.0)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Of every row: the spread of its errors, its largest value, and its errors' squares over its own.
+
+    The last counts dominating elements only; `live` are those that are not zero. Shapes are those of the
+    output with a last dimension of 1.
+    """
+
+    spread: torch.Tensor
+    size: torch.Tensor
+    ratio: torch.Tensor
+    live: torch.Tensor
+
+    def shared_spread(self) -> torch.Tensor:
+        """The spread; of rows with few live elements at least the median of those beside them."""
+        few = (self.live > 0) & (self.live < _FEW_LIVE)
+        if self.spread.dim() < 2 or not bool(few.any()):
+            return self.spread
+        typical, other = (
+            self.spread.where(self.live >= least, math.nan).nanmedian(-2, keepdim=True).values
+            for least in (_FEW_LIVE, 1)
+        )
+        typical = typical.where(typical.isfinite(), other).nan_to_num(0.0, 0.0, 0.0)
+        return self.spread.where(~few, torch.maximum(self.spread, typical))
+
+    def pooled_ratio(self) -> torch.Tensor:
+        """For each row, the root of the mean ratio of the rows of about its size."""
+        _, exponents = torch.frexp(self.size)
+        bins = torch.div(exponents.flatten() + 1100, _BIN, rounding_mode="floor").clamp_(0, 1000)
+        ratio = self.ratio.flatten().nan_to_num(0.0, 0.0, 0.0)
+        mean = torch.bincount(bins, ratio) / torch.bincount(bins).clamp(min=1)
+        return mean.sqrt()[bins].view_as(self.size)
+
+
+def _fused_rows(
+    exact: torch.Tensor, reference: torch.Tensor, disturbed: Sequence[torch.Tensor], rules: _Rules
+) -> _Rows | None:
+    """`_rows` in one pass; None where that does not apply, or not all is finite."""
+    native = library("rows")
+    if native is None or not disturbed or not all(_fusible(r, exact) for r in (reference, *disturbed)):
+        return None
+    rows, columns = reference.numel() // reference.shape[-1], reference.shape[-1]
+    spread, size, ratio, live = torch.empty(4, len(disturbed), rows, dtype=torch.float64)
+    factors = (rules.rms, rules.largest, rules.disturbed, _DOMINANCE)
+    for i, other in enumerate(disturbed):
+        found = (spread[i], size[i], ratio[i], live[i])
+        native.row_spread(reference, other, exact, *found, rows, columns, *factors)
+    shape = (*reference.shape[:-1], 1)
+    rows_found = _Rows(*(values.amax(0).view(shape) for values in (spread, size, ratio, live)))
+    return rows_found if bool(torch.isfinite(rows_found.spread).all()) else None
+
+
+def _rows(
+    exact: torch.Tensor, reference: torch.Tensor, disturbed: Sequence[torch.Tensor], rules: _Rules
+) -> _Rows:
+    if not exact.dim():
+        others = [other.reshape(1) for other in disturbed]
+        found = _rows(exact.reshape(1), reference.reshape(1), others, rules)
+        return _Rows(*(v.reshape(()) for v in (found.spread, found.size, found.ratio, found.live)))
+    if not exact.numel():
+        nothing = exact.new_zeros((*exact.shape[:-1], 1))
+        return _Rows(nothing, nothing, nothing, nothing)
+    errors = _errors(exact, reference, disturbed, rules)
+    values = torch.where(torch.isfinite(exact), exact, 0.0).abs_()
+    size = values.amax(-1, keepdim=True)
+    values = torch.where(values >= size / _DOMINANCE, values, 0.0)
+    squares = [
+        torch.where((values > 0) & e.isfinite(), e, 0.0).square_().sum(-1, keepdim=True) for e in errors
+    ]
+    energy = values.square_().sum(-1, keepdim=True)
+    ratio = torch.stack(squares).amax(0) / torch.where(energy > 0, energy, 1.0)
+    live = (exact != 0).sum(-1, keepdim=True).double()
+    spread = torch.stack([_row_spread(error, rules) for error in errors]).amax(0)
+    return _Rows(spread, size, ratio, live)
+
+
+def _errors(
+    exact: torch.Tensor, reference: torch.Tensor, disturbed: Sequence[torch.Tensor], rules: _Rules
+) -> list[torch.Tensor]:
+    """r, and an s for each of `disturbed`."""
+    kind = reference.dtype
+    moved = (_error(other, exact, kind).mul_(rules.disturbed) for other in disturbed)
+    return [_error(reference, exact, kind), *moved]
+
+
+def _without_jumps(
+    rows: _Rows,
+    exact: torch.Tensor,
+    reference: torch.Tensor,
+    disturbed: Sequence[torch.Tensor],
+    rules: _Rules,
+) -> tuple[_Rows, torch.Tensor | None]:
+    """The rows, without what in them is a jump's error, and what is allowed where there is one.
+
+    That is an error of a considerable part of the row's size, and many times as large as those of nine in ten
+    elements. It is that element's alone: one sign that rounding has turned says nothing of the others.
+    """
+    if not exact.dim() or not exact.numel():
+        return rows, None
+    suspect = (rows.live >= _FEW_LIVE) & (rows.spread > rules.jump * rows.size)
+    chosen = suspect.squeeze(-1)
+    if not bool(chosen.any()):
+        return rows, None
+    errors = torch.stack(
+        _errors(exact[chosen], reference[chosen], [other[chosen] for other in disturbed], rules)
+    )
+    largest = errors.abs().nan_to_num_(0.0, 0.0, 0.0).amax(0)
+    live = (exact[chosen] != 0) | (largest > 0)
+    ordered = torch.where(live, largest, -1.0).sort(-1, descending=True).values
+    place = (live.sum(-1, keepdim=True) * (1 - _CORE)).ceil().long()
+    core = ordered.gather(-1, place.clamp(max=ordered.shape[-1] - 1)).clamp(min=0.0)
+    size = rows.size[chosen]
+    jumping = (largest > _BEYOND_CORE * core) & (largest > rules.jump / rules.largest * size)
+    if not bool(jumping.any()):
+        return rows, None
+    spread, ratio = rows.spread.clone(), rows.ratio.clone()
+    rest = [torch.where(jumping, 0.0, error) for error in errors]
+    spread[chosen] = torch.stack([_row_spread(error, rules) for error in rest]).amax(0)
+    values = torch.where(exact[chosen].isfinite(), exact[chosen], 0.0).abs_()
+    values = torch.where(values >= size / _DOMINANCE, values, 0.0)
+    energy = values.square().sum(-1, keepdim=True)
+    squares = [torch.where((values > 0) & e.isfinite(), e, 0.0).square_().sum(-1, keepdim=True) for e in rest]
+    ratio[chosen] = torch.stack(squares).amax(0) / torch.where(energy > 0, energy, 1.0)
+    jumps = torch.zeros_like(exact)
+    jumps[chosen] = torch.where(jumping, rules.largest / rules.disturbed * largest, 0.0)
+    return replace(rows, spread=spread, ratio=ratio), jumps
+
+
+def _fusible(single: torch.Tensor, *doubles: torch.Tensor) -> bool:
+    """Whether these are rows as rows.cpp reads them: a float32 tensor beside float64 ones."""
+    if single.dtype is not torch.float32 or not single.is_cpu or not single.dim() or not single.numel():
+        return False
+    return single.is_contiguous() and all(d.dtype is torch.float64 and d.is_contiguous() for d in doubles)
+
+
+def _column_sizes(exact: torch.Tensor) -> torch.Tensor:
+    values = exact.reshape(-1, exact.shape[-1])
+    return torch.where(values.isfinite(), values, 0.0).square_().mean(0).sqrt_()
+
+
+def _columns_differ(exact: torch.Tensor) -> bool:
+    """Whether there are rows enough to tell that columns are different quantities."""
+    if exact.dim() < 2 or exact.shape[-1] < 2 or exact.numel() < _FEW_LIVE * exact.shape[-1]:
+        return False
+    sizes = _column_sizes(exact)
+    known = sizes[sizes > 0]
+    return known.numel() > 1 and float(known.max() / known.min()) > _UNLIKE
+
+
+def _by_column(
+    spread: torch.Tensor, exact: torch.Tensor, errors: Sequence[torch.Tensor], rules: _Rules
+) -> torch.Tensor:
+    """The spread of each element: its row's, or its column's if that is less.
+
+    But as much of its row's as its column's size is of the largest: the reference may be exact in one.
+    """
+    sizes, columns = _column_sizes(exact), exact.shape[-1]
+    own = torch.stack([_row_spread(e.reshape(-1, columns).mT, rules).flatten() for e in errors]).amax(0)
+    share = torch.where(sizes > 0, sizes / sizes.max(), 1.0)
+    return torch.minimum(spread, torch.maximum(own.expand_as(exact), spread * share))
+
+
+def _row_spread(error: torch.Tensor, rules: _Rules) -> torch.Tensor:
+    """What a row's errors allow: over the last dimension, of the finite elements only."""
+    spread = _spread(error, error.shape[-1], rules)
+    if bool(torch.isfinite(spread).all()):
+        return spread
+    finite = torch.isfinite(error)
+    return _spread(torch.where(finite, error, 0.0), finite.sum(-1, keepdim=True).clamp(min=1), rules)
+
+
+def _spread(error: torch.Tensor, count: int | torch.Tensor, rules: _Rules) -> torch.Tensor:
+    norm = torch.linalg.vector_norm(error, dim=-1, keepdim=True)
+    largest = torch.linalg.vector_norm(error, ord=math.inf, dim=-1, keepdim=True)
+    return torch.maximum(
+        norm * rules.rms / torch.as_tensor(count, dtype=error.dtype).sqrt(), largest * rules.largest
+    )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`error` in units of the budget, infinite where the outputs cannot be compared; `detail` says where.
+
+    `few`: whether so few elements are beyond their budgets that it may be chance. `far`: how many are so
+    far beyond that they may be on the other side of a jump.
+    """
+
+    error: float
+    detail: str
+    few: bool = False
+    far: int = 0
+
+
+def compare(expected: Expected, actual: torch.Tensor) -> Comparison:
+    """Compare an output of the right shape and dtype against its budget.
+
+    Few elements, of those that are far beyond it, may have values that the reference gives for moved inputs,
+    once these are known: `Expected.across`.
+    """
+    exact = expected.exact
+    if actual.is_complex():
+        actual = torch.view_as_real(actual)
+    if not expected.reference.is_floating_point():
+        bad = (actual != exact.to(actual.dtype)) & (actual != expected.reference)
+        if expected.rankings and bool(bad.any()):
+            bad &= ~allowed(expected.rankings, actual, expected.reference)
+        if expected.between and bool(bad.any()):
+            seen = torch.stack([actual == other for other in expected.between]).any(0)
+            bad = _but_few(bad, seen, expected.few)
+        far = int(bad.sum())
+        return Comparison(math.inf, _where(bad, actual, exact), far=far) if far else Comparison(0.0, "")
+    fused = _fused_error(expected, actual)
+    if fused is not None:
+        return Comparison(fused, "")
+    value = actual.double()
+    error = (value - exact).abs_().div_(expected.tolerance())
+    worst = float(error.max()) if error.numel() else 0.0
+    if worst <= 1.0:  # False for NaN
+        return Comparison(worst, "")
+    # Where the reference itself overflows or is undefined, its pattern counts, or the exact value.
+    reference = expected.reference.double()
+    same = torch.isnan(reference) & torch.isnan(value) | (torch.isinf(reference) & (value == reference))
+    same |= (value == exact) | (torch.isnan(exact) & torch.isnan(value))
+    error = torch.where(same, 0.0, error).nan_to_num_(nan=math.inf)
+    if expected.between:
+        least, largest = expected.between
+        room = expected.tolerance()
+        seen = (value >= least - room) & (value <= largest + room)
+        far = error > _FAR
+        error = torch.where(far & ~_but_few(far, seen, expected.few), 0.0, error)
+    worst = float(error.max())
+    if worst <= 1.0:
+        return Comparison(worst, "")
+    beyond = error > 1.0
+    few = int(beyond.sum()) <= _few(beyond)
+    return Comparison(worst, _where(beyond, actual, exact), few, int((error > _FAR).sum()))
+
+
+def _but_few(bad: torch.Tensor, excused: torch.Tensor, few: int) -> torch.Tensor:
+    """Mask of bad elements without the excused ones; with them if more than `few` are excused."""
+    excused = bad & excused
+    return bad & ~excused if int(excused.sum()) <= few else bad
+
+
+def _fused_error(expected: Expected, actual: torch.Tensor) -> float | None:
+    """The largest error in one pass; None where that does not apply, or an element needs a closer look."""
+    native = library("rows")
+    if native is None or expected.by_column or not _fusible(actual, expected.exact, expected.spread):
+        return None
+    rows, columns = actual.numel() // actual.shape[-1], actual.shape[-1]
+    found = torch.empty(2, dtype=torch.float64)
+    exact, spread, relative = expected.exact, expected.spread, expected.relative
+    native.worst_error(actual, exact, spread, relative, rows, columns, found)
+    worst, beyond = found.tolist()
+    return worst if not beyond else None
+
+
+@dataclass(frozen=True)
+class Leeway:
+    """How far two results for the same inputs may lie apart when both may be right, without knowing what is.
+
+    For looking at many calls cheaply. No element is further from the other than four times the largest
+    tolerance of calls with inputs like these, and all together are about as near to it as the candidate was
+    when it was verified: what is computed in a lower precision once it is timed stays within most
+    tolerances of long sums, but is further off than it was.
+    One element of many may jump.
+    """
+
+    spread: float = 0.0
+    relative: float = 0.0
+
+    def widened(self, expected: Expected) -> "Leeway":
+        """The leeway once `expected` is among the calls."""
+        rows = torch.where(torch.isfinite(expected.spread), expected.spread, 0.0)
+        if not rows.numel():
+            return self
+        relative = float(expected.relative.max())
+        if expected.rounding:
+            relative += expected.rounding * torch.finfo(expected.reference.dtype).eps
+        return Leeway(max(self.spread, float(rows.max())), max(self.relative, relative))
+
+    def distance(self, actual: torch.Tensor, other: torch.Tensor) -> float:
+        """How far apart two results are: the rms in tolerances; of integers the share that differs."""
+        if not actual.is_floating_point() and not actual.is_complex():
+            return float((actual != other).double().mean()) if actual.numel() else 0.0
+        return self._rms(self._apart(actual, other)[0])
+
+    def unlike(self, actual: torch.Tensor, other: torch.Tensor) -> float:
+        """The share of elements that are infinite or NaN in `other`, and something else here."""
+        if not (actual.is_floating_point() or actual.is_complex()) or not actual.numel():
+            return 0.0
+        actual, other = _double(actual), _double(other)
+        same = (actual == other) | (actual.isnan() & other.isnan())
+        return float((~(same | other.isfinite())).double().mean())
+
+    def covers(
+        self,
+        actual: torch.Tensor,
+        other: torch.Tensor,
+        verified: float = math.inf,
+        unlike: float = 0.0,
+    ) -> bool:
+        """`verified`: the largest distance from the reference of results that were found right.
+
+        `unlike`: the largest share of their elements that differed where the reference is not finite. They
+        may: what overflows in the task's precision is right, too, where it does not.
+        """
+        if not actual.is_floating_point() and not actual.is_complex():
+            return self.distance(actual, other) <= _INDICES_APART + _AS_VERIFIED * verified
+        if self.unlike(actual, other) > _NOT_FINITE_APART + _AS_VERIFIED * unlike:
+            return False
+        apart, comparable = self._apart(actual, other)
+        far = (apart > 4) & comparable
+        most = _few(apart) if apart.numel() >= _ENOUGH else 0  # which side of a jump they are on is chance
+        if int(far.sum()) > most or bool((apart.isnan() & comparable).any()):
+            return False
+        apart = apart.where(~far, 0.0)
+        if apart.numel() < _ENOUGH:  # few elements are farther apart than those that were verified by chance
+            return True
+        by_chance = 1 + 4 / math.sqrt(apart.numel())
+        return self._rms(apart) <= _APART + _AS_VERIFIED * by_chance * verified
+
+    def _apart(self, actual: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The elements' distances in tolerances, and which of them say anything."""
+        actual, other = _double(actual), _double(other)
+        apart = (actual - other).abs_() / (self.spread + self.relative * other.abs())
+        return torch.where(actual == other, 0.0, apart), torch.isfinite(other)
+
+    def _rms(self, apart: torch.Tensor) -> float:
+        finite = torch.where(apart.isfinite(), apart, 0.0)
+        return float(finite.square_().mean().sqrt()) if apart.numel() else 0.0
+
+
+def _double(tensor: torch.Tensor) -> torch.Tensor:
+    """As real numbers: complex ones as two each."""
+    return (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).double()
+
+
+def _where(bad: torch.Tensor, actual: torch.Tensor, exact: torch.Tensor) -> str:
+    first = tuple(int(i[0]) for i in torch.nonzero(bad, as_tuple=True)) if bad.dim() else ()
+    got, wanted = actual[first].item(), exact[first].item()
+    return (
+        f"{int(bad.sum())} of {bad.numel()} elements differ, "
+        f"first at {list(first)}: {got:.6g}, not {wanted:.6g}"
+    )

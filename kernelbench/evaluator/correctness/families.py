@@ -1,0 +1,220 @@
+"""Input families: what a candidate is tried on beyond the task's own distribution.
+
+A family rewrites the floating inputs of a fresh `get_inputs()` draw and keeps each within its domain:
+a triangular matrix stays triangular, labels stay labels. Each family is there for a way of not
+computing: zero_centred for kernels that assume positive inputs, heavy_tailed and needle for those
+that skip or sample, dominated for those that round operands whose errors average out elsewhere,
+perturbed for those that remember, edge for those that drop special values.
+
+A kernel must not know the family from a few elements. Where a task draws numbers of one sign, the others
+come in some of the rows only, and dominated inputs keep the task's own signs and range.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from kernelbench.evaluator.correctness.constants import UNTOUCHED
+from kernelbench.evaluator.reference.draws import Draws
+from kernelbench.evaluator.reference.float64 import is_eight_bit_float
+
+DOMAINS = (
+    "real", "positive", "probability", "unit", "lower_triangular", "upper_triangular",
+    "symmetric", "sorted", "sign", "mask", "index", "fixed",
+)  # fmt: skip
+_EDGE_EVERY = 64  # one of so many elements is special: denormals slow a matmul down a hundredfold
+_MIXED = 0.25, 1.75  # rows that get other signs: their number to a power in between, at most 1, so often all
+_DOMINATED = 0.0, 0.5  # rows, and columns, of the dominated family: so few that means hardly change
+_DOMINANT = 16.0  # elements on which a result depends, in the dominated family
+_SHRUNK = 2.0**-20  # the others there: exactly, so that their mantissas stay
+_PERTURBED = 0.25  # elements that are perturbed: at most their number to this power
+_PHASE = 0.6 + 0.8j  # of a complex needle
+_SORTED = 8  # elements of a row, from which on being in order is no chance
+
+
+def infer_domain(tensor: torch.Tensor) -> str:
+    """The narrowest domain that one draw of an input shows beyond doubt; "real" for plain floats."""
+    if tensor.is_complex():
+        return "fixed" if tensor.numel() < 2 or _has_structure(tensor) else "real"
+    if not tensor.is_floating_point():
+        return "mask" if tensor.dtype is torch.bool else "index"
+    if tensor.numel() < 2:
+        return "fixed"
+    tensor = tensor.float() if is_eight_bit_float(tensor.dtype) else tensor
+    square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2] > 1
+    if square and bool((tensor.triu(1) == 0).all()):
+        return "lower_triangular"
+    if square and bool((tensor.tril(-1) == 0).all()):
+        return "upper_triangular"
+    if square and torch.equal(tensor, tensor.mT):
+        return "symmetric"
+    if bool((tensor.abs() == 1).all()):
+        return "sign"
+    if bool(((tensor == 0) | (tensor == 1)).all()):
+        return "mask"
+    sums = tensor.sum(-1)
+    if bool((tensor >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-4):
+        return "probability"
+    if tensor.dim() and tensor.shape[-1] >= _SORTED and bool((tensor.diff(dim=-1) >= 0).all()):
+        return "real" if bool((tensor[..., :1] == tensor[..., -1:]).any()) else "sorted"
+    return "real"
+
+
+def _has_structure(tensor: torch.Tensor) -> bool:
+    """Whether a complex tensor is a square that is triangular or Hermitian."""
+    if tensor.dim() < 2 or not tensor.shape[-1] == tensor.shape[-2] > 1:
+        return False
+    zero = (tensor.triu(1), tensor.tril(-1))
+    return any(not bool(part.any()) for part in zero) or torch.equal(tensor, tensor.mH.resolve_conj())
+
+
+def rewrite(
+    inputs: Sequence[torch.Tensor],
+    domains: Sequence[str],
+    family: str,
+    draws: Draws,
+    distinct: bool,
+    fan_in: float = 1.0,
+) -> bool:
+    """Make `inputs`, a fresh draw, inputs of `family`, in place; says whether signs are mixed in part of any.
+
+    `distinct`: no two values of a tensor should be equal, because an output is an index and of equal
+    values any is right. `fan_in`: how many input elements an output element depends on.
+    """
+    partly = False
+    for tensor, domain in zip(inputs, domains, strict=True):
+        if domain in UNTOUCHED:
+            continue
+        if is_eight_bit_float(tensor.dtype):
+            if family != "dominated":
+                _rewrite_eight_bits(tensor, domain, family, draws)
+            continue
+        if family == "dominated":
+            _dominate(tensor, domain, draws, fan_in)
+            continue
+        if tensor.is_complex():
+            if family == "needle":
+                _fill_with_needles(tensor, _PHASE * _scale(torch.view_as_real(tensor)), draws)
+                continue
+            tensor = torch.view_as_real(tensor)
+        one_sign = domain == "real" and family != "needle" and tensor.dim() > 0 and _has_one_sign(tensor)
+        drawn = tensor.clone() if one_sign else None
+        _fill(tensor, family, draws)
+        if distinct:
+            tensor.mul_(1 + 0.1 * draws.normal(*tensor.shape)).add_(draws.normal(*tensor.shape), alpha=1e-3)
+        if drawn is not None:
+            rows = tensor.shape[:-1] if tensor.dim() > 1 else tensor.shape
+            chosen = _some(math.prod(rows), _MIXED, draws, tensor.device)
+            tensor.copy_(tensor.where(chosen.view(*rows, *[1] * (tensor.dim() - len(rows))), drawn))
+            partly = True
+        _keep_within(domain, tensor)
+    return partly
+
+
+def _has_one_sign(tensor: torch.Tensor) -> bool:
+    least, most = tensor.aminmax()
+    return bool(least >= 0) or bool(most <= 0)
+
+
+def _some(size: int, powers: tuple[float, float], draws: Draws, device: torch.device) -> torch.Tensor:
+    """Which of `size` things are chosen, at random; their number is `size` to a power between the two."""
+    least, most = powers
+    count = math.ceil(size ** min(1.0, least + (most - least) * float(draws.uniform(1))))
+    chosen = torch.zeros(size, dtype=torch.bool, device=device)
+    chosen[draws.uniform(size).argsort()[:count].to(device)] = True
+    return chosen
+
+
+def _dominate(tensor: torch.Tensor, domain: str, draws: Draws, fan_in: float) -> None:
+    """Leave as they are so few elements, in some rows and columns, that sums over these depend on them alone.
+
+    Errors of rounded operands then do not average out. The others there shrink; signs, range and zeros stay.
+    """
+    kept = draws.uniform(*tensor.shape) < min(0.5, _DOMINANT / max(fan_in, 1.0))
+    if tensor.dim() > 1:
+        first, last = (_some(tensor.shape[dim], _DOMINATED, draws, tensor.device) for dim in (0, -1))
+        kept |= ~(first.view(-1, *[1] * (tensor.dim() - 1)) | last)
+    if domain == "symmetric":
+        kept = kept & kept.mT
+    tensor.mul_(torch.where(kept, 1.0, _SHRUNK))
+    if domain == "probability":
+        tensor.div_(tensor.sum(-1, keepdim=True))
+    if domain == "sorted":
+        _keep_within(domain, tensor)
+
+
+def _rewrite_eight_bits(tensor: torch.Tensor, domain: str, family: str, draws: Draws) -> None:
+    """As in a wider dtype, rounded then; torch computes with no such numbers."""
+    wide = tensor.float()
+    _fill(wide, family, draws)
+    _keep_within(domain, wide)
+    largest = torch.finfo(tensor.dtype).max
+    tensor.copy_(wide.clamp_(-largest, largest))
+
+
+def perturb(inputs: Sequence[torch.Tensor], domains: Sequence[str], draws: Draws) -> None:
+    """Replace one element or a few of each free tensor, in place: what is known by sampling misses them."""
+    for tensor, domain in zip(inputs, domains, strict=True):
+        if domain in ("real", "positive", "unit") and tensor.numel() > 0:
+            values = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+            least, most = (values.float() if is_eight_bit_float(values.dtype) else values).aminmax()
+            largest = torch.maximum(most, -least)
+            value = largest * (0.5 if domain == "unit" else 3.0) + (domain != "unit")
+            value = value.clamp(max=torch.finfo(values.dtype).max)
+            for _ in range(math.ceil(values.numel() ** (_PERTURBED * float(draws.uniform(1))))):
+                values[tuple(int(draws.below(size)) for size in values.shape)] = value
+
+
+def _fill(tensor: torch.Tensor, family: str, draws: Draws) -> None:
+    """Real values of the family, at the scale that `tensor` has."""
+    scale = _scale(tensor)
+    match family:
+        case "zero_centred":
+            draws.fill_normal(tensor).mul_(scale)
+        case "heavy_tailed":
+            signs = draws.normal(*tensor.shape).to(tensor.dtype)
+            draws.fill_normal(tensor).mul_(1.2).exp_().mul_(scale).copysign_(signs)
+        case "needle":
+            _fill_with_needles(tensor, scale, draws)
+        case "edge":
+            draws.fill_normal(tensor).mul_(scale)
+            special = [0.0, -0.0, 1e-38, -1e-38, 1e-6, 20.0 * scale, -20.0 * scale]
+            count = -(-tensor.numel() // _EDGE_EVERY)
+            where = draws.below(tensor.numel(), count)
+            values = tensor.new_tensor(special).repeat(-(-count // len(special)))[:count]
+            tensor.put_(where, values)
+        case _:
+            raise AssertionError(family)
+
+
+def _scale(tensor: torch.Tensor) -> float:
+    wide = torch.promote_types(tensor.dtype, torch.float32)
+    size = float(torch.linalg.vector_norm(tensor, dtype=wide)) / math.sqrt(max(1, tensor.numel()))
+    return min(max(size, 1e-3), 1e3)
+
+
+def _fill_with_needles(tensor: torch.Tensor, scale: complex, draws: Draws) -> None:
+    """One element of each row that is not zero."""
+    tensor = tensor if tensor.dim() else tensor.view(1)  # a single number is a row of one
+    rows, columns = tensor.shape[:-1], tensor.shape[-1]
+    tensor.zero_().scatter_(-1, draws.below(columns, *rows, 1), 8.0 * scale)
+
+
+def _keep_within(domain: str, tensor: torch.Tensor) -> None:
+    """Move any real values into `domain`, in place."""
+    match domain:
+        case "positive":
+            tensor.abs_().add_(1e-6)
+        case "unit":
+            tensor.sigmoid_()
+        case "probability":
+            tensor.copy_(tensor.clamp(-30, 30).softmax(-1))
+        case "lower_triangular":
+            tensor.tril_()
+        case "upper_triangular":
+            tensor.triu_()
+        case "symmetric":
+            tensor.copy_((tensor + tensor.mT) / 2)
+        case "sorted":
+            tensor.copy_(tensor.sort(-1).values)

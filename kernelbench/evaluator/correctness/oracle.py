@@ -1,0 +1,526 @@
+"""The oracle: runs the reference out of the candidate's reach.
+
+It draws inputs from the judge's secret seeds into the shared slots, computes what the outputs must be
+in float64 and how far an honest result may lie from that, and compares what the judge read from a
+stopped candidate.
+"""
+
+import io
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from kernelbench.evaluator.correctness import families
+from kernelbench.evaluator.correctness.audit import audit
+from kernelbench.evaluator.correctness.budget import Comparison, Expected, Leeway, compare, expect
+from kernelbench.evaluator.correctness.constants import (
+    Constants,
+    constant_inputs,
+    defined,
+    is_plain,
+    not_finite,
+    partly_constant,
+)
+from kernelbench.evaluator.correctness.mutations import Shortcuts
+from kernelbench.evaluator.correctness.plain_sums import PlainSums
+from kernelbench.evaluator.correctness.ties import Rankings
+from kernelbench.evaluator.memory import native
+from kernelbench.evaluator.memory.cuda import Lender
+from kernelbench.evaluator.memory.layout import Arena, SlotLayout, TensorLayout, Tensors
+from kernelbench.evaluator.processes.channel import Channel
+from kernelbench.evaluator.reference.draws import Draws
+from kernelbench.evaluator.reference.float64 import is_eight_bit_float
+from kernelbench.evaluator.reference.loading import dump, pickled, samples
+from kernelbench.evaluator.reference.model import Reference
+from kernelbench.evaluator.reference.rounded import (
+    BITS,
+    FORMATS,
+    RoundedProducts,
+    follows,
+    unlike_the_reference,
+)
+from kernelbench.evaluator.reference.task_format import TaskFault
+
+_TRIAL_CALLS = 5  # to learn how long one takes
+_FAN_IN_PROBES = 3
+_FEW_OUTPUTS = 64  # elements; below, one disturbance may by chance say little, so three are taken
+_SHORT_ROW = 8  # elements; below, the same for two
+_MARGINAL = 16.0  # budgets: what is beyond by no more is held to a budget from more disturbances
+_MORE = 6  # of these
+_MOST_ALONE = 16  # weights that a candidate lacks, to be varied one by one
+_MANY_JUMPS = 0.01  # of an output's elements; more are no chance
+_ACROSS = 12  # runs that say what an output may be where it jumps
+_ACROSS_ULPS, _ACROSS_COARSE_ULPS = 32.0, 2.0  # that inputs are moved by for that, in fp32 and in less
+
+
+class Oracle:
+    def __init__(self, source: str, lane: str, seed: int, vary_weights: bool, device: str = "cpu") -> None:
+        self.device = torch.device(device)
+        self.lane = lane
+        self.reference = Reference(source, lane, seed, vary_weights, self.device)
+        tensors = self.reference.first
+        given = getattr(self.reference.module, "input_domains", None)
+        self.domains = list(given) if given else [families.infer_domain(t) for t in tensors]
+        if len(self.domains) != len(tensors):
+            raise TaskFault(
+                f"names {len(self.domains)} input_domains, and get_inputs gives {len(tensors)} tensors",
+                "name one domain for each",
+            )
+        draw = lambda number: self._tensors(seed + number)  # noqa: E731
+        constant = constant_inputs(tensors, draw)
+        for position in constant if not given else ():
+            if is_plain(tensors[position]):
+                self.domains[position] = "fixed"
+        if given:  # what is named fixed stays what it is
+            constant = [position for position in constant if self.domains[position] != "fixed"]
+        run, numbers = (lambda inputs: self._run(inputs, seed)), self.reference.constants
+        partly = {} if given else partly_constant(tensors, draw)
+        self.constants = Constants(tensors, constant, self.domains, run, numbers, partly)
+        self.layout = SlotLayout(tuple(TensorLayout.of(t) for t in tensors))
+        self.slots: list[list[torch.Tensor]] = []
+        self.expected: list[Expected] = []
+        self._families: dict[int, str] = {}  # slot -> what lies in it
+        self._seeds: dict[int, int] = {}  # slot -> what that was drawn from
+        self._fan_in: list[float] = []
+        self._mixed: dict[int, bool] = {}  # slot -> whether part of it has signs that the task does not draw
+        self._called: tuple[Sequence[torch.Tensor], int | None] = (), None  # what is expected is for this
+        self._family = ""  # of these inputs
+        self._shifted: dict[int, list[torch.Tensor]] = {}  # by bits: that call with rounded products
+        self._verified: list[float] = []  # by output, how far the candidate's were from the reference's
+        self._unlike: list[float] = []  # by output, the share that was finite where the reference's is not
+        self._verifying = False
+        self._long_sums = True  # until it is known
+        self.memory: Mapping[Any, Tensors] = {}  # where outputs lie that are to be compared
+        self.lender: Lender | None = None  # on a GPU
+        self._shortcuts: Shortcuts | None = None
+        self._first = tensors
+        outputs = self.reference.outputs
+        kinds = [getattr(torch, output.dtype) for output in outputs]
+        self.integers = not all(kind.is_floating_point for kind in kinds)
+        self._coarse = self.reference.coarse()
+        self.leeway = [Leeway() for _ in outputs]  # of calls with inputs of the task's own distribution
+        self._bits = BITS.get(lane, ()) if self.reference.products else ()
+
+    def _tensors(self, seed: int, into: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
+        return self.reference.tensors(seed, into)
+
+    def _run(self, tensors: Sequence[torch.Tensor], seed: int | None) -> list[torch.Tensor]:
+        return self.reference.run(self.reference.own, tensors, seed)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "inputs": [t.to_json() for t in self.layout.tensors],
+            "outputs": [t.to_json() for t in self.reference.outputs],
+            "views": self.reference.views,
+            "overlap": self.reference.overlap,
+            "unchecked": self.reference.unchecked(),
+            "weight_bytes": sum(t.numel() * t.element_size() for t in self._state().values()),
+            "effects": [*self.reference.effects(), *self.constants.notes()],
+            "constants": bool(self.constants.variations),
+            "unvaried": self.constants.notes(),
+            "needs_inputs": not self._runs([torch.zeros_like(t) for t in self._first], self.reference.seed),
+            "domains": self.domains,
+            "random": self.reference.random,
+            "not_built": native.not_built(),
+            "flops": self.reference.flops,
+        }
+
+    def _state(self) -> dict[str, torch.Tensor]:
+        return dict(self.reference.model.state_dict())
+
+    def call_s(self) -> float:
+        """Seconds that a call takes. To be asked once, when nothing else runs."""
+        tensors, self._first = self._first, []
+        times: list[float] = []
+        while len(times) < _TRIAL_CALLS and sum(times) <= 1.0:
+            started = time.perf_counter()
+            self._run(tensors, None)
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+            times.append(time.perf_counter() - started)
+        return min(times)
+
+    def setup(self) -> bytes:
+        """What a worker needs to be the same model: init arguments, weights, the structure of the inputs.
+
+        Behind that lies what the constructor drew, which only some need.
+        """
+        reference = self.reference
+        self.reference.own.state.restore()
+        buffer = io.BytesIO()
+        dump(
+            {
+                "init": pickled(reference.init),
+                "state": {name: value.cpu() for name, value in self._state().items()},
+                "weights": reference.weights,
+                "samples": samples(reference.drawn),
+                "leaves": list(zip(reference.is_tensor, reference.constants, strict=True)),
+                "spec": reference.spec,
+                "seed": reference.seed,
+                "lane": self.lane,
+                "mutated": reference.mutated,
+                "kept": reference.kept,
+                "refilled": reference.refilled,
+            },
+            buffer,
+        )
+        dump(reference.drawn, buffer)
+        return buffer.getvalue()
+
+    def read_of(self, names: Sequence[str], seed: int, call_seed: int | None) -> str | None:
+        """One of these weights that an output depends on: it changes by more than its budget allows.
+
+        On a draw of the task's own. `attach` or `attach_device` comes before.
+        """
+        known = [name for name in names if name in self.reference.weights]
+        if len(known) < len(names) or not names:
+            return "an unknown one"
+        self.fill([0], [seed], "task")
+        self.expect(0, call_seed, rate=False)
+        self._verifying = False
+
+        def unread(*varied: str) -> bool:
+            outputs = self.reference.varied(varied, self.slots[0], call_seed)
+            error = self.judged(outputs)["error"]
+            return error is not None and error <= 1.0
+
+        if unread(*known) and (len(known) == 1 or all(map(unread, known[:_MOST_ALONE]))):
+            return None
+        return next((name for name in known[:_MOST_ALONE] if not unread(name)), known[0])
+
+    def attach(self, inputs_fd: int, slots: int, readback_fd: int, readback_bytes: int) -> None:
+        arena = Arena(inputs_fd, self.layout.slot_bytes * slots)
+        self.slots = [self.layout.views(arena, slot) for slot in range(slots)]
+        self.memory = {"readback": Arena(readback_fd, readback_bytes)}
+
+    def attach_device(self, slots: int, cache_bytes: int) -> None:
+        self.lender = Lender(self.layout, slots, self.device, cache_bytes)
+        self.slots, self.memory = self.lender.slots, self.lender.held
+
+    def fill(self, slots: Sequence[int], seeds: Sequence[int], family: str) -> None:
+        """Draw inputs of `family` into the slots; "perturbed" changes a little of what lies there.
+
+        "varied" are the task's own but for inputs that are the same in every draw. Inputs on which the
+        reference fails become the task's own.
+        """
+        for slot, seed in zip(slots, seeds, strict=True):
+            self._families[slot], self._mixed[slot] = family, False
+            targets = self.slots[slot]
+            if family != "perturbed":
+                _place(self._tensors(seed, into=targets), targets)
+            self._seeds[slot] = seed
+            draws = Draws(seed ^ 0x5EED, device=self.device)
+            if family == "perturbed":
+                kept = [target.clone() for target in targets]
+                families.perturb(targets, self.domains, draws)
+                if not self._runs(targets, seed):
+                    _place(kept, targets)
+                continue
+            self._vary(targets, family, seed)
+            if family not in ("task", "varied"):
+                if family == "dominated" and not self._fan_in:
+                    self._fan_in = self._measured_fan_in(targets, self._run(targets, seed), seed)
+                fan_in = max(self._fan_in, default=1.0)
+                mixed = families.rewrite(targets, self.domains, family, draws, self.integers, fan_in)
+                self._mixed[slot] = mixed
+                if not self._runs(targets, seed):
+                    self.fill([slot], [seed], "task")
+
+    def _runs(self, tensors: Sequence[torch.Tensor], seed: int) -> bool:
+        """Whether the reference can be run on these: it may need indices, or what can be inverted."""
+        try:
+            self._run(tensors, seed)
+        except TaskFault:
+            return False
+        return True
+
+    def _vary(self, tensors: Sequence[torch.Tensor], family: str, seed: int) -> None:
+        """Vary what is the same in every draw, as a family asks for; with one seed always alike."""
+        self.constants.vary(tensors, Draws(seed ^ 0xC0DE, device=self.device), family)
+
+    def expect(self, slot: int, seed: int | None, rate: bool) -> dict[str, Any]:
+        """Compute the expected outputs of a slot.
+
+        `usable` is False where more of them is not finite than on the task's own draws.
+
+        With `rate`, the reference's own result is held to the budget too.
+        """
+        tensors = self.slots[slot]
+        rankings = Rankings(), Rankings()
+        watching = rankings if self.integers else ()
+        reference, exact = self.reference.both(tensors, seed, *watching)
+        if self._families[slot] == "task":
+            self.reference.check_precision(reference, exact)
+        disturbed = self.reference.disturbed(_disturbances_of(exact), tensors, seed)
+        self.expected = []
+        self._called, self._family, self._shifted = (tensors, seed), self._families[slot], {}
+        if not self._fan_in:
+            self._fan_in = self._measured_fan_in(tensors, reference, seed)
+        for position, (e, r) in enumerate(zip(exact, reference, strict=True)):
+            others = [outputs[position] for outputs in disturbed]
+            expected = expect(e, r, others, self._fan_in[position], self._coarse)
+            if not r.is_floating_point() and not r.is_complex():
+                found = (by.of(output) for by, output in zip(rankings, (r, e), strict=True))
+                expected = replace(expected, rankings=tuple(ranking for ranking in found if ranking))
+            self.expected.append(expected)
+        if self._family == "task":
+            with_room = self._with_room_for_loops(tensors, seed)
+            self.leeway = [old.widened(e) for old, e in zip(self.leeway, with_room, strict=True)]
+        usable = self._usable(slot, seed, reference)
+        worst = max((compare(x, x.reference).error for x in self.expected if rate), default=0.0)
+        return {"usable": usable, "reference_error": _finite(worst)}
+
+    def _usable(self, slot: int, seed: int | None, outputs: Sequence[torch.Tensor]) -> bool:
+        """Whether the reference is about as defined on a slot as on the task's own draw that it came from."""
+        family, entirely = self._families[slot], self._mixed.get(slot, False)
+        if family in ("task", "perturbed") or defined(outputs, [0.0] * len(outputs), entirely):
+            return True
+        drawn = self._tensors(self._seeds[slot])
+        self._vary(drawn, "task" if family == "varied" else family, self._seeds[slot])
+        return defined(outputs, [not_finite(output) for output in self._run(drawn, seed)], entirely)
+
+    def _measured_fan_in(
+        self, tensors: Sequence[torch.Tensor], before: Sequence[torch.Tensor], seed: int | None
+    ) -> list[float]:
+        """For each output, how many input elements one of its elements depends on, about.
+
+        Counted the other way round: how many elements of an output change with one of an input.
+        """
+        moved = [tensor.clone() for tensor in tensors]
+        found = [0.0] * len(before)
+        free = [t for t in moved if t.is_floating_point() or t.is_complex()]
+        free = [t for t in free if not is_eight_bit_float(t.dtype) and t.numel()]
+        for tensor in free:
+            changed = [0] * len(before)
+            for _ in range(_FAN_IN_PROBES):
+                where = tuple(int(torch.randint(size, ())) for size in tensor.shape)
+                kept = tensor[where].clone()
+                tensor[where] += 3 * tensor.abs().max() + 1
+                try:
+                    after = self._run(moved, seed)
+                except TaskFault:  # an index that is out of range now
+                    continue
+                finally:
+                    tensor[where] = kept
+                for i, (old, new) in enumerate(zip(before, after, strict=True)):
+                    changed[i] = max(changed[i], int((old != new).sum()))
+            for i, old in enumerate(before):
+                found[i] += changed[i] * tensor.numel() / max(1, old.numel())
+        every = sum(t.numel() for t in tensors) + sum(p.numel() for p in self.reference.model.parameters())
+        return [max(n, every / max(1, old.numel())) for n, old in zip(found, before, strict=True)]
+
+    def compare(self, outputs: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """Compare outputs, each given as what memory it lies in, offset and layout; shapes are checked."""
+        return self.judged([self._view(placed) for placed in outputs])
+
+    def judged(self, outputs: Sequence[torch.Tensor]) -> dict[str, Any]:
+        """The same for tensors. What is a little beyond its budget is held to one from more disturbances."""
+        results = [compare(wanted, output) for output, wanted in zip(outputs, self.expected, strict=True)]
+        if any(result.far for result in results) and self._may_jump(results):
+            self._look_across()
+            results = [compare(wanted, output) for output, wanted in zip(outputs, self.expected, strict=True)]
+        if 1.0 < max(result.error for result in results) <= _MARGINAL:
+            self._widen()
+            results = [compare(wanted, output) for output, wanted in zip(outputs, self.expected, strict=True)]
+        worst = max(range(len(results)), key=lambda i: results[i].error)
+        detail = results[worst].detail
+        if detail and len(results) > 1:
+            detail = f"output {worst}: {detail}"
+        few = all(result.few for result in results if result.error > 1.0)
+        if (results[worst].error <= 1.0 or few) and (lower := self._precision_of(outputs)) is not None:
+            detail = f"its errors are those of products with operands in {FORMATS[lower]}"
+            return {"error": None, "detail": detail, "few": False}
+        if self._verifying and self._family == "task":
+            for i, (output, wanted) in enumerate(zip(outputs, self.expected, strict=True)):
+                distance = self.leeway[i].distance(output, wanted.reference)
+                self._verified[i] = max(self._verified[i], distance)
+                unlike = self.leeway[i].unlike(output, wanted.reference)
+                self._unlike[i] = max(self._unlike[i], unlike)
+        return {"error": _finite(results[worst].error), "detail": detail, "few": few}
+
+    def begin(self) -> None:
+        """From now on outputs are a new candidate's, which is being verified."""
+        self._verified, self._verifying = [0.0] * len(self.reference.outputs), True
+        self._unlike = list(self._verified)
+
+    def _widen(self) -> None:
+        """Take more disturbances into the budgets, for few may hardly move a row, and plain loops' sums."""
+        tensors, seed = self._called
+        self.expected = self._with_room_for_loops(tensors, seed)
+        for outputs in self.reference.disturbed(_MORE, tensors, seed, fresh=True):
+            for i, (old, other) in enumerate(zip(self.expected, outputs, strict=True)):
+                other = expect(old.exact, old.reference, [other], self._fan_in[i], self._coarse)
+                self.expected[i] = old.widened(other)
+
+    def _may_jump(self, results: Sequence[Comparison]) -> bool:
+        """Whether so few elements are far off that it may be chance which side of a jump they are on."""
+        most = [max(1.0, _MANY_JUMPS * wanted.exact.numel()) for wanted in self.expected]
+        known = any(wanted.between for wanted in self.expected)
+        return not known and all(result.far <= limit for result, limit in zip(results, most, strict=True))
+
+    def _look_across(self) -> None:
+        """See what outputs may be where they jump: what they are where inputs are moved by more."""
+        tensors, seed = self._called
+        ulps = _ACROSS_COARSE_ULPS if self._coarse else _ACROSS_ULPS
+        little = self.reference.disturbed(2, tensors, seed, ulps=1.0)
+        moved = self.reference.disturbed(_ACROSS, tensors, seed, ulps=ulps)
+        for i, old in enumerate(self.expected):
+            self.expected[i] = old.across([o[i] for o in little], [m[i] for m in moved])
+
+    def _with_room_for_loops(self, tensors: Sequence[torch.Tensor], seed: int | None) -> list[Expected]:
+        """What is expected, where the reference has long sums with room for those of plain loops."""
+        if not self._long_sums:
+            return self.expected
+        with PlainSums() as loops:
+            outputs = self._run(tensors, seed)
+        self._long_sums = bool(loops.taken)
+        if not self._long_sums:
+            return self.expected
+        return [e.with_room_for(o) for e, o in zip(self.expected, outputs, strict=True)]
+
+    def _precision_of(self, outputs: Sequence[torch.Tensor]) -> int | None:
+        """The bits of mantissa that operands of products had, by the errors of outputs; None for all."""
+        for i, (output, wanted) in enumerate(zip(outputs, self.expected, strict=True)):
+            if output.dtype is not torch.float32 or not self._bits:
+                continue
+            errors, own = wanted.errors(output), wanted.errors(wanted.reference)
+            if not unlike_the_reference(errors, own):
+                continue
+            for bits in self._bits:
+                shift = wanted.errors(self._with_rounded_products(bits)[i]) - own
+                if follows(errors, shift, own):
+                    return bits
+        return None
+
+    def _with_rounded_products(self, bits: int) -> list[torch.Tensor]:
+        if bits not in self._shifted:
+            with RoundedProducts(bits):
+                self._shifted[bits] = self._run(*self._called)
+        return self._shifted[bits]
+
+    def resembles(self, position: int, outputs: Sequence[Sequence[Any]]) -> bool:
+        """Whether parts of two outputs agree. See `budget.Leeway`."""
+        self._verifying = False
+        a, b = map(self._view, outputs)
+        verified = self._verified[position] if self._verified else math.inf
+        unlike = self._unlike[position] if self._unlike else math.inf
+        return not a.numel() or self.leeway[position].covers(a, b, verified, unlike)
+
+    def _view(self, placed: Sequence[Any]) -> torch.Tensor:
+        memory, offset, layout = placed
+        return self.memory[memory].tensor(TensorLayout.from_json(layout), offset)
+
+    def audit(self, seeds: Sequence[int]) -> list[str]:
+        """What makes this task measure nothing; see `kernelbench.evaluator.correctness.audit`."""
+        draws = []
+        for seed in seeds:
+            draws.append([tensor.clone() for tensor in self._tensors(seed)])
+        self._vary(draws[0], "varied", seeds[0])
+        written = self.reference.mutated  # memory for an output, perhaps
+        constant = {i: matters or i in written for i, matters in self.constants.matter.items()}
+        return audit(self.reference.model, draws, lambda inputs: self._run(inputs, 0), constant)
+
+    def shortcuts(self, slot: int, seed: int | None, anew: bool) -> dict[str, Any]:
+        """What could be left out, unnoticed on what lies in this slot and on all since one was `anew`.
+
+        See `Shortcuts`. `expect` has just been asked for this slot.
+        """
+
+        def run() -> list[torch.Tensor]:
+            return self._run(self.slots[slot], seed)
+
+        def error_of(outputs: list[torch.Tensor]) -> float:
+            error = self.judged(outputs)["error"]
+            return math.inf if error is None else float(error)
+
+        if anew or self._shortcuts is None:
+            self._shortcuts = Shortcuts(run, self.lane)
+        self._shortcuts.attempt(run, self.expected, self._families[slot], error_of)
+        tried = [shortcut.outcome() for shortcut in self._shortcuts.tried]
+        return {"possible": self._shortcuts.possible, "tried": tried}
+
+    def needed_share(self, slot: int, probes: int) -> float:
+        """The share of the input bytes that outputs depend on, by disturbing `probes` parts of each input.
+
+        For tasks that by design read only a part (a slice, a gather), so that a fast kernel for one is
+        not called implausible.
+        """
+        tensors = [t.clone() for t in self.slots[slot]]
+        before = self._run(tensors, 0)
+        needed = total = 0.0
+        for tensor in tensors:
+            flat = tensor.view(-1) if tensor.is_contiguous() else None
+            size = tensor.numel() * tensor.element_size()
+            total += size
+            if flat is None or not tensor.is_floating_point() or is_eight_bit_float(tensor.dtype):
+                needed += size
+                continue
+            for part in flat.chunk(probes):
+                kept = part.clone()
+                part.add_(1.0)
+                after = self._run(tensors, 0)
+                part.copy_(kept)
+                changed = any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+                needed += part.numel() * part.element_size() * changed
+        return needed / total if total else 0.0
+
+
+def _disturbances_of(outputs: Sequence[torch.Tensor]) -> int:
+    """How many are needed: by chance, one may hardly move any element of a row that has few."""
+    if min((output.numel() for output in outputs), default=0) < _FEW_OUTPUTS:
+        return 3
+    return 2 if any(output.shape[-1] < _SHORT_ROW for output in outputs) else 1
+
+
+def _place(values: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]) -> None:
+    """Copy the values where they belong; some may have been drawn there, or where another one belongs."""
+    homes = {target.data_ptr() for target in targets}
+    at_home = [v.data_ptr() == t.data_ptr() for v, t in zip(values, targets, strict=True)]
+    values = [
+        v if home or v.data_ptr() not in homes else v.clone() for v, home in zip(values, at_home, strict=True)
+    ]
+    for value, target, home in zip(values, targets, at_home, strict=True):
+        if TensorLayout.of(value) != TensorLayout.of(target):
+            raise TaskFault(
+                "has a get_inputs that does not always give the same shapes, strides and dtypes",
+                "make them constants",
+            )
+        if not home:
+            target.copy_(value)
+
+
+def _finite(value: float) -> float | None:
+    return value if value < float("inf") else None
+
+
+def serve(channel: Channel) -> None:
+    """The oracle's main loop. A failing task answers {"error": …}; the judge makes a TaskError of it."""
+    torch.set_grad_enabled(False)
+    oracle: Oracle | None = None
+    while True:
+        message, fds = channel.receive_json()
+        do = message.pop("do")
+        try:
+            if do == "load":
+                oracle = Oracle(**message)
+                with os.fdopen(fds[0], "wb") as file:
+                    file.write(oracle.setup())
+                answer: Any = oracle.describe()
+            else:
+                assert oracle is not None
+                if do == "attach":
+                    message |= {"inputs_fd": fds[0], "readback_fd": fds[1]}
+                answer = getattr(oracle if hasattr(oracle, do) else oracle.lender, do)(**message)
+        except TaskFault as fault:
+            answer = {"error_type": "TaskFault", "error_text": str(fault)[:2000], "fix": fault.fix}
+        except Exception as error:  # noqa: BLE001 - task code may raise anything
+            answer = {"error_type": type(error).__name__, "error_text": str(error)[:2000]}
+        lent = answer.pop("fds", []) if isinstance(answer, dict) else []
+        channel.send_json({"answer": answer}, lent)
+        for fd in lent:
+            os.close(fd)

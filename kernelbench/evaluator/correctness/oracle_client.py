@@ -1,0 +1,327 @@
+"""The judge's side of the oracle: what it is asked, and what outputs of stopped workers it compares."""
+
+import json
+import logging
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from kernelbench.errors import InfrastructureError, TaskError
+from kernelbench.evaluator.memory.layout import OutputDescriptor, SlotLayout, TensorLayout
+from kernelbench.evaluator.processes.shared_memory import DeviceMemory, HostMemory, Memory, Outputs
+from kernelbench.evaluator.processes.worker_handle import Worker, WorkerDied, WorkerTimeout
+from kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelbench.evaluator.protocol import Limits
+from kernelbench.evaluator.refusal import NO_MEMORY, Refused
+from kernelbench.records import Record, Task, Verdict
+
+_NO_MEMORY = ("DeviceError", "OutOfMemoryError")  # of a GPU
+_SHORTCUTS_S = 900.0  # for trying all on one input
+_DOUBTFUL = 2.0  # budgets by which an honest kernel may be off on few elements
+_PART_BYTES = 1 << 18  # of an output that is looked at after every timed block
+_log = logging.getLogger("kernelwright")
+
+
+@cache
+def _warn_once(text: str) -> None:
+    _log.warning(text)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The oracle's word on one call; `error` is in units of the budget, None where not comparable.
+
+    `few`: whether so few elements are beyond their budgets that it may be chance.
+    """
+
+    error: float | None
+    detail: str
+    few: bool = False
+
+    @property
+    def within_budget(self) -> bool:
+        return self.error is not None and self.error <= 1.0
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether so few elements are beyond their budgets, by so little, that it may be chance."""
+        return self.error is not None and 1.0 < self.error <= _DOUBTFUL and self.few
+
+
+class Shortcut(Record):
+    """A way to compute less, and how far it was noticed; see `mutations`."""
+
+    operator: int
+    name: str
+    operand: int
+    reads: str
+    dim: int | None
+    error: float | None  # in budgets; None where outputs could not be compared
+    changes: bool
+    noticed_by: str | None
+    close: dict[float, bool]
+
+    def __str__(self) -> str:
+        where = "" if self.dim is None else f" along dimension {self.dim}"
+        what = f"{self.name} (operator {self.operator}) reads {self.reads} of operand {self.operand}{where}"
+        return what if self.error is None else f"{what}: {self.error:.2g} of the error budget"
+
+
+class Shortcuts(Record):
+    """What was tried on a task, of all that is `possible`."""
+
+    possible: int
+    tried: list[Shortcut]
+
+    @property
+    def unnoticed(self) -> list[Shortcut]:
+        """Those that change outputs, and could be taken by a kernel that is called correct."""
+        return [shortcut for shortcut in self.tried if shortcut.changes and shortcut.noticed_by is None]
+
+
+class OracleClient:
+    """The oracle of one task. Every method raises TaskError when the task itself does not work."""
+
+    def __init__(
+        self, pool: WorkerPool, task: Task, limits: Limits, vary_weights: bool, setup_fd: int, device: str
+    ) -> None:
+        """Start the oracle and have it write what workers load into `setup_fd`."""
+        self.task, self.limits, self.device = task, limits, device
+        self.memory: Memory
+        self._worker = pool.start("oracle", "kernelbench.evaluator.correctness.oracle:serve")
+        try:
+            described = self._ask(
+                "load",
+                [setup_fd],
+                limits.load_s + 60,
+                source=task.source,
+                lane=str(task.precision),
+                seed=secrets.randbits(48),
+                vary_weights=vary_weights,
+                device=device,
+            )
+        except BaseException:
+            self._worker.close()
+            raise
+        self.inputs = SlotLayout(tuple(TensorLayout.from_json(t) for t in described["inputs"]))
+        self.outputs = tuple(TensorLayout.from_json(t) for t in described["outputs"])
+        self.views: list[bool] = described["views"]  # outputs that are an input's or a weight's memory
+        self.overlap: list[bool] = described["overlap"]  # outputs whose elements share memory
+        self.unchecked: list[str] = described["unchecked"]  # of forward, that no verdict says anything of
+        self.effects: list[str] = described["effects"]  # of forward, beside its outputs, in words
+        self.unvaried: list[str] = described["unvaried"]  # inputs that are always the same, in words
+        self.needs_inputs: bool = described["needs_inputs"]  # whether the reference fails on zeros
+        self.constants: bool = described["constants"]  # whether some are, and can be varied
+        self.random: bool = described["random"]
+        for name, why in described["not_built"].items():
+            _warn_once(f"the evaluator's {name}.cpp was not built, so that verifying takes longer: {why}")
+        self.flops: int = described["flops"]
+        self.weight_bytes: int = described["weight_bytes"]
+        self.input_bytes = sum(t.element_bytes for t in self.inputs.tensors)
+        self.output_bytes = sum(t.element_bytes for t in self.outputs)
+        try:
+            with pool.gate.closed():
+                self.call_s = float(self._ask("call_s", timeout_s=limits.load_s + 60))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def alive(self) -> bool:
+        """Whether the oracle is there; without it nothing can be evaluated any more."""
+        return self._worker.alive
+
+    @property
+    def memory_bytes(self) -> int:
+        return self._worker.memory_bytes
+
+    def share(self, slots: int, heap_bytes: int, aside_bytes: int, cache_bytes: int) -> None:
+        """Make memory for `slots` calls' inputs, and on a GPU for each worker's tensors: see `DeviceMemory`.
+
+        `cache_bytes`: what the L2 cache of a GPU holds.
+        """
+        if self.device == "cpu":
+            host = HostMemory(self.inputs, slots, self.output_bytes)
+            self.memory = host
+            fds = [host.inputs.fd, host.readback.fd]
+            self._ask("attach", fds, self.limits.load_s, slots=slots, readback_bytes=host.readback.size)
+            host.inputs.seal()
+        else:
+            self._ask("attach_device", slots=slots, cache_bytes=cache_bytes)
+            self.memory = DeviceMemory(self._ask, self.device, heap_bytes, aside_bytes, slots)
+
+    def close(self) -> None:
+        self._worker.close()
+        if hasattr(self, "memory"):
+            self.memory.close()
+
+    def _ask(self, do: str, fds: Sequence[int] = (), timeout_s: float = 300.0, **message: Any) -> Any:
+        """The oracle's answer; descriptors that came with it are its "fds"."""
+        try:
+            self._worker.thaw()
+            answer = json.loads(self._worker.request({"do": do, **message}, timeout_s, fds))["answer"]
+            # Its OpenMP threads go on spinning for milliseconds, on the CPUs of what is timed next. A probe
+            # starts none, and timed blocks wait for it: stopping 20 threads would take longer than it does.
+            if do != "probe_s":
+                self._worker.freeze()
+        except (WorkerDied, WorkerTimeout) as error:
+            if isinstance(error, WorkerDied) and error.out_of_memory and hasattr(self, "memory"):
+                raise InfrastructureError(
+                    f"the machine ran out of memory, for the reference of {self.task.id} had enough before",
+                    "free some, or reduce the sizes with --set",
+                ) from None
+            raise TaskError(
+                f"the reference of {self.task.id} did not survive '{do}': {error}",
+                "run its Model on its get_inputs() by hand, or reduce its sizes with --set",
+            ) from None
+        if isinstance(answer, dict) and answer.get("error_type") in _NO_MEMORY:
+            raise InfrastructureError(
+                f"no memory on {self.device}: {answer['error_text']}", "reduce the sizes with --set"
+            )
+        if isinstance(answer, dict) and answer.get("error_type") == "TaskFault":
+            raise TaskError(f"the reference of {self.task.id} {answer['error_text']}", answer["fix"])
+        if isinstance(answer, dict) and "error_type" in answer:
+            raised = f"{answer['error_type']}: {answer['error_text']}"
+            by_hand = "run its Model on its get_inputs() by hand and mend the task file"
+            fix = "reduce its sizes with --set" if NO_MEMORY.search(raised) else by_hand
+            raise TaskError(f"the reference of {self.task.id} fails: {raised}", fix)
+        return answer | {"fds": self._worker.fds} if self._worker.fds else answer
+
+    def begin(self) -> None:
+        """From now on outputs of another candidate are compared, which is being verified."""
+        self._ask("begin")
+
+    def fill(self, slots: Sequence[int], family: str = "task") -> None:
+        """Fresh inputs of `family`, from seeds that nobody else will ever know, into the slots."""
+        seeds = [secrets.randbits(62) for _ in slots]
+        self._ask("fill", slots=list(slots), seeds=seeds, family=family)
+
+    def expect(self, slot: int, seed: int | None, rate: bool = False) -> dict[str, Any]:
+        """Have the oracle compute what the outputs for a slot must be; see `Oracle.expect`."""
+        answer = self._ask("expect", slot=slot, seed=seed, rate=rate)
+        assert isinstance(answer, dict)
+        return answer
+
+    def read_of(self, weights: Sequence[str]) -> str | None:
+        """The name of one of these weights that an output depends on, if there is one."""
+        seed, call_seed = secrets.randbits(62), self.call_seeds(1)[0]
+        read = self._ask("read_of", names=list(weights), seed=seed, call_seed=call_seed)
+        return None if read is None else str(read)
+
+    def needed_share(self) -> float:
+        return float(self._ask("needed_share", slot=0, probes=8))
+
+    def audit(self) -> list[str]:
+        """What makes the task measure nothing, in words; empty for a sound task."""
+        answer = self._ask("audit", seeds=[secrets.randbits(62) for _ in range(3)])
+        assert isinstance(answer, list)
+        return [str(finding) for finding in answer]
+
+    def shortcuts(self, families: Sequence[str]) -> Shortcuts:
+        """What a kernel could leave out, and whether it would be noticed on inputs of these families."""
+        answer: dict[str, Any] = {}
+        families = [*families, *["varied"] * self.constants]
+        for family in sorted(families, key="perturbed".__eq__):  # which changes what lies there
+            self.fill([0], family)
+            seed = self.call_seeds(1)[0]
+            if self.expect(0, seed)["usable"]:
+                answer = self._ask("shortcuts", slot=0, seed=seed, anew=not answer, timeout_s=_SHORTCUTS_S)
+        return Shortcuts(**answer)
+
+    def call_seeds(self, count: int) -> list[int | None]:
+        """Seeds for the calls of a block: none unless the reference draws random numbers itself."""
+        return [secrets.randbits(31) if self.random else None for _ in range(count)]
+
+    def compare(self, worker: Worker, outputs: Outputs, call: int) -> Comparison:
+        """Read the outputs of one call from the stopped worker and have the oracle compare them.
+
+        Raises Refused when arity, shape or dtype differ or the memory cannot be read.
+        """
+        chosen = self._checked(outputs, call)
+        others = {o.address for other, each in enumerate(outputs) if other != call for o in each}
+        own = [o for o, view in zip(chosen, self.views, strict=True) if o.layout.span_bytes and not view]
+        self._check_place(worker, own)
+        if any(o.address in others for o in own):
+            raise Refused(
+                Verdict.wrong_output, "calls share their output memory; return a fresh tensor from each"
+            )
+        return Comparison(**self._ask("compare", outputs=self.memory.place(worker, chosen)))
+
+    def resembles(
+        self, worker: Worker, outputs: Outputs, other: Worker, theirs: Outputs, but: int | None = None
+    ) -> bool:
+        """Hold a part of one output of one call, all chosen in secret, against another worker's.
+
+        Call number `but`, whose inputs may be of another family than the task's own, is not chosen.
+        Cheap enough for every timed block; the tolerance is that of `budget.Leeway`. Raises Refused as
+        `compare` does.
+        """
+        calls = [call for call in range(len(outputs)) if call != but]
+        if not calls:
+            return True
+        call, position = secrets.choice(calls), secrets.randbelow(len(self.outputs))
+        ours, reference = self._checked(outputs, call)[position], theirs[call][position]
+        self._check_place(worker, [ours] if ours.layout.span_bytes and not self.views[position] else [])
+        flat = ours.layout.contiguous and reference.layout.contiguous
+        where = secrets.randbits(62)
+        placed = self.memory.place(worker, [_part(ours, where, flat)])
+        try:
+            placed += self.memory.place(other, [_part(reference, where, flat)], second=True)
+        except Refused as failure:  # not the candidate's doing
+            raise InfrastructureError(
+                f"a baseline's output: {failure.reason}", "retry the evaluation"
+            ) from None
+        return bool(self._ask("resembles", position=position, outputs=placed))
+
+    def _check_place(self, worker: Worker, outputs: Sequence[OutputDescriptor]) -> None:
+        """Raises Refused where one of them is an input, or a view of one, that nobody has copied."""
+        try:
+            if any(self.memory.is_input(worker, output) for output in outputs):
+                reason = "an output is a view of an input; return a tensor of its own"
+                raise Refused(Verdict.wrong_output, reason)
+        except WorkerDied as error:
+            raise Refused(error.verdict, str(error)) from None
+
+    def _checked(self, outputs: Outputs, call: int) -> Sequence[OutputDescriptor]:
+        """The outputs of one call, which have the arity, shapes and dtypes of the reference's."""
+        chosen = outputs[call]
+        if len(chosen) != len(self.outputs):
+            raise Refused(Verdict.wrong_output, f"{len(chosen)} outputs, not {len(self.outputs)}")
+        for position, (got, wanted) in enumerate(zip(chosen, self.outputs, strict=True)):
+            if _is_none(got.layout) and not _is_none(wanted):
+                reason = f"output {position} is None, not a tensor of shape {wanted.shape}"
+                raise Refused(Verdict.wrong_output, reason)
+            for what in ("shape", "dtype"):
+                a, b = getattr(got.layout, what), getattr(wanted, what)
+                if a != b:
+                    raise Refused(Verdict.wrong_output, f"output {position} has {what} {a}, not {b}")
+            if got.layout.overlaps and not self.overlap[position]:
+                reason = f"output {position} has elements that share memory: write each of them"
+                raise Refused(Verdict.wrong_output, reason)
+        return chosen
+
+
+def _is_none(layout: TensorLayout) -> bool:
+    """Whether an output is None, or looks like it: see `outputs.flattened`."""
+    return layout.dtype == "bool" and layout.shape == (0,)
+
+
+def _part(output: OutputDescriptor, where: int, flat: bool) -> OutputDescriptor:
+    """Some rows of an output, from a place that `where`, any large number, decides.
+
+    `flat`: it is contiguous, and its rows are those of its last dimension; else of its first.
+    """
+    layout = output.layout
+    if not layout.shape or not layout.span_bytes:
+        return output
+    if flat:
+        columns = layout.shape[-1] if len(layout.shape) > 1 else 1
+        shape = (layout.element_bytes // layout.itemsize // columns, columns)
+        layout = TensorLayout(layout.dtype, shape, (columns, 1))
+    rows = layout.shape[0]
+    count = min(rows, max(1, _PART_BYTES * rows // layout.element_bytes))
+    start = where % (rows - count + 1)
+    part = TensorLayout(layout.dtype, (count, *layout.shape[1:]), layout.strides)
+    return OutputDescriptor(part, output.address + start * layout.strides[0] * layout.itemsize)

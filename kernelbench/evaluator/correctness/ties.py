@@ -1,0 +1,79 @@
+"""Which of two equal values comes first: torch promises no order, so any index of an equal value is right.
+
+Holds for topk, unstable sort and argsort, kthvalue and median. argmax and max name the first, as torch
+documents.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernelbench.evaluator.reference.operators import OperatorMode
+
+_RANKS = ("topk", "sort", "kthvalue", "median")
+_DISTINCT = ("topk", "sort")  # these name no element of a row twice
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What an operator ranked: `indices` along `dim` of `values`."""
+
+    indices: torch.Tensor
+    values: torch.Tensor
+    dim: int
+    distinct: bool
+
+    def allows(self, actual: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        """Where the values that `actual` names are equal to those that `wanted` names, element by element."""
+        size = self.values.shape[self.dim]
+        legal = (actual >= 0) & (actual < size)
+        chosen = torch.where(legal, actual, 0).long()
+        if self.distinct:
+            ordered = chosen.sort(self.dim).values
+            legal = legal & (ordered.diff(dim=self.dim) != 0).all(self.dim, keepdim=True)
+        return legal & (self.values.gather(self.dim, chosen) == self.values.gather(self.dim, wanted.long()))
+
+
+class Rankings(OperatorMode):
+    """Within it what is ranked is noted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._found: list[Ranking] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func._opname
+        if name in _RANKS and isinstance(result, (tuple, list)) and args[0].dim():
+            given = {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)}
+            given |= kwargs or {}
+            if not given.get("stable"):
+                self._note(name, args[0], result[1], given)
+        return result
+
+    def _note(self, name: str, values: torch.Tensor, indices: torch.Tensor, given: dict[str, Any]) -> None:
+        dim = int(given.get("dim", -1)) % values.dim()
+        if indices.dim() < values.dim():
+            indices = indices.unsqueeze(dim)
+        # Copies: what comes after may overwrite both.
+        self._found.append(Ranking(indices.clone(), values.clone(), dim, name in _DISTINCT))
+
+    def of(self, output: torch.Tensor) -> Ranking | None:
+        """What an output is the ranking of, if it is one."""
+        for ranking in self._found:
+            if ranking.indices.numel() == output.numel() and torch.equal(
+                ranking.indices, output.view_as(ranking.indices).to(ranking.indices.dtype)
+            ):
+                return ranking
+        return None
+
+
+def allowed(rankings: Sequence[Ranking], actual: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    """Where an index is right because it names an equal value, in one of the rankings at least."""
+    right = torch.zeros_like(actual, dtype=torch.bool)
+    for ranking in rankings:
+        shape = ranking.indices.shape
+        right |= ranking.allows(actual.reshape(shape), wanted.reshape(shape)).view_as(actual)
+    return right

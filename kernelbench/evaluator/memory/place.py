@@ -1,0 +1,183 @@
+"""Where a worker's tensors lie: the host's memory, or a GPU's."""
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from kernelbench import jit
+from kernelbench.evaluator.memory.layout import DEVICE_ALIGNMENT, Arena, SlotLayout, TensorLayout, rounded
+from kernelbench.jit.library import path_of
+
+
+@cache
+def heap_library() -> jit.CppLibrary:
+    """heap.cpp, built. First called in the fork server: a candidate may not read the evaluator."""
+    return jit.compile_cpp(Path(__file__).with_name("heap.cpp").read_text())
+
+
+class NoRoom(Exception):  # noqa: N818
+    """Outputs do not fit in the memory that is there for them."""
+
+
+class Place(Protocol):
+    device: torch.device
+    slots: list[list[torch.Tensor]]  # the tensors of each slot of inputs
+
+    def clock(self) -> Callable[[], float]:
+        """Starts the device's own clock; called after `settled`, what it gives says how many seconds passed.
+
+        NaN where there is no such clock. It stops when the outputs are settled.
+        """
+
+    def settled(self, calls: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
+        """The outputs of calls, once all that was launched has ended, where the judge can find them."""
+
+    def tidied(self) -> None:
+        """Between blocks, once outputs have been let go."""
+
+    def address(self, tensor: torch.Tensor) -> int:
+        """What the judge finds the tensor's first byte by."""
+
+
+class Host:
+    """Inputs are a private mapping of what all workers share; outputs are read where they are."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, layout: SlotLayout, told: dict[str, Any], fds: Sequence[int]) -> None:
+        (inputs_fd,) = fds
+        arena = Arena(inputs_fd, layout.slot_bytes * told["slots"], private=True)
+        os.close(inputs_fd)  # the mapping stays
+        self.slots = [layout.views(arena, slot) for slot in range(told["slots"])]
+
+    def clock(self) -> Callable[[], float]:
+        return lambda: math.nan
+
+    def settled(self, calls: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
+        return calls
+
+    def tidied(self) -> None:
+        pass
+
+    def address(self, tensor: torch.Tensor) -> int:
+        return torch.Tensor.data_ptr(tensor)
+
+
+class Gpu:
+    """Inputs are the worker's own copy; torch's tensors come from a heap that the oracle has mapped too.
+
+    Behind the heap lies room for outputs that did not come from it: CuPy's, say, or those of a CUDA graph.
+    """
+
+    def __init__(self, layout: SlotLayout, told: dict[str, Any], fds: Sequence[int]) -> None:
+        from kernelbench.evaluator.memory.cuda import DeviceArena
+
+        inputs_fd, heap_fd = fds
+        self.device = torch.device(told["device"])
+        torch.cuda.set_device(self.device)
+        torch.zeros(1, device=self.device)  # the context
+        inputs = DeviceArena.attach(inputs_fd, told["inputs_bytes"], self.device)
+        self.slots = [layout.views(inputs, slot) for slot in range(told["slots"])]
+        self._memory = DeviceArena.attach(heap_fd, told["heap_bytes"], self.device)
+        self._begin, self._end = int(self._memory.address), int(self._memory.address) + self._memory.size
+        self._aside = self._memory.size - told["aside_bytes"]
+        self._used = self._aside
+        native = heap_library()
+        native.heap_open(self._begin, self._aside)
+        # Kept: in some releases the pool holds no reference.
+        self._allocator = torch.cuda.memory.CUDAPluggableAllocator(
+            str(path_of(native)), "heap_allocate", "heap_release"
+        )
+        self._pool = torch.cuda.MemPool(self._allocator.allocator())
+        self._stop = torch.cuda.Event(enable_timing=True)
+        self._scope: Any = None
+        self._leave_while_capturing()
+
+    def clock(self) -> Callable[[], float]:
+        start = torch.cuda.Event(enable_timing=True)
+        start.record()
+        return lambda: start.elapsed_time(self._stop) / 1000
+
+    def settled(self, calls: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
+        self._stop.record()
+        torch.cuda.synchronize(self.device)
+        self._used = self._aside
+        moved = [[self._inside(output) for output in outputs] for outputs in calls]
+        torch.cuda.synchronize(self.device)
+        return moved
+
+    def tidied(self) -> None:
+        """Between blocks: memory that waits for events of other streams comes free.
+
+        torch's allocator puts that off for as long as allocations go to a pool. From the first time on they
+        do; before, a model has taken what it keeps.
+        """
+        torch.cuda.synchronize(self.device)
+        self._leave()
+        for _ in range(2):  # the first one records the events, the second sees that they have passed
+            torch.empty(1, device=self.device)
+            torch.cuda.synchronize(self.device)
+        self._enter()
+
+    def address(self, tensor: torch.Tensor) -> int:
+        return torch.Tensor.data_ptr(tensor) - self._begin if tensor.numel() else 0
+
+    def _inside(self, output: torch.Tensor) -> torch.Tensor:
+        """The output, or a copy where nobody else could see it."""
+        if self._begin <= torch.Tensor.data_ptr(output) < self._end or not output.numel():
+            return output
+        dense = TensorLayout.of(output.contiguous())
+        after = self._used + rounded(dense.span_bytes, DEVICE_ALIGNMENT)
+        if after > self._memory.size:
+            raise NoRoom("there is no room left for outputs on the GPU")
+        copy = self._memory.tensor(dense, self._used)
+        copy.copy_(output)
+        self._used = after
+        return copy
+
+    def _enter(self) -> None:
+        self._scope = torch.cuda.use_mem_pool(self._pool, self.device)
+        self._scope.__enter__()
+
+    def _leave(self) -> bool:
+        """Whether the scope was entered."""
+        scope, self._scope = self._scope, None
+        if scope is not None:
+            scope.__exit__(None, None, None)
+        return scope is not None
+
+    def _leave_while_capturing(self) -> None:
+        """What a CUDA graph allocates must stay its own: the pool would give it to others again."""
+        begin, end = torch.cuda.CUDAGraph.capture_begin, torch.cuda.CUDAGraph.capture_end
+        inside = False
+
+        def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> None:
+            nonlocal inside
+            inside = self._leave()
+            try:
+                begin(graph, *args, **kwargs)
+            except BaseException:
+                restore()
+                raise
+
+        def capture_end(graph: Any) -> None:
+            try:
+                end(graph)
+            finally:
+                restore()
+
+        def restore() -> None:
+            if inside and self._scope is None:
+                self._enter()
+
+        torch.cuda.CUDAGraph.capture_begin = capture_begin
+        torch.cuda.CUDAGraph.capture_end = capture_end
+
+
+def place_of(layout: SlotLayout, told: dict[str, Any], fds: Sequence[int]) -> Place:
+    return Gpu(layout, told, fds) if "device" in told else Host(layout, told, fds)

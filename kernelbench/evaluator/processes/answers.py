@@ -1,0 +1,60 @@
+"""Asking a worker that stands behind a candidate's fence, and what of its answer may be shown."""
+
+import re
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from kernelbench.errors import Unavailable
+from kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
+from kernelbench.evaluator.processes.worker_pool import WorkerPool
+
+_ODD_IN_NAME = re.compile(r"[^\w.$@]", re.ASCII)
+_ODD = re.compile(r"[^ -~]")  # all but printable ASCII
+_LONGEST_NAME, _LONGEST_PROBLEM = 80, 500
+T = TypeVar("T")
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]  # so that sums and products of some can be told
+
+
+def ask_builder(pool: WorkerPool, module: str, candidate: str, timeout_s: float) -> dict[str, Any]:
+    """What `module`'s `serve` answers where it runs as builder of the candidate of this sha256.
+
+    Raises Unavailable where it dies, takes too long, or answers with a "problem".
+    """
+    try:
+        pool.import_first([module])  # behind the fence it could not be read
+        with pool.start("builder", f"{module}:serve", candidate) as worker:
+            answer = worker.ask({"do": "read"}, timeout_s)
+    except (WorkerDied, WorkerTimeout) as error:
+        raise Unavailable(f"reading the kernels failed: {error}") from None
+    refuse_problem(answer)
+    return answer
+
+
+def validated(adapter: TypeAdapter[T], given: object, of: str) -> T:
+    """What a worker has answered, if it is what it should be. Raises Unavailable."""
+    try:
+        return adapter.validate_python(given)
+    except ValidationError:
+        raise Unavailable(f"what was read of {of} is none of what there is to read") from None
+
+
+def refuse_problem(answer: dict[str, Any]) -> None:
+    """Raises Unavailable with the "problem" of an answer, if there is one."""
+    if answer.get("problem"):
+        raise Unavailable(plain(str(answer["problem"]), _LONGEST_PROBLEM))
+
+
+def failed_load(answer: dict[str, Any]) -> str:
+    """What a worker's answer to "load" says of a candidate that it could not load."""
+    return plain(f"the candidate could not be loaded: {answer.get('error')}", _LONGEST_PROBLEM)
+
+
+def kernel_name(text: str, ending: str = "") -> str:
+    """The name of a function, without what no such name holds, cut to leave room for `ending`."""
+    return _ODD_IN_NAME.sub("?", text)[: _LONGEST_NAME - len(ending)] + ending
+
+
+def plain(text: str, longest: int) -> str:
+    """The text in one line of printable ASCII."""
+    return _ODD.sub("?", " ".join(text.split()))[:longest]

@@ -1,0 +1,167 @@
+"""One lane of evaluations times at a time, and meanwhile the others stand still.
+
+A lane is a thread of the judge that carries out evaluations. While a lane times (`Gate.closed`), the others
+wait wherever they next wait for a worker, and their workers are stopped. Time limits do not count that:
+`Gate.clock` stands still for a lane that does.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Mapping
+
+from kernelbench.evaluator.sandbox import process_tree
+
+_STOP_S = 3.0
+
+
+class Gate:
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._lanes: dict[int, float] = {}  # thread -> seconds that it has kept the gate closed
+        self._busy = 0  # lanes that do what would disturb another's timing, just now
+        self._away: set[int] = set()  # the first processes of workers that other lanes wait for
+        self._stopped: dict[int, dict[int, int]] = {}  # their processes, and the CPU time of these
+        self._ended: set[int] = set()  # the first processes of those that would not stop
+        self._ran_on: set[int] = set()  # and of those that did not stay so
+        self._holder: int | None = None
+        self._closed_s = 0.0
+        self._since = 0.0
+
+    @contextlib.contextmanager
+    def lane(self) -> Iterator[None]:
+        """What this thread does in the block waits while another lane times."""
+        me = threading.get_ident()
+        if me in self._lanes:
+            yield
+            return
+        with self._changed:
+            self._enter()
+            self._lanes[me] = 0.0
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._lanes[me]
+                self._leave()
+
+    @contextlib.contextmanager
+    def away(self, init_pid: int) -> Iterator[None]:
+        """Around a wait for a worker, which may be stopped during it and goes on before it ends."""
+        me = threading.get_ident()
+        if me not in self._lanes or me == self._holder:
+            yield
+            return
+        with self._changed:
+            self._away.add(init_pid)  # it may run already
+            self._leave()
+            self._changed.wait_for(self._open)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._enter()
+                self._away.discard(init_pid)
+
+    @contextlib.contextmanager
+    def idle(self) -> Iterator[None]:
+        """Around a wait of a lane for something that is no worker; it goes on when no other lane times."""
+        with self._changed:
+            self._leave()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._enter()
+
+    @contextlib.contextmanager
+    def closed(self) -> Iterator[None]:
+        """Until the block ends, no other lane does anything, nor what its workers run."""
+        me = threading.get_ident()
+        lane = me in self._lanes
+        assert self._holder != me, "it is closed already"
+        try:
+            with self._changed:
+                if lane:
+                    self._leave()
+                self._changed.wait_for(self._open)
+                self._holder, self._since = me, time.monotonic()
+                self._changed.wait_for(lambda: self._busy == 0)
+                for init_pid in self._away:
+                    self._stop(init_pid)
+            yield
+        finally:
+            with self._changed:
+                if self._holder == me:
+                    for init_pid, used_ns in self._stopped.items():
+                        self._let_go_on(init_pid, used_ns)
+                    took = time.monotonic() - self._since
+                    self._stopped, self._holder = {}, None
+                    self._closed_s += took
+                    if lane:
+                        self._lanes[me] += took
+                if lane:
+                    self._busy += 1
+                self._changed.notify_all()
+
+    def _stop(self, init_pid: int) -> None:
+        if used_ns := process_tree.freeze(init_pid, _STOP_S):
+            self._stopped[init_pid] = used_ns
+            return
+        self._ended.add(init_pid)
+        process_tree.kill(init_pid)  # it will not have it; the lane that waits for it will see that it died
+
+    def _let_go_on(self, init_pid: int, used_ns: Mapping[int, int]) -> None:
+        if process_tree.stood_still(used_ns):
+            process_tree.thaw(list(used_ns))
+        else:
+            self._ran_on.add(init_pid)
+            process_tree.kill(init_pid)
+
+    def ran_on(self, init_pid: int) -> bool:
+        """Whether a worker was killed because it ran while it was stopped; to be asked once."""
+        with self._changed:
+            if init_pid not in self._ran_on:
+                return False
+            self._ran_on.remove(init_pid)
+            return True
+
+    def ended(self, init_pid: int) -> bool:
+        """Whether a worker died because it could not be stopped; to be asked once."""
+        with self._changed:
+            if init_pid not in self._ended:
+                return False
+            self._ended.remove(init_pid)
+            return True
+
+    @property
+    def closed_here(self) -> bool:
+        """Whether this thread keeps the gate closed."""
+        return self._holder == threading.get_ident()
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another thread keeps the gate closed."""
+        return self._holder not in (None, threading.get_ident())
+
+    def clock(self) -> float:
+        """Seconds that this lane could do something in, from an arbitrary start."""
+        now, me = time.monotonic(), threading.get_ident()
+        with self._changed:
+            if me not in self._lanes:
+                return now
+            others_s = self._closed_s - self._lanes[me]
+            if self._holder is not None and self._holder != me:
+                others_s += now - self._since
+            return now - others_s
+
+    def _open(self) -> bool:
+        return self._holder is None
+
+    def _enter(self) -> None:
+        self._changed.wait_for(self._open)
+        self._busy += 1
+
+    def _leave(self) -> None:
+        self._busy -= 1
+        self._changed.notify_all()

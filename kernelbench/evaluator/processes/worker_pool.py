@@ -1,0 +1,304 @@
+"""The fork server, and the workers that the judge has it start."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Self
+
+from kernelbench.errors import InfrastructureError, MissingPrerequisite, StorageError
+from kernelbench.evaluator import faults
+from kernelbench.evaluator.processes.channel import Channel, ChannelClosed, ChannelTimeout
+from kernelbench.evaluator.processes.exclusive import Gate
+from kernelbench.evaluator.processes.scratch import ScratchFolder
+from kernelbench.evaluator.processes.worker_handle import Worker, remove
+from kernelbench.evaluator.protocol import Limits
+from kernelbench.evaluator.sandbox import cgroups
+from kernelbench.evaluator.sandbox import layers as sandbox
+from kernelbench.machine import memory_bytes as machine_bytes
+from kernelbench.records import Layer
+
+_THREADS = 4  # a worker may start for each that computes, beside its processes
+_STACK_BYTES = 8 << 20  # of a thread, which no memory is taken for until it is used
+_SIDE_BY_SIDE = 4  # trees that share a user id, by which the system counts: an evaluation pool's lanes
+_MOST_SHARE = 0.75  # of the machine's memory, for one worker, so that the judge is not the one that goes
+_GROUPS_LEFT_S = 2.0  # for control groups to be left by killed processes
+_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CXX", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
+                "TORCH_CUDA_ARCH_LIST")  # fmt: skip
+
+
+def make_folder(folder: Path) -> None:
+    """With its parents, to be entered by workers with user ids of their own, whatever the umask."""
+    for path in (*reversed(folder.parents), folder):
+        if not path.exists():
+            path.mkdir(exist_ok=True)
+            path.chmod(0o755)
+
+
+class WorkerPool:
+    """The fork server and the workers forked from it."""
+
+    def __init__(
+        self,
+        *,
+        threads: int,
+        cache: Path,
+        limits: Limits,
+        without: Collection[str] = (),
+        device: str = "cpu",
+        gate: Gate | None = None,
+    ) -> None:
+        """`without`: layers of the fence to leave off, to learn what they cost or how it goes without.
+
+        `device`: the target that workers run on. `gate`: another pool's, whose timings these workers must
+        not disturb.
+        """
+        self.device = device
+        self.limits = limits
+        self.gate = gate or Gate()
+        self._lock = threading.RLock()  # evaluations in several threads share a pool
+        self.cache = cache
+        self.threads = threads
+        self._headers = cache / "trusted" / "headers"
+        try:
+            for folder in (self._headers, cache / "inductor"):  # Landlock opens only folders that are there
+                make_folder(folder)
+        except OSError as error:
+            raise StorageError(
+                f"the cache folder {cache} cannot be made: {error.strerror}",
+                "set KERNELWRIGHT_HOME to a writable folder",
+            ) from None
+        self._workers: list[Worker] = []
+        self._scratch = ScratchFolder()
+        self._base = self._scratch.path
+        try:
+            faults.check_folder(cache, "the cache folder", "KERNELWRIGHT_HOME")
+            faults.check_folder(self._base, "the temporary folder", "TMPDIR")
+        except StorageError:
+            self._scratch.remove()
+            raise
+        ours, theirs = socket.socketpair()
+        root = str(Path(__file__).parents[3])
+        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        environment |= {
+            "OMP_NUM_THREADS": str(threads),
+            "OMP_PROC_BIND": "close",
+            "OPENBLAS_NUM_THREADS": "1",
+            "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
+            "TMPDIR": str(cache / "inductor"),  # where Inductor, when imported, decides to keep its headers
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            "HOME": str(self._base),
+            "KERNELWRIGHT_CACHE": str(cache / "trusted"),  # until a worker is told its own
+            "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+            "PYTHONPATH": os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            # torch must not initialize CUDA to learn whether there is a GPU: that does not survive a fork.
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        }
+        if device == "cpu":  # GPU kernels are interpreted and emulated there, though a GPU may be here
+            environment |= {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
+        self.no_uid = sandbox.why_no_distinct_uid(
+            {"the build cache": cache, "the temporary folder": self._base}
+        )
+        if "distinct_uid" in without:
+            self.no_uid = "left off on request"
+        self._layers = sandbox.layers(self.no_uid, without, gpu=device != "cpu")
+        self._on = {layer.name for layer in self._layers if layer.on}
+        self._groups: list[cgroups.Group] = []  # of workers that have ended
+        if not sandbox.can_read_memory_of(None):
+            raise MissingPrerequisite(
+                "this machine does not let a process read its child's memory",
+                "set kernel.yama.ptrace_scope to 1 or less, or let the container use process_vm_readv",
+            )
+        # -P: modules are not looked up in the folder that the workers' folders lie in
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "kernelbench.evaluator.processes.fork_server",
+            str(theirs.fileno()),
+            device,
+        ]
+        self._fork_server = subprocess.Popen(
+            command,
+            env=environment,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            cwd=self._base,
+            process_group=0,  # Ctrl-C is for the judge alone
+        )
+        theirs.close()
+        self._channel = Channel(ours)
+        self._ready = False
+        self._imported: list[str] = []
+
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers of the fence around this pool's workers."""
+        return self._layers
+
+    def _uid(self, role: str) -> int | None:
+        return sandbox.uid_of(role) if self.no_uid is None else None
+
+    def builds_of(self, candidate: str) -> Path:
+        """The folder of a candidate's builds, which its builder alone writes to. `candidate`: its sha256."""
+        folder = self.cache / "build" / candidate[:2] / candidate
+        make_folder(folder)
+        if (owner := self._uid("builder")) is not None:
+            os.chown(folder, owner, owner)
+        return folder
+
+    @property
+    def space_left(self) -> bool:
+        """Whether builds and scratch folders can be written to."""
+        return faults.space_left(self.cache) and faults.space_left(self._base)
+
+    def start(self, role: str, entry: str, candidate: str = "", memory_bytes: int | None = None) -> Worker:
+        """A new worker that runs `entry` ("module:function") behind the fence of its `role`.
+
+        `candidate`: the sha256 of what a builder or candidate will load. `memory_bytes`: that it may take,
+        where the limit of all workers is not meant.
+        """
+        with self._lock:
+            return self._start(role, entry, candidate, memory_bytes)
+
+    def _start(self, role: str, entry: str, candidate: str, memory_bytes: int | None) -> Worker:
+        if not self._ready:
+            self._await_fork_server()
+        with contextlib.ExitStack() as unused, contextlib.ExitStack() as sent:
+            ours, theirs = socket.socketpair()
+            unused.callback(ours.close)
+            sent.callback(theirs.close)
+            (stderr_r, stderr_w), (status_r, status_w) = (_pipe(unused, sent) for _ in range(2))
+            scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self._base))
+            unused.callback(remove, scratch)
+            uid = self._uid(role)
+            if uid is not None:
+                os.chown(scratch, uid, uid)
+            trusted = role in sandbox.TRUSTED
+            if memory_bytes is None:
+                memory_bytes = self.limits.memory_bytes * (4 if role == "oracle" else 1)
+            memory_bytes = min(memory_bytes, int(_MOST_SHARE * machine_bytes()))
+            group = self._group(memory_bytes)
+            if group is not None:
+                unused.callback(self._groups.append, group)
+            fence = sandbox.Fence(
+                role=role,
+                scratch=str(scratch),
+                uid=uid,
+                # What a candidate's builder wrote is loaded by that candidate only.
+                cache=str(self.cache / "trusted" if trusted else self.builds_of(candidate)),
+                headers=None if trusted else str(self._headers),
+                memory_bytes=memory_bytes + self.threads * _STACK_BYTES,
+                file_bytes=self.limits.file_bytes,
+                processes=_SIDE_BY_SIDE * self._tasks,
+                layers=sandbox.layers_of(role, self._on, gpu=self.device != "cpu"),
+                gpu=self.device != "cpu",
+                entrances=() if group is None else group.entrances,
+            )
+            request = {"entry": entry, "fence": fence.to_json()}
+            try:
+                self._channel.send_json(request, [theirs.fileno(), stderr_w, status_w])
+            except ChannelClosed:
+                raise InfrastructureError("the fork server died", "run `kernelwright doctor`") from None
+            sent.close()
+            worker = Worker(
+                Channel(ours, takes_fds=role == "oracle"),
+                stderr_r,
+                status_r,
+                scratch,
+                self.limits,
+                self.gate,
+                group,
+                role,
+            )
+            unused.pop_all()
+        self._workers.append(worker)
+        return worker
+
+    @property
+    def _tasks(self) -> int:
+        """Processes and threads that a worker's tree may have."""
+        return self.limits.processes + _THREADS * self.threads
+
+    def _group(self, memory_bytes: int) -> cgroups.Group | None:
+        """A control group for one worker, where there are any; removes those of workers that have ended."""
+        self._remove_groups()
+        parents = cgroups.parents()
+        if "control_groups" not in self._on or isinstance(parents, str):
+            return None
+        try:
+            return parents.make(memory_bytes, self._tasks)
+        except OSError as error:
+            raise InfrastructureError(
+                f"no control group for a worker: {error.strerror}", "run `kernelwright doctor`"
+            ) from None
+
+    def _remove_groups(self) -> None:
+        """Those of closed workers, as soon as their processes are gone."""
+        closed = [worker for worker in self._workers if worker.closed]
+        self._workers = [worker for worker in self._workers if not worker.closed]
+        self._groups += [worker.group for worker in closed if worker.group is not None]
+        self._groups = [group for group in self._groups if not group.remove()]
+
+    def import_first(self, modules: Sequence[str]) -> None:
+        """Have workers started from now on find these modules imported, which may take seconds."""
+        with self._lock:
+            if not self._ready:
+                self._await_fork_server()
+            wanted = [name for name in modules if name not in self._imported]
+            if wanted:
+                self._imported += wanted
+                with contextlib.suppress(ChannelClosed):  # which shows when it is waited for
+                    self._channel.send_json({"import": wanted})
+                self._await_fork_server()
+
+    def _await_fork_server(self) -> None:
+        try:
+            self._channel.receive_json(timeout_s=120)
+        except (ChannelClosed, ChannelTimeout):
+            raise InfrastructureError(
+                "the fork server did not start", "does `python -c 'import torch'` work in this environment?"
+            ) from None
+        self._ready = True
+
+    def abort(self) -> None:
+        """End all workers at once, from any thread; who waits for one is told that it died."""
+        self._fork_server.kill()
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.close()
+        self._channel.close()
+        if not self._ready:  # nobody needed it
+            self._fork_server.kill()
+        try:
+            self._fork_server.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._fork_server.kill()
+            self._fork_server.wait()
+        self._scratch.remove()
+        deadline = time.monotonic() + _GROUPS_LEFT_S
+        self._remove_groups()
+        while self._groups and time.monotonic() < deadline:
+            time.sleep(0.002)
+            self._remove_groups()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _pipe(reading: contextlib.ExitStack, writing: contextlib.ExitStack) -> tuple[int, int]:
+    """The two ends of a pipe, each closed with its stack."""
+    ours, theirs = os.pipe()
+    reading.callback(os.close, ours)
+    writing.callback(os.close, theirs)
+    return ours, theirs

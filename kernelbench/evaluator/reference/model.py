@@ -1,0 +1,559 @@
+"""A task's reference as one function of its inputs: the same in every run, in its precision and in float64.
+
+A reference may draw random numbers, write to its inputs or keep buffers. Each run begins with the model's
+state as it was constructed and with inputs of its own, and the float64 run gets the random numbers that the
+run in the task's own precision drew. What still is no function of its inputs, or is lost in its own rounding
+errors, is no task: `TaskFault` says why.
+"""
+
+import contextlib
+import random
+import time
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from kernelbench.evaluator.memory.layout import DTYPES, TensorLayout
+from kernelbench.evaluator.reference.draws import FastDraws
+from kernelbench.evaluator.reference.float64 import (
+    LEAST_ULPS,
+    Exact,
+    RecordedDraws,
+    ReplayFailed,
+    is_eight_bit_float,
+    remember,
+    widened,
+)
+from kernelbench.evaluator.reference.loading import (
+    constructor_seed,
+    import_task,
+    lazy_module,
+    seed_device,
+    to_device,
+    to_precision,
+)
+from kernelbench.evaluator.reference.matching import is_constant
+from kernelbench.evaluator.reference.operators import FlopCounter
+from kernelbench.evaluator.reference.outputs import flattened
+from kernelbench.evaluator.reference.rounded import RoundedProducts
+from kernelbench.evaluator.reference.state import State, copied, identical, map_plain_tensors
+from kernelbench.evaluator.reference.task_format import (
+    TaskFault,
+    constants_of,
+    constructor_inputs,
+    described,
+    inputs_of,
+)
+from kernelbench.evaluator.refusal import NO_MEMORY
+
+_OFF = 0.05  # of the outputs' spread: an error of the reference's own that hides what is computed
+_MANY = 0.1  # of an output's elements, that are off so far
+_FEW_VALUES = 16  # elements of an output; their spread is their size
+_NOISE = 0.2  # of a weight's size
+_FLIPS = 1 / 16  # of the elements of a weight of both signs, whose signs change at least
+_STATISTICS = ("running_mean", "running_var")
+_LEARNED = ("weight", "bias", "gamma", "beta", "scale")  # how names of buffers end that are frozen weights
+_SOON_S = 5.0  # a call; a float64 one may take many times as long
+_REPEATED = 4.0  # roundings of the largest value, by which two runs on the same inputs may differ
+
+
+class Twin:
+    """A model and the state that each of its runs begins with."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model, self.state = model, State(model)
+
+
+class Reference:
+    """`mutated`: the inputs that forward writes to. `refilled`: whether it adds to, or takes from, a list or
+    dict that it is given. `changed`: names of the state that a call changes.
+
+    `kept`: outputs that are memory of the model's, which the next call overwrites. `overlap`: of each output,
+    whether elements share memory. Raises TaskFault.
+    """
+
+    def __init__(self, source: str, lane: str, seed: int, vary_weights: bool, device: torch.device) -> None:
+        self.lane, self.seed, self.device = lane, seed, device
+        with at("import"):
+            self.module = import_task(source, device, Path.cwd())
+        with at("get_init_inputs()"):
+            seed_device(seed, device)
+            given = self.module.get_init_inputs()
+        self.init = constructor_inputs(given, self.module.Model)
+        model = self._constructed(seed)
+        self.drawn = {name: value.cpu().clone() for name, value in model.state_dict().items()}
+        self.weights = [name for name, _ in model.named_parameters()] + self._weight_buffers(model)
+        if vary_weights:
+            vary(model, self.weights)
+        with at("a copy of Model"):
+            self.own = Twin(model)
+            self.exact = Twin(_in_float64(model))
+        self._moved: list[tuple[Twin, list[torch.Tensor | None]]] = []
+        leaves, self.spec = pytree.tree_flatten(self._draw(seed))
+        self.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
+        self.constants = constants_of(leaves)
+        self.first = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        for position, tensor in enumerate(self.first):
+            _check_layout(tensor, f"input {position}")
+        self.mutated: list[int] = list(range(len(self.first)))  # until it is known
+        self.kept: list[int] = []
+        self.random = True
+        self._learn()
+
+    def _constructed(self, seed: int) -> nn.Module:
+        with at(f"Model({described(self.init)})"):
+            with constructor_seed(seed, self.device):
+                model = self.module.Model(*self.init)
+            if name := lazy_module(model):
+                raise TaskFault(
+                    f"has a lazy module, {name}, whose weights do not exist before the first call",
+                    "give it its sizes in the constructor, or call it there once",
+                )
+            return to_device(model, self.lane, self.device)
+
+    @property
+    def model(self) -> nn.Module:
+        return self.own.model
+
+    def _weight_buffers(self, model: nn.Module) -> list[str]:
+        """Names of buffers that are weights, where others are constants.
+
+        The constructor draws them at random, or calls them weights and makes all ones or zeros, as
+        FrozenBatchNorm2d does.
+        """
+        trained = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+        names = [
+            name
+            for name, value in model.state_dict().items()
+            if name not in trained
+            and value.is_floating_point()
+            and value.layout is torch.strided
+            and not name.endswith(_STATISTICS)
+        ]
+        if not names:
+            return names
+        other = self._constructed(self.seed + 1).state_dict()
+        return [
+            name
+            for name in names
+            if _is_frozen(name, self.drawn[name]) or not identical(other[name].cpu(), self.drawn[name])
+        ]
+
+    def _draw(self, seed: int, into: Sequence[torch.Tensor] = ()) -> list[Any]:
+        seed_device(seed, self.device)
+        with at("get_inputs()"), FastDraws(seed, into) if self.device.type == "cpu" else self.device:
+            given = self.module.get_inputs()
+        inputs = inputs_of(given, self.model)
+        return list(pytree.tree_map(lambda value: to_precision(value, self.lane, self.device), inputs))
+
+    def tensors(self, seed: int, into: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
+        """The inputs that are tensors, drawn from a seed; some of them perhaps into the memory of `into`."""
+        return [leaf for leaf in pytree.tree_leaves(self._draw(seed, into)) if isinstance(leaf, torch.Tensor)]
+
+    def _learn(self) -> None:
+        """Run it: the outputs' layout, the work, the effects. Raises TaskFault where it is no function."""
+        others = _other_generators()
+        given = [tensor.clone() for tensor in self.first]
+        before = [tensor._version for tensor in given]
+        seed_device(self.seed, self.device)
+        begun = self._generator_state()
+        started = time.perf_counter()
+        arguments = self.arguments(given)
+        whole = pytree.tree_leaves(arguments)
+        with FlopCounter() as counter, RoundedProducts(None) as products:
+            outputs = self._called(self.own, arguments)
+        took_s = time.perf_counter() - started
+        self.products = products.products  # of float32 operands
+        self.random = not torch.equal(begun, self._generator_state())
+        if others != _other_generators():
+            raise TaskFault(
+                "draws random numbers from Python's or NumPy's generator in forward",
+                "draw them with torch, whose generator both sides get the same seed for",
+            )
+        left, spec = pytree.tree_flatten(arguments)
+        self.refilled = spec != self.spec or any(a is not b for a, b in zip(left, whole, strict=True))
+        self.flops = counter.flops
+        self.mutated = [
+            i for i, t in enumerate(given) if t._version != before[i] or not identical(t, self.first[i])
+        ]
+        self.changed = self.own.state.changed()
+        if names := self.own.state.changed_parameters():
+            raise TaskFault(f"changes its parameter {names[0]} in forward", "return the new value instead")
+        for position, output in enumerate(outputs):
+            _check_layout(output, f"output {position}")
+        if not any(output.numel() for output in outputs):
+            raise TaskFault("gives nothing: no output of forward holds a number", "return the result from it")
+        kept = {_storage(t) for t in self.own.state.tensors()} if self.changed else set()
+        self.kept = [i for i, output in enumerate(outputs) if _storage(output) in kept]
+        own = {_storage(given[i]) for i in range(len(given)) if i not in self.mutated}
+        own |= {_storage(t) for t in (*self.model.parameters(), *self.model.buffers())} - kept
+        self.views = [_storage(output) in own for output in outputs]
+        given_back = {_storage(output) for output in outputs}
+        self._lost = [i for i in self.mutated if _storage(given[i]) not in given_back]
+        self.overlap = [_overlaps(output) for output in outputs]
+        outputs = [output.clone() for output in outputs]
+        self.outputs = [TensorLayout.of(output.contiguous()) for output in outputs]
+        self._check_repeats(outputs)
+        if took_s < _SOON_S:  # else when a candidate is verified, which has more time
+            self.check_precision(*self.both(self.first, self.seed))
+
+    def _check_repeats(self, first: Sequence[torch.Tensor]) -> None:
+        """The model has been called once. Raises TaskFault where that shows in the outputs of later calls."""
+        others = self.tensors(self.seed + 1)
+        other = self.run(self.own, others, self.seed, restored=False)
+        again = self.run(self.own, self.first, self.seed, restored=False)
+        if _same(first, again) and (not self.changed or _same(other, self.run(self.own, others, self.seed))):
+            return
+        if not _same(first, self.run(self.own, self.first, self.seed)):
+            raise TaskFault(
+                "gives different outputs for the same inputs and the same seed",
+                "make it a function of its inputs",
+            )
+        raise TaskFault(
+            f"gives outputs that depend on earlier calls ({', '.join(self.changed[:4]) or 'its state'})",
+            "make that an input and an output",
+        )
+
+    def _generator_state(self) -> torch.Tensor:
+        return torch.cat([generator.get_state() for generator in self._generators()])
+
+    def _generators(self) -> list[torch.Generator]:
+        on_gpu = self.device.type == "cuda"
+        return [
+            torch.default_generator,
+            *(torch.cuda.default_generators[self.device.index or 0 :][:1] * on_gpu),
+        ]
+
+    def arguments(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
+        """What forward is called with, `tensors` in their places."""
+        rest = iter(tensors)
+        leaves = [next(rest) if t else c for t, c in zip(self.is_tensor, self.constants, strict=True)]
+        arguments = pytree.tree_unflatten(leaves, self.spec)
+        assert isinstance(arguments, list)
+        return arguments
+
+    def run(
+        self, twin: Twin, tensors: Sequence[torch.Tensor], seed: int | None, restored: bool = True
+    ) -> list[torch.Tensor]:
+        """The outputs for `tensors`, which stay as they are.
+
+        `restored`: the model's state is what it was constructed with. Raises TaskFault.
+        """
+        if restored:
+            twin.state.restore()
+        given = [t.clone() if i in self.mutated else t for i, t in enumerate(tensors)]
+        before = [t._version for t in tensors]
+        if seed is not None:
+            seed_device(seed, self.device)
+        outputs = self._called(twin, self.arguments(given))
+        if any(t._version != version for t, version in zip(tensors, before, strict=True)):
+            raise TaskFault("changes its inputs for some values only", "return a new tensor")
+        if (shapes := [tuple(o.shape) for o in outputs]) != [layout.shape for layout in self.outputs]:
+            raise TaskFault(
+                f"gives outputs whose shapes depend on the data: {shapes} after "
+                f"{[layout.shape for layout in self.outputs]}",
+                "pad them to a shape that the inputs' shapes decide",
+            )
+        return [output.clone() if i in self.kept else output for i, output in enumerate(outputs)]
+
+    def _called(self, twin: Twin, arguments: list[Any]) -> list[torch.Tensor]:
+        in_float64 = "forward in float64" if twin is self.__dict__.get("exact") else "forward"
+        with at(f"{in_float64}({described(arguments)})"):
+            outputs = flattened(twin.model(*arguments), self.device)
+            return [output.detach().resolve_conj().resolve_neg() for output in outputs]
+
+    def both(
+        self,
+        tensors: Sequence[torch.Tensor],
+        seed: int | None,
+        *watching: contextlib.AbstractContextManager[Any],
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Outputs in the task's own precision and in float64, with the same random numbers.
+
+        `watching`: within which each of the two runs, if given. Raises TaskFault.
+        """
+        watch, watch_exact = watching or (contextlib.nullcontext(), contextlib.nullcontext())
+        draws = RecordedDraws(self._generators())
+        with draws, watch:  # from a generator of the task's own, too
+            reference = self.run(self.own, tensors, seed)
+        try:
+            with Exact(draws.taken), watch_exact:
+                exact = self.run(self.exact, [widened(tensor) for tensor in tensors], seed)
+        except ReplayFailed as failure:
+            raise TaskFault(str(failure), "draw them in an order that no dtype decides") from None
+        return reference, [_double(output) for output in exact]
+
+    def check_precision(self, reference: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> None:
+        """Raises TaskFault where the reference's own error is a considerable part of what it computes."""
+        for position, (mine, right) in enumerate(zip(reference, exact, strict=True)):
+            share = share_off(mine, right)
+            if share > _MANY:
+                raise TaskFault(
+                    f"differs from its own float64 result: of output {position}, {share:.0%} of the elements "
+                    f"differ by more than {_OFF:.0%} of their spread, so no error budget can tell right from "
+                    "wrong",
+                    "give it inputs on which it is well-conditioned, or a higher --precision",
+                )
+
+    def disturbed(
+        self,
+        count: int,
+        tensors: Sequence[torch.Tensor],
+        seed: int | None,
+        fresh: bool = False,
+        ulps: float | None = None,
+    ) -> list[list[torch.Tensor]]:
+        """Outputs of `count` runs with weights and inputs moved by an ulp or so, or by up to `ulps`.
+
+        Every call moves them alike, unless it is to be `fresh`. With `ulps` it is, and what is
+        equal stays equal.
+        """
+        fresh = fresh or ulps is not None
+        while not fresh and len(self._moved) < count:
+            self._moved.append(self._disturbance(tensors))
+        found = []
+        for number in range(count):
+            twin, factors = self._disturbance(tensors, ulps) if fresh else self._moved[number]
+            moved = [t if f is None else t * f for t, f in zip(tensors, factors, strict=True)]
+            found.append(self.run(twin, moved, seed))
+        return found
+
+    def coarse(self) -> bool:
+        """Whether what is moved by ulps is of a lower precision than fp32."""
+        moved = [t for t in (*self.first, *self.model.parameters()) if t.is_floating_point()]
+        return any(torch.finfo(t.dtype).bits == 16 for t in moved)
+
+    def _disturbance(
+        self, tensors: Sequence[torch.Tensor], ulps: float | None = None
+    ) -> tuple[Twin, list[torch.Tensor | None]]:
+        """A model with moved weights, and factors for the inputs."""
+
+        def factors_of(tensor: torch.Tensor) -> torch.Tensor | None:
+            return _rounding(tensor) if ulps is None else _alike(tensor, ulps)
+
+        self.own.state.restore()
+        model = copied(self.model)
+        for parameter in model.parameters():
+            factors = factors_of(parameter)
+            if factors is not None:
+                parameter.mul_(factors)
+        return Twin(model), [factors_of(tensor) for tensor in tensors]
+
+    def varied(
+        self, names: Sequence[str], tensors: Sequence[torch.Tensor], seed: int | None
+    ) -> list[torch.Tensor]:
+        """The outputs where these weights are varied once more."""
+        self.own.state.restore()
+        model = copied(self.model)
+        vary(model, names, statistics=False)
+        return self.run(Twin(model), tensors, seed)
+
+    def unchecked(self) -> list[str]:
+        """What a call does beside giving its outputs, that no candidate is held to, in words."""
+        return [f"forward changes input {i} in place, which is not looked at" for i in self._lost]
+
+    def effects(self) -> list[str]:
+        """What a call does beside giving its outputs, in words."""
+        found = [f"forward changes input {position} in place" for position in self.mutated]
+        found += ["forward changes a list or dict that it is given"] * self.refilled
+        if self.changed:
+            found.append(f"forward keeps state that no output depends on: {', '.join(self.changed[:4])}")
+        return found + ["forward draws random numbers"] * self.random
+
+
+@contextlib.contextmanager
+def at(step: str) -> Iterator[None]:
+    """What the task's own code raises in the block, becomes a TaskFault that says at which step."""
+    try:
+        yield
+    except (TaskFault, ReplayFailed, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        text = f"fails at {step}: {type(error).__name__}: {str(error)[:1500]}"
+        raise TaskFault(text, _remedy(error)) from error
+
+
+def _remedy(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return "a task is one file: put what it imports into it, or install it"
+    if isinstance(error, MemoryError) or NO_MEMORY.search(str(error)):
+        return "reduce its sizes with --set"
+    return "run its Model on its get_inputs() by hand and fix the task file"
+
+
+def vary(model: nn.Module, weights: Collection[str], statistics: bool = True) -> None:
+    """Move weights off what the constructor makes them, by a fifth or so, and running `statistics`.
+
+    Weights of both signs, or with zeros among them, change some signs and have no zeros afterwards; weights
+    of one sign keep it, for they may be under a logarithm. So a kernel that ignores the weights that it is
+    given, keeps what it made of them in its constructor, or relies on how they are initialised (an identity,
+    zeros) computes something else then. Whole numbers that are not trained may be indices, and stay.
+    """
+    seen: set[int] = set()
+    with torch.no_grad():
+        for name, tensor in model.state_dict(keep_vars=True).items():
+            if not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
+                continue
+            if id(tensor) in seen:
+                continue
+            seen.add(id(tensor))
+            if name.endswith(_STATISTICS) and name not in weights:
+                if statistics and name.endswith("running_var"):
+                    tensor.uniform_(0.5, 1.5)
+                elif statistics:
+                    tensor.normal_(0, 0.2)
+            elif name in weights and (tensor.requires_grad or not _may_be_indices(tensor)):
+                parts = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+                parts.copy_(_moved(parts))
+
+
+def _moved(tensor: torch.Tensor) -> torch.Tensor:
+    """Values of about the same size, in at least float32. What is not finite stays as it is."""
+    values = tensor.detach()
+    if values.dtype.itemsize < 4:
+        values = values.float()
+    finite = values.isfinite()
+    known = values[finite]
+    if not known.numel():
+        return values
+    if bool((known > 0).all()) or bool((known < 0).all()):
+        coarse = torch.finfo(tensor.dtype).eps >= 1  # powers of two
+        moved = values * torch.empty_like(values).uniform_(*((0.4, 2.5) if coarse else (0.7, 1.3)))
+    elif not bool(known.any()):
+        moved = torch.empty_like(values).normal_(0, _NOISE)
+    else:
+        noise = _NOISE * float(known.double().square().mean().sqrt())
+        moved = values + noise * torch.randn_like(values)
+        if (
+            bool((known < 0).any())
+            and float((moved.sign() != values.sign())[finite].double().mean()) < _FLIPS / 2
+        ):
+            # Such as 1 and -1, which are further from zero than the noise.
+            flips = torch.rand_like(values) < _FLIPS
+            flips.view(-1)[torch.randint(flips.numel(), ())] = True
+            moved = torch.where(flips, -moved, moved)
+    limits = torch.finfo(tensor.dtype)
+    return torch.where(finite, moved.clamp(limits.min, limits.max), values)
+
+
+def _is_frozen(name: str, buffer: torch.Tensor) -> bool:
+    """Whether a buffer is one number a channel, as in a new norm, by a weight's name."""
+    if not name.endswith(_LEARNED) or not buffer.numel() == max(buffer.shape, default=0) > 1:
+        return False
+    return is_constant(buffer) and float(buffer.reshape(-1)[0]) in (0.0, 1.0)
+
+
+def _may_be_indices(tensor: torch.Tensor) -> bool:
+    """Whether it holds different whole numbers, such as indices or bits of a mask."""
+    if is_eight_bit_float(tensor.dtype) or tensor.is_complex() or is_constant(tensor):
+        return False
+    return bool((tensor == tensor.round()).all())
+
+
+def share_off(reference: torch.Tensor, exact: torch.Tensor) -> float:
+    """The share of the elements that differ by more than a small part of the exact outputs' spread.
+
+    And by more than the ulps that every budget allows: nothing is seen of what lies between two bfloat16.
+    """
+    if not reference.numel() or not (reference.is_floating_point() or reference.is_complex()):
+        return 0.0
+    if reference.is_complex():
+        reference, exact = torch.view_as_real(reference.resolve_conj()), torch.view_as_real(exact)
+    error = (reference.double() - exact).abs()
+    known = error.isfinite() & exact.isfinite()
+    if not bool(known.any()):
+        return 0.0
+    values = exact[known]
+    around = values - values.mean() if values.numel() >= _FEW_VALUES else values
+    spread = float(around.square().mean().sqrt())
+    rounding = LEAST_ULPS * torch.finfo(reference.dtype).eps * exact.abs()
+    return float((error[known] > rounding[known].clamp(min=_OFF * spread)).double().mean())
+
+
+def _same(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> bool:
+    """Whether two runs gave the same, but for the order in which sums are taken."""
+    for a, b in zip(left, right, strict=True):
+        if not a.numel():
+            continue
+        if not (a.is_floating_point() or a.is_complex()):
+            if not bool((a != b).double().mean() <= 1e-3):
+                return False
+            continue
+        eps = max(torch.finfo(a.dtype).eps, 16 * torch.finfo(torch.float32).eps)
+        a, b = _double(a), _double(b)
+        largest = a.abs().nan_to_num(0, 0, 0).max()
+        if bool(((a - b).abs().nan_to_num(0, 0, 0) > _REPEATED * eps * largest).any()):
+            return False
+    return True
+
+
+def _in_float64(model: nn.Module) -> nn.Module:
+    with at("copying Model, for a float64 run"):
+        twin = copied(model).double()
+    mine = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    for name, tensor in (*twin.named_parameters(), *twin.named_buffers()):
+        if tensor.is_floating_point():
+            remember(tensor, mine[name].dtype)
+    map_plain_tensors(twin, widened)
+    return twin
+
+
+def _rounding(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Factors 1 - eps/2 and 1 + eps, at random: down an ulp, or up one or two, in the tensor's precision.
+
+    None for integers, and for formats too coarse for that.
+    """
+    if not (tensor.is_floating_point() or tensor.is_complex()) or is_eight_bit_float(tensor.dtype):
+        return None
+    eps = torch.finfo(tensor.dtype).eps
+    factors = torch.empty_like(tensor.real if tensor.is_complex() else tensor)
+    return factors.bernoulli_(0.5).mul_(1.5 * eps).add_(1 - eps / 2)
+
+
+def _alike(tensor: torch.Tensor, ulps: float) -> torch.Tensor | None:
+    """Factors up to `ulps` off 1, at random, but the same for equal values: ties stay ties."""
+    if not tensor.is_floating_point() or is_eight_bit_float(tensor.dtype):
+        return None
+    whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    bits = (tensor.contiguous() + 0.0).view(whole).long()
+    multiplier, offset = (int(torch.randint(1 << 62, ())) | 1 for _ in range(2))
+    bits = bits * multiplier + offset
+    bits = (bits ^ (bits >> 29)) * multiplier
+    share = ((bits >> 40) & 0xFFFF).double() / 0xFFFF
+    return (1 + ulps * torch.finfo(tensor.dtype).eps * (2 * share - 1)).to(tensor.dtype)
+
+
+def _double(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
+
+
+def _overlaps(tensor: torch.Tensor) -> bool:
+    """Whether elements share memory, as those of an expanded tensor do."""
+    kind = str(tensor.dtype).removeprefix("torch.")
+    return TensorLayout(kind, tuple(tensor.shape), tuple(tensor.stride())).overlaps
+
+
+def _check_layout(tensor: torch.Tensor, what: str) -> None:
+    kind = str(tensor.dtype).removeprefix("torch.")
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
+        raise TaskFault(
+            f"has for {what} a tensor that is not dense ({tensor.layout}, {kind})", "make it dense"
+        )
+    if kind not in DTYPES:
+        raise TaskFault(f"has for {what} a tensor of {kind}", f"use one of {', '.join(DTYPES)}")
+
+
+def _other_generators() -> Any:
+    kind, keys, *rest = np.random.get_state(legacy=True)
+    return random.getstate(), kind, np.asarray(keys).tobytes(), rest

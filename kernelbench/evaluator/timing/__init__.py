@@ -1,0 +1,1 @@
+"""How fast is a candidate? Alternating blocks, statistics, the machine's ceilings, implausible times."""

@@ -1,0 +1,149 @@
+"""Worker entry that measures what this machine can do at best."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from kernelbench.evaluator.processes.channel import Channel
+
+_CALLS_ON_GPU = 20
+_ON_CPU_S, _FEWEST = 0.3, 4  # of repeats of one measurement at least, and how many of them
+_REPEAT_S = 0.01  # of one repeat at least: shorter ones say little of how much others were in the way
+_CACHES, _LEAST_CACHES = 8, 3  # times the last-level cache, that a copy of memory moves: wanted, and at least
+_SMALLEST_BYTES = 256 << 20  # of such a copy, where memory allows: a last-level cache may not be told of
+_MOST_BYTES = 4 << 30  # of such a copy
+
+
+def best_seconds(call: Callable[[], object], repeats: int, device: torch.device) -> float:
+    """Of a call, the best of `repeats`; on a GPU of many calls in a graph, for a launch costs as much."""
+    call()
+    if device.type == "cuda":
+        return min(_graph_seconds(call, device) for _ in range(repeats)) / _CALLS_ON_GPU
+    return min(_seconds(call, 1)[0] for _ in range(repeats))
+
+
+def _seconds(call: Callable[[], object], times: int) -> tuple[float, float]:
+    """Of one of so many calls, and the share of it that this process's threads waited for a CPU."""
+    waited_s, start = -_waited_s(), time.perf_counter()
+    for _ in range(times):
+        call()
+    took_s = time.perf_counter() - start
+    return took_s / times, (waited_s + _waited_s()) / took_s
+
+
+def _waited_s() -> float:
+    """Seconds that threads of this process were ready to run and found no CPU free, all threads together."""
+    total_ns = 0
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        try:
+            total_ns += int(path.read_text().split()[1])
+        except (OSError, IndexError):  # it has ended; or the kernel does not count
+            continue
+    return 1e-9 * total_ns
+
+
+def _graph_seconds(call: Callable[[], object], device: torch.device) -> float:
+    """Of _CALLS_ON_GPU calls in one CUDA graph."""
+    torch.cuda.synchronize(device)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(_CALLS_ON_GPU):
+            call()
+    graph.replay()
+    torch.cuda.synchronize(device)
+    start = time.perf_counter()
+    graph.replay()
+    torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+class Measured:
+    """A rate at its best, and how much others were in the way when it was."""
+
+    def __init__(self, amount: float, call: Callable[[], object], repeats: int, device: torch.device) -> None:
+        """`amount`: of bytes or FLOPs in a call."""
+        self.disturbed: float | None = None  # share of the best repeat that threads waited for a CPU
+        if device.type == "cuda":
+            self.rate = amount / best_seconds(call, repeats, device)
+            return
+        call()
+        times = max(1, int(_REPEAT_S / _seconds(call, 1)[0]))
+        found: list[tuple[float, float]] = []
+        until = time.perf_counter() + _ON_CPU_S
+        while len(found) < _FEWEST or (len(found) < repeats and time.perf_counter() < until):
+            found.append(_seconds(call, times))
+        seconds, self.disturbed = min(found)
+        self.rate = amount / seconds
+
+
+def _copied(total_bytes: int, device: torch.device) -> Measured | None:
+    """A copy whose two sides together take `total_bytes`, as bytes a second of both; None without memory."""
+    try:
+        source = torch.ones(total_bytes // 8, device=device)  # by all threads, each near its own memory
+        target = torch.ones_like(source)
+    except RuntimeError:  # DefaultCPUAllocator: can't allocate memory; on a GPU OutOfMemoryError
+        return None
+    return Measured(2.0 * 4 * source.numel(), lambda: target.copy_(source), 12, device)
+
+
+def _multiplied(device: torch.device) -> Measured | None:
+    size = 1536 if device.type == "cpu" else 8192
+    try:
+        a, b = torch.rand(2, size, size, device=device)
+        product = torch.empty_like(a)
+        return Measured(2.0 * size**3, lambda: torch.mm(a, b, out=product), 6, device)
+    except RuntimeError:
+        return None
+
+
+def serve(channel: Channel) -> None:
+    """Answers "describe" with what a GPU is, "measure" with the fields of `records.Ceilings`."""
+    while True:
+        message, _ = channel.receive_json()
+        device = torch.device(message["device"])
+        if device.type == "cuda" and message["do"] == "measure":
+            torch.cuda.set_device(device)
+        if message["do"] == "describe":
+            channel.send_json(_described(device))
+        else:
+            cache, most = message["last_level_cache_bytes"], message["most_bytes"]
+            channel.send_json(_measured(cache, most, device))
+
+
+def _measured(cache: int, most_bytes: int, device: torch.device) -> dict[str, float | None]:
+    """What could not be measured is None. `most_bytes`: that a copy may take."""
+    beyond = min(max(_CACHES * cache, _SMALLEST_BYTES), most_bytes, _MOST_BYTES)
+    inside = min(max(1 << 20, cache // 8), most_bytes)
+    found = {
+        "copy_bytes_s": _copied(beyond, device) if beyond >= _LEAST_CACHES * cache else None,
+        "cached_copy_bytes_s": _copied(inside, device),
+        "fp32_flops_s": _multiplied(device),
+    }
+    rates = {name: None if one is None else one.rate for name, one in found.items()}
+    copy, cached = rates["copy_bytes_s"], rates["cached_copy_bytes_s"]
+    if copy is not None and cached is not None:
+        rates["cached_copy_bytes_s"] = max(copy, cached)
+    waits = [one.disturbed for one in found.values() if one is not None and one.disturbed is not None]
+    return rates | {"disturbed": max(waits, default=None)}
+
+
+def _described(device: torch.device) -> dict[str, object]:
+    if not torch.cuda.is_available():
+        return {"error": "torch finds no GPU here"}
+    if (device.index or 0) >= torch.cuda.device_count():
+        return {"error": f"there are only {torch.cuda.device_count()} GPUs"}
+    try:
+        import cuda.bindings.driver  # noqa: F401 - what the evaluator needs
+
+        found = torch.cuda.get_device_properties(device)
+    except (ImportError, RuntimeError, AssertionError) as error:
+        return {"error": str(error)}
+    return {
+        "chip": found.name,
+        "memory_bytes": found.total_memory,
+        "cache_bytes": found.L2_cache_size,
+        "capability": f"sm_{found.major}{found.minor}",
+        "cuda": torch.version.cuda,
+    }

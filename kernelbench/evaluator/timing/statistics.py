@@ -1,0 +1,173 @@
+"""From the judge's clock to speedups: the time per call of each block, ratios, bootstrap intervals.
+
+A block of n calls takes F + n t seconds. F, what a block costs once (waking the worker, the message,
+the answer), is measured where nobody gains from forging it: on blocks of no calls of the eager
+baseline. So every block gives t by itself, (T - F) / n. The slope between a short and a long block,
+(T(2N) - T(N)) / N, would need no F, but a candidate can forge it by being slow in short blocks, and it
+triples the noise (docs/LOG.md has the numbers).
+
+Other processes on the machine slow down single blocks, by 5 to 20% on the development machine. The kernel
+knows: it counts what a thread waits for a CPU. Blocks in which a worker waited more, or less, than it
+usually does are left out. A worker whose own threads crowd each other usually waits, and gains nothing.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernelbench.evaluator.timing.alone import Alone, estimate
+from kernelbench.records import TRAFFIC, Interval
+
+_RESAMPLES = 4000
+_SAVED = 0.5  # of what a block costs once, that a candidate's process may save
+_UNUSUAL = 0.01  # of a block's time: what a worker may have waited more or less than usual
+
+
+@dataclass(frozen=True)
+class TimedBlock:
+    """Seconds that `calls` took a worker, whose threads waited `waited_s` for a CPU, in so many messages.
+
+    `device_s`: what a GPU's own clock said to the worker; NaN where there is none.
+    """
+
+    calls: int
+    seconds: float
+    waited_s: float = 0.0
+    messages: int = 1
+    device_s: float = math.nan
+
+    def call_s(self, empty_s: float) -> float:
+        """Seconds a call; no more than three quarters are taken off for what messages cost."""
+        return max(self.seconds - self.messages * empty_s, self.seconds / 4) / self.calls
+
+
+def interval(groups: Sequence[Sequence[float]]) -> Interval:
+    """The median of all values, with the 95% percentile interval of its bootstrap.
+
+    `groups`: the values of one process each, which share what differs from process to process. So groups
+    are drawn, then values within each. (A. C. Davison and D. V. Hinkley, "Bootstrap Methods and their
+    Application", 1997, section 3.8.)
+    """
+    counts = np.array([len(group) for group in groups])
+    generator = np.random.default_rng(int(counts.sum()))
+    table = np.full((len(groups), counts.max()), np.nan)
+    for row, group in zip(table, groups, strict=True):
+        row[: len(group)] = group
+    drawn = generator.integers(0, len(groups), (_RESAMPLES, len(groups), 1))
+    within = (generator.random((*drawn.shape[:2], counts.max())) * counts[drawn]).astype(np.int64)
+    values = np.where(np.arange(counts.max()) < counts[drawn], table[drawn, within], np.nan)
+    medians = np.nanmedian(values.reshape(_RESAMPLES, -1), axis=1)
+    low, high = np.quantile(medians, [0.025, 0.975])
+    return Interval(median=float(np.nanmedian(table)), low=float(low), high=float(high))
+
+
+@dataclass(frozen=True)
+class Timings:
+    """What was timed, by worker: "candidate" and the baselines, "eager" among them.
+
+    `blocks[worker][i]` is phase i, in which every worker ran the same number of calls on the same inputs, one
+    worker after the other, the candidate in its process number `processes[i]`. `empty_s`: seconds of
+    blocks of no calls. `alone_s[worker][i]`: seconds of a block of one call, for candidate and eager on the
+    same input. `overhead_s`: what a worker's loop adds to a call.
+    """
+
+    blocks: Mapping[str, list[TimedBlock]]
+    empty_s: list[float]
+    processes: list[int]
+    alone_s: Mapping[str, list[float]] = field(default_factory=dict)
+    overhead_s: float = 0.0
+
+    @property
+    def fixed_s(self) -> float:
+        return float(np.median(self.empty_s))
+
+    @property
+    def alone(self) -> Alone:
+        """What calls that come alone say of the candidate's time in blocks."""
+        pair = ("candidate", "eager")
+        if not all(self.alone_s.get(name) for name in pair):
+            return Alone()
+        phases = self.undisturbed(*pair)
+        block_s = [[self.blocks[name][i].call_s(self.fixed_s) for i in phases] for name in pair]
+        alone_s = [self.alone_s[name] for name in pair]
+        return estimate(np.array(block_s), np.array(alone_s), np.array(self.empty_s))
+
+    @property
+    def busy(self) -> bool:
+        """Whether other work disturbed more of the phases, for candidate or eager, than are left out."""
+        unusual = self._unusual("candidate", "eager")
+        return int((unusual <= _UNUSUAL).sum()) < -(-len(unusual) // 2)
+
+    def undisturbed(self, *workers: str) -> list[int]:
+        """The phases in which none of `workers` waited unusually; the better half if they are fewer."""
+        unusual = self._unusual(*workers)
+        best = np.argsort(unusual, kind="stable")
+        count = max(int((unusual <= _UNUSUAL).sum()), -(-len(best) // 2))
+        return sorted(best[:count].tolist())
+
+    def _unusual(self, *workers: str) -> "np.ndarray[Any, Any]":
+        """By how much of each phase one of `workers` waited more, or less, for a CPU than it usually does."""
+        unusual = np.zeros(len(self.processes))
+        for worker in workers:
+            shares = np.array([block.waited_s / block.seconds for block in self.blocks[worker]])
+            unusual = np.maximum(unusual, np.abs(shares - np.median(shares)))
+        return unusual
+
+    def _by_process(self, workers: Sequence[str], value: Callable[..., float]) -> Interval:
+        """The interval of `value` of these workers' seconds a call, over phases undisturbed for them."""
+        groups: dict[int, list[float]] = {}
+        factors = {"candidate": self.alone.factor}
+        for phase in self.undisturbed(*workers):
+            seconds = (
+                factors.get(worker, 1.0) * self.blocks[worker][phase].call_s(self.fixed_s)
+                for worker in workers
+            )
+            groups.setdefault(self.processes[phase], []).append(value(*seconds))
+        return interval(list(groups.values()))
+
+    def time_us(self, worker: str) -> Interval:
+        return self._by_process([worker], lambda seconds: 1e6 * seconds)
+
+    def device_us(self, worker: str) -> float | None:
+        """The median time a call by the device's own clock, as the worker read it."""
+        times = [block.device_s / block.calls for block in self.blocks[worker]]
+        return 1e6 * float(np.median(times)) if np.isfinite(times).all() else None
+
+    def speedup(self, baseline: str) -> Interval:
+        """Of the ratios within phases, down to where nothing but the candidate's kernels may have gained it.
+
+        The loop around a call, and what prepares and answers a block, is Python of the candidate's process,
+        which may replace it by less: so the interval reaches down to what it is if only the baseline has
+        this overhead. Where other work on the machine disturbed the blocks, it also reaches down to what
+        calls that come alone leave possible.
+        """
+        ratio = self._ratio(baseline)
+        low = ratio.low * (1 - min(1.0, 1e6 * self.overhead_s / self.time_us(baseline).median))
+        blocks = self.blocks["candidate"]
+        calls = sum(block.calls for block in blocks) / sum(block.messages for block in blocks)
+        candidate_s = 1e-6 * self.time_us("candidate").median
+        low *= candidate_s / (candidate_s + _SAVED * self.fixed_s / calls)
+        if self.busy:
+            low = min(low, self.alone.speedup_low * ratio.median / self._ratio("eager").median)
+        return ratio.model_copy(update={"low": low})
+
+    def _ratio(self, baseline: str) -> Interval:
+        return self._by_process([baseline, "candidate"], lambda base, candidate: base / candidate)
+
+    @property
+    def rivals(self) -> list[str]:
+        """The baselines that compute what the candidate does."""
+        return [name for name in self.blocks if name not in ("candidate", TRAFFIC)]
+
+    @property
+    def half_width(self) -> float:
+        """Of the widest interval of a speedup, as a share of it."""
+        found = [self._ratio(name) for name in self.rivals]
+        return max((speedup.high - speedup.low) / 2 / speedup.median for speedup in found)
+
+    def fastest_baseline(self) -> str:
+        """The one that the candidate is least ahead of, phase by phase."""
+        return min(self.rivals, key=lambda name: self.speedup(name).median)

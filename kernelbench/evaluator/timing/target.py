@@ -1,0 +1,103 @@
+"""A device as a target: what it is, and what it can do at best."""
+
+import time
+from typing import Any
+
+from kernelbench import kept
+from kernelbench.errors import InfrastructureError, MissingPrerequisite
+from kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
+from kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelbench.machine import allocatable_bytes, fingerprint
+from kernelbench.records import Ceilings, Fingerprint, Language, Target
+
+_MEASURED, _PAUSE_S = 3, 0.5  # times, the first time
+_MOST_MEASURED, _MOST_S = 8, 20.0  # times, and seconds, where others were in the way each time before
+_SHARE = 4  # of the memory that can be had, one part in so many is used to measure it
+_WORKER_BYTES = 1 << 30  # that a worker takes beside
+
+
+def detect_target(pool: WorkerPool, device: str = "cpu", again: bool = False) -> Target:
+    """`device`, "cpu" or "cuda:0", as a target.
+
+    Its ceilings are measured once and kept beside the build cache; where others were in the way, or
+    memory was lacking, once more when they are next asked for. With `again` they are measured anew. The
+    higher of old and new is kept. Raises MissingPrerequisite without such a GPU, StorageError where what was
+    kept is damaged.
+    """
+    mark = fingerprint(pool.threads) if device == "cpu" else _gpu(pool, device)
+    file = kept.kept_file(pool.cache, "ceilings", mark)
+    ceilings = kept.read(file, Ceilings)
+    if ceilings is None:
+        ceilings = _measure(pool, device, mark)
+        kept.write(file, ceilings)
+    elif again or ceilings.busy or not ceilings.complete:
+        ceilings = ceilings.or_higher(_measure_once(pool, device, mark))
+        kept.write(file, ceilings)
+    return Target(device=device, languages=_languages(device, mark), ceilings=ceilings, fingerprint=mark)
+
+
+def _languages(device: str, mark: Fingerprint) -> tuple[Language, ...]:
+    if device != "cpu":
+        return ("cuda", "triton", "torch")
+    return ("torch",) if mark.compiler == "none" else ("cpp", "torch")
+
+
+def _gpu(pool: WorkerPool, device: str) -> Fingerprint:
+    """What a GPU is, and the host that launches its kernels."""
+    found = describe_gpu(pool, device)
+    if "error" in found:
+        raise MissingPrerequisite(
+            f"no target {device}: {found['error']}", "use --target cpu, or see what `nvidia-smi` says"
+        )
+    host = fingerprint(pool.threads)
+    return host.model_copy(
+        update={
+            "chip": f"{found['chip']} ({found['capability']})",
+            "memory_bytes": found["memory_bytes"],
+            "last_level_cache_bytes": found["cache_bytes"],
+            "system": f"{host.system}, {host.chip}",
+            "compiler": f"CUDA {found['cuda']}",
+        }
+    )
+
+
+def describe_gpu(pool: WorkerPool, device: str) -> dict[str, Any]:
+    """What `ceilings.serve` says of it: "chip", "capability", "memory_bytes", …, or the "error"."""
+    return _ask(pool, {"do": "describe", "device": device})
+
+
+def _measure(pool: WorkerPool, device: str, mark: Fingerprint) -> Ceilings:
+    """The best of some measurements: what else runs on the machine often does so for a second or less."""
+    until = time.monotonic() + _MOST_S
+    found = _measure_once(pool, device, mark)
+    for number in range(1, _MOST_MEASURED):
+        if number >= _MEASURED and (not found.busy or time.monotonic() > until):
+            break
+        time.sleep(_PAUSE_S)
+        found = found.or_higher(_measure_once(pool, device, mark))
+    return found
+
+
+def _measure_once(pool: WorkerPool, device: str, mark: Fingerprint) -> Ceilings:
+    most_bytes = (allocatable_bytes() if device == "cpu" else mark.memory_bytes) // _SHARE
+    message = {
+        "do": "measure",
+        "device": device,
+        "last_level_cache_bytes": mark.last_level_cache_bytes,
+        "most_bytes": most_bytes,
+    }
+    return Ceilings.model_validate(
+        _ask(pool, message, most_bytes + _WORKER_BYTES if device == "cpu" else None)
+    )
+
+
+def _ask(pool: WorkerPool, message: dict[str, object], memory_bytes: int | None = None) -> dict[str, Any]:
+    with pool.start(
+        "baseline", "kernelbench.evaluator.timing.ceilings:serve", memory_bytes=memory_bytes
+    ) as worker:
+        try:
+            return worker.ask(message, 120)
+        except (WorkerDied, WorkerTimeout) as error:
+            raise InfrastructureError(
+                f"the machine could not be measured: {error}", "free some memory"
+            ) from None
