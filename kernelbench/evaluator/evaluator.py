@@ -31,7 +31,7 @@ from kernelbench.records import (
 )
 
 BASELINES = ("eager", "compile")
-_ATTEMPTS = 2  # at an evaluation in which a worker does not stop
+_ATTEMPTS = 3  # at an evaluation in which a worker does not stop
 _LATELY_S = 300.0  # after which ceilings that are nearly reached are measured again
 ALL_BASELINES = (*BASELINES, "max-autotune", "cuda-graphs", TRAFFIC)
 
@@ -204,6 +204,8 @@ class Evaluator:
                         continue
                     if failure.role in sandbox.TRUSTED:
                         raise
+                    # Its fault, if what is trusted can be stopped at the same time.
+                    self.session(task).oracle.stop_again()
                     return self._untried(task, candidate, Verdict.runtime_error, failure.message)
         raise AssertionError
 

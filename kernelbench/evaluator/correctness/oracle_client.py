@@ -157,6 +157,11 @@ class OracleClient:
         if hasattr(self, "memory"):
             self.memory.close()
 
+    def stop_again(self) -> None:
+        """Let the oracle go on for a moment. Raises NotStopped where this machine cannot stop even that."""
+        self._worker.thaw()
+        self._worker.freeze()
+
     def _ask(self, do: str, fds: Sequence[int] = (), timeout_s: float = 300.0, **message: Any) -> Any:
         """The oracle's answer; descriptors that came with it are its "fds"."""
         try:

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from trial import Evaluate, variant
+from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
+from kernelbench.evaluator import Evaluator
 from kernelbench.evaluator.processes.exclusive import Gate
 from kernelbench.evaluator.processes.worker_handle import NotStopped, Worker
 from kernelbench.evaluator.sandbox import process_tree
@@ -211,4 +212,22 @@ def test_an_evaluation_in_which_a_candidate_did_not_stop_is_repeated(
     monkeypatch.setattr(Worker, "freeze", fail)
     evaluation = evaluate(variant(COMPUTE, COMPUTE + f"  # {failures}"))
     assert evaluation.verdict is verdict, evaluation.reason
-    assert len(failed) == min(failures, 2)
+    assert len(failed) == min(failures, 3)
+
+
+def test_where_nothing_stops_no_candidate_is_charged(
+    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, failed = Worker.freeze, []
+
+    def fail(worker: Worker) -> None:
+        if worker.role == "candidate" or (worker.role == "oracle" and len(failed) == 3):
+            failed.append(worker)
+            worker.close()
+            raise NotStopped(worker.role, "nothing stops")
+        stop(worker)
+
+    monkeypatch.setattr(Worker, "freeze", fail)
+    candidate = candidate_of(variant(COMPUTE, COMPUTE + "  # nothing stops"))
+    with pytest.raises(NotStopped, match="oracle could not be stopped"):
+        evaluator.evaluate(task_of(REFERENCE), candidate, ("eager",))
