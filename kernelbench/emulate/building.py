@@ -24,7 +24,8 @@ _INCLUDE = _FOLDER / "include"
 _HEADERS = {str(path.relative_to(_INCLUDE)): path.read_text() for path in sorted(_INCLUDE.rglob("*.h"))}
 LIBRARY = "kernel.so"
 OURS = "\n".join([_OWN, *_HEADERS.values()])  # what builds depend on
-_COMMON = ("-std=gnu++17", "-fPIC", "-ffixed-r15", "-g1", "-w", "-pthread")
+# DWARF 4: of 5, binutils 2.40 takes the files that `#line` names for each other.
+_COMMON = ("-std=gnu++17", "-fPIC", "-ffixed-r15", "-g1", "-gdwarf-4", "-w", "-pthread")
 KERNEL_OPTIONS = (
     *_COMMON, "-O2", "-mavx2", "-mfma", "-mf16c", "-ffp-contract=fast", "-fno-math-errno",
     "-fno-strict-aliasing", "-fno-delete-null-pointer-checks", "-fno-gnu-unique",
