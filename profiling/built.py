@@ -1,4 +1,4 @@
-"""The worker's side of reading what a candidate has built, behind the fence of its builder."""
+"""The worker's side of reading what a candidate has built, in the sandbox of its builder."""
 
 import os
 from collections.abc import Callable, Sequence

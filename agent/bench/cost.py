@@ -1,4 +1,4 @@
-"""What an evaluation costs, and its parts: building, the fence, many at a time."""
+"""What an evaluation costs, and its parts: building, the sandbox, many at a time."""
 
 import itertools
 import math

@@ -60,7 +60,7 @@ def built(
     """
     with evaluator.computing():
         session = evaluator.session(task)
-        evaluator.pool.import_first([_LAUNCHES])  # behind the fence it could not be read
+        evaluator.pool.import_first([_LAUNCHES])  # in the sandbox it could not be read
         limit_s = evaluator.limits.build_s
         sha256, source = candidate.sha256, candidate.source
         try:

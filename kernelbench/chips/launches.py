@@ -1,6 +1,6 @@
 """Kernels that a candidate launches, built for a chip that need not be here; none of them runs.
 
-What runs in a worker, behind the fence of a builder.
+What runs in a worker, in the sandbox of a builder.
 """
 
 import contextlib

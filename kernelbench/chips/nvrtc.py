@@ -23,7 +23,7 @@ def version() -> str:
 
 
 def cubin(source: str, chip: str, options: Sequence[str] = ()) -> bytes:
-    """The machine code of `source` for `chip`, "sm_90". NVRTC reads what it includes: fence it in.
+    """The machine code of `source` for `chip`, "sm_90". NVRTC reads what it includes: sandbox it.
 
     `options`: of NVRTC, "--use_fast_math". Raises BuildError with what NVRTC says of the source, Unavailable
     where it is not installed.

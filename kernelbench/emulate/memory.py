@@ -50,12 +50,12 @@ _watching: list[_Fresh] = []
 
 
 @contextlib.contextmanager
-def fresh_memory(anew: bool = True) -> Iterator[None]:
+def fresh_memory(again: bool = True) -> Iterator[None]:
     """In the block kernels are told on that read what nothing has written.
 
-    Not `anew`: a block around this one does as well.
+    Not `again`: a block around this one does as well.
     """
-    if _watching and not anew:
+    if _watching and not again:
         yield
         return
     mode = _Fresh()

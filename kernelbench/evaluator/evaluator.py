@@ -54,7 +54,7 @@ class Evaluator:
         emulating: "Evaluator | None" = None,
         gate: Gate | None = None,
     ) -> None:
-        """`without`: layers of the fence to leave off; see `WorkerPool`. `device`: "cpu" or "cuda:0".
+        """`without`: layers of the sandbox to leave off; see `WorkerPool`. `device`: "cpu" or "cuda:0".
 
         `chips`: on the CPU, have candidates be GPU kernels that are checked (`without_gpu`), built for these,
         "sm_90", and not timed. `pool`, `parked`, `gate`: another evaluator's. `emulating`: one for the CPU,

@@ -50,7 +50,7 @@ class _Job:
 
 
 class _Queue:
-    """Jobs of several clients, who take turns however many jobs each has handed in."""
+    """Jobs of several clients, who take turns however many jobs each has submitted."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -224,7 +224,7 @@ class EvaluationPool:
             del self._known[next(iter(self._known))]
 
     def _given_up(self, job: _Job) -> bool:
-        """Whether nobody waits for it any more; then the next who asks begins anew."""
+        """Whether nobody waits for it any more; then the next who asks begins again."""
         with self._lock:
             if not job.outcome.given_up:
                 return False

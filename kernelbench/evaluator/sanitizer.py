@@ -1,6 +1,6 @@
 """compute-sanitizer over a candidate: what a GPU does not say of its memory accesses.
 
-The tool runs behind the candidate's fence, over a program that calls the candidate (`sanitized`). It slows
+The tool runs in the candidate's sandbox, over a program that calls the candidate (`sanitized`). It slows
 kernels down by ten to a hundred times, so it is for small shapes.
 https://docs.nvidia.com/compute-sanitizer/ComputeSanitizer/index.html
 """
@@ -95,7 +95,7 @@ def first_fault(said: str) -> str:
 
 
 def serve(channel: Channel) -> None:
-    """Of the fenced process: run the tool and say what it said."""
+    """Of the sandboxed process: run the tool and say what it said."""
     from kernelbench.evaluator.reference.loading import LANES  # and torch, which the judge does not import
 
     message, (setup,) = channel.receive_json()

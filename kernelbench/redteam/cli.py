@@ -97,7 +97,7 @@ def _show(
             continue
         evaluation = found[exercise]
         good = "accepted" if exercise.honest else "stopped"
-        bad = "turned away" if exercise.honest else "got through"
+        bad = "rejected" if exercise.honest else "got through"
         mark = f"[green]{good}[/]" if exercise.withstood(evaluation) else f"[red]{bad}[/]"
         why = evaluation.reason if exercise.honest else exercise.stopped
         table.add_row(mark, exercise.family, exercise.name, _outcome(evaluation), why)

@@ -1,7 +1,7 @@
 """Where the time of a candidate's calls goes: its kernels, torch, the system, and what waits for them.
 
 perf takes samples from outside; what has the samples is looked up in the candidate's libraries behind its
-builder's fence.
+builder's sandbox.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -99,7 +99,7 @@ def _session(evaluator: Evaluator, task: Task) -> tuple[TaskSession, str]:
 
 def _ask(session: TaskSession, candidate: Candidate) -> list[Place]:
     """What a builder finds that has loaded the candidate; once more, where it lacked a header."""
-    # Behind the fence they could not be read.
+    # In the sandbox they could not be read.
     session.pool.import_first([__name__, "kernelbench.emulate.warm"])
     try:
         answer = _answer(session, candidate)

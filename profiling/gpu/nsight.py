@@ -1,6 +1,6 @@
 """Nsight Compute over a candidate: counters of its own kernels, in one call after those that warm up.
 
-The tool runs behind the candidate's fence. Kernels are replayed, once for each group of counters that fit
+The tool runs in the candidate's sandbox. Kernels are replayed, once for each group of counters that fit
 together, at the clocks that the GPU has; what they count is a report by the candidate's process.
 https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.html
 """
@@ -41,7 +41,7 @@ _EXPLAINED = (
     ("not supported on device|not supported on this device|Unsupported GPU|LibraryNotFound",
      "this ncu does not know the GPU: install a newer one"),
     ("[Ff]ailed to connect|free port|No such host",
-     "ncu does not reach the process that it starts, behind a fence without a network"),
+     "ncu does not reach the process that it starts, in a sandbox without a network"),
     ("No kernels were profiled", "no kernel of its own ran in the call"),
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Runs a program that calls a candidate, behind its fence and under a tool, and gives what the tool wrote."""
+"""Runs a program that calls a candidate, in its sandbox and under a tool, and gives what the tool wrote."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from profiling.rung import Subject
 
 OUTPUT = "output"  # the file, in the process's folder, that a tool or the trace is written to
 _TOO_LONG = 1000  # beside exit statuses
-_KEPT, _GRACE_S = 4000, 30.0  # characters of what it says; beyond the limit, for the fence to end it
+_KEPT, _GRACE_S = 4000, 30.0  # characters of what it says; beyond the limit, for the sandbox to end it
 _ROOM = MAX_BYTES // 4  # characters of the output: each may take more than one byte in a message
 Look = Literal["marked", "traced"]
 
@@ -44,7 +44,7 @@ def require_kernels(subject: Subject) -> None:
 
 def run(session: TaskSession, candidate: Candidate, look: Look, tool: Sequence[str], limit_s: float) -> Ran:
     """`tool`: what the command begins with; nothing: Python alone. Raises Unavailable."""
-    session.pool.import_first([__name__])  # behind the fence it could not be read
+    session.pool.import_first([__name__])  # in the sandbox it could not be read
     message = {
         "do": "run",
         "source": candidate.source,
@@ -79,7 +79,7 @@ def last_line(said: str) -> str:
 
 
 def serve(channel: Channel) -> None:
-    """Of the fenced process."""
+    """Of the sandboxed process."""
     from kernelbench.evaluator.reference.loading import LANES  # and torch, which the judge does not import
 
     message, (setup,) = channel.receive_json()

@@ -1,7 +1,7 @@
 """Simulated counters of one call: what each C++ kernel executes, reads and writes, and misses in the caches.
 
 The call is recorded, and what its kernels do is done again under valgrind's callgrind, which counts by the
-same simulation of caches as cachegrind, and with each kernel what it calls: all behind the builder's fence.
+same simulation of caches as cachegrind, and with each kernel what it calls: all in the builder's sandbox.
 https://valgrind.org/docs/manual/cl-manual.html
 """
 
@@ -62,7 +62,7 @@ class Simulation:
 
 
 def _ask(session: TaskSession, candidate: Candidate, simulated: caches.Caches) -> list[Costs]:
-    # Behind the fence they could not be read; and torch, which they import, is not for the judge.
+    # In the sandbox they could not be read; and torch, which they import, is not for the judge.
     session.pool.import_first([__name__, "profiling.simulated.recording", "profiling.simulated.replay"])
     try:
         worker, loaded = session.load(

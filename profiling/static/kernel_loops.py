@@ -1,4 +1,4 @@
-"""Reading a candidate's libraries, behind the fence of what built them: it may have put anything there."""
+"""Reading a candidate's libraries, in the sandbox of what built them: it may have put anything there."""
 
 import shutil
 from collections.abc import Iterator, Sequence

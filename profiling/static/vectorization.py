@@ -1,6 +1,6 @@
 """Which loops g++ has vectorized, which it has not, and why: its own record of how it built each source.
 
-The source is compiled once more as it was, with -fsave-optimization-record, behind the fence of its builder.
+The source is compiled once more as it was, with -fsave-optimization-record, in the sandbox of its builder.
 https://gcc.gnu.org/onlinedocs/gcc/Developer-Options.html
 """
 

@@ -264,7 +264,7 @@ def _rows(
     model: nn.Module, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
 ) -> tuple[int, ...]:
     """Dimensions of all inputs and outputs along which the model can be split: of inputs that are joined
-    there it makes what it makes of each, joined. Tried in float64, on numbers by chance.
+    there it makes what it makes of each, joined. Tried in float64, on random numbers.
     """
     if max(each.numel() for each in (*inputs, *outputs)) > _LARGEST:
         return ()

@@ -71,7 +71,7 @@ def _made(settings: DemoSettings) -> Iterator[DemoTask]:
 
 
 def _written(job: tuple[DrawnTask, int]) -> tuple[str, tuple[Candidate, ...]]:
-    """Drawn tasks are our own code, so that they need no fence."""
+    """Drawn tasks are our own code, so that they need no sandbox."""
     import warnings
 
     import torch

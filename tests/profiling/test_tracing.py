@@ -1,4 +1,4 @@
-"""Traces of a GPU with the fields that Kineto writes, constructed; and a real one of a CPU, through the fence."""
+"""Traces of a GPU with the fields that Kineto writes, constructed; and a real one of a CPU, through the sandbox."""
 
 import json
 from collections.abc import Iterator

@@ -425,8 +425,8 @@ class Oracle:
         constant = {i: matters or i in written for i, matters in self.constants.matter.items()}
         return audit(self.reference.model, draws, lambda inputs: self._run(inputs, 0), constant)
 
-    def shortcuts(self, slot: int, seed: int | None, anew: bool) -> dict[str, Any]:
-        """What could be left out, unnoticed on what lies in this slot and on all since one was `anew`.
+    def shortcuts(self, slot: int, seed: int | None, again: bool) -> dict[str, Any]:
+        """What could be left out, unnoticed on what lies in this slot and on all since one was `again`.
 
         See `Shortcuts`. `expect` has just been asked for this slot.
         """
@@ -438,7 +438,7 @@ class Oracle:
             error = self.judged(outputs)["error"]
             return math.inf if error is None else float(error)
 
-        if anew or self._shortcuts is None:
+        if again or self._shortcuts is None:
             self._shortcuts = Shortcuts(run, self.lane)
         self._shortcuts.attempt(run, self.expected, self._families[slot], error_of)
         tried = [shortcut.outcome() for shortcut in self._shortcuts.tried]

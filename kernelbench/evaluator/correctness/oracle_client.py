@@ -189,7 +189,7 @@ class OracleClient:
             raise TaskError(f"the reference of {self.task.id} {answer['error_text']}", answer["fix"])
         if isinstance(answer, dict) and "error_type" in answer:
             raised = f"{answer['error_type']}: {answer['error_text']}"
-            by_hand = "run its Model on its get_inputs() by hand and mend the task file"
+            by_hand = "run its Model on its get_inputs() by hand and fix the task file"
             fix = "reduce its sizes with --set" if NO_MEMORY.search(raised) else by_hand
             raise TaskError(f"the reference of {self.task.id} fails: {raised}", fix)
         return answer | {"fds": self._worker.fds} if self._worker.fds else answer
@@ -232,7 +232,7 @@ class OracleClient:
             self.fill([0], family)
             seed = self.call_seeds(1)[0]
             if self.expect(0, seed)["usable"]:
-                answer = self._ask("shortcuts", slot=0, seed=seed, anew=not answer, timeout_s=_SHORTCUTS_S)
+                answer = self._ask("shortcuts", slot=0, seed=seed, again=not answer, timeout_s=_SHORTCUTS_S)
         return Shortcuts(**answer)
 
     def call_seeds(self, count: int) -> list[int | None]:

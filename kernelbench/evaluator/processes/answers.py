@@ -1,4 +1,4 @@
-"""Asking a worker that stands behind a candidate's fence, and what of its answer may be shown."""
+"""Asking a worker that stands in a candidate's sandbox, and what of its answer may be shown."""
 
 import re
 from typing import Annotated, Any, TypeVar
@@ -22,7 +22,7 @@ def ask_builder(pool: WorkerPool, module: str, candidate: str, timeout_s: float)
     Raises Unavailable where it dies, takes too long, or answers with a "problem".
     """
     try:
-        pool.import_first([module])  # behind the fence it could not be read
+        pool.import_first([module])  # in the sandbox it could not be read
         with pool.start("builder", f"{module}:serve", candidate) as worker:
             answer = worker.ask({"do": "read"}, timeout_s)
     except (WorkerDied, WorkerTimeout) as error:

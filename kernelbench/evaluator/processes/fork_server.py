@@ -40,7 +40,7 @@ _PRELOAD = (
 def keep_freed_memory() -> None:
     """Tell glibc's malloc to reuse freed memory instead of giving it back to the system.
 
-    Otherwise every large output costs its page faults anew: on the development machine a 64 MB
+    Otherwise every large output costs its page faults again: on the development machine a 64 MB
     ReLU takes 24 ms, of which 18 are page faults. Baselines and candidates get the same allocator.
     """
     mmap_max, trim_threshold, arena_max = -4, -1, -8
@@ -142,9 +142,9 @@ def _start(request: dict[str, Any], fds: list[int]) -> None:
     sandbox.die_with_parent()
     os.setsid()
     sock_fd, stderr_fd, status_fd = fds
-    fence = sandbox.Fence(**request["fence"])
-    sandbox.join_groups(fence.entrances)
-    sandbox.unshare_namespaces(fence.layers)
+    spec = sandbox.SandboxSpec(**request["sandbox"])
+    sandbox.join_groups(spec.entrances)
+    sandbox.unshare_namespaces(spec.layers)
     fenced_r, fenced_w = os.pipe()
     init = os.fork()
     if init != 0:
@@ -157,8 +157,8 @@ def _start(request: dict[str, Any], fds: list[int]) -> None:
     os.close(fenced_r)
     sandbox.die_with_parent()
     sandbox.become_subreaper()
-    if "mount_namespace" in fence.layers:
-        sandbox.mount(fence)
+    if "mount_namespace" in spec.layers:
+        sandbox.mount(spec)
     os.write(fenced_w, b".")
     os.close(fenced_w)
     worker = os.fork()
@@ -167,7 +167,7 @@ def _start(request: dict[str, Any], fds: list[int]) -> None:
         os._exit(_reap(worker, status_fd))
     os.close(status_fd)
     sandbox.die_with_parent()
-    _run(request["entry"], fence, sock_fd, stderr_fd)
+    _run(request["entry"], spec, sock_fd, stderr_fd)
 
 
 def _reap(worker: int, status_fd: int) -> int:
@@ -182,7 +182,7 @@ def _reap(worker: int, status_fd: int) -> int:
             return 0
 
 
-def _run(entry: str, fence: sandbox.Fence, sock_fd: int, stderr_fd: int) -> None:
+def _run(entry: str, spec: sandbox.SandboxSpec, sock_fd: int, stderr_fd: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(stderr_fd, 1)
@@ -190,7 +190,7 @@ def _run(entry: str, fence: sandbox.Fence, sock_fd: int, stderr_fd: int) -> None
     os.close(stderr_fd)
     code = 1
     try:
-        sandbox.apply(fence)
+        sandbox.apply(spec)
         module, function = entry.split(":")
         target: Callable[[Channel], None] = getattr(importlib.import_module(module), function)
         target(Channel(socket.socket(fileno=sock_fd)))

@@ -1,4 +1,4 @@
-"""Triton in its interpreter, where there is no GPU: mended, and with its launches noted.
+"""Triton in its interpreter, where there is no GPU: fixed, and with its launches noted.
 
 Autotuned kernels take their first configuration, as there is nothing to time others on. What the interpreter
 itself cannot do is named as that (Unsupported), so that it is not held against the kernel.

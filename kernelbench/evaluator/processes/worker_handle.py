@@ -69,7 +69,7 @@ class _TooMany(Exception):  # noqa: N818
 
 
 class Worker:
-    """One fenced process. Answers are read with a deadline; past it the whole tree is killed."""
+    """One sandboxed process. Answers are read with a deadline; past it the whole tree is killed."""
 
     def __init__(
         self,

@@ -54,7 +54,7 @@ class WorkerPool:
         device: str = "cpu",
         gate: Gate | None = None,
     ) -> None:
-        """`without`: layers of the fence to leave off, to learn what they cost or how it goes without.
+        """`without`: layers of the sandbox to leave off, to learn what they cost or how it goes without.
 
         `device`: the target that workers run on. `gate`: another pool's, whose timings these workers must
         not disturb.
@@ -139,7 +139,7 @@ class WorkerPool:
         self._imported: list[str] = []
 
     def layers(self) -> tuple[Layer, ...]:
-        """The layers of the fence around this pool's workers."""
+        """The layers of the sandbox around this pool's workers."""
         return self._layers
 
     def _uid(self, role: str) -> int | None:
@@ -159,7 +159,7 @@ class WorkerPool:
         return faults.space_left(self.cache) and faults.space_left(self._base)
 
     def start(self, role: str, entry: str, candidate: str = "", memory_bytes: int | None = None) -> Worker:
-        """A new worker that runs `entry` ("module:function") behind the fence of its `role`.
+        """A new worker that runs `entry` ("module:function") in the sandbox of its `role`.
 
         `candidate`: the sha256 of what a builder or candidate will load. `memory_bytes`: that it may take,
         where the limit of all workers is not meant.
@@ -187,7 +187,7 @@ class WorkerPool:
             group = self._group(memory_bytes)
             if group is not None:
                 unused.callback(self._groups.append, group)
-            fence = sandbox.Fence(
+            spec = sandbox.SandboxSpec(
                 role=role,
                 scratch=str(scratch),
                 uid=uid,
@@ -201,7 +201,7 @@ class WorkerPool:
                 gpu=self.device != "cpu",
                 entrances=() if group is None else group.entrances,
             )
-            request = {"entry": entry, "fence": fence.to_json()}
+            request = {"entry": entry, "sandbox": spec.to_json()}
             try:
                 self._channel.send_json(request, [theirs.fileno(), stderr_w, status_w])
             except ChannelClosed:

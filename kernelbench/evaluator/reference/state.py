@@ -110,7 +110,7 @@ def _own(module: nn.Module, copied: bool = True) -> dict[str, Any]:
 
 
 def _copied(value: Any) -> Any:
-    """Containers anew, what is in them as it is."""
+    """Containers again, what is in them as it is."""
     if type(value) is dict:
         return {key: _copied(each) for key, each in value.items()}
     if type(value) is list:

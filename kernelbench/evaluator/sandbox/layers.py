@@ -1,4 +1,4 @@
-"""What fences a worker in, layer by layer.
+"""The sandbox of a worker, layer by layer.
 
 A layer that this machine denies is left out and reported, never assumed. What remains possible with
 all layers on: reading the names of files and what they are (`stat`), the system calls that `seccomp` does
@@ -62,7 +62,7 @@ def _libc() -> ctypes.CDLL:
 
 
 @dataclass(frozen=True)
-class Fence:
+class SandboxSpec:
     """What a worker is started with; made by the judge, applied in the worker before its first line."""
 
     role: str  # oracle, builder, baseline, candidate, toolchain
@@ -131,13 +131,13 @@ def _bring_up_loopback() -> None:
         fcntl.ioctl(sock, _SIOCSIFFLAGS, request)
 
 
-def mount(fence: Fence) -> None:
+def mount(spec: SandboxSpec) -> None:
     """Give this process, the first of its namespaces, its own view of the file system. Raises OSError."""
-    if fence.role in TRUSTED:
+    if spec.role in TRUSTED:
         mounts.own_proc()
         return
-    folders = [fence.scratch, fence.cache] if fence.role == "builder" else [fence.scratch]
-    mounts.enclose(map(Path, folders), HIDDEN, writable_processes=fence.gpu)
+    folders = [spec.scratch, spec.cache] if spec.role == "builder" else [spec.scratch]
+    mounts.enclose(map(Path, folders), HIDDEN, writable_processes=spec.gpu)
 
 
 def become_subreaper() -> None:
@@ -236,75 +236,73 @@ def no_new_privileges() -> None:
     _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
-def apply(fence: Fence) -> None:
-    """Fence in this process for good. Called in the worker, after fork, before any task or candidate code."""
+def apply(spec: SandboxSpec) -> None:
+    """Sandbox this process for good. Called in the worker, after fork, before any task or candidate code."""
     limits = {
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_FSIZE: fence.file_bytes,
-        resource.RLIMIT_DATA: fence.memory_bytes,
+        resource.RLIMIT_FSIZE: spec.file_bytes,
+        resource.RLIMIT_DATA: spec.memory_bytes,
         resource.RLIMIT_NOFILE: 1024,
     }
-    if fence.role not in TRUSTED:
+    if spec.role not in TRUSTED:
         limits[resource.RLIMIT_SIGPENDING] = _TIMERS
-    uid = fence.uid
+    uid = spec.uid
     if uid is not None:
-        limits[resource.RLIMIT_NPROC] = fence.processes
+        limits[resource.RLIMIT_NPROC] = spec.processes
     for kind, value in limits.items():
         hard = resource.getrlimit(kind)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (value, value))
-    os.chdir(fence.scratch)
-    os.environ.update(HOME=fence.scratch, TMPDIR=fence.scratch, TRITON_CACHE_DIR=f"{fence.cache}/triton")
-    if fence.role not in TRUSTED:
-        own = fence.scratch if fence.role == "candidate" else fence.cache
+    os.chdir(spec.scratch)
+    os.environ.update(HOME=spec.scratch, TMPDIR=spec.scratch, TRITON_CACHE_DIR=f"{spec.cache}/triton")
+    if spec.role not in TRUSTED:
+        own = spec.scratch if spec.role == "candidate" else spec.cache
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{own}/{_INDUCTOR}"
         os.environ["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = (
             "0"  # it keeps them beside the trusted cache
         )
-    os.environ["KERNELWRIGHT_CACHE"] = fence.cache
-    if fence.headers is not None:
-        os.environ["KERNELWRIGHT_HEADERS"] = fence.headers
-    tempfile.tempdir = fence.scratch  # the process that this one was forked from may have looked it up before
+    os.environ["KERNELWRIGHT_CACHE"] = spec.cache
+    if spec.headers is not None:
+        os.environ["KERNELWRIGHT_HEADERS"] = spec.headers
+    tempfile.tempdir = spec.scratch  # the process that this one was forked from may have looked it up before
     if uid is not None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
-    elif fence.role not in TRUSTED:
+    elif spec.role not in TRUSTED:
         drop_capabilities()
     no_new_privileges()
-    if "landlock" in fence.layers:
-        headers = None if fence.headers is None else Path(fence.headers)
-        private = "mount_namespace" in fence.layers
-        processes = _writable_processes(fence) if fence.gpu else None
-        allowed = files.access(
-            fence.role, Path(fence.scratch), Path(fence.cache), headers, private, processes
-        )
+    if "landlock" in spec.layers:
+        headers = None if spec.headers is None else Path(spec.headers)
+        private = "mount_namespace" in spec.layers
+        processes = _writable_processes(spec) if spec.gpu else None
+        allowed = files.access(spec.role, Path(spec.scratch), Path(spec.cache), headers, private, processes)
         landlock.restrict(allowed.read, allowed.write, allowed.enumerate)
-    if fence.role == "oracle":
+    if spec.role == "oracle":
         hide_memory()
-    elif "seccomp" in fence.layers:
+    elif "seccomp" in spec.layers:
         seccomp.refuse()
-    if fence.role == "candidate":
-        _copy_compiled(Path(fence.cache) / _INDUCTOR, Path(fence.scratch) / _INDUCTOR)
+    if spec.role == "candidate":
+        _copy_compiled(Path(spec.cache) / _INDUCTOR, Path(spec.scratch) / _INDUCTOR)
 
 
 def _copy_compiled(built: Path, own: Path) -> None:
     """What Inductor has generated in the builder, where a candidate's looks for it, and may write too.
 
-    Behind the fence: a builder may have left anything.
+    In the sandbox: a builder may have left anything.
     """
     if built.is_dir():
         with contextlib.suppress(OSError, shutil.Error):  # then it is generated once more
             shutil.copytree(built, own, symlinks=True)
 
 
-def _writable_processes(fence: Fence) -> Path:
+def _writable_processes(spec: SandboxSpec) -> Path:
     """Where in /proc a process that uses a GPU may write: CUDA's initialization fails with error 304
     (CUDA_ERROR_OPERATING_SYSTEM) where it cannot name its threads in /proc/self/task/TID/comm.
 
     All of /proc, for the processes that this one will start, where that holds nothing of the machine's.
     """
-    harmless = "mount_namespace" in fence.layers or os.getuid() != 0
+    harmless = "mount_namespace" in spec.layers or os.getuid() != 0
     return Path("/proc") if harmless else Path("/proc/self/task")
 
 

@@ -198,7 +198,7 @@ def _warm_up(session: TaskSession, workers: Mapping[str, Worker], calls: int) ->
 def _repeated(
     session: TaskSession, candidate: Worker, phase: Callable[[], dict[str, Measured]]
 ) -> dict[str, Measured]:
-    """What a phase gives; begun anew, with new inputs, where something ran before it was asked for.
+    """What a phase gives; started again, with new inputs, where something ran before it was asked for.
 
     That happens when other processes use the device, or by a hiccup. Where it does again and again for the
     candidate alone, its kernels lie in wait for the inputs: then raises Refused.

@@ -20,7 +20,7 @@ def detect_target(pool: WorkerPool, device: str = "cpu", again: bool = False) ->
     """`device`, "cpu" or "cuda:0", as a target.
 
     Its ceilings are measured once and kept beside the build cache; where others were in the way, or
-    memory was lacking, once more when they are next asked for. With `again` they are measured anew. The
+    memory was lacking, once more when they are next asked for. With `again` they are measured again. The
     higher of old and new is kept. Raises MissingPrerequisite without such a GPU, StorageError where what was
     kept is damaged.
     """

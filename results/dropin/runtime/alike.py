@@ -1,6 +1,6 @@
 """Whether a layer computes what a kernel's reference computes, and does no more than that.
 
-It is tried on numbers by chance: with the layer's own weights in both modes, and with others, for its own
+It is tried on random numbers: with the layer's own weights in both modes, and with others, for its own
 may all be zero; on small numbers, where an epsilon shows, and on large ones, where a clamp does. So are its
 gradients.
 """

@@ -196,7 +196,7 @@ class Kernel:
 
 
 class _Loaded:
-    """Calls the `ModelNew` of a file with weights that are given anew each time."""
+    """Calls the `ModelNew` of a file with weights that are given again each time."""
 
     def __init__(self, module: ModuleType, weights: Sequence[str], inputs: int) -> None:
         arguments = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []

@@ -20,7 +20,7 @@ _CHOSEN = "_kernelwright_kernels"  # on a layer
 
 @dataclass
 class _Chosen:
-    """The kernels that compute a layer, and why others do not. A layer that was pickled is looked at anew."""
+    """The kernels that compute a layer, and why others do not. A pickled layer is looked at again."""
 
     kernels: list[Kernel]
     reasons: list[str]

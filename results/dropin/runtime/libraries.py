@@ -42,7 +42,7 @@ def compile_cpp(source: str, flags: Sequence[str] = (), *, timeout_s: float = 0.
     named = key(source, [flags] if isinstance(flags, str) else flags)
     functions = _built().get(named)
     if functions is None:
-        raise ImportError("the C++ in this package is not what its libraries were built of; install it anew")
+        raise ImportError("the C++ in this package is not what its libraries were built of; install it again")
     return Library(FOLDER / f"{named}.so", functions)
 
 

@@ -111,7 +111,7 @@ class Gradients:
                 if grad is None:
                     grad = ctx.saved_tensors[0].new_zeros(output.shape, dtype=output.dtype)
                 wanted.append(grad.resolve_neg().contiguous())
-        saved = ctx.saved_tensors  # through hooks, which may have laid them out anew
+        saved = ctx.saved_tensors  # through hooks, which may have laid them out again
         given = (*wanted, *(form.conformed(each) for form, each in zip(self._forms, saved, strict=True)))
         if torch.is_grad_enabled() or not unseen() or not _plain(wanted):
             found = self._operator(*given)

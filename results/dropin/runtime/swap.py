@@ -50,7 +50,7 @@ def apply(model: nn.Module, kernels: Sequence[Kernel], package: str) -> Report:
     """Have each layer that a kernel stands in for call it, where the call is inside the kernel's envelope.
 
     A layer is replaced where its class, the names, shapes and dtypes of its parameters, and what it computes
-    on numbers by chance, in training as in evaluation mode, are the kernel's; elsewhere it stays, with the
+    on random numbers, in training as in evaluation mode, are the kernel's; elsewhere it stays, with the
     reason in the report. The layer's own forward computes outside the envelope, and when the layer is no
     longer what it was: a submodule replaced, hooked or set otherwise. Layers that were built of this
     package's specs are reported, too.

@@ -23,7 +23,7 @@ Call = Callable[[], Any]
 def keep_memory() -> None:
     """Have this process keep memory that is freed, where glibc allocates it.
 
-    Else each call may take memory from the system anew, or none may, by what lies beside it; page faults
+    Else each call may take memory from the system again, or none may, by what lies beside it; page faults
     then cost more than a kernel. Both sides are timed so, as they are where kernels are verified.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -23,4 +23,4 @@ def _sha256(path: Path) -> str:
 
 
 def _said(path: Path) -> str:
-    return f"{path} is not the file that was exported: install the package anew"
+    return f"{path} is not the file that was exported: install the package again"

@@ -1,4 +1,4 @@
-"""Triton's interpreter, mended: bf16, fp8, TF32 and libdevice are what they are on a GPU, limits are named."""
+"""Triton's interpreter, fixed: bf16, fp8, TF32 and libdevice are what they are on a GPU, limits are named."""
 
 import itertools
 import multiprocessing

@@ -190,7 +190,7 @@ def test_rows_that_one_element_dominates_are_judged_together() -> None:
 
 
 def test_rows_that_a_relu_has_left_few_elements_of_are_judged_by_their_neighbours() -> None:
-    """Else honest sums in another order are turned away where the reference was lucky (a U-Net, channels last)."""
+    """Else honest sums in another order are rejected where the reference was lucky (a U-Net, channels last)."""
     generator = torch.Generator().manual_seed(3)
     shape = (2, 24, 64, 64)
     before = torch.randn(shape, dtype=torch.float64, generator=generator) - 2.2  # one in seventy is left

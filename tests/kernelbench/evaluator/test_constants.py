@@ -158,7 +158,7 @@ def test_every_family_varies_them_but_the_task_s_own(family: str, tmp_path: Path
     assert all(torch.equal(mask, CAUSAL) for _, mask in drawn(ATTENTION, tmp_path, "task"))
 
 
-# Where nothing is drawn anew, or much that always comes from one seed, a kernel could remember what it made.
+# Where nothing is drawn again, or much that always comes from one seed, a kernel could remember what it made.
 REMEMBERED = {
     "all": ("[torch.ones(64, 8), torch.arange(8)]", [False, False]),
     "from_one_seed": ("[torch.randn(64, 8), torch.randn(64, 8, generator=torch.Generator().manual_seed(3))]", [False, False]),

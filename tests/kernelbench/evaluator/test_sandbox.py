@@ -1,4 +1,4 @@
-"""What the fence keeps in, and what it says of itself."""
+"""What the sandbox keeps in, and what it says of itself."""
 
 import os
 import platform

@@ -32,7 +32,7 @@ Evaluate = Callable[..., Evaluation]
 
 
 def in_child(fence: Callable[[], None], action: Callable[[], object]) -> str:
-    """What `action` gives in a child that `fence` has fenced in, or the name of the error it ends with."""
+    """What `action` gives in a child that `fence` has sandboxed, or the name of the error it ends with."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:

@@ -72,7 +72,7 @@ def test_models_that_have_none(model: str) -> None:
             "write it as",
         ),
         (f"{MODEL}async {INPUTS}{INIT}", "x.py: get_inputs is not a plain function", "write it as"),
-        (f"{MODEL}  {INPUTS}", "x.py is not Python: line 4", "mend that line"),
+        (f"{MODEL}  {INPUTS}", "x.py is not Python: line 4", "fix that line"),
     ],
 )
 def test_a_file_that_is_no_task_says_why_on_one_line(source: str, message: str, fix: str) -> None:
