@@ -78,7 +78,7 @@ def test_without_machine_code_of_its_own_nothing_is(how: str, evaluate: Evaluate
 
 
 def test_a_kernel_that_nobody_calls_counts_for_nothing(evaluate: Evaluate) -> None:
-    """Calling nine operators and releasing what they return is a tenth of such a call, and nobody's kernel."""
+    """Calling eight operators and releasing what they return is a tenth of such a call, and nobody's kernel."""
     math = "torch.sigmoid(x) * x + torch.tanh(x) * torch.exp(-x * x)"
     source = f"""import torch
 
