@@ -76,7 +76,7 @@ def main(told: dict[str, Any]) -> None:
     sys.modules.setdefault("reference", module)  # whose classes init arguments may be of
     model = module.ModelNew(*pickle.loads(setup["init"])).to(device=told["device"], dtype=dtype)
     tensors = iter([random_tensor(dtype, shape, told["device"]) for dtype, shape, _ in told["layout"]])
-    leaves = [next(tensors) if is_tensor else value for is_tensor, value in setup["leaves"]]
+    leaves = [next(tensors) if is_tensor else value for is_tensor, value, _ in setup["leaves"]]
     inputs = pytree.tree_unflatten(leaves, setup["spec"])
     for _ in range(2):
         model(*inputs)

@@ -78,7 +78,10 @@ class Oracle:
                 self.domains[position] = "fixed"
         if given:  # what is named fixed stays what it is
             constant = [position for position in constant if self.domains[position] != "fixed"]
-        run, numbers = (lambda inputs: self._run(inputs, seed)), self.reference.constants
+        run, numbers = (
+            (lambda inputs: self._run(inputs, seed)),
+            [value for _, value, _ in self.reference.leaves],
+        )
         partly = {} if given else partly_constant(tensors, draw)
         self.constants = Constants(tensors, constant, self.domains, run, numbers, partly)
         self.layout = SlotLayout(tuple(TensorLayout.of(t) for t in tensors))
@@ -159,7 +162,7 @@ class Oracle:
                 "state": {name: value.cpu() for name, value in self._state().items()},
                 "weights": reference.weights,
                 "samples": samples(reference.drawn),
-                "leaves": list(zip(reference.is_tensor, reference.constants, strict=True)),
+                "leaves": reference.leaves,
                 "spec": reference.spec,
                 "seed": reference.seed,
                 "lane": self.lane,

@@ -44,6 +44,7 @@ from kernelbench.evaluator.reference.loading import (
     unpickled,
 )
 from kernelbench.evaluator.reference.outputs import NotAnOutput, flattened
+from kernelbench.evaluator.reference.task_format import filled
 from kernelbench.evaluator.refusal import NO_MEMORY
 from kernelbench.jit import road
 from kernelbench.records import Language
@@ -86,6 +87,7 @@ class Runner:
         self.mutated: list[int] = []  # inputs that the reference writes to, if this runs it
         self.kept_outputs: list[int] = []  # outputs that are memory of the reference's model
         self.refilled = False  # whether the reference changes lists or dicts that it is given
+        self.with_gradients = False  # whether inputs need gradients, which are kept in them
         self._arguments: Callable[[list[torch.Tensor]], list[Any]]
         self.language: Language = "torch"
         self.emulated = False  # whether its kernels are a GPU's, and there is none
@@ -131,7 +133,8 @@ class Runner:
             return answer | {"build": _is_build_error(error), "unsupported": _is_unsupported(error)}
         self.model = model
         self.kept_outputs, self.refilled = setup["kept"], setup["refilled"]
-        self._arguments = lambda t: pytree.tree_unflatten(_fill(setup["leaves"], t), setup["spec"])
+        self.with_gradients = any(needs_gradient for _, _, needs_gradient in setup["leaves"])
+        self._arguments = lambda t: pytree.tree_unflatten(filled(setup["leaves"], t), setup["spec"])
         self.slots = [self._arguments(t) for t in self.place.slots]
         return {"ok": True, "weights": weights, "left": left}
 
@@ -204,7 +207,7 @@ class Runner:
     @property
     def _around(self) -> bool:
         """Whether there is anything to do around a call."""
-        return bool(self.emulated or self.mutated or self.kept_outputs or self.refilled)
+        return bool(self.emulated or self.kept_outputs or self._needs_own_inputs)
 
     def _call(self, slot: int, seed: int | None) -> list[torch.Tensor]:
         device = self.place.device
@@ -214,11 +217,16 @@ class Runner:
         outputs = _outputs_of(model(*self._inputs(slot)), device)
         return [output.clone() if i in self.kept_outputs else output for i, output in enumerate(outputs)]
 
+    @property
+    def _needs_own_inputs(self) -> bool:
+        return bool(self.mutated or self.refilled or self.with_gradients)
+
     def _inputs(self, slot: int) -> list[Any]:
-        return self._own_inputs(slot) if self.mutated or self.refilled else self.slots[slot]
+        return self._own_inputs(slot) if self._needs_own_inputs else self.slots[slot]
 
     def _own_inputs(self, slot: int) -> list[Any]:
-        """Copies of those inputs that the reference writes to, in lists and dicts of their own.
+        """Copies of those inputs that the reference writes to, in lists and dicts of their own, none with a
+        gradient yet.
 
         It is timed as a function.
         """
@@ -341,12 +349,6 @@ def _seconds(action: Callable[[], object]) -> float:
     start = time.perf_counter()
     action()
     return time.perf_counter() - start
-
-
-def _fill(leaves: list[Any], tensors: list[torch.Tensor]) -> list[Any]:
-    """The flattened inputs: `leaves` holds constants, and None wherever a tensor belongs."""
-    rest = iter(tensors)
-    return [next(rest) if is_tensor else value for is_tensor, value in leaves]
 
 
 def _outputs_of(returned: object, device: torch.device) -> list[torch.Tensor]:

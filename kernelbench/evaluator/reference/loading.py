@@ -89,7 +89,9 @@ def to_precision(value: Any, lane: str, device: torch.device | None = None) -> A
     """Floating tensors in the dtype of the lane, all tensors on `device`; what is none, as it is."""
     if not isinstance(value, torch.Tensor):
         return value
-    return value.to(device=device, dtype=LANES[lane] if value.is_floating_point() else None)
+    if not value.is_floating_point():
+        return value.to(device=device)
+    return value.to(device=device, dtype=LANES[lane]).requires_grad_(value.requires_grad)
 
 
 def pickled(arguments: Sequence[Any]) -> bytes:

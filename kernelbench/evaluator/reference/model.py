@@ -47,6 +47,7 @@ from kernelbench.evaluator.reference.task_format import (
     constants_of,
     constructor_inputs,
     described,
+    filled,
     inputs_of,
 )
 from kernelbench.evaluator.refusal import NO_MEMORY
@@ -95,9 +96,10 @@ class Reference:
             self.exact = Twin(_in_float64(model))
         self._moved: list[tuple[Twin, list[torch.Tensor | None]]] = []
         leaves, self.spec = pytree.tree_flatten(self._draw(seed))
-        self.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
-        self.constants = constants_of(leaves)
-        self.first = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        kinds = [isinstance(leaf, torch.Tensor) for leaf in leaves]
+        needs = [is_tensor and leaf.requires_grad for is_tensor, leaf in zip(kinds, leaves, strict=True)]
+        self.leaves = list(zip(kinds, constants_of(leaves), needs, strict=True))
+        self.first = [leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)]
         for position, tensor in enumerate(self.first):
             _check_layout(tensor, f"input {position}")
         self.mutated: list[int] = list(range(len(self.first)))  # until it is known
@@ -153,7 +155,8 @@ class Reference:
 
     def tensors(self, seed: int, into: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
         """The inputs that are tensors, drawn from a seed; some of them perhaps into the memory of `into`."""
-        return [leaf for leaf in pytree.tree_leaves(self._draw(seed, into)) if isinstance(leaf, torch.Tensor)]
+        leaves = pytree.tree_leaves(self._draw(seed, into))
+        return [leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
     def _learn(self) -> None:
         """Run it: the outputs' layout, the work, the effects. Raises TaskFault where it is no function."""
@@ -231,9 +234,7 @@ class Reference:
 
     def arguments(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
         """What forward is called with, `tensors` in their places."""
-        rest = iter(tensors)
-        leaves = [next(rest) if t else c for t, c in zip(self.is_tensor, self.constants, strict=True)]
-        arguments = pytree.tree_unflatten(leaves, self.spec)
+        arguments = pytree.tree_unflatten(filled(self.leaves, tensors), self.spec)
         assert isinstance(arguments, list)
         return arguments
 

@@ -4,8 +4,8 @@ import ast
 import dataclasses
 import inspect
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
@@ -59,6 +59,20 @@ def constants_of(leaves: Sequence[Any]) -> list[Any]:
                 "give tensors, numbers and strings, in lists, tuples and dicts; make the object in forward",
             )
     return [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+
+
+# Whether it is a tensor; the value where not; whether it is a tensor that requires gradients.
+Leaf: TypeAlias = tuple[bool, Any, bool]
+
+
+def filled(leaves: Sequence[Leaf], tensors: Iterable[torch.Tensor]) -> list[Any]:
+    """What forward is called with, flat. Tensors that need gradients are leaves of a graph of their own."""
+    rest = iter(tensors)
+    found = []
+    for is_tensor, value, needs_gradient in leaves:
+        tensor = next(rest) if is_tensor else value
+        found.append(tensor.detach().requires_grad_() if needs_gradient else tensor)
+    return found
 
 
 def described(arguments: Sequence[Any]) -> str:

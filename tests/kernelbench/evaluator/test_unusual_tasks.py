@@ -12,6 +12,9 @@ class Config:
     def __init__(self, d):
         self.d = d
 """
+NEEDS_GRADIENT = "[torch.randn(64, 128, requires_grad=True)]"
+GRADIENT = "with torch.enable_grad(): return torch.autograd.grad((x**3).sum(), x)[0]"
+BACKWARD = "with torch.enable_grad(): (x**3).sum().backward(); return x.grad"
 # The task, its forward in the candidate where it is another one, the candidate's before and after, the verdict.
 CASES = {
     "a_constant_for_noise": (
@@ -42,6 +45,13 @@ CASES = {
         ("{'a': x * 2, 'n': None, 'b': (x.sum().item(), 3)}", "{'b': [x.sum().item(), 3], 'a': x * 2, 'n': None}"),
         Verdict.correct),
     "another_number": (task("return x * 2, 3"), ("x * 2, 3", "x * 2, 4"), Verdict.wrong_output),
+    "a_gradient": (task(GRADIENT, draw=NEEDS_GRADIENT), None, Verdict.correct),
+    "a_gradient_in_closed_form": (
+        task(GRADIENT, draw=NEEDS_GRADIENT), (GRADIENT, "return 3 * x.detach() ** 2"), Verdict.correct),
+    "another_gradient": (
+        task(GRADIENT, draw=NEEDS_GRADIENT), (GRADIENT, "return 2 * x.detach() ** 2"), Verdict.wrong_output),
+    "a_gradient_that_is_kept": (
+        task(BACKWARD, draw=NEEDS_GRADIENT), (BACKWARD, "return 3 * x.detach() ** 2"), Verdict.correct),
     "half_precision_and_bytes": (
         task("return (x.float() * s).to(torch.bfloat16)", inputs=", x, s",
              draw="[torch.randn(64, 128).to(torch.float8_e4m3fn), torch.rand(128, dtype=torch.float64)]"),
