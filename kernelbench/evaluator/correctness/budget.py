@@ -61,6 +61,7 @@ _BIN = 8  # binary orders of magnitude: rows this close are of about the same si
 _CORE = 0.9  # of a row's errors, that jumps are told by
 _BEYOND_CORE = 16.0  # times the largest of these: errors that are no rounding's, but a jump's
 _UNLIKE = 64.0  # times a column's size, from which on another one is of a different quantity
+_ROWS_OF_A_COLUMN = 1024  # at most, that its size is told from
 _FAR = 16.0  # tolerances, from which on an element may be on the other side of a jump
 
 
@@ -377,8 +378,13 @@ def _fusible(single: torch.Tensor, *doubles: torch.Tensor) -> bool:
 
 
 def _column_sizes(exact: torch.Tensor) -> torch.Tensor:
+    """The median size of each column's elements that are not zero; 0 for a column that has none.
+
+    Not the rms: of columns of one quantity with heavy tails one may hold the largest element of all.
+    """
     values = exact.reshape(-1, exact.shape[-1])
-    return torch.where(values.isfinite(), values, 0.0).square_().mean(0).sqrt_()
+    values = values[:: -(-len(values) // _ROWS_OF_A_COLUMN)].abs()
+    return values.where(values.isfinite() & (values > 0), math.nan).nanmedian(0).values.nan_to_num_(0.0)
 
 
 def _columns_differ(exact: torch.Tensor) -> bool:

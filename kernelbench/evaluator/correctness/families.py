@@ -28,7 +28,8 @@ _MIXED = 0.25, 1.75  # rows that get other signs: their number to a power in bet
 _DOMINATED = 0.0, 0.5  # rows, and columns, of the dominated family: so few that means hardly change
 _DOMINANT = 16.0  # elements on which a result depends, in the dominated family
 _SHRUNK = 2.0**-20  # the others there: exactly, so that their mantissas stay
-_PERTURBED = 0.25  # elements that are perturbed: at most their number to this power
+_PERTURBED = 8, 2.0, 0.25  # elements that are perturbed: so many, or up to twice their number to this power
+_PERTURBED_SHARE = 1 / 16  # of all elements, at most
 _PHASE = 0.6 + 0.8j  # of a complex needle
 _SORTED = 8  # elements of a row, from which on being in order is no chance
 
@@ -154,7 +155,7 @@ def _rewrite_eight_bits(tensor: torch.Tensor, domain: str, family: str, draws: D
 
 
 def perturb(inputs: Sequence[torch.Tensor], domains: Sequence[str], draws: Draws) -> None:
-    """Replace one element or a few of each free tensor, in place: what is known by sampling misses them."""
+    """Replace a few elements of each free tensor, in place: a sample of the elements misses them."""
     for tensor, domain in zip(inputs, domains, strict=True):
         if domain in ("real", "positive", "unit") and tensor.numel() > 0:
             values = torch.view_as_real(tensor) if tensor.is_complex() else tensor
@@ -162,8 +163,15 @@ def perturb(inputs: Sequence[torch.Tensor], domains: Sequence[str], draws: Draws
             largest = torch.maximum(most, -least)
             value = largest * (0.5 if domain == "unit" else 3.0) + (domain != "unit")
             value = value.clamp(max=torch.finfo(values.dtype).max)
-            for _ in range(math.ceil(values.numel() ** (_PERTURBED * float(draws.uniform(1))))):
+            for _ in range(_perturbed(values.numel(), float(draws.uniform(1)))):
                 values[tuple(int(draws.below(size)) for size in values.shape)] = value
+
+
+def _perturbed(elements: int, chance: float) -> int:
+    """How many of so many elements are perturbed; `chance` is uniform in [0, 1)."""
+    fewest, times, power = _PERTURBED
+    most = max(fewest, times * elements**power)
+    return math.ceil(min(fewest * (most / fewest) ** chance, max(1.0, elements * _PERTURBED_SHARE)))
 
 
 def _fill(tensor: torch.Tensor, family: str, draws: Draws) -> None:

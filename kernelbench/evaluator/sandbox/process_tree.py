@@ -94,11 +94,18 @@ def freeze(root: int, timeout_s: float = 20.0, likely: Sequence[int] = ()) -> di
         for pid in pids:
             _signal(pid, signal.SIGSTOP)
         if all(state in _STOPPED for pid in pids for state in _states(pid)):
-            used = dict.fromkeys(pids, 0) | cpu_ns(pids)  # who is gone uses none any more
-            if tree(root) == pids:  # one that forked while we looked shows up in the next look
+            used = _used_by(pids)
+            # One that forked while we looked shows up in the next look. A thread says that it has stopped a
+            # moment before it leaves its CPU, a long one where a hypervisor takes the CPU away just then.
+            if tree(root) == pids and _used_by(pids) == used:
                 return used
         time.sleep(_YIELD_S)
     return {}
+
+
+def _used_by(pids: Sequence[int]) -> dict[int, int]:
+    """`cpu_ns`; who is gone uses none any more."""
+    return dict.fromkeys(pids, 0) | cpu_ns(pids)
 
 
 def thaw(pids: Sequence[int]) -> None:

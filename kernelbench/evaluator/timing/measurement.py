@@ -95,8 +95,8 @@ def _measured(
     processes = min(effort.processes, most_processes, rounds)
     share = -(-rounds // processes)
     fewest = min(protocol.min_rounds, rounds)
-    # Verified even when time runs short: on any family, and on one that no sample of the inputs shows.
-    surely, unseen = _CHANCE.sample(range(fewest), 2) if fewest > 1 else (0, 0)
+    # Verified even when time runs short: on any family, and on what no sample of the inputs shows.
+    surely, *unseen = _CHANCE.sample(range(fewest), min(3, fewest)) if fewest > 1 else (0, 0)
     further = max(0, protocol.verified_blocks - 1) / rounds
 
     def enough() -> bool:
@@ -119,7 +119,7 @@ def _measured(
             begun = done
             while done < begun + share or (done < begun + effort.most_rounds and not enough()):
                 check = _checked_family(session) if done == surely or _CHANCE.random() < further else None
-                check = _UNSEEN if done == unseen else check
+                check = _UNSEEN if done in unseen else check
                 _round(session, workers, names, calls, check, timings, number)
                 done += 1
                 names.append(names.pop(0))

@@ -270,11 +270,15 @@ def test_what_rounding_puts_on_the_other_side_of_a_jump_is_right(
         PRODUCT.format(rows=256, terms=512).replace("return torch.matmul(a, b)", forward), "task"
     )
     wrong: Callable[..., list[torch.Tensor]] = lambda a, b: candidate(1.001 * bf16(a), bf16(b))  # noqa: E731
+    drawn_again = 0
     for _ in range(4):
         oracle.fill([0], [secrets.randbits(60)], "task")
         oracle.expect(0, None, rate=False)
-        assert oracle.judged(candidate(*oracle.slots[0]))["error"] <= 1.0
+        found = oracle.judged(candidate(*oracle.slots[0]))
+        assert found["error"] <= 1.0 or found["few"]  # then another draw of the family decides
+        drawn_again += found["error"] > 1.0
         assert (oracle.judged(wrong(*oracle.slots[0]))["error"] or math.inf) > 1.0
+    assert drawn_again <= 2  # one in twenty, as a rule
 
 
 @pytest.mark.parametrize("forward", ["a.round().argmax(1)", "(a @ b).round().argmax(1)"])

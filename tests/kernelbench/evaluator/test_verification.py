@@ -99,7 +99,8 @@ def test_outputs_written_after_the_call_returned_do_not_count(evaluate: Evaluate
         "            y.copy_(torch.nn.functional.gelu(self.norm(x)))\n"
         "        threading.Thread(target=work).start()\n"
         "        return y")  # fmt: skip
-    assert evaluate(late).verdict is Verdict.wrong_output
+    # The first of two such calls may have been written to when its outputs are read.
+    assert evaluate(late).verdict in (Verdict.wrong_output, Verdict.nondeterministic)
 
 
 INTEGERS = """

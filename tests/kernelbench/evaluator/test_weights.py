@@ -111,7 +111,7 @@ def test_by_shape_where_the_constructor_draws_nothing_alike() -> None:
     how, state, model = matched(
         lambda own: Rearranged(
             **{
-                f"x_{name.replace('.', '_')}": torch.empty_like(value)
+                f"x_{name.replace('.', '_')}": 3 + torch.randn_like(value)
                 for name, value in own.named_parameters()
             }
         )
