@@ -1,4 +1,4 @@
-"""What an evaluation costs, and its parts: building, the sandbox, many at a time."""
+"""Cost of an evaluation and of its parts: building, the sandbox, many at a time."""
 
 import itertools
 import math

@@ -344,7 +344,7 @@ def _publish_tasks(
     ends: Mapping[str, Sequence[Interval]],
     mark: Fingerprint,
 ) -> None:
-    """Of each task: its schedules, what can be known of them, and what searches submit."""
+    """Record of a task: its schedules, what can be known of them, and what searches submit."""
     rows = [
         (
             table.task.id.removeprefix("builtin:"),

@@ -116,6 +116,6 @@ def _fused(program: Program, fuse: str) -> tuple[list[Unit], bool]:
 
 
 def _is_changed(program: Program, units: Sequence[Unit]) -> bool:
-    """Whether a candidate does anything else than the reference's library calls."""
+    """Return True if a candidate does anything else than the reference's library calls."""
     chosen = bool(program.choices) and any(isinstance(unit, Library) and unit.order for unit in units)
     return chosen or not all(isinstance(unit, Library) for unit in units)

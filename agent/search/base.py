@@ -1,4 +1,4 @@
-"""What a search asks for, when it stops, and which attempt is the best."""
+"""Requests of searches, rules for stopping, and the best attempt of a history."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Stop:
 
 class Search(Protocol):
     def step(self, task: Task, history: Sequence[Attempt]) -> Sequence[Request] | Stop:
-        """What to ask for now, all at a time, given what was tried; at least one.
+        """Return the requests to make now, all at a time, given what was tried; at least one.
 
         Raises what a judge does: a ModelError, BudgetSpent.
         """
@@ -78,7 +78,7 @@ def lower_bound(attempt: Attempt) -> float:
 
 
 def _needs_a_gpu(attempt: Attempt) -> bool:
-    """Whether its kernels gave right answers, and there is nothing to time them on."""
+    """Return True if its kernels gave right answers and there is nothing to time them on."""
     evaluation = attempt.evaluation
     if evaluation.correctness is None:  # they did not run, for one
         return False

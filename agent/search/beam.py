@@ -11,7 +11,7 @@ from kernelbench.records import Advice, Task, Verdict
 
 @dataclass(frozen=True)
 class Beam:
-    """In every generation several pieces of advice on each of the best few; the first has no advice.
+    """Beam search: several pieces of advice on each of the best few, in every generation but the first.
 
     As CudaForge's and KernelAgent's beams do. While nothing is correct, the last few are corrected.
     """

@@ -126,7 +126,7 @@ class Extension:
         def call(*args: Any, **kwargs: Any) -> Any:
             self._given, self._failed = sizes(tree_leaves((args, kwargs))), None
             try:
-                with fresh_memory(again=False):
+                with fresh_memory(nested=True):
                     return function(*args, **kwargs)
             except RuntimeError:
                 if self._failed is not None:

@@ -50,12 +50,12 @@ _watching: list[_Fresh] = []
 
 
 @contextlib.contextmanager
-def fresh_memory(again: bool = True) -> Iterator[None]:
+def fresh_memory(nested: bool = False) -> Iterator[None]:
     """In the block kernels are told on that read what nothing has written.
 
-    Not `again`: a block around this one does as well.
+    `nested`: the memory of a block around this one will do.
     """
-    if _watching and not again:
+    if _watching and nested:
         yield
         return
     mode = _Fresh()

@@ -1,4 +1,4 @@
-"""Who reads what: the operands of statements, the readers of values, and what lives on between kernels."""
+"""Uses of values: operands of statements, readers of values, and values that live on between kernels."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def needed_in_python(program: Program) -> set[str]:
 
 
 def readers_of(units: Sequence[Unit], program: Program) -> dict[str, set[int]]:
-    """Of each value: the units that read it."""
+    """Map each value to the units that read it."""
     readers: dict[str, set[int]] = {}
     for index, unit in enumerate(units):
         for s in statements_of(unit):
@@ -53,7 +53,7 @@ def readers_of(units: Sequence[Unit], program: Program) -> dict[str, set[int]]:
 def stored(
     region: Region, index: int, program: Program, readers: Mapping[str, set[int]], python: set[str]
 ) -> list[str]:
-    """What unit `index` leaves for others, which are its `readers` or torch: `needed_in_python`."""
+    """Names of the values of unit `index` that other units read, or torch does (`needed_in_python`)."""
     left = region.recurrence.results if region.recurrence is not None else program.placed
     return [
         s.name

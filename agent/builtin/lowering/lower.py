@@ -1,4 +1,4 @@
-"""From a `Graph` of ATen calls to a `Program`: views resolved, constants folded, equal calls made once."""
+"""Lowering of a `Graph` of ATen calls to a `Program`: views resolved, constants folded, calls shared."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -43,9 +43,9 @@ def constant_inputs(first: Sequence[torch.Tensor], draw: Callable[[int], list[to
 def partly_constant(
     first: Sequence[torch.Tensor], draw: Callable[[int], list[torch.Tensor]]
 ) -> dict[int, torch.Tensor]:
-    """Which elements of integer inputs are the same in every draw, where many are, but not all.
+    """Masks of the elements of integer inputs that are the same in every draw, where many are, but not all.
 
-    Not of inputs with few values, which are often equal by chance, nor of what is in order.
+    Inputs with few values, which often coincide, and sorted ones are left out.
     """
     whole = [
         i

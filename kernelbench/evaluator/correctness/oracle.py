@@ -17,7 +17,14 @@ import torch
 
 from kernelbench.evaluator.correctness import families
 from kernelbench.evaluator.correctness.audit import audit
-from kernelbench.evaluator.correctness.budget import Comparison, Expected, Leeway, compare, expect
+from kernelbench.evaluator.correctness.budget import (
+    Comparison,
+    Expected,
+    Leeway,
+    columns_differ,
+    compare,
+    expect,
+)
 from kernelbench.evaluator.correctness.constants import (
     Constants,
     constant_inputs,
@@ -78,10 +85,8 @@ class Oracle:
                 self.domains[position] = "fixed"
         if given:  # what is named fixed stays what it is
             constant = [position for position in constant if self.domains[position] != "fixed"]
-        run, numbers = (
-            (lambda inputs: self._run(inputs, seed)),
-            [value for _, value, _ in self.reference.leaves],
-        )
+        run = lambda inputs: self._run(inputs, seed)  # noqa: E731
+        numbers = [value for _, value, _ in self.reference.leaves]
         partly = {} if given else partly_constant(tensors, draw)
         self.constants = Constants(tensors, constant, self.domains, run, numbers, partly)
         self.layout = SlotLayout(tuple(TensorLayout.of(t) for t in tensors))
@@ -98,6 +103,7 @@ class Oracle:
         self._unlike: list[float] = []  # by output, the share that was finite where the reference's is not
         self._verifying = False
         self._long_sums = True  # until it is known
+        self._columns = [columns_differ(output) for output in run(tensors)]
         self.memory: Mapping[Any, Tensors] = {}  # where outputs lie that are to be compared
         self.lender: Lender | None = None  # on a GPU
         self._shortcuts: Shortcuts | None = None
@@ -266,7 +272,8 @@ class Oracle:
             self._fan_in = self._measured_fan_in(tensors, reference, seed)
         for position, (e, r) in enumerate(zip(exact, reference, strict=True)):
             others = [outputs[position] for outputs in disturbed]
-            expected = expect(e, r, others, self._fan_in[position], self._coarse)
+            columns = self._columns[position]
+            expected = expect(e, r, others, self._fan_in[position], self._coarse, columns)
             if not r.is_floating_point() and not r.is_complex():
                 found = (by.of(output) for by, output in zip(rankings, (r, e), strict=True))
                 expected = replace(expected, rankings=tuple(ranking for ranking in found if ranking))
@@ -357,7 +364,8 @@ class Oracle:
         self.expected = self._with_room_for_loops(tensors, seed)
         for outputs in self.reference.disturbed(_MORE, tensors, seed, fresh=True):
             for i, (old, other) in enumerate(zip(self.expected, outputs, strict=True)):
-                other = expect(old.exact, old.reference, [other], self._fan_in[i], self._coarse)
+                k, columns = self._fan_in[i], self._columns[i]
+                other = expect(old.exact, old.reference, [other], k, self._coarse, columns)
                 self.expected[i] = old.widened(other)
 
     def _may_jump(self, results: Sequence[Comparison]) -> bool:
@@ -428,8 +436,8 @@ class Oracle:
         constant = {i: matters or i in written for i, matters in self.constants.matter.items()}
         return audit(self.reference.model, draws, lambda inputs: self._run(inputs, 0), constant)
 
-    def shortcuts(self, slot: int, seed: int | None, again: bool) -> dict[str, Any]:
-        """What could be left out, unnoticed on what lies in this slot and on all since one was `again`.
+    def shortcuts(self, slot: int, seed: int | None, restart: bool) -> dict[str, Any]:
+        """What could be left out, unnoticed on what lies in this slot and on all since the last `restart`.
 
         See `Shortcuts`. `expect` has just been asked for this slot.
         """
@@ -441,7 +449,7 @@ class Oracle:
             error = self.judged(outputs)["error"]
             return math.inf if error is None else float(error)
 
-        if again or self._shortcuts is None:
+        if restart or self._shortcuts is None:
             self._shortcuts = Shortcuts(run, self.lane)
         self._shortcuts.attempt(run, self.expected, self._families[slot], error_of)
         tried = [shortcut.outcome() for shortcut in self._shortcuts.tried]

@@ -232,7 +232,7 @@ class OracleClient:
             self.fill([0], family)
             seed = self.call_seeds(1)[0]
             if self.expect(0, seed)["usable"]:
-                answer = self._ask("shortcuts", slot=0, seed=seed, again=not answer, timeout_s=_SHORTCUTS_S)
+                answer = self._ask("shortcuts", slot=0, seed=seed, restart=not answer, timeout_s=_SHORTCUTS_S)
         return Shortcuts(**answer)
 
     def call_seeds(self, count: int) -> list[int | None]:

@@ -344,7 +344,7 @@ def size_bytes(folder: Path) -> int:
         said = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60).stdout
     except subprocess.TimeoutExpired:
         return sys.maxsize
-    return int(said.split()[0]) << 10
+    return int(said.split()[0]) << 10 if said else 0  # there is no such folder
 
 
 def _signal_name(number: int) -> str:

@@ -1,4 +1,4 @@
-"""Whether a layer computes what a kernel's reference computes, and does no more than that.
+"""Comparison of a layer with a kernel's reference: it must compute the same, and do no more than that.
 
 It is tried on random numbers: with the layer's own weights in both modes, and with others, for its own
 may all be zero; on small numbers, where an epsilon shows, and on large ones, where a clamp does. So are its
@@ -41,7 +41,7 @@ def differs(kernel: Kernel, layer: nn.Module, names: Sequence[str]) -> str:
                 return f"it cannot be called with the kernel's inputs ({_said(error)})"
             if why:
                 return f"{when} it {why}"
-        return _by_chance(kernel, layer, names, generator)
+        return _with_other_weights(kernel, layer, names, generator)
 
 
 def _in_this_mode(kernel: Kernel, layer: nn.Module, inputs: Sequence[torch.Tensor], right: Any) -> str:
@@ -81,7 +81,9 @@ def _in_this_mode(kernel: Kernel, layer: nn.Module, inputs: Sequence[torch.Tenso
     return ""
 
 
-def _by_chance(kernel: Kernel, layer: nn.Module, names: Sequence[str], generator: torch.Generator) -> str:
+def _with_other_weights(
+    kernel: Kernel, layer: nn.Module, names: Sequence[str], generator: torch.Generator
+) -> str:
     """The same with other weights, and of gradients."""
     places, count = [place_of(layer, name) for name in names], len(kernel.inputs)
     own = [tensor_at(*place) for place in places]

@@ -1,5 +1,6 @@
 """References in one line each, for tests of the oracle in this process."""
 
+import contextlib
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -57,8 +58,8 @@ def task(
 
 
 def oracle(source: str, folder: Path, lane: str = "task", vary: bool = True) -> Oracle:
-    """Of a task, its first inputs in slot 0."""
-    with torch.no_grad():
+    """The oracle of a task, its first inputs in slot 0. The task's file is written to `folder`."""
+    with contextlib.chdir(folder), torch.no_grad():
         made = Oracle(source, lane, 7, vary)
         made.slots, made._families = [[tensor.clone() for tensor in made.reference.first]], {0: "task"}
     return made
