@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 
-from kernelbench.records import Record
+from kernelwright.kernelbench.records import Record
 
 
 class BudgetSpent(Exception):  # noqa: N818 - a state

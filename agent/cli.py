@@ -9,15 +9,15 @@ from typing import Annotated, cast, get_args
 
 import typer
 
-from agent.budget import Allowance
-from agent.invocation import Invocation, settings_of
-from agent.invocation import replay as replayed
-from agent.llm.model import Endpoint, Sampling
-from agent.llm.prices import SHIPPED
-from agent.llm.session import Roles, languages_for
-from agent.run import MODEL_TASKS, Settings
-from kernelbench import sources
-from kernelbench.cli import (
+from kernelwright.agent.budget import Allowance
+from kernelwright.agent.invocation import Invocation, settings_of
+from kernelwright.agent.invocation import replay as replayed
+from kernelwright.agent.llm.model import Endpoint, Sampling
+from kernelwright.agent.llm.prices import SHIPPED
+from kernelwright.agent.llm.session import Roles, languages_for
+from kernelwright.agent.run import MODEL_TASKS, Settings
+from kernelwright.kernelbench import sources
+from kernelwright.kernelbench.cli import (
     AnyTarget,
     Baselines,
     CastTo,
@@ -32,13 +32,13 @@ from kernelbench.cli import (
     check_protocol,
     with_or_without_gpu,
 )
-from kernelbench.errors import UsageError
-from kernelbench.evaluator import COMPILE_S, Evaluator, most_lanes
-from kernelbench.machine import cache_folder
-from kernelbench.records import Language, Precision
-from profiling.selection import stored
-from results.store.database import RunDatabase
-from results.store.folder import RunFolder
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.evaluator import COMPILE_S, Evaluator, most_lanes
+from kernelwright.kernelbench.machine import cache_folder
+from kernelwright.kernelbench.records import Language, Precision
+from kernelwright.profiling.selection import stored
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.folder import RunFolder
 
 
 def run(

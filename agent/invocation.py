@@ -20,25 +20,25 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from agent.budget import Allowance
-from agent.llm.model import Endpoint
-from agent.llm.session import ModelSession, Terms
-from agent.loop import deadline
-from agent.profiled import ProfilingPool
-from agent.protocols import searched
-from agent.replay import ReplayedEvaluations, differences
-from agent.run import MODEL_TASKS, Settings, carry_out
-from agent.tuner.memory import Learned
-from agent.tuner.random_forest import Example, check_installed, examples
-from kernelbench.errors import StorageError
-from kernelbench.evaluator import Evaluator
-from kernelbench.machine import cache_folder
-from results.lessons.lessons import Effect, effects_of
-from results.outputs import write_outputs
-from results.report.contents import Report
-from results.report.formats import show
-from results.store.database import RunDatabase
-from results.store.folder import RunFolder
+from kernelwright.agent.budget import Allowance
+from kernelwright.agent.llm.model import Endpoint
+from kernelwright.agent.llm.session import ModelSession, Terms
+from kernelwright.agent.loop import deadline
+from kernelwright.agent.profiled import ProfilingPool
+from kernelwright.agent.protocols import searched
+from kernelwright.agent.replay import ReplayedEvaluations, differences
+from kernelwright.agent.run import MODEL_TASKS, Settings, carry_out
+from kernelwright.agent.tuner.memory import Learned
+from kernelwright.agent.tuner.random_forest import Example, check_installed, examples
+from kernelwright.kernelbench.errors import StorageError
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.machine import cache_folder
+from kernelwright.results.lessons.lessons import Effect, effects_of
+from kernelwright.results.outputs import write_outputs
+from kernelwright.results.report.contents import Report
+from kernelwright.results.report.formats import show
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.folder import RunFolder
 
 log = Console(stderr=True, highlight=False)
 

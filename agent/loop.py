@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from agent.budget import BudgetSpent, Evaluations
-from agent.protocols import Attempt, Coder, Evaluator, NoCandidate
-from agent.search import Request, Search, Stop, best_of
-from agent.side_by_side import threads
-from agent.tuner.advise import as_it_is, beliefs
-from agent.tuner.gaussian_process import timed
-from kernelbench.evaluator import SEARCH
-from kernelbench.records import Advice, Candidate, Evaluation, Stages, Task, Verdict
+from kernelwright.agent.budget import BudgetSpent, Evaluations
+from kernelwright.agent.protocols import Attempt, Coder, Evaluator, NoCandidate
+from kernelwright.agent.search import Request, Search, Stop, best_of
+from kernelwright.agent.side_by_side import threads
+from kernelwright.agent.tuner.advise import as_it_is, beliefs
+from kernelwright.agent.tuner.gaussian_process import timed
+from kernelwright.kernelbench.evaluator import SEARCH
+from kernelwright.kernelbench.records import Advice, Candidate, Evaluation, Stages, Task, Verdict
 
 
 class Recorder(Protocol):

@@ -2,13 +2,13 @@
 
 from functools import partial
 
-from kernelbench.evaluator import EvaluationPool, Evaluator
-from kernelbench.records import Candidate, Evaluation, Task
-from profiling import ladder
-from profiling.counters.time_shares import TimeShares
-from profiling.emulated.emulation import Emulation
-from profiling.records import Profile
-from profiling.rung import Subject
+from kernelwright.kernelbench.evaluator import EvaluationPool, Evaluator
+from kernelwright.kernelbench.records import Candidate, Evaluation, Task
+from kernelwright.profiling import ladder
+from kernelwright.profiling.counters.time_shares import TimeShares
+from kernelwright.profiling.emulated.emulation import Emulation
+from kernelwright.profiling.records import Profile
+from kernelwright.profiling.rung import Subject
 
 _ALL = 0.95  # of the time in its own kernels, above which one kernel has all of it
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernelbench.evaluator import BASELINES, Effort
-from kernelbench.records import Advice, Candidate, Evaluation, Target, Task, Work
-from profiling.records import Profile
-from results.store import records
+from kernelwright.kernelbench.evaluator import BASELINES, Effort
+from kernelwright.kernelbench.records import Advice, Candidate, Evaluation, Target, Task, Work
+from kernelwright.profiling.records import Profile
+from kernelwright.results.store import records
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ the run did.
 
 from collections.abc import Sequence
 
-from agent.budget import BudgetSpent
-from agent.profiled import ProfilingPool
-from kernelbench.evaluator import BASELINES, Effort, Evaluator
-from kernelbench.records import Candidate, Evaluation, Target, Task
-from profiling.records import Profile
-from results.store.database import RunDatabase
+from kernelwright.agent.budget import BudgetSpent
+from kernelwright.agent.profiled import ProfilingPool
+from kernelwright.kernelbench.evaluator import BASELINES, Effort, Evaluator
+from kernelwright.kernelbench.records import Candidate, Evaluation, Target, Task
+from kernelwright.profiling.records import Profile
+from kernelwright.results.store.database import RunDatabase
 
 
 class ReplayedEvaluations(ProfilingPool):

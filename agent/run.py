@@ -14,28 +14,28 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from agent.budget import Allowance, BudgetSpent, Evaluations
-from agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS
-from agent.llm.model import ModelError
-from agent.llm.session import ModelSession, Roles
-from agent.loop import Loop
-from agent.profiled import ProfilingPool
-from agent.protocols import Attempt, Coder, searched
-from agent.search import Beam, BestOfN, Evolve, Exhaustive, Refine, Search, StopRules
-from agent.tracing import trace
-from agent.tuner.advise import RulesJudge
-from agent.tuner.memory import NOTHING, Learned, Memory, RecordedRanking
-from agent.tuner.random_forest import Surrogate
-from kernelbench.errors import InfrastructureError, MissingPrerequisite, TaskError, UsageError
-from kernelbench.evaluator import BASELINES, COMPILE_S, Evaluator, Gate
-from kernelbench.machine import compiler
-from kernelbench.records import LEAST_OWN, Advice, Candidate, Language, Record, Task
-from results.formatting import headline
-from results.store.database import RunDatabase
-from results.store.records import TaskRun, TaskState
+from kernelwright.agent.budget import Allowance, BudgetSpent, Evaluations
+from kernelwright.agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS
+from kernelwright.agent.llm.model import ModelError
+from kernelwright.agent.llm.session import ModelSession, Roles
+from kernelwright.agent.loop import Loop
+from kernelwright.agent.profiled import ProfilingPool
+from kernelwright.agent.protocols import Attempt, Coder, searched
+from kernelwright.agent.search import Beam, BestOfN, Evolve, Exhaustive, Refine, Search, StopRules
+from kernelwright.agent.tracing import trace
+from kernelwright.agent.tuner.advise import RulesJudge
+from kernelwright.agent.tuner.memory import NOTHING, Learned, Memory, RecordedRanking
+from kernelwright.agent.tuner.random_forest import Surrogate
+from kernelwright.kernelbench.errors import InfrastructureError, MissingPrerequisite, TaskError, UsageError
+from kernelwright.kernelbench.evaluator import BASELINES, COMPILE_S, Evaluator, Gate
+from kernelwright.kernelbench.machine import compiler
+from kernelwright.kernelbench.records import LEAST_OWN, Advice, Candidate, Language, Record, Task
+from kernelwright.results.formatting import headline
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.records import TaskRun, TaskState
 
 if TYPE_CHECKING:
-    from agent.builtin.ir.graph import Graph
+    from kernelwright.agent.builtin.ir.graph import Graph
 
 Say = Callable[[str], None]
 SEARCHES = {"builtin": ("refine", "exhaustive"), "llm": ("refine", "best-of-n", "beam", "evolve")}
@@ -231,7 +231,9 @@ class BuiltinInLane:
     def _propose(
         self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int, evaluator: Evaluator
     ) -> Candidate:
-        from agent.builtin.coder import BuiltinCoder  # imports torch, which other commands do without
+        from kernelwright.agent.builtin.coder import (
+            BuiltinCoder,  # imports torch, which other commands do without
+        )
 
         def traced(task: Task) -> "Graph":
             if task.sha256 not in self._graphs:

@@ -2,13 +2,13 @@
 
 import json
 
-from agent.builtin.ir.graph import Graph
-from agent.builtin.ir.untraceable import Untraceable
-from kernelbench.errors import TaskError
-from kernelbench.evaluator.processes.channel import Channel
-from kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
-from kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelbench.records import Task
+from kernelwright.agent.builtin.ir.graph import Graph
+from kernelwright.agent.builtin.ir.untraceable import Untraceable
+from kernelwright.kernelbench.errors import TaskError
+from kernelwright.kernelbench.evaluator.processes.channel import Channel
+from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
+from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.records import Task
 
 _TIMEOUT_S = 300.0
 
@@ -16,8 +16,8 @@ _TIMEOUT_S = 300.0
 def trace(pool: WorkerPool, task: Task) -> Graph:
     """The graph of a task's reference. Raises Untraceable, or TaskError when the reference fails."""
     # With torch.export: seconds, once instead of for each task.
-    pool.import_first(("agent.builtin.frontend.trace",))
-    with pool.start("oracle", "agent.tracing:serve") as worker:
+    pool.import_first(("kernelwright.agent.builtin.frontend.trace",))
+    with pool.start("oracle", "kernelwright.agent.tracing:serve") as worker:
         request = {"do": "trace", "source": task.source, "precision": str(task.precision)}
         try:
             answer = json.loads(worker.request(request, _TIMEOUT_S))
@@ -34,7 +34,7 @@ def trace(pool: WorkerPool, task: Task) -> Graph:
 
 def serve(channel: Channel) -> None:
     """Worker entry: trace one task."""
-    from agent.builtin.frontend.trace import trace_json
+    from kernelwright.agent.builtin.frontend.trace import trace_json
 
     message, _ = channel.receive_json()
     try:

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from kernelbench.errors import UsageError
-from kernelbench.kernels import kernel_file
-from kernelbench.records import Candidate, Language
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.kernels import kernel_file
+from kernelwright.kernelbench.records import Candidate, Language
 
 
 def language_of(source: str) -> Language:

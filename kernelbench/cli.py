@@ -11,11 +11,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kernelbench import sources
-from kernelbench.candidates import candidate_from_file
-from kernelbench.chips.occupancy import CHIPS
-from kernelbench.errors import KernelwrightError, UsageError
-from kernelbench.evaluator import (
+from kernelwright.kernelbench import sources
+from kernelwright.kernelbench.candidates import candidate_from_file
+from kernelwright.kernelbench.chips.occupancy import CHIPS
+from kernelwright.kernelbench.errors import KernelwrightError, UsageError
+from kernelwright.kernelbench.evaluator import (
     ALL_BASELINES,
     BASELINES,
     COMPILE_S,
@@ -26,9 +26,9 @@ from kernelbench.evaluator import (
     sanitizer,
     without_gpu,
 )
-from kernelbench.evaluator.correctness.oracle_client import Shortcuts
-from kernelbench.machine import cache_folder
-from kernelbench.records import BuiltKernel, Evaluation, Interval, Precision, Task, Verdict
+from kernelwright.kernelbench.evaluator.correctness.oracle_client import Shortcuts
+from kernelwright.kernelbench.machine import cache_folder
+from kernelwright.kernelbench.records import BuiltKernel, Evaluation, Interval, Precision, Task, Verdict
 
 log = Console(stderr=True, highlight=False)
 

@@ -5,13 +5,13 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.memory import eviction
-from kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelbench.evaluator.timing.target import describe_gpu
-from kernelbench.machine import compiler, last_level_caches
-from kernelbench.records import Layer, Record, Target
+from kernelwright.kernelbench.errors import InfrastructureError
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator.memory import eviction
+from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.evaluator.timing.target import describe_gpu
+from kernelwright.kernelbench.machine import compiler, last_level_caches
+from kernelwright.kernelbench.records import Layer, Record, Target
 
 
 class Findings(Record):

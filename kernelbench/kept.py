@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from kernelbench.errors import StorageError
-from kernelbench.records import Fingerprint, Record
+from kernelwright.kernelbench.errors import StorageError
+from kernelwright.kernelbench.records import Fingerprint, Record
 
 R = TypeVar("R", bound=Record)
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from kernelbench.emulate.translation import global_functions
-from kernelbench.parsing import parsed
-from kernelbench.records import Language
+from kernelwright.kernelbench.emulate.translation import global_functions
+from kernelwright.kernelbench.parsing import parsed
+from kernelwright.kernelbench.records import Language
 
 # Ways to make kernels that neither the emulator nor Triton's interpreter runs: a module, what of it shows
 # that kernels are made (any use where there is nothing), and what they are called.

@@ -9,10 +9,10 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from kernelbench import control_groups, cpu_caches
-from kernelbench.cpu_caches import SharedCache
-from kernelbench.errors import StorageError
-from kernelbench.records import Fingerprint
+from kernelwright.kernelbench import control_groups, cpu_caches
+from kernelwright.kernelbench.cpu_caches import SharedCache
+from kernelwright.kernelbench.errors import StorageError
+from kernelwright.kernelbench.records import Fingerprint
 
 UNKNOWN_CACHE_BYTES = 32 << 20  # what a last-level cache is taken for of which nothing is told
 _MEMORY_INFO = Path("/proc/meminfo")

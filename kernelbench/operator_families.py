@@ -4,8 +4,8 @@ import ast
 from collections.abc import Iterator
 from functools import cache
 
-from kernelbench.parsing import parsed
-from kernelbench.records import Task
+from kernelwright.kernelbench.parsing import parsed
+from kernelwright.kernelbench.records import Task
 
 # By the first fragment that is found in the name of a module, function or method.
 _FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (

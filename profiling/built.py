@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelbench.errors import Unavailable
-from kernelbench.evaluator.processes.channel import Channel
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.evaluator.processes.channel import Channel
 
 _MOST_LIBRARIES = 8
 

@@ -11,8 +11,8 @@ https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#metrics-decoder
 from dataclasses import dataclass
 from typing import Literal
 
-from kernelbench.evaluator.processes.answers import kernel_name
-from profiling.records import Metric, Provenance
+from kernelwright.kernelbench.evaluator.processes.answers import kernel_name
+from kernelwright.profiling.records import Metric, Provenance
 
 _ADDED = ("us", "bytes", "instructions", "launches", "loops", "conflicts", "accesses", "misses", "calls")
 Better = Literal["more", "less", "neither"]

@@ -11,23 +11,32 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from kernelbench.candidates import candidate_from_file
-from kernelbench.chips.occupancy import CHIPS
-from kernelbench.cli import CastTo, Json, KernelbenchDir, Overrides, TargetName, check_target, log, one_task
-from kernelbench.doctor import examine
-from kernelbench.errors import StorageError, UsageError
-from kernelbench.evaluator import Evaluator
-from kernelbench.machine import cache_folder
-from kernelbench.records import TRAFFIC, Evaluation, Layer, Precision, Verdict
-from profiling.ladder import CHEAP, RUNGS, findings
-from profiling.ladder import profile as take
-from profiling.page import show
-from profiling.picture import Point, check_picture, picture, save
-from profiling.records import Profile
-from profiling.rung import Subject
-from profiling.survey import measuring
-from profiling.survey.records import Survey
-from profiling.survey.wording import in_words, not_measured
+from kernelwright.kernelbench.candidates import candidate_from_file
+from kernelwright.kernelbench.chips.occupancy import CHIPS
+from kernelwright.kernelbench.cli import (
+    CastTo,
+    Json,
+    KernelbenchDir,
+    Overrides,
+    TargetName,
+    check_target,
+    log,
+    one_task,
+)
+from kernelwright.kernelbench.doctor import examine
+from kernelwright.kernelbench.errors import StorageError, UsageError
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.machine import cache_folder
+from kernelwright.kernelbench.records import TRAFFIC, Evaluation, Layer, Precision, Verdict
+from kernelwright.profiling.ladder import CHEAP, RUNGS, findings
+from kernelwright.profiling.ladder import profile as take
+from kernelwright.profiling.page import show
+from kernelwright.profiling.picture import Point, check_picture, picture, save
+from kernelwright.profiling.records import Profile
+from kernelwright.profiling.rung import Subject
+from kernelwright.profiling.survey import measuring
+from kernelwright.profiling.survey.records import Survey
+from kernelwright.profiling.survey.wording import in_words, not_measured
 
 
 def doctor(

@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kernelbench.records import Evaluation
-from profiling.records import Finding, FindingKind, Metric, Profile
+from kernelwright.kernelbench.records import Evaluation
+from kernelwright.profiling.records import Finding, FindingKind, Metric, Profile
 
 _NEAR = 0.6  # of what memory or arithmetic allow, from which it binds
 _WASTED = 1.3  # times the bytes that must move

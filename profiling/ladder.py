@@ -2,22 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 
-from kernelbench.errors import Unavailable
-from kernelbench.evaluator.processes.answers import plain
-from kernelbench.records import Layer
-from profiling.counters.per_call import Counters
-from profiling.counters.time_shares import TimeShares
-from profiling.diagnosis import diagnose
-from profiling.emulated.emulation import Emulation
-from profiling.gpu.nsight import NsightCompute
-from profiling.gpu.tracing import Trace
-from profiling.records import Profile
-from profiling.roofline import roofline
-from profiling.rung import Rung, Subject
-from profiling.simulated.simulation import Simulation
-from profiling.static.cubins import Cubins
-from profiling.static.kernel_loops import Loops
-from profiling.static.vectorization import Vectorization
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.evaluator.processes.answers import plain
+from kernelwright.kernelbench.records import Layer
+from kernelwright.profiling.counters.per_call import Counters
+from kernelwright.profiling.counters.time_shares import TimeShares
+from kernelwright.profiling.diagnosis import diagnose
+from kernelwright.profiling.emulated.emulation import Emulation
+from kernelwright.profiling.gpu.nsight import NsightCompute
+from kernelwright.profiling.gpu.tracing import Trace
+from kernelwright.profiling.records import Profile
+from kernelwright.profiling.roofline import roofline
+from kernelwright.profiling.rung import Rung, Subject
+from kernelwright.profiling.simulated.simulation import Simulation
+from kernelwright.profiling.static.cubins import Cubins
+from kernelwright.profiling.static.kernel_loops import Loops
+from kernelwright.profiling.static.vectorization import Vectorization
 
 # Besides the roofline, which needs no tool.
 QUICK: tuple[Rung, ...] = (Loops(),)  # less than a second

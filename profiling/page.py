@@ -6,11 +6,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kernelbench.evaluator.processes.answers import plain
-from kernelbench.records import Evaluation
-from profiling.catalogue import CATALOGUE
-from profiling.records import Metric, Profile, Provenance
-from profiling.roofline import in_words
+from kernelwright.kernelbench.evaluator.processes.answers import plain
+from kernelwright.kernelbench.records import Evaluation
+from kernelwright.profiling.catalogue import CATALOGUE
+from kernelwright.profiling.records import Metric, Profile, Provenance
+from kernelwright.profiling.roofline import in_words
 
 _WORDS = {
     "memory": "memory: moving its data takes longest, even at the best",

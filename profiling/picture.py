@@ -13,9 +13,9 @@ from statistics import fmean
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from kernelbench.errors import StorageError, UsageError
-from profiling.survey.records import Level, Peak, Survey
-from profiling.survey.wording import scaled
+from kernelwright.kernelbench.errors import StorageError, UsageError
+from kernelwright.profiling.survey.records import Level, Peak, Survey
+from kernelwright.profiling.survey.wording import scaled
 
 # In SVG user units.
 WIDTH, HEIGHT = 1060, 640

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import AliasChoices, Field
 
-from kernelbench.records import Layer, Record
+from kernelwright.kernelbench.records import Layer, Record
 
 Provenance = Literal["ncu", "cupti", "perf", "simulated", "emulated", "static", "roofline"]
 Bottleneck = Literal["memory", "compute", "overhead", "unknown"]

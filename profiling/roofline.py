@@ -7,9 +7,9 @@ what it takes at the machine's measured bandwidth: on a shared machine that chan
 that could not be measured leaves its side of the floor unknown.
 """
 
-from kernelbench.records import Evaluation, Target, Work
-from profiling.catalogue import metric
-from profiling.records import Bottleneck, Metric, Profile
+from kernelwright.kernelbench.records import Evaluation, Target, Work
+from kernelwright.profiling.catalogue import metric
+from kernelwright.profiling.records import Bottleneck, Metric, Profile
 
 _OVERHEAD_US = 50.0  # below this, launching and dispatching weigh as much as the work
 

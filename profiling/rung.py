@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernelbench.evaluator import Evaluator
-from kernelbench.records import Candidate, Evaluation, Task
-from profiling.records import Metric, Remark
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.records import Candidate, Evaluation, Task
+from kernelwright.profiling.records import Metric, Remark
 
 
 @dataclass(frozen=True)

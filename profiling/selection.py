@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
-from kernelbench.errors import StorageError
-from kernelbench.records import Record
-from profiling.catalogue import CATALOGUE
-from profiling.records import Metric, Profile
+from kernelwright.kernelbench.errors import StorageError
+from kernelwright.kernelbench.records import Record
+from kernelwright.profiling.catalogue import CATALOGUE
+from kernelwright.profiling.records import Metric, Profile
 
 FEWEST_CANDIDATES, FEWEST_TASKS = 5, 2  # of a task; with so many candidates, that a metric must be known in
 MOST_KEPT = 24

@@ -9,17 +9,17 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from kernelbench.cli import Json
-from kernelbench.errors import StorageError
-from kernelbench.machine import cache_folder
-from profiling.selection import MOST_KEPT, place
-from results.lessons import metrics as looked_at
-from results.report import training as training_report
-from results.report.contents import Report
-from results.report.formats import Format, console, render, show
-from results.store.database import RunDatabase
-from results.store.folder import write_atomically
-from results.store.training import Training, holds_training
+from kernelwright.kernelbench.cli import Json
+from kernelwright.kernelbench.errors import StorageError
+from kernelwright.kernelbench.machine import cache_folder
+from kernelwright.profiling.selection import MOST_KEPT, place
+from kernelwright.results.lessons import metrics as looked_at
+from kernelwright.results.report import training as training_report
+from kernelwright.results.report.contents import Report
+from kernelwright.results.report.formats import Format, console, render, show
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.folder import write_atomically
+from kernelwright.results.store.training import Training, holds_training
 
 
 def report(

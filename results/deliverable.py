@@ -8,10 +8,10 @@ import ast
 import re
 from dataclasses import dataclass
 
-from kernelbench.parsing import parsed
-from kernelbench.records import Interval, Task
-from results import formatting
-from results.store.records import Attempt
+from kernelwright.kernelbench.parsing import parsed
+from kernelwright.kernelbench.records import Interval, Task
+from kernelwright.results import formatting
+from kernelwright.results.store.records import Attempt
 
 _CLEARLY = 0.97  # of a baseline's speed, by the medians, where intervals are too wide to tell
 _GRAPHS = "CUDA graphs"

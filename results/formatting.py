@@ -3,7 +3,7 @@
 import math
 from typing import Literal
 
-from kernelbench.records import Ceilings, Interval
+from kernelwright.kernelbench.records import Ceilings, Interval
 
 NOTHING = "—"
 

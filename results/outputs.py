@@ -1,11 +1,11 @@
 """The files of a run folder that are made from its database, and can be made again at any time."""
 
-from results.deliverable import submitted, with_baseline
-from results.report.contents import Report
-from results.report.formats import Format, render
-from results.store.database import RunDatabase
-from results.store.folder import RunFolder
-from results.summary import Summary, best_attempt
+from kernelwright.results.deliverable import submitted, with_baseline
+from kernelwright.results.report.contents import Report
+from kernelwright.results.report.formats import Format, render
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.folder import RunFolder
+from kernelwright.results.summary import Summary, best_attempt
 
 
 def write_outputs(folder: RunFolder, database: RunDatabase) -> Summary:

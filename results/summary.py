@@ -12,10 +12,10 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
-from kernelbench.records import LEAST_OWN, Interval, Record, Speedup, Verdict
-from results.deliverable import submitted
-from results.store.database import RunDatabase
-from results.store.records import Attempt, LlmCall, TaskRun
+from kernelwright.kernelbench.records import LEAST_OWN, Interval, Record, Speedup, Verdict
+from kernelwright.results.deliverable import submitted
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.records import Attempt, LlmCall, TaskRun
 
 ONE = Interval(median=1.0, low=1.0, high=1.0)
 Baseline = Literal["eager", "compile", "fastest"]

@@ -10,15 +10,15 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from kernelbench import sources
-from kernelbench.cli import Json, KernelbenchDir
-from kernelbench.errors import UsageError
-from results.store.database import RunDatabase
-from rl_training.demo.cli import demo
-from rl_training.trainers.cli import rl, sft
-from rl_training.trainers.offline_cli import offline
+from kernelwright.kernelbench import sources
+from kernelwright.kernelbench.cli import Json, KernelbenchDir
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.rl_training.demo.cli import demo
+from kernelwright.rl_training.trainers.cli import rl, sft
+from kernelwright.rl_training.trainers.offline_cli import offline
 
-app = typer.Typer()
+app = typer.Typer(no_args_is_help=True)
 app.command()(sft)
 app.command()(rl)
 app.command()(offline)
@@ -53,8 +53,8 @@ def curate(
 
     Writes DIR/README.md (a Hugging Face card), DIR/DATASHEET.md and parquet files for load_dataset("DIR").
     """
-    from rl_training.curation.curate import Settings, write
-    from rl_training.curation.curate import curate as curated_of
+    from kernelwright.rl_training.curation.curate import Settings, write
+    from kernelwright.rl_training.curation.curate import curate as curated_of
 
     if k < 1:
         raise UsageError(f"--k {k} keeps nothing", "give at least 1")
@@ -138,10 +138,10 @@ def verl(
 
     docs/verl.md says how to start it. Nothing is trained here.
     """
-    from rl_training.cluster.folder import write as written_of
-    from rl_training.cluster.plan import TASKS, Plan
-    from rl_training.rewards.scheme import scheme_of
-    from rl_training.tasks import tasks_from
+    from kernelwright.rl_training.cluster.folder import write as written_of
+    from kernelwright.rl_training.cluster.plan import TASKS, Plan
+    from kernelwright.rl_training.rewards.scheme import scheme_of
+    from kernelwright.rl_training.tasks import tasks_from
 
     _require_share(held_out_share)
     scheme = scheme_of(reward)

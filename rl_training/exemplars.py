@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from kernelbench.records import Candidate, Record, Speedup, Verdict
-from results.store.database import RunDatabase
-from results.store.records import Attempt
-from rl_training.environment.task_data import TaskData
-from rl_training.outcome import Outcome, counting
-from rl_training.rewards import kept
-from rl_training.templating import template
-from rl_training.trajectory import Turn
+from kernelwright.kernelbench.records import Candidate, Record, Speedup, Verdict
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.records import Attempt
+from kernelwright.rl_training.environment.task_data import TaskData
+from kernelwright.rl_training.outcome import Outcome, counting
+from kernelwright.rl_training.rewards import kept
+from kernelwright.rl_training.templating import template
+from kernelwright.rl_training.trajectory import Turn
 
 BUCKET = 1.2  # the factor between the bounds of a bucket
 TEMPERATURE = 1.0

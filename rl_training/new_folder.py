@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from kernelbench.errors import StorageError, UsageError
-from results.store.folder import write_atomically
+from kernelwright.kernelbench.errors import StorageError, UsageError
+from kernelwright.results.store.folder import write_atomically
 
 
 def begin(folder: Path) -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from kernelbench.records import LEAST_OWN, Evaluation, Record, Speedup, Verdict
-from results.store.records import Attempt
+from kernelwright.kernelbench.records import LEAST_OWN, Evaluation, Record, Speedup, Verdict
+from kernelwright.results.store.records import Attempt
 
 # Why there is no verdict: none of these says anything about the candidate.
 Failure = Literal[

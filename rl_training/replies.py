@@ -9,17 +9,17 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from agent.llm.coder import asked_for
-from agent.llm.model import Call, Completion, Message, ReplyUnusable
-from agent.llm.replies import candidate_source
-from kernelbench.records import Candidate
-from results.store.database import RunDatabase
-from results.store.records import Attempt, LlmCall
-from rl_training.environment.task_data import TaskData, tasks_of
-from rl_training.outcome import Outcome, outcome_of
-from rl_training.rewards.scheme import Scheme
-from rl_training.rewards.seen import Seen
-from rl_training.trajectory import Trajectory, Turn
+from kernelwright.agent.llm.coder import asked_for
+from kernelwright.agent.llm.model import Call, Completion, Message, ReplyUnusable
+from kernelwright.agent.llm.replies import candidate_source
+from kernelwright.kernelbench.records import Candidate
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.records import Attempt, LlmCall
+from kernelwright.rl_training.environment.task_data import TaskData, tasks_of
+from kernelwright.rl_training.outcome import Outcome, outcome_of
+from kernelwright.rl_training.rewards.scheme import Scheme
+from kernelwright.rl_training.rewards.seen import Seen
+from kernelwright.rl_training.trajectory import Trajectory, Turn
 
 MODEL_AUTHOR = "llm:"
 

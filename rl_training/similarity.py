@@ -16,7 +16,7 @@ from typing import Self, TypeVar
 
 import xxhash
 
-from kernelbench.parsing import parsed
+from kernelwright.kernelbench.parsing import parsed
 
 ALIKE = 0.8  # from which on two sources count as near-duplicates
 _WIDTH = 5

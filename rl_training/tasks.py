@@ -7,14 +7,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from kernelbench.errors import StorageError, UsageError
-from results.store.database import RunDatabase
-from rl_training.curation import parquet
-from rl_training.curation.rows import task_row
-from rl_training.curation.samples import TaskSamples, read
-from rl_training.curation.split import held_out
-from rl_training.environment.task_data import TaskData
-from rl_training.similarity import ALIKE
+from kernelwright.kernelbench.errors import StorageError, UsageError
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.rl_training.curation import parquet
+from kernelwright.rl_training.curation.rows import task_row
+from kernelwright.rl_training.curation.samples import TaskSamples, read
+from kernelwright.rl_training.curation.split import held_out
+from kernelwright.rl_training.environment.task_data import TaskData
+from kernelwright.rl_training.similarity import ALIKE
 
 
 @dataclass(frozen=True)

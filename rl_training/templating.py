@@ -1,10 +1,10 @@
-"""The templates of prompts, beside `agent.llm`'s own."""
+"""The templates of prompts, beside `kernelwright.agent.llm`'s own."""
 
 from pathlib import Path
 
 from jinja2 import Template
 
-from results import templating
+from kernelwright.results import templating
 
 
 def template(name: str, folder: Path = Path(__file__).parent / "templates") -> Template:

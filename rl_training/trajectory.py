@@ -5,12 +5,12 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from agent.llm.model import Message
-from kernelbench.errors import StorageError
-from kernelbench.records import Record
-from results.store.encoding import record_text
-from results.store.folder import write_atomically
-from rl_training.outcome import Outcome
+from kernelwright.agent.llm.model import Message
+from kernelwright.kernelbench.errors import StorageError
+from kernelwright.kernelbench.records import Record
+from kernelwright.results.store.encoding import record_text
+from kernelwright.results.store.folder import write_atomically
+from kernelwright.rl_training.outcome import Outcome
 
 SCHEMA = 1
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelbench import control_groups, cpu_caches, machine
-from kernelbench.evaluator.memory import eviction
+from kernelwright.kernelbench import control_groups, cpu_caches, machine
+from kernelwright.kernelbench.evaluator.memory import eviction
 
 MIB, GIB = 1 << 20, 1 << 30
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import typer.main
 
-import kernelwright
-from profiling.ladder import RUNGS
+from kernelwright import cli
+from kernelwright.profiling.ladder import RUNGS
 
 REFERENCE = """
 import torch
@@ -87,7 +87,7 @@ SURFACE = {
 
 def test_the_option_surface_is_frozen() -> None:
     found = {}
-    for name, command in commands(typer.main.get_command(kernelwright.app)):
+    for name, command in commands(typer.main.get_command(cli.app)):
         found[name] = {
             next((o for o in p.opts if o.startswith("--")), p.name)
             for p in command.params
@@ -107,7 +107,7 @@ def commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
 
 def test_it_starts_without_torch() -> None:
     """Whose import takes longer than all else, and which the process that judges does without."""
-    script = "import sys, kernelwright; sys.exit('torch' in sys.modules)"
+    script = "import sys, kernelwright.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
 
 
@@ -259,7 +259,7 @@ def test_bad_usage_is_one_line_with_its_mend(
     arguments, words = USAGE[case]
     monkeypatch.setattr(sys, "argv", ["kernelwright", *arguments])
     with pytest.raises(SystemExit) as ended:
-        kernelwright.main()
+        cli.main()
     assert ended.value.code == 2
     assert_one_line(*capsys.readouterr(), words)
 

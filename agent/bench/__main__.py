@@ -1,4 +1,4 @@
-"""The numbers of results/published: `python -m agent.bench all`, or one of its parts by name.
+"""The numbers of results/published: `python -m kernelwright.agent.bench all`, or one of its parts by name.
 
 To be run from the root of a checkout. Each writes its table as Markdown, with the environment and the
 command that makes it again.
@@ -9,22 +9,22 @@ from typing import Annotated
 
 import typer
 
-from agent.bench.cost import layers, turnaround, verification
-from agent.bench.drawing import draw
-from agent.bench.emulated import emulated
-from agent.bench.feedback import feedback
-from agent.bench.fusion import fusion
-from agent.bench.goals import first, goals
-from agent.bench.guards import guards
-from agent.bench.kernels import kernels
-from agent.bench.knobs import knobs
-from agent.bench.pools import disturbance, throughput
-from agent.bench.profiles import profiles
-from agent.bench.scheduling import scheduling
-from agent.bench.scripted import serve
-from agent.bench.suites import suite, upstream
-from agent.bench.trust import aa, efforts, naive, rejections, shortcuts
-from agent.bench.wrapper import wrapper
+from kernelwright.agent.bench.cost import layers, turnaround, verification
+from kernelwright.agent.bench.drawing import draw
+from kernelwright.agent.bench.emulated import emulated
+from kernelwright.agent.bench.feedback import feedback
+from kernelwright.agent.bench.fusion import fusion
+from kernelwright.agent.bench.goals import first, goals
+from kernelwright.agent.bench.guards import guards
+from kernelwright.agent.bench.kernels import kernels
+from kernelwright.agent.bench.knobs import knobs
+from kernelwright.agent.bench.pools import disturbance, throughput
+from kernelwright.agent.bench.profiles import profiles
+from kernelwright.agent.bench.scheduling import scheduling
+from kernelwright.agent.bench.scripted import serve
+from kernelwright.agent.bench.suites import suite, upstream
+from kernelwright.agent.bench.trust import aa, efforts, naive, rejections, shortcuts
+from kernelwright.agent.bench.wrapper import wrapper
 
 app = typer.Typer(help=__doc__, pretty_exceptions_enable=False)
 for part in (

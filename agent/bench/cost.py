@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from agent.bench.publishing import AA_TASKS, itself, publish, suite_run
-from kernelbench import sources
-from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelbench.jit import latency
-from kernelbench.machine import cache_folder
-from kernelbench.records import Evaluation, Task
-from results.store.database import RunDatabase
+from kernelwright.agent.bench.publishing import AA_TASKS, itself, publish, suite_run
+from kernelwright.kernelbench import sources
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.jit import latency
+from kernelwright.kernelbench.machine import cache_folder
+from kernelwright.kernelbench.records import Evaluation, Task
+from kernelwright.results.store.database import RunDatabase
 
 LAYERS = (
     "pid_namespace",
@@ -111,7 +111,9 @@ def layers(repeats: Annotated[int, typer.Option(help="Workers started a layer.")
 def _start_and_message_ms(pool: WorkerPool) -> tuple[float, float]:
     """From asking for a worker to its first answer, less a message; and a message to it and back."""
     started = time.perf_counter()
-    with pool.start("candidate", "kernelbench.evaluator.processes.worker:serve", "bench") as worker:
+    with pool.start(
+        "candidate", "kernelwright.kernelbench.evaluator.processes.worker:serve", "bench"
+    ) as worker:
         worker.request(_NOTHING, 60)
         first = time.perf_counter() - started
         times = []

@@ -8,18 +8,18 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from statistics import mean
 
-from agent.bench.publishing import log
-from agent.builtin.coverage import Cost, Coverage, coverage
-from agent.builtin.ir.untraceable import Untraceable
-from agent.builtin.schedule import Schedule
-from agent.tracing import trace
-from kernelbench.evaluator import Limits
-from kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelbench.machine import cache_folder, physical_threads
-from kernelbench.records import Candidate, Task
-from results import formatting
-from results.store.database import RunDatabase
-from results.summary import best_attempt
+from kernelwright.agent.bench.publishing import log
+from kernelwright.agent.builtin.coverage import Cost, Coverage, coverage
+from kernelwright.agent.builtin.ir.untraceable import Untraceable
+from kernelwright.agent.builtin.schedule import Schedule
+from kernelwright.agent.tracing import trace
+from kernelwright.kernelbench.evaluator import Limits
+from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.machine import cache_folder, physical_threads
+from kernelwright.kernelbench.records import Candidate, Task
+from kernelwright.results import formatting
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.summary import best_attempt
 
 COLUMNS = ("task", "bytes", "FLOPs")
 

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from agent.bench.publishing import PUBLISHED, log
-from kernelbench import sources
-from kernelbench.errors import UsageError
-from results.store.folder import write_atomically
+from kernelwright.agent.bench.publishing import PUBLISHED, log
+from kernelwright.kernelbench import sources
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.results.store.folder import write_atomically
 
 SAMPLE = PUBLISHED / "upstream.txt"
 _SEED = 0

@@ -11,18 +11,18 @@ from typing import Annotated
 
 import typer
 
-from agent.bench.publishing import in_words, log
-from agent.builtin.coder import BuiltinCoder
-from agent.tracing import trace
-from kernelbench import sources
-from kernelbench.errors import TaskError
-from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.emulated import RIGHT
-from kernelbench.evaluator.without_gpu import CHIPS
-from kernelbench.machine import cache_folder
-from kernelbench.records import Evaluation, Task, Verdict
-from kernelbench.sources.smaller import changed, smaller
-from results.store.folder import write_atomically
+from kernelwright.agent.bench.publishing import in_words, log
+from kernelwright.agent.builtin.coder import BuiltinCoder
+from kernelwright.agent.tracing import trace
+from kernelwright.kernelbench import sources
+from kernelwright.kernelbench.errors import TaskError
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator.emulated import RIGHT
+from kernelwright.kernelbench.evaluator.without_gpu import CHIPS
+from kernelwright.kernelbench.machine import cache_folder
+from kernelwright.kernelbench.records import Evaluation, Task, Verdict
+from kernelwright.kernelbench.sources.smaller import changed, smaller
+from kernelwright.results.store.folder import write_atomically
 
 PUBLISHED = Path("results") / "published" / "static"
 LANGUAGE = "cuda"
@@ -64,7 +64,8 @@ def emulated(
     lines = [
         "# CUDA C++ by the builtin coder, in emulation",
         "",
-        f"Made by `python -m agent.bench emulated` on {in_words(mark)}. Nothing here has run on a GPU.",
+        f"Made by `python -m kernelwright.agent.bench emulated` on {in_words(mark)}. "
+        "Nothing here has run on a GPU.",
         "",
         f"{right} of {len(own)} tasks with kernels of its own are right in emulation, at sizes whose "
         f"product is about {_PRODUCT}; {len(chosen) - len(own)} are left to torch. Built for {chips}: "

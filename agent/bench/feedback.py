@@ -19,20 +19,20 @@ from typing import Annotated, Protocol
 import pandas as pd
 import typer
 
-from agent.bench.publishing import log, publish
-from agent.builtin.coder import BuiltinCoder
-from agent.builtin.ir.graph import Graph
-from agent.protocols import Attempt, searched
-from agent.tracing import trace
-from agent.tuner.advise import Ranking, RulesJudge, beliefs, untried
-from agent.tuner.gaussian_process import Beliefs, measured, timed
-from agent.tuner.random_forest import Example, Surrogate, examples
-from kernelbench.evaluator import Evaluator
-from kernelbench.machine import cache_folder
-from kernelbench.records import Advice, Evaluation, Fingerprint, Interval, Task
-from results import formatting
-from results.lessons.calibration import Calibration, Prediction, gain
-from results.store.database import RunDatabase
+from kernelwright.agent.bench.publishing import log, publish
+from kernelwright.agent.builtin.coder import BuiltinCoder
+from kernelwright.agent.builtin.ir.graph import Graph
+from kernelwright.agent.protocols import Attempt, searched
+from kernelwright.agent.tracing import trace
+from kernelwright.agent.tuner.advise import Ranking, RulesJudge, beliefs, untried
+from kernelwright.agent.tuner.gaussian_process import Beliefs, measured, timed
+from kernelwright.agent.tuner.random_forest import Example, Surrogate, examples
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.machine import cache_folder
+from kernelwright.kernelbench.records import Advice, Evaluation, Fingerprint, Interval, Task
+from kernelwright.results import formatting
+from kernelwright.results.lessons.calibration import Calibration, Prediction, gain
+from kernelwright.results.store.database import RunDatabase
 
 TASKS = (
     "level1/horner_polynomial",

@@ -1,11 +1,11 @@
 """What fusion gains by how much there is to fuse: chains of operators, and batches of independent ones."""
 
-from agent.bench.publishing import log, publish
-from agent.builtin.coder import BuiltinCoder
-from agent.tracing import trace
-from kernelbench.evaluator import Evaluator
-from kernelbench.machine import cache_folder
-from kernelbench.records import Interval, Task
+from kernelwright.agent.bench.publishing import log, publish
+from kernelwright.agent.builtin.coder import BuiltinCoder
+from kernelwright.agent.tracing import trace
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.machine import cache_folder
+from kernelwright.kernelbench.records import Interval, Task
 
 CHAINS = (2, 4, 8, 16, 32)  # operators on one tensor
 BATCHES = (1, 4, 16, 64, 256)  # tensors, each with operators of its own

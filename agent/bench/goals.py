@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from agent.bench.covering import covered, means
-from agent.bench.drawing import upstream_run
-from agent.bench.publishing import log, publish, suite_run
-from agent.builtin.coder import BuiltinCoder
-from agent.builtin.coverage import Coverage
-from agent.tracing import trace
-from kernelbench import sources
-from kernelbench.evaluator import Effort, Evaluator
-from kernelbench.records import Fingerprint, Speedup, Task, Verdict
-from profiling.records import Profile
-from results.deliverable import submitted
-from results.store.database import RunDatabase
-from results.store.records import Attempt
-from results.summary import best_attempt
+from kernelwright.agent.bench.covering import covered, means
+from kernelwright.agent.bench.drawing import upstream_run
+from kernelwright.agent.bench.publishing import log, publish, suite_run
+from kernelwright.agent.builtin.coder import BuiltinCoder
+from kernelwright.agent.builtin.coverage import Coverage
+from kernelwright.agent.tracing import trace
+from kernelwright.kernelbench import sources
+from kernelwright.kernelbench.evaluator import Effort, Evaluator
+from kernelwright.kernelbench.records import Fingerprint, Speedup, Task, Verdict
+from kernelwright.profiling.records import Profile
+from kernelwright.results.deliverable import submitted
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.records import Attempt
+from kernelwright.results.summary import best_attempt
 
 _BEHIND = 0.97
 _NEAR = 0.95  # of the winner's speedup

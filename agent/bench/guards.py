@@ -12,13 +12,13 @@ from unittest.mock import patch
 import numpy as np
 import typer
 
-from agent.bench.publishing import AA_TASKS, itself, log, publish
-from kernelbench import sources
-from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.processes.worker_handle import Worker
-from kernelbench.evaluator.session import Block, TaskSession
-from kernelbench.evaluator.timing.statistics import interval
-from kernelbench.machine import cache_folder
+from kernelwright.agent.bench.publishing import AA_TASKS, itself, log, publish
+from kernelwright.kernelbench import sources
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
+from kernelwright.kernelbench.evaluator.session import Block, TaskSession
+from kernelwright.kernelbench.evaluator.timing.statistics import interval
+from kernelwright.kernelbench.machine import cache_folder
 
 _DATA = bytes(1 << 18)
 _HASHES = 4  # some five milliseconds, as long as a short call

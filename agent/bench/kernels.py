@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.bench.publishing import in_words, log
-from kernelbench.records import Fingerprint
-from results import formatting
-from results.dropin.format import Format
-from results.dropin.winner import Winner
-from results.store.folder import write_atomically
+from kernelwright.agent.bench.publishing import in_words, log
+from kernelwright.kernelbench.records import Fingerprint
+from kernelwright.results import formatting
+from kernelwright.results.dropin.format import Format
+from kernelwright.results.dropin.winner import Winner
+from kernelwright.results.store.folder import write_atomically
 
 PUBLISHED = Path("results") / "published" / "kernels"
 _RUNS = Path("runs") / "bench-kernels"
@@ -164,7 +164,7 @@ def _table(
         (
             "# Kernels for training",
             "",
-            f"Made by `python -m agent.bench kernels --rounds {rounds}` on {in_words(mark)}.",
+            f"Made by `python -m kernelwright.agent.bench kernels --rounds {rounds}` on {in_words(mark)}.",
             "",
             "`tasks/` has the references, `cpu/` their kernels, forward and backward, written by the",
             "builtin coder and verified. Exported in every format, the package's own tests say:",

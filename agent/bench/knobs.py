@@ -3,7 +3,7 @@
 Runs with `--search exhaustive` teach it, whose schedules are drawn at random. The spreads are those with
 which what was measured of all tasks is likeliest, times what is believed of a spread before: near a tenth. So
 a knob that few tasks have stays there. The likelihood is that of the judge's own model
-(`agent.tuner.gaussian_process`).
+(`kernelwright.agent.tuner.gaussian_process`).
 """
 
 import math
@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from agent.bench.publishing import log, publish
-from agent.protocols import Attempt, searched
-from agent.tuner.advise import RULES, reach
-from agent.tuner.gaussian_process import Beliefs, Measured, measured, timed
-from kernelbench.records import Fingerprint
-from results import formatting
-from results.store.database import RunDatabase
+from kernelwright.agent.bench.publishing import log, publish
+from kernelwright.agent.protocols import Attempt, searched
+from kernelwright.agent.tuner.advise import RULES, reach
+from kernelwright.agent.tuner.gaussian_process import Beliefs, Measured, measured, timed
+from kernelwright.kernelbench.records import Fingerprint
+from kernelwright.results import formatting
+from kernelwright.results.store.database import RunDatabase
 
 _GRID = [0.01 * 1.25**step for step in range(20)]  # 0.01 to 0.7
 _USUAL, _FACTOR = 0.1, 2.0  # of spreads, before: geometric mean and standard deviation

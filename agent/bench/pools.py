@@ -14,15 +14,15 @@ from typing import Annotated
 
 import typer
 
-from agent.bench.publishing import itself, log, publish
-from kernelbench import sources
-from kernelbench.evaluator import QUICK, EvaluationPool, Evaluator, Protocol
-from kernelbench.machine import cache_folder
-from kernelbench.records import Candidate, Evaluation, Interval, Task
+from kernelwright.agent.bench.publishing import itself, log, publish
+from kernelwright.kernelbench import sources
+from kernelwright.kernelbench.evaluator import QUICK, EvaluationPool, Evaluator, Protocol
+from kernelwright.kernelbench.machine import cache_folder
+from kernelwright.kernelbench.records import Candidate, Evaluation, Interval, Task
 
 _TASKS = ("builtin:level1/gelu_tanh", "builtin:level1/rms_norm", "builtin:level2/linear_gelu_layer_norm")
 _KERNEL = """
-from kernelbench import jit
+from kernelwright import jit
 library = jit.compile_cpp(r'''
 #include <cmath>
 constexpr unsigned step(unsigned seed) {

@@ -11,14 +11,14 @@ from typing import Annotated
 
 import typer
 
-from agent.bench.publishing import PUBLISHED, in_words, log
-from agent.builtin.coder import BuiltinCoder
-from agent.tracing import trace
-from kernelbench import sources
-from kernelbench.evaluator import Evaluator
-from kernelbench.machine import cache_folder, fingerprint, physical_threads
-from kernelbench.records import Fingerprint
-from results.store.folder import write_atomically
+from kernelwright.agent.bench.publishing import PUBLISHED, in_words, log
+from kernelwright.agent.builtin.coder import BuiltinCoder
+from kernelwright.agent.tracing import trace
+from kernelwright.kernelbench import sources
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.machine import cache_folder, fingerprint, physical_threads
+from kernelwright.kernelbench.records import Fingerprint
+from kernelwright.results.store.folder import write_atomically
 
 STATIC = Path("results") / "published" / "static"
 # Files there, with what `profile` is given for each: a task and options, and the chips that it is built for.
@@ -58,7 +58,7 @@ def profiles(
 
 
 def _said(words: Sequence[str]) -> list[str]:
-    command = [sys.executable, "kernelwright.py", *words]
+    command = [sys.executable, "-m", "kernelwright", *words]
     wide = os.environ | {"COLUMNS": "110"}
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=wide).stdout
     kept = [line.rstrip() for line in printed.splitlines()]
@@ -66,6 +66,12 @@ def _said(words: Sequence[str]) -> list[str]:
 
 
 def _publish(file: Path, title: str, said: Sequence[str], mark: Fingerprint) -> None:
-    lines = [f"# {title}", "", f"Made by `python -m agent.bench profiles` on {in_words(mark)}.", "", *said]
+    lines = [
+        f"# {title}",
+        "",
+        f"Made by `python -m kernelwright.agent.bench profiles` on {in_words(mark)}.",
+        "",
+        *said,
+    ]
     write_atomically(file, "\n".join(lines))
     log("\n".join(lines))

@@ -4,8 +4,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernelbench.records import Candidate, Fingerprint, Task
-from results.store.folder import write_atomically
+from kernelwright.kernelbench.records import Candidate, Fingerprint, Task
+from kernelwright.results.store.folder import write_atomically
 
 PUBLISHED = Path("results") / "published" / "cpu"
 AA_TASKS = (
@@ -39,7 +39,7 @@ def publish(
     name: str, title: str, header: Sequence[str], rows: Sequence[Sequence[str]], mark: Fingerprint
 ) -> None:
     """Write a table with what it depends on."""
-    made = f"Made by `python -m agent.bench {name.split('-')[0]}` on {in_words(mark)}."
+    made = f"Made by `python -m kernelwright.agent.bench {name.split('-')[0]}` on {in_words(mark)}."
     lines = [f"# {title}", "", made, ""]
     lines += ["| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows)]
     PUBLISHED.mkdir(parents=True, exist_ok=True)

@@ -12,12 +12,12 @@ from typing import Annotated
 
 import typer
 
-from agent.bench.publishing import log, publish
-from agent.bench.scripted import ScriptedModel
-from agent.bench.server import Server
-from kernelbench import sources
-from kernelbench.machine import cache_folder
-from results.store.database import RunDatabase
+from kernelwright.agent.bench.publishing import log, publish
+from kernelwright.agent.bench.scripted import ScriptedModel
+from kernelwright.agent.bench.server import Server
+from kernelwright.kernelbench import sources
+from kernelwright.kernelbench.machine import cache_folder
+from kernelwright.results.store.database import RunDatabase
 
 _TASKS = (
     "batch_norm_residual_relu", "add_rms_norm", "layer_norm_modulate", "layer_norm_residual",

@@ -17,19 +17,19 @@ from typing import Annotated, Any
 
 import typer
 
-from agent.bench.publishing import log
-from agent.bench.server import Says, Server
-from agent.builtin.codegen.cpp.backend import Cpp
-from agent.builtin.coder import BuiltinCoder
-from agent.builtin.compile import compile_graph
-from agent.builtin.ir import graph as graphs
-from agent.builtin.schedule import Schedule, legal
-from agent.tracing import trace
-from kernelbench import sources
-from kernelbench.evaluator import Limits
-from kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelbench.machine import cache_folder
-from kernelbench.records import Task
+from kernelwright.agent.bench.publishing import log
+from kernelwright.agent.bench.server import Says, Server
+from kernelwright.agent.builtin.codegen.cpp.backend import Cpp
+from kernelwright.agent.builtin.coder import BuiltinCoder
+from kernelwright.agent.builtin.compile import compile_graph
+from kernelwright.agent.builtin.ir import graph as graphs
+from kernelwright.agent.builtin.schedule import Schedule, legal
+from kernelwright.agent.tracing import trace
+from kernelwright.kernelbench import sources
+from kernelwright.kernelbench.evaluator import Limits
+from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.machine import cache_folder
+from kernelwright.kernelbench.records import Task
 
 _TASK = re.compile(r"^# The task: (\S+)$", re.MULTILINE)
 _METRIC = re.compile(r"^- (\S+) = (\S+) ", re.MULTILINE)

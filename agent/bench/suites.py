@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from agent.bench.covering import covered, section
-from agent.bench.drawing import SAMPLE, upstream_run
-from agent.bench.publishing import PUBLISHED, suite_run
-from kernelbench.cli import Baselines, CompileLimit
-from kernelbench.evaluator import COMPILE_S
-from kernelbench.sources.checkout import VARIABLE
-from results.store.database import RunDatabase
-from results.store.folder import write_atomically
+from kernelwright.agent.bench.covering import covered, section
+from kernelwright.agent.bench.drawing import SAMPLE, upstream_run
+from kernelwright.agent.bench.publishing import PUBLISHED, suite_run
+from kernelwright.kernelbench.cli import Baselines, CompileLimit
+from kernelwright.kernelbench.evaluator import COMPILE_S
+from kernelwright.kernelbench.sources.checkout import VARIABLE
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.folder import write_atomically
 
 
 def suite(

@@ -10,15 +10,15 @@ from typing import Annotated, Any
 
 import typer
 
-from agent.bench.publishing import AA_TASKS, itself, log, publish
-from agent.tracing import trace
-from kernelbench import sources
-from kernelbench.errors import TaskError
-from kernelbench.evaluator import EFFORTS, SEARCH, Effort, Evaluator
-from kernelbench.evaluator.correctness.oracle_client import Shortcut
-from kernelbench.machine import cache_folder, physical_threads
-from kernelbench.records import Interval, Task, Verdict
-from kernelbench.redteam.catalogue import catalogue
+from kernelwright.agent.bench.publishing import AA_TASKS, itself, log, publish
+from kernelwright.agent.tracing import trace
+from kernelwright.kernelbench import sources
+from kernelwright.kernelbench.errors import TaskError
+from kernelwright.kernelbench.evaluator import EFFORTS, SEARCH, Effort, Evaluator
+from kernelwright.kernelbench.evaluator.correctness.oracle_client import Shortcut
+from kernelwright.kernelbench.machine import cache_folder, physical_threads
+from kernelwright.kernelbench.records import Interval, Task, Verdict
+from kernelwright.kernelbench.redteam.catalogue import catalogue
 
 
 def aa(repeats: Annotated[int, typer.Option(help="Evaluations a task.")] = 10) -> None:
@@ -104,7 +104,7 @@ def _spread(values: Sequence[float]) -> tuple[str, str]:
 def _naive_ratio(task: Task) -> float:
     """In a process of its own, once what the evaluation before left has gone."""
     time.sleep(0.5)
-    command = [sys.executable, "-m", "agent.bench", "naive"]
+    command = [sys.executable, "-m", "kernelwright.agent.bench", "naive"]
     done = subprocess.run(command, input=task.source, capture_output=True, text=True, check=True)
     return float(done.stdout)
 
@@ -140,7 +140,7 @@ def rejections(
     The honest candidates of the red team are among them too. One round of timing each: outputs of timed
     calls are held against the reference's as ever.
     """
-    from agent.builtin.coder import BuiltinCoder  # imports torch
+    from kernelwright.agent.builtin.coder import BuiltinCoder  # imports torch
 
     away, errors = [], []
     once = Effort(rounds=1, processes=1, most_processes=1, half_width=1.0)

@@ -7,14 +7,14 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from agent.bench.publishing import publish
-from agent.builtin.coder import BuiltinCoder
-from agent.tracing import trace
-from kernelbench.evaluator import Evaluator
-from kernelbench.machine import cache_folder
-from kernelbench.records import Task
-from results.dropin.package import Chosen, write
-from results.dropin.winner import Winner
+from kernelwright.agent.bench.publishing import publish
+from kernelwright.agent.builtin.coder import BuiltinCoder
+from kernelwright.agent.tracing import trace
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.machine import cache_folder
+from kernelwright.kernelbench.records import Task
+from kernelwright.results.dropin.package import Chosen, write
+from kernelwright.results.dropin.winner import Winner
 
 _TASK = """
 import torch

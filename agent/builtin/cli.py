@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS, Schedule, legal
-from kernelbench.cli import CastTo, KernelbenchDir, Overrides, one_task
-from kernelbench.errors import StorageError, UsageError
-from kernelbench.evaluator import Limits
-from kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelbench.machine import cache_folder
-from kernelbench.records import Precision
+from kernelwright.agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS, Schedule, legal
+from kernelwright.kernelbench.cli import CastTo, KernelbenchDir, Overrides, one_task
+from kernelwright.kernelbench.errors import StorageError, UsageError
+from kernelwright.kernelbench.evaluator import Limits
+from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.machine import cache_folder
+from kernelwright.kernelbench.records import Precision
 
 
 def compile_task(
@@ -34,12 +34,12 @@ def compile_task(
 ) -> int:
     """Print the kernels that the builtin coder writes for a task, without evaluating them."""
     knobs = _knobs(schedule or ())
-    from agent.builtin.coder import LANGUAGES
-    from agent.builtin.compile import NothingToFuse, compile_graph
-    from agent.builtin.dump import Dump
-    from agent.builtin.ir.untraceable import Untraceable
-    from agent.tracing import trace
-    from results.store.folder import write_atomically
+    from kernelwright.agent.builtin.coder import LANGUAGES
+    from kernelwright.agent.builtin.compile import NothingToFuse, compile_graph
+    from kernelwright.agent.builtin.dump import Dump
+    from kernelwright.agent.builtin.ir.untraceable import Untraceable
+    from kernelwright.agent.tracing import trace
+    from kernelwright.results.store.folder import write_atomically
 
     if language not in LANGUAGES:
         raise UsageError(f"invalid language: {language}", f"use one of {', '.join(LANGUAGES)}")

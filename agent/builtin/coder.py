@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from agent.builtin.codegen.backend import Language
-from agent.builtin.codegen.cpp.backend import Cpp
-from agent.builtin.codegen.cuda.backend import Cuda
-from agent.builtin.codegen.triton.backend import Triton
-from agent.builtin.compile import NothingToFuse, compile_graph
-from agent.builtin.frontend import reference
-from agent.builtin.ir.graph import Graph
-from agent.builtin.ir.untraceable import Untraceable
-from agent.builtin.schedule import Schedule
-from agent.protocols import Attempt
-from kernelbench.records import Advice, Candidate, Task, Verdict
+from kernelwright.agent.builtin.codegen.backend import Language
+from kernelwright.agent.builtin.codegen.cpp.backend import Cpp
+from kernelwright.agent.builtin.codegen.cuda.backend import Cuda
+from kernelwright.agent.builtin.codegen.triton.backend import Triton
+from kernelwright.agent.builtin.compile import NothingToFuse, compile_graph
+from kernelwright.agent.builtin.frontend import reference
+from kernelwright.agent.builtin.ir.graph import Graph
+from kernelwright.agent.builtin.ir.untraceable import Untraceable
+from kernelwright.agent.builtin.schedule import Schedule
+from kernelwright.agent.protocols import Attempt
+from kernelwright.kernelbench.records import Advice, Candidate, Task, Verdict
 
 LANGUAGES: dict[str, Language] = {language.name: language for language in (Cpp(), Triton(), Cuda())}
 

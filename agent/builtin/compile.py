@@ -15,25 +15,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from agent.builtin.codegen.backend import Language
-from agent.builtin.codegen.render import Forward, Rendered, render
-from agent.builtin.fusion.recompute import fuse_recomputing
-from agent.builtin.ir.graph import Graph
-from agent.builtin.ir.program import Library, Program
-from agent.builtin.ir.uses import Unit, statements_of
-from agent.builtin.lowering.default_layout import preferred_layout
-from agent.builtin.lowering.lower import lower
-from agent.builtin.passes.batch_linear import batch
-from agent.builtin.passes.concat import join
-from agent.builtin.passes.cse import share
-from agent.builtin.passes.dead_code import drop_unread
-from agent.builtin.passes.match_attention import with_fused_attention
-from agent.builtin.passes.permute_producers import turn_before_copies
-from agent.builtin.passes.reroll import reroll
-from agent.builtin.passes.short_rows import turn_short_rows
-from agent.builtin.passes.split_values import part
-from agent.builtin.schedule import DEFAULT, Schedule
-from agent.builtin.scheduling.launches import launches
+from kernelwright.agent.builtin.codegen.backend import Language
+from kernelwright.agent.builtin.codegen.render import Forward, Rendered, render
+from kernelwright.agent.builtin.fusion.recompute import fuse_recomputing
+from kernelwright.agent.builtin.ir.graph import Graph
+from kernelwright.agent.builtin.ir.program import Library, Program
+from kernelwright.agent.builtin.ir.uses import Unit, statements_of
+from kernelwright.agent.builtin.lowering.default_layout import preferred_layout
+from kernelwright.agent.builtin.lowering.lower import lower
+from kernelwright.agent.builtin.passes.batch_linear import batch
+from kernelwright.agent.builtin.passes.concat import join
+from kernelwright.agent.builtin.passes.cse import share
+from kernelwright.agent.builtin.passes.dead_code import drop_unread
+from kernelwright.agent.builtin.passes.match_attention import with_fused_attention
+from kernelwright.agent.builtin.passes.permute_producers import turn_before_copies
+from kernelwright.agent.builtin.passes.reroll import reroll
+from kernelwright.agent.builtin.passes.short_rows import turn_short_rows
+from kernelwright.agent.builtin.passes.split_values import part
+from kernelwright.agent.builtin.schedule import DEFAULT, Schedule
+from kernelwright.agent.builtin.scheduling.launches import launches
 
 PASSES: tuple[Callable[[Program], None], ...] = (
     reroll,  # loops that tracing has unrolled become loops again

@@ -19,14 +19,23 @@ import numpy as np
 import torch
 from numpy.lib.stride_tricks import as_strided
 
-from agent.builtin.compile import program_of
-from agent.builtin.fusion.recompute import fuse_recomputing
-from agent.builtin.ir.graph import Arg, DType, Graph, Meta, Ref
-from agent.builtin.ir.program import Attention, Compute, Fused, Library, Program, Reduce, View, views_of
-from agent.builtin.ir.space import Region
-from agent.builtin.ir.uses import needed_in_python, operands, readers_of, stored
-from agent.builtin.schedule import Schedule
-from kernelbench.evaluator.reference.operators import FlopCounter
+from kernelwright.agent.builtin.compile import program_of
+from kernelwright.agent.builtin.fusion.recompute import fuse_recomputing
+from kernelwright.agent.builtin.ir.graph import Arg, DType, Graph, Meta, Ref
+from kernelwright.agent.builtin.ir.program import (
+    Attention,
+    Compute,
+    Fused,
+    Library,
+    Program,
+    Reduce,
+    View,
+    views_of,
+)
+from kernelwright.agent.builtin.ir.space import Region
+from kernelwright.agent.builtin.ir.uses import needed_in_python, operands, readers_of, stored
+from kernelwright.agent.builtin.schedule import Schedule
+from kernelwright.kernelbench.evaluator.reference.operators import FlopCounter
 
 _GATHERS = {"embedding", "gather", "index", "index_select", "take", "take_along_dim"}  # of rows or elements
 _BOOKKEEPING = {"carried"}  # operators that the reference does not have

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import singledispatch
 
-from agent.builtin.ir.graph import Arg, DType, Graph, Input, Meta, Node, Ref
-from agent.builtin.ir.program import (
+from kernelwright.agent.builtin.ir.graph import Arg, DType, Graph, Input, Meta, Node, Ref
+from kernelwright.agent.builtin.ir.program import (
     Attention,
     Compute,
     Joined,
@@ -26,9 +26,9 @@ from agent.builtin.ir.program import (
     View,
     contiguous,
 )
-from agent.builtin.ir.uses import Unit, statements_of
-from agent.builtin.scheduling.launches import Abreast, Call, Launch
-from agent.builtin.scheduling.loop_nest import Plan
+from kernelwright.agent.builtin.ir.uses import Unit, statements_of
+from kernelwright.agent.builtin.scheduling.launches import Abreast, Call, Launch
+from kernelwright.agent.builtin.scheduling.loop_nest import Plan
 
 
 class Dump:

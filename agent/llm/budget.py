@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from agent.budget import Allowance, BudgetSpent
-from agent.llm.model import Call, Usage, estimated_tokens
-from agent.llm.prices import Prices
-from kernelbench.errors import UsageError
+from kernelwright.agent.budget import Allowance, BudgetSpent
+from kernelwright.agent.llm.model import Call, Usage, estimated_tokens
+from kernelwright.agent.llm.prices import Prices
+from kernelwright.kernelbench.errors import UsageError
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from agent.llm.model import (
+from kernelwright.agent.llm.model import (
     NO_TOKENS,
     Call,
     Completion,

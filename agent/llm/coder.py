@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent.llm.model import Call, ChatModel, Message, ModelRefused, ReplyUnusable, Sampling
-from agent.llm.prompting import NAMES, Situation, Situations, Subject, coder_messages
-from agent.llm.replies import candidate_source
-from agent.llm.runtime import Runtime
-from agent.protocols import Attempt, NoCandidate
-from agent.search import best_of
-from kernelbench.candidates import language_of
-from kernelbench.records import Advice, Candidate, Language, Task
+from kernelwright.agent.llm.model import Call, ChatModel, Message, ModelRefused, ReplyUnusable, Sampling
+from kernelwright.agent.llm.prompting import NAMES, Situation, Situations, Subject, coder_messages
+from kernelwright.agent.llm.replies import candidate_source
+from kernelwright.agent.llm.runtime import Runtime
+from kernelwright.agent.protocols import Attempt, NoCandidate
+from kernelwright.agent.search import best_of
+from kernelwright.kernelbench.candidates import language_of
+from kernelwright.kernelbench.records import Advice, Candidate, Language, Task
 
 _TURNS = 2  # of which the later ones say why a reply cannot be used
 _SHOWN = 20_000  # characters of such a reply that the model is shown again

@@ -11,16 +11,23 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, PositiveFloat
 
-from agent.llm.coder import start_of
-from agent.llm.model import Call, ChatModel, ModelRefused, ReplyUnusable, Sampling
-from agent.llm.prompting import TECHNIQUES, Situation, Situations, Subject, judge_messages, metrics_of
-from agent.llm.runtime import Runtime
-from agent.llm.structured import ask
-from agent.protocols import Attempt
-from kernelbench.records import Advice, Record, Task
-from profiling.records import Metric
-from profiling.selection import Selection
-from results.lessons.calibration import gain
+from kernelwright.agent.llm.coder import start_of
+from kernelwright.agent.llm.model import Call, ChatModel, ModelRefused, ReplyUnusable, Sampling
+from kernelwright.agent.llm.prompting import (
+    TECHNIQUES,
+    Situation,
+    Situations,
+    Subject,
+    judge_messages,
+    metrics_of,
+)
+from kernelwright.agent.llm.runtime import Runtime
+from kernelwright.agent.llm.structured import ask
+from kernelwright.agent.protocols import Attempt
+from kernelwright.kernelbench.records import Advice, Record, Task
+from kernelwright.profiling.records import Metric
+from kernelwright.profiling.selection import Selection
+from kernelwright.results.lessons.calibration import gain
 
 _CORRECTIONS = 2  # in a row, then the best file is gone on from
 _CLOSE = 0.02  # a claimed value may be off by: it is shown rounded

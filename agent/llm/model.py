@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from pydantic import JsonValue, PositiveInt
 
-from kernelbench.errors import MissingPrerequisite, UsageError
-from kernelbench.records import Record
+from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
+from kernelwright.kernelbench.records import Record
 
 
 class Message(Record):

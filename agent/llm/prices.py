@@ -7,9 +7,9 @@ from typing import Self
 
 from pydantic import NonNegativeFloat, TypeAdapter, ValidationError
 
-from agent.llm.model import Usage
-from kernelbench.errors import UsageError
-from kernelbench.records import Record
+from kernelwright.agent.llm.model import Usage
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.records import Record
 
 SHIPPED = Path(__file__).with_name("prices.toml")
 _DATED = re.compile(r"-(\d{4}-\d{2}-\d{2}|\d{8}|latest)$")

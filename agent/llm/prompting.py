@@ -13,13 +13,22 @@ from typing import Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
-from agent.llm.model import Message
-from agent.protocols import Attempt
-from kernelbench.jit import flags
-from kernelbench.records import Advice, Interval, Language, Precision, Target, Task, Verdict, Work
-from profiling.records import Metric
-from profiling.roofline import in_words
-from profiling.selection import Selection, judged_by
+from kernelwright.agent.llm.model import Message
+from kernelwright.agent.protocols import Attempt
+from kernelwright.kernelbench.jit import flags
+from kernelwright.kernelbench.records import (
+    Advice,
+    Interval,
+    Language,
+    Precision,
+    Target,
+    Task,
+    Verdict,
+    Work,
+)
+from kernelwright.profiling.records import Metric
+from kernelwright.profiling.roofline import in_words
+from kernelwright.profiling.selection import Selection, judged_by
 
 FOLDER = Path(__file__).parent / "prompts"
 NAMES = {"cpp": "C++", "triton": "Triton", "cuda": "CUDA"}

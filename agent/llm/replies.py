@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from agent.llm.model import ReplyUnusable
-from kernelbench.parsing import parsed
+from kernelwright.agent.llm.model import ReplyUnusable
+from kernelwright.kernelbench.parsing import parsed
 
 MOST_CHARACTERS = 200_000  # of a candidate
 _FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})\s*([\w+#.-]*)")

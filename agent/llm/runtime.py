@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from typing import Any, Self, TypeVar
 
-from kernelbench.evaluator import Gate
+from kernelwright.kernelbench.evaluator import Gate
 
 T = TypeVar("T")
 

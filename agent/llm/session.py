@@ -4,24 +4,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from agent.budget import Allowance
-from agent.llm.budget import Budget
-from agent.llm.coder import LlmCoder
-from agent.llm.judge import LlmJudge
-from agent.llm.model import ChatModel, Endpoint, Sampling
-from agent.llm.prices import Prices
-from agent.llm.prompting import Situation, Situations
-from agent.llm.runtime import Runtime
-from agent.llm.stored import ReplayedModel, StoredModel
-from agent.protocols import Evaluator
-from agent.tuner.memory import Memory
-from kernelbench.evaluator import Gate
-from kernelbench.records import Language, Record, Target, Task
-from profiling.selection import Selection
-from results.store.database import RunDatabase
+from kernelwright.agent.budget import Allowance
+from kernelwright.agent.llm.budget import Budget
+from kernelwright.agent.llm.coder import LlmCoder
+from kernelwright.agent.llm.judge import LlmJudge
+from kernelwright.agent.llm.model import ChatModel, Endpoint, Sampling
+from kernelwright.agent.llm.prices import Prices
+from kernelwright.agent.llm.prompting import Situation, Situations
+from kernelwright.agent.llm.runtime import Runtime
+from kernelwright.agent.llm.stored import ReplayedModel, StoredModel
+from kernelwright.agent.protocols import Evaluator
+from kernelwright.agent.tuner.memory import Memory
+from kernelwright.kernelbench.evaluator import Gate
+from kernelwright.kernelbench.records import Language, Record, Target, Task
+from kernelwright.profiling.selection import Selection
+from kernelwright.results.store.database import RunDatabase
 
 if TYPE_CHECKING:
-    from agent.llm.client import OpenAIModel
+    from kernelwright.agent.llm.client import OpenAIModel
 
 
 def languages_for(device: str) -> tuple[Language, ...]:
@@ -80,7 +80,7 @@ class ModelSession:
 
         Raises what `Terms.budget_for` does.
         """
-        from agent.llm.client import OpenAIModel  # takes two seconds to import
+        from kernelwright.agent.llm.client import OpenAIModel  # takes two seconds to import
 
         budget, client = terms.budget_for(roles), OpenAIModel(terms.endpoint)
         return cls(roles, database.run.target, StoredModel(client, database, budget), budget, client, gate)

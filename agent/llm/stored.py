@@ -10,12 +10,12 @@ from collections.abc import Iterable
 
 from pydantic import JsonValue
 
-from agent.budget import BudgetSpent
-from agent.llm import model as models
-from agent.llm.budget import Budget
-from agent.llm.model import Call, ChatModel, Completion, ModelError, Usage, estimated_tokens
-from results.store.database import RunDatabase
-from results.store.records import LlmCall
+from kernelwright.agent.budget import BudgetSpent
+from kernelwright.agent.llm import model as models
+from kernelwright.agent.llm.budget import Budget
+from kernelwright.agent.llm.model import Call, ChatModel, Completion, ModelError, Usage, estimated_tokens
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.records import LlmCall
 
 
 class StoredModel:

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from agent.llm.model import Call, ChatModel, Message, ReplyUnusable
-from kernelbench.records import Record
+from kernelwright.agent.llm.model import Call, ChatModel, Message, ReplyUnusable
+from kernelwright.kernelbench.records import Record
 
 R = TypeVar("R", bound=Record)
 _SHOWN = 4000  # characters of a bad reply that the model is shown again

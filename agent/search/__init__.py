@@ -4,12 +4,12 @@ A search has no state. What it asks for follows from the history alone, so a run
 of several requests made at a time goes on with those that are left.
 """
 
-from agent.search.base import Request, Search, Stop, StopRules, best_of, lower_bound
-from agent.search.beam import Beam
-from agent.search.best_of_n import BestOfN
-from agent.search.evolve import Evolve
-from agent.search.exhaustive import Exhaustive
-from agent.search.refine import Refine
+from kernelwright.agent.search.base import Request, Search, Stop, StopRules, best_of, lower_bound
+from kernelwright.agent.search.beam import Beam
+from kernelwright.agent.search.best_of_n import BestOfN
+from kernelwright.agent.search.evolve import Evolve
+from kernelwright.agent.search.exhaustive import Exhaustive
+from kernelwright.agent.search.refine import Refine
 
 __all__ = [
     "Beam",

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from agent.protocols import Attempt
-from kernelbench.records import Advice, Record, Task, Verdict
-from profiling.roofline import in_words
+from kernelwright.agent.protocols import Attempt
+from kernelwright.kernelbench.records import Advice, Record, Task, Verdict
+from kernelwright.profiling.roofline import in_words
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent.protocols import Attempt, ManyMindedJudge
-from agent.search.base import Request, Stop, StopRules, best_of, lower_bound
-from agent.side_by_side import threads
-from kernelbench.records import Advice, Task, Verdict
+from kernelwright.agent.protocols import Attempt, ManyMindedJudge
+from kernelwright.agent.search.base import Request, Stop, StopRules, best_of, lower_bound
+from kernelwright.agent.side_by_side import threads
+from kernelwright.kernelbench.records import Advice, Task, Verdict
 
 
 @dataclass(frozen=True)

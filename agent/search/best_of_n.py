@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent.protocols import Attempt
-from agent.search.base import Request, Stop, StopRules
-from kernelbench.records import Task
+from kernelwright.agent.protocols import Attempt
+from kernelwright.agent.search.base import Request, Stop, StopRules
+from kernelwright.kernelbench.records import Task
 
 
 @dataclass(frozen=True)

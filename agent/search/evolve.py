@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from agent.protocols import Attempt, Judge, ManyMindedJudge
-from agent.search.base import Request, Stop, StopRules, best_of, lower_bound
-from agent.side_by_side import threads
-from kernelbench.records import Task, Verdict
+from kernelwright.agent.protocols import Attempt, Judge, ManyMindedJudge
+from kernelwright.agent.search.base import Request, Stop, StopRules, best_of, lower_bound
+from kernelwright.agent.side_by_side import threads
+from kernelwright.kernelbench.records import Task, Verdict
 
 _FROM_BEST = 0.5  # of an island's candidates are made from its best
 _BUILTIN_MOVES = 0.5  # of those made from a kernel of the builtin coder are its own next schedule

@@ -4,10 +4,10 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from random import Random
 
-from agent.builtin.schedule import legal
-from agent.protocols import Attempt
-from agent.search.base import Request, Stop, StopRules
-from kernelbench.records import Advice, Task
+from kernelwright.agent.builtin.schedule import legal
+from kernelwright.agent.protocols import Attempt
+from kernelwright.agent.search.base import Request, Stop, StopRules
+from kernelwright.kernelbench.records import Advice, Task
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from agent.protocols import Attempt, Judge, ManyMindedJudge
-from agent.search.base import Request, Stop, StopRules
-from kernelbench.records import Advice, Task
+from kernelwright.agent.protocols import Attempt, Judge, ManyMindedJudge
+from kernelwright.agent.search.base import Request, Stop, StopRules
+from kernelwright.kernelbench.records import Advice, Task
 
 
 @dataclass(frozen=True)

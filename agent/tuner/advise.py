@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
-from agent.builtin.schedule import legal
-from agent.protocols import Attempt
-from agent.tuner.gaussian_process import Beliefs, is_reference, measured, timed
-from kernelbench.records import Advice, Candidate, Task, Verdict
-from profiling.records import FindingKind, Profile
-from profiling.roofline import in_words
-from results.lessons.lessons import Expectation
+from kernelwright.agent.builtin.schedule import legal
+from kernelwright.agent.protocols import Attempt
+from kernelwright.agent.tuner.gaussian_process import Beliefs, is_reference, measured, timed
+from kernelwright.kernelbench.records import Advice, Candidate, Task, Verdict
+from kernelwright.profiling.records import FindingKind, Profile
+from kernelwright.profiling.roofline import in_words
+from kernelwright.results.lessons.lessons import Expectation
 
 NEAR_CEILING = 0.9  # share of the speed of light from which no schedule is worth a try
 _HARDLY = 0.01  # spread of a knob without a rule

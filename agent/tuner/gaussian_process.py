@@ -17,9 +17,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.builtin.schedule import legal
-from agent.protocols import Attempt
-from kernelbench.records import Verdict
+from kernelwright.agent.builtin.schedule import legal
+from kernelwright.agent.protocols import Attempt
+from kernelwright.kernelbench.records import Verdict
 
 _LEVEL = 0.5  # standard deviation of logarithms of speedups: of all schedules together,
 _OWN = 0.03  # of what knobs do only together,

@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.protocols import Attempt
-from agent.tuner.random_forest import Example, Surrogate
-from kernelbench.records import Language, Task
-from results.lessons.lessons import (
+from kernelwright.agent.protocols import Attempt
+from kernelwright.agent.tuner.random_forest import Example, Surrogate
+from kernelwright.kernelbench.records import Language, Task
+from kernelwright.results.lessons.lessons import (
     Effect,
     Expectation,
     bytes_moved,
@@ -21,7 +21,7 @@ from results.lessons.lessons import (
     expectations,
     lines_for,
 )
-from results.store.database import RunDatabase
+from kernelwright.results.store.database import RunDatabase
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS
-from agent.protocols import Attempt
-from agent.tuner.gaussian_process import measured, timed
-from kernelbench.errors import MissingPrerequisite
-from kernelbench.operator_families import FAMILIES, operator_families
-from kernelbench.records import Language, Task
+from kernelwright.agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS
+from kernelwright.agent.protocols import Attempt
+from kernelwright.agent.tuner.gaussian_process import measured, timed
+from kernelwright.kernelbench.errors import MissingPrerequisite
+from kernelwright.kernelbench.operator_families import FAMILIES, operator_families
+from kernelwright.kernelbench.records import Language, Task
 
 if TYPE_CHECKING:
     from sklearn.ensemble import RandomForestRegressor

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, TypeAdapter
 
-from kernelbench.chips.notes import Launched
-from kernelbench.chips.occupancy import limits_of, occupancy
-from kernelbench.errors import Unavailable
-from kernelbench.evaluator.processes.answers import kernel_name, validated
-from kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
-from kernelbench.records import Build, BuiltKernel, Candidate, Task
+from kernelwright.kernelbench.chips.notes import Launched
+from kernelwright.kernelbench.chips.occupancy import limits_of, occupancy
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.evaluator.processes.answers import kernel_name, validated
+from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
+from kernelwright.kernelbench.records import Build, BuiltKernel, Candidate, Task
 
 if TYPE_CHECKING:
-    from kernelbench.evaluator.evaluator import Evaluator
+    from kernelwright.kernelbench.evaluator.evaluator import Evaluator
 
-_LAUNCHES = "kernelbench.chips.launches"  # which imports torch: the process of the judge does not
+_LAUNCHES = "kernelwright.kernelbench.chips.launches"  # imports torch, as this process does not
 _KERNELS = TypeAdapter(list[Launched], config=ConfigDict(allow_inf_nan=False))
 _LONGEST_PROBLEM, _MOST_KERNELS = 300, 64
 

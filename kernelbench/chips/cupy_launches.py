@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from kernelbench.chips import nvrtc
-from kernelbench.chips.notes import Launch, Notebook, three
-from kernelbench.errors import Unavailable
-from kernelbench.jit import BuildError
+from kernelwright.kernelbench.chips import nvrtc
+from kernelwright.kernelbench.chips.notes import Launch, Notebook, three
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.jit import BuildError
 
 _SCALARS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
             "float64", "bool_")  # fmt: skip

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from kernelbench.chips import nvrtc
-from kernelbench.chips.device_code import device_code
-from kernelbench.chips.notes import Launch, Notebook
-from kernelbench.emulate.findings import Dim
-from kernelbench.errors import Unavailable
-from kernelbench.jit import BuildError, inline
-from kernelbench.jit.cache import BuildCache
-from kernelbench.jit.nvrtc_source import for_nvrtc
+from kernelwright.kernelbench.chips import nvrtc
+from kernelwright.kernelbench.chips.device_code import device_code
+from kernelwright.kernelbench.chips.notes import Launch, Notebook
+from kernelwright.kernelbench.emulate.findings import Dim
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.jit import BuildError, inline
+from kernelwright.kernelbench.jit.cache import BuildCache
+from kernelwright.kernelbench.jit.nvrtc_source import for_nvrtc
 
 
 def note_inline(notebook: Notebook, chip: str) -> None:

@@ -11,15 +11,15 @@ from typing import Any
 
 import torch
 
-from kernelbench.chips.cupy_launches import note_cupy
-from kernelbench.chips.inline_launches import note_inline
-from kernelbench.chips.notes import Notebook, last_line
-from kernelbench.chips.triton_launches import note_triton
-from kernelbench.emulate.torch_on_gpu import TorchOnGpu
-from kernelbench.errors import Unavailable
-from kernelbench.evaluator.processes.channel import Channel
-from kernelbench.evaluator.processes.worker import Runner
-from kernelbench.jit import road
+from kernelwright.kernelbench.chips.cupy_launches import note_cupy
+from kernelwright.kernelbench.chips.inline_launches import note_inline
+from kernelwright.kernelbench.chips.notes import Notebook, last_line
+from kernelwright.kernelbench.chips.triton_launches import note_triton
+from kernelwright.kernelbench.emulate.torch_on_gpu import TorchOnGpu
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.evaluator.processes.channel import Channel
+from kernelwright.kernelbench.evaluator.processes.worker import Runner
+from kernelwright.kernelbench.jit import road
 
 
 class Builder(Runner):

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from kernelbench.chips import sass
-from kernelbench.chips.occupancy import MOST_REGISTERS, MOST_THREADS
-from kernelbench.evaluator.processes.answers import Count
+from kernelwright.kernelbench.chips import sass
+from kernelwright.kernelbench.chips.occupancy import MOST_REGISTERS, MOST_THREADS
+from kernelwright.kernelbench.evaluator.processes.answers import Count
 
 _MOST_KERNELS, _MOST_PROBLEMS = 64, 8
 Builder = Literal["Triton", "NVRTC"]

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from kernelbench.errors import Unavailable
-from kernelbench.jit import BuildError
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.jit import BuildError
 
 _FIX = "pip install 'kernelwright[cuda]', for nvidia-cuda-nvrtc and cuda-bindings"
 

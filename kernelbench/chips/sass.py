@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from kernelbench.chips.loops import loops
-from kernelbench.errors import Unavailable
-from kernelbench.evaluator.processes.answers import Count
+from kernelwright.kernelbench.chips.loops import loops
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.evaluator.processes.answers import Count
 
 _TIMEOUT_S = 120.0
 _RESOURCES = re.compile(r"^ Function (?P<name>\S+):\s+(?P<values>REG:.*)$", re.MULTILINE)

@@ -8,9 +8,9 @@ import os
 import sys
 from typing import Any
 
-from kernelbench.chips.notes import Launch, Notebook, last_line, three
-from kernelbench.chips.occupancy import WARP
-from kernelbench.emulate.triton_driver import NoGpu
+from kernelwright.kernelbench.chips.notes import Launch, Notebook, last_line, three
+from kernelwright.kernelbench.chips.occupancy import WARP
+from kernelwright.kernelbench.emulate.triton_driver import NoGpu
 
 
 def note_triton(notebook: Notebook, capability: int) -> None:

@@ -1,6 +1,6 @@
 """Which of the user's CUDA sources the emulator refuses for their text: nothing is built, and nothing is run.
 
-    python -m kernelbench.emulate FOLDER
+    python -m kernelwright.kernelbench.emulate FOLDER
 
 FOLDER holds .cu and .cuh files, and Python files and .json or .jsonl records with such files' text in their
 strings, as published sets of kernels do. Each source counts once; those that are refused are named with why.
@@ -13,15 +13,15 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from kernelbench.emulate.findings import Unsupported
-from kernelbench.emulate.translation import global_functions, translate
-from kernelbench.parsing import parsed
+from kernelwright.kernelbench.emulate.findings import Unsupported
+from kernelwright.kernelbench.emulate.translation import global_functions, translate
+from kernelwright.kernelbench.parsing import parsed
 
 _GLOBAL = "__global__"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m kernelbench.emulate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m kernelwright.kernelbench.emulate", description=__doc__)
     parser.add_argument("folder", type=Path)
     folder: Path = parser.parse_args().folder
     found: dict[str, str] = {}  # where a source was found first

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelbench.emulate.translation import Translated, global_functions, translate
-from kernelbench.jit import compiler
-from kernelbench.jit.cache import BuildCache, content_key
+from kernelwright.kernelbench.emulate.translation import Translated, global_functions, translate
+from kernelwright.kernelbench.jit import compiler
+from kernelwright.kernelbench.jit.cache import BuildCache, content_key
 
 SOURCE_NAME, _HOST_NAME = "kernel.cu", "main.cpp"  # as messages call it, and what load_inline has before it
 _WHOLE = "whole.cpp"  # with ours

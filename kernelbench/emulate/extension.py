@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from kernelbench.emulate.building import (
+from kernelwright.kernelbench.emulate.building import (
     KERNEL_OPTIONS,
     LIBRARY,
     LINK,
@@ -27,13 +27,13 @@ from kernelbench.emulate.building import (
     write_headers,
     write_source,
 )
-from kernelbench.emulate.findings import Dim
-from kernelbench.emulate.launching import Emulated, Memory
-from kernelbench.emulate.memory import fresh_memory, made, sizes, unwritten
-from kernelbench.emulate.translation import translate
-from kernelbench.jit import compiler, precompiled
-from kernelbench.jit.cache import BuildCache, content_key
-from kernelbench.jit.errors import BuildError
+from kernelwright.kernelbench.emulate.findings import Dim
+from kernelwright.kernelbench.emulate.launching import Emulated, Memory
+from kernelwright.kernelbench.emulate.memory import fresh_memory, made, sizes, unwritten
+from kernelwright.kernelbench.emulate.translation import translate
+from kernelwright.kernelbench.jit import compiler, precompiled
+from kernelwright.kernelbench.jit.cache import BuildCache, content_key
+from kernelwright.kernelbench.jit.errors import BuildError
 
 WISH = ("emulated",)  # of a header, to who may make one
 _TIMEOUT_S = 300.0

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from kernelbench.emulate.findings import KernelFault, Unsupported
-from kernelbench.jit.errors import BuildError
+from kernelwright.kernelbench.emulate.findings import KernelFault, Unsupported
+from kernelwright.kernelbench.jit.errors import BuildError
 
 Kind = Literal["build", "fault", "unsupported", "other"]
 _MOST_TROUBLES, _LONGEST = 8, 2000

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from kernelbench.emulate import history
-from kernelbench.emulate.building import SOURCE_NAME, Built, Variable, runtime
-from kernelbench.emulate.findings import (
+from kernelwright.kernelbench.emulate import history
+from kernelwright.kernelbench.emulate.building import SOURCE_NAME, Built, Variable, runtime
+from kernelwright.kernelbench.emulate.findings import (
     RETURNED,
     Dim,
     Finding,
@@ -18,8 +18,8 @@ from kernelbench.emulate.findings import (
     Traffic,
     Unsupported,
 )
-from kernelbench.emulate.translation import Translated
-from kernelbench.jit.errors import ArgumentError
+from kernelwright.kernelbench.emulate.translation import Translated
+from kernelwright.kernelbench.jit.errors import ArgumentError
 
 _KINDS: tuple[FindingKind, ...] = get_args(FindingKind)
 _OVERFLOW = len(_KINDS)  # of a thread's stack: no finding, for a GPU may have had room

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from kernelbench.emulate.findings import Unsupported
+from kernelwright.kernelbench.emulate.findings import Unsupported
 
 _AS_IN_TORCH = (
     "acos acosh asin asinh atan atan2 atanh ceil copysign cos cosh erf erfc erfinv exp exp2 expm1 floor "

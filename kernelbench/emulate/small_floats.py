@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernelbench.emulate.findings import Unsupported
+from kernelwright.kernelbench.emulate.findings import Unsupported
 
 Array = np.ndarray[Any, Any]
 # By the name that Triton gives them.

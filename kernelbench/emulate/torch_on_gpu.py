@@ -17,8 +17,8 @@ from typing import Any, Self
 import torch
 from torch.overrides import TorchFunctionMode
 
-from kernelbench.chips.occupancy import CHIPS, MOST_THREADS, WARP
-from kernelbench.emulate.findings import Unsupported
+from kernelwright.kernelbench.chips.occupancy import CHIPS, MOST_THREADS, WARP
+from kernelwright.kernelbench.emulate.findings import Unsupported
 
 DEFAULT_CHIP = "sm_90"
 _GPU, _CPU = torch.device("cuda", 0), torch.device("cpu")

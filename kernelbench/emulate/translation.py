@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernelbench.emulate.findings import Unsupported
+from kernelwright.kernelbench.emulate.findings import Unsupported
 
 _NOISE = re.compile(
     r"//[^\n]*|/\*.*?\*/|\bR\"(\w*)\(.*?\)\1\"|\"(?:\\.|[^\"\\\n])*\"|(?<!\w)'(?:\\.|[^'\\\n])+'", re.DOTALL

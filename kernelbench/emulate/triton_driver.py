@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from kernelbench.emulate.torch_on_gpu import properties
+from kernelwright.kernelbench.emulate.torch_on_gpu import properties
 
 
 class NoGpu:

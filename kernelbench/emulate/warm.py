@@ -6,11 +6,11 @@ import contextlib
 
 import torch
 
-import kernelbench.emulate.extension  # noqa: F401
-from kernelbench.emulate.building import runtime
-from kernelbench.emulate.memory import fresh_memory
-from kernelbench.errors import MissingPrerequisite
-from kernelbench.jit.errors import BuildError
+import kernelwright.kernelbench.emulate.extension  # noqa: F401
+from kernelwright.kernelbench.emulate.building import runtime
+from kernelwright.kernelbench.emulate.memory import fresh_memory
+from kernelwright.kernelbench.errors import MissingPrerequisite
+from kernelwright.kernelbench.jit.errors import BuildError
 
 with fresh_memory():
     torch.empty(1)

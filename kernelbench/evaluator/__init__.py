@@ -14,10 +14,18 @@ costs milliseconds. The candidate sees its own source, init arguments, weights a
 reference, the seeds or the expected outputs.
 """
 
-from kernelbench.evaluator.evaluator import ALL_BASELINES, BASELINES, Evaluator
-from kernelbench.evaluator.pool import EvaluationPool, most_lanes
-from kernelbench.evaluator.processes.exclusive import Gate
-from kernelbench.evaluator.protocol import COMPILE_S, EFFORTS, QUICK, SEARCH, Effort, Limits, Protocol
+from kernelwright.kernelbench.evaluator.evaluator import ALL_BASELINES, BASELINES, Evaluator
+from kernelwright.kernelbench.evaluator.pool import EvaluationPool, most_lanes
+from kernelwright.kernelbench.evaluator.processes.exclusive import Gate
+from kernelwright.kernelbench.evaluator.protocol import (
+    COMPILE_S,
+    EFFORTS,
+    QUICK,
+    SEARCH,
+    Effort,
+    Limits,
+    Protocol,
+)
 
 __all__ = [
     "ALL_BASELINES",

@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from kernelbench.evaluator.processes.answers import Count, plain
-from kernelbench.evaluator.processes.worker_handle import Worker
-from kernelbench.evaluator.refusal import Refused
-from kernelbench.kernels import Kernel, kernel_file, not_emulated
-from kernelbench.records import Candidate, Language, Verdict
+from kernelwright.kernelbench.evaluator.processes.answers import Count, plain
+from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
+from kernelwright.kernelbench.evaluator.refusal import Refused
+from kernelwright.kernelbench.kernels import Kernel, kernel_file, not_emulated
+from kernelwright.kernelbench.records import Candidate, Language, Verdict
 
 # Languages of GPU kernels that run without one, and how.
 HOW: dict[Language, str] = {"triton": "in Triton's interpreter", "cuda": "in emulation"}

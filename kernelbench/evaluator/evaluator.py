@@ -6,19 +6,19 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
-from kernelbench.evaluator import faults, without_gpu
-from kernelbench.evaluator.memory import eviction
-from kernelbench.evaluator.parked import ParkedSessions
-from kernelbench.evaluator.processes.exclusive import Gate
-from kernelbench.evaluator.processes.worker_handle import NotStopped
-from kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelbench.evaluator.protocol import Effort, Limits, Protocol
-from kernelbench.evaluator.sandbox import layers as sandbox
-from kernelbench.evaluator.session import TaskSession
-from kernelbench.evaluator.timing.target import detect_target
-from kernelbench.evaluator.trial import Trial
-from kernelbench.machine import physical_threads
-from kernelbench.records import (
+from kernelwright.kernelbench.evaluator import faults, without_gpu
+from kernelwright.kernelbench.evaluator.memory import eviction
+from kernelwright.kernelbench.evaluator.parked import ParkedSessions
+from kernelwright.kernelbench.evaluator.processes.exclusive import Gate
+from kernelwright.kernelbench.evaluator.processes.worker_handle import NotStopped
+from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.evaluator.protocol import Effort, Limits, Protocol
+from kernelwright.kernelbench.evaluator.sandbox import layers as sandbox
+from kernelwright.kernelbench.evaluator.session import TaskSession
+from kernelwright.kernelbench.evaluator.timing.target import detect_target
+from kernelwright.kernelbench.evaluator.trial import Trial
+from kernelwright.kernelbench.machine import physical_threads
+from kernelwright.kernelbench.records import (
     TRAFFIC,
     Candidate,
     Environment,

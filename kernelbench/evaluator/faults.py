@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from kernelbench.errors import InfrastructureError, StorageError
+from kernelwright.kernelbench.errors import InfrastructureError, StorageError
 
 LEAST_FREE_BYTES = 64 << 20  # below it, compilers and candidates fail for want of space
 _PROBE_BYTES = 1 << 20

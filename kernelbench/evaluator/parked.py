@@ -6,9 +6,9 @@ for a language model comes back to its task while others have been evaluated.
 
 import threading
 
-from kernelbench.evaluator.session import TaskSession
-from kernelbench.machine import available_bytes
-from kernelbench.records import Task
+from kernelwright.kernelbench.evaluator.session import TaskSession
+from kernelwright.kernelbench.machine import available_bytes
+from kernelwright.kernelbench.records import Task
 
 
 class ParkedSessions:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from kernelbench.evaluator.evaluator import BASELINES, Evaluator
-from kernelbench.evaluator.parked import ParkedSessions
-from kernelbench.evaluator.processes.exclusive import Gate
-from kernelbench.evaluator.protocol import Effort
-from kernelbench.machine import memory_bytes, usable_cpus
-from kernelbench.records import Candidate, Evaluation, Target, Task, Work
+from kernelwright.kernelbench.evaluator.evaluator import BASELINES, Evaluator
+from kernelwright.kernelbench.evaluator.parked import ParkedSessions
+from kernelwright.kernelbench.evaluator.processes.exclusive import Gate
+from kernelwright.kernelbench.evaluator.protocol import Effort
+from kernelwright.kernelbench.machine import memory_bytes, usable_cpus
+from kernelwright.kernelbench.records import Candidate, Evaluation, Target, Task, Work
 
 T = TypeVar("T")
 _LANE_BYTES = 6 << 30  # of memory, that a lane's oracle, workers and their inputs and outputs may take

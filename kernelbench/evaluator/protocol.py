@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import PositiveFloat, PositiveInt, field_validator
 
-from kernelbench.records import Record
+from kernelwright.kernelbench.records import Record
 
 
 class Effort(Record):
@@ -33,7 +33,7 @@ class Protocol(Record):
     """Timing: blocks of N and 2N calls, candidate and baselines alternating.
 
     What a block costs once (waking the process, the message) is measured on empty blocks and taken off;
-    see `kernelbench.evaluator.timing.statistics`.
+    see `kernelwright.kernelbench.evaluator.timing.statistics`.
     """
 
     effort: Effort = EFFORTS["full"]

@@ -6,8 +6,8 @@ to terminals, databases and prompts, so they are cut here, and nothing in them c
 
 import re
 
-from kernelbench.errors import InfrastructureError
-from kernelbench.records import Verdict
+from kernelwright.kernelbench.errors import InfrastructureError
+from kernelwright.kernelbench.records import Verdict
 
 # In what torch raises.
 NO_MEMORY = re.compile(r"can't allocate memory|[Oo]ut of memory|bad_alloc|bad allocation")

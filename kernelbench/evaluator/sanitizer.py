@@ -13,12 +13,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kernelbench.errors import InfrastructureError, MissingPrerequisite
-from kernelbench.evaluator.processes.channel import Channel
-from kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
-from kernelbench.evaluator.refusal import Refused
-from kernelbench.evaluator.session import TaskSession
-from kernelbench.records import Candidate, Verdict
+from kernelwright.kernelbench.errors import InfrastructureError, MissingPrerequisite
+from kernelwright.kernelbench.evaluator.processes.channel import Channel
+from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
+from kernelwright.kernelbench.evaluator.refusal import Refused
+from kernelwright.kernelbench.evaluator.session import TaskSession
+from kernelwright.kernelbench.records import Candidate, Verdict
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 _COMMAND = "compute-sanitizer"
@@ -49,7 +49,7 @@ def require() -> None:
 def sanitize(session: TaskSession, candidate: Candidate, tool: str) -> None:
     """Raises Refused with runtime_error when `tool`, of TOOLS, finds fault with the candidate."""
     require()
-    entry = "kernelbench.evaluator.sanitizer:serve"
+    entry = "kernelwright.kernelbench.evaluator.sanitizer:serve"
     with session.pool.start("candidate", entry, candidate.sha256) as worker:
         message = {
             "source": candidate.source,
@@ -96,7 +96,9 @@ def first_fault(said: str) -> str:
 
 def serve(channel: Channel) -> None:
     """Of the sandboxed process: run the tool and say what it said."""
-    from kernelbench.evaluator.reference.loading import LANES  # and torch, which the judge does not import
+    from kernelwright.kernelbench.evaluator.reference.loading import (
+        LANES,  # and torch, which the judge does not import
+    )
 
     message, (setup,) = channel.receive_json()
     path = Path.cwd() / "candidate.py"

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator.correctness.oracle_client import OracleClient
-from kernelbench.evaluator.memory.layout import DEVICE_ALIGNMENT, unpack_outputs
-from kernelbench.evaluator.processes.shared_memory import Outputs
-from kernelbench.evaluator.processes.worker_handle import Worker, WorkerDied, WorkerTimeout
-from kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelbench.evaluator.protocol import Limits, Protocol
-from kernelbench.evaluator.refusal import CallFailed, Refused, printable
-from kernelbench.records import TRAFFIC, Target, Task, Verdict
+from kernelwright.kernelbench.errors import InfrastructureError
+from kernelwright.kernelbench.evaluator.correctness.oracle_client import OracleClient
+from kernelwright.kernelbench.evaluator.memory.layout import DEVICE_ALIGNMENT, unpack_outputs
+from kernelwright.kernelbench.evaluator.processes.shared_memory import Outputs
+from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker, WorkerDied, WorkerTimeout
+from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.evaluator.protocol import Limits, Protocol
+from kernelwright.kernelbench.evaluator.refusal import CallFailed, Refused, printable
+from kernelwright.kernelbench.records import TRAFFIC, Target, Task, Verdict
 
 COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch.utils.cpp_extension")
 # Of torch.compile; its own CUDA graphs overwrite the last call's outputs, so they are a baseline apart.
@@ -181,7 +181,7 @@ class TaskSession:
         cls: str,
         timeout_s: float,
         candidate: str = "",
-        entry: str = "kernelbench.evaluator.processes.worker:serve",
+        entry: str = "kernelwright.kernelbench.evaluator.processes.worker:serve",
     ) -> tuple[Worker, dict[str, Any]]:
         """A fresh worker that has loaded `source`, that of the `candidate` of this sha256, if it is one.
 

@@ -4,10 +4,10 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator import emulated
-from kernelbench.evaluator.processes.toolchain import make_wanted_header
-from kernelbench.evaluator.processes.worker_handle import (
+from kernelwright.kernelbench.errors import InfrastructureError
+from kernelwright.kernelbench.evaluator import emulated
+from kernelwright.kernelbench.evaluator.processes.toolchain import make_wanted_header
+from kernelwright.kernelbench.evaluator.processes.worker_handle import (
     NotStopped,
     Worker,
     WorkerDied,
@@ -15,17 +15,17 @@ from kernelbench.evaluator.processes.worker_handle import (
     remove,
     size_bytes,
 )
-from kernelbench.evaluator.protocol import Effort
-from kernelbench.evaluator.refusal import BaselineFailed, Refused
-from kernelbench.evaluator.sanitizer import sanitize
-from kernelbench.evaluator.session import COMPILER, TaskSession
-from kernelbench.evaluator.timing.clocks import watched
-from kernelbench.evaluator.timing.measurement import measure
-from kernelbench.evaluator.timing.plausibility import implausible, near_ceilings
-from kernelbench.evaluator.timing.statistics import Timings
-from kernelbench.evaluator.verification import verify
-from kernelbench.parsing import parsed
-from kernelbench.records import (
+from kernelwright.kernelbench.evaluator.protocol import Effort
+from kernelwright.kernelbench.evaluator.refusal import BaselineFailed, Refused
+from kernelwright.kernelbench.evaluator.sanitizer import sanitize
+from kernelwright.kernelbench.evaluator.session import COMPILER, TaskSession
+from kernelwright.kernelbench.evaluator.timing.clocks import watched
+from kernelwright.kernelbench.evaluator.timing.measurement import measure
+from kernelwright.kernelbench.evaluator.timing.plausibility import implausible, near_ceilings
+from kernelwright.kernelbench.evaluator.timing.statistics import Timings
+from kernelwright.kernelbench.evaluator.verification import verify
+from kernelwright.kernelbench.parsing import parsed
+from kernelwright.kernelbench.records import (
     TRAFFIC,
     Candidate,
     Correctness,
@@ -40,9 +40,9 @@ from kernelbench.records import (
 )
 
 if TYPE_CHECKING:
-    from kernelbench.evaluator.evaluator import Evaluator
+    from kernelwright.kernelbench.evaluator.evaluator import Evaluator
 
-_EMULATION = ("kernelbench.emulate.warm",)
+_EMULATION = ("kernelwright.kernelbench.emulate.warm",)
 # How the candidate got its weights, where it has not the reference's names.
 _MATCHED = {
     "value": "weights matched by the values that both constructors drew",

@@ -3,11 +3,11 @@
 import random
 from collections.abc import Sequence
 
-from kernelbench.evaluator.correctness.oracle_client import Comparison
-from kernelbench.evaluator.processes.worker_handle import Worker
-from kernelbench.evaluator.refusal import Refused
-from kernelbench.evaluator.session import TaskSession
-from kernelbench.records import Correctness, Verdict
+from kernelwright.kernelbench.evaluator.correctness.oracle_client import Comparison
+from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
+from kernelwright.kernelbench.evaluator.refusal import Refused
+from kernelwright.kernelbench.evaluator.session import TaskSession
+from kernelwright.kernelbench.records import Correctness, Verdict
 
 _MOST_DOUBTS = 2  # families in which few elements may be beyond their budgets by chance
 _CHANCE = random.SystemRandom()

@@ -8,14 +8,14 @@ kernel may be made for one size. And it is built for chips that are named.
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from kernelbench.emulate.findings import RETURNED, KernelFault
-from kernelbench.errors import TaskError
-from kernelbench.evaluator import emulated
-from kernelbench.records import Candidate, Correctness, Evaluation, Stages, Task, Verdict
-from kernelbench.sources.smaller import changed, share, smaller
+from kernelwright.kernelbench.emulate.findings import RETURNED, KernelFault
+from kernelwright.kernelbench.errors import TaskError
+from kernelwright.kernelbench.evaluator import emulated
+from kernelwright.kernelbench.records import Candidate, Correctness, Evaluation, Stages, Task, Verdict
+from kernelwright.kernelbench.sources.smaller import changed, share, smaller
 
 if TYPE_CHECKING:
-    from kernelbench.evaluator.evaluator import Evaluator
+    from kernelwright.kernelbench.evaluator.evaluator import Evaluator
 
 CHIPS = ("sm_80", "sm_90", "sm_100")
 LANGUAGES = ("triton", "cuda")
@@ -27,7 +27,7 @@ def check(
     evaluator: "Evaluator", task: Task, candidate: Candidate, chips: Sequence[str] = CHIPS
 ) -> Evaluation:
     """The verdict as far as it goes without a GPU; `unmeasured` where nothing is wrong. Raises TaskError."""
-    from kernelbench.chips.building import builds  # which needs this package
+    from kernelwright.kernelbench.chips.building import builds  # which needs this package
 
     if candidate.language not in LANGUAGES:
         has = candidate.language

@@ -1,6 +1,6 @@
 """How a candidate file reaches its compiled kernel: one call, built once by content.
 
-    from kernelbench import jit
+    from kernelwright import jit
 
     SOURCE = r'''
     #include <cstdint>
@@ -28,9 +28,9 @@ Builds are kept in KERNELWRIGHT_CACHE (default ~/.cache/kernelwright/build). `in
 candidates that use torch's own `load_inline` the same cache.
 """
 
-from kernelbench.jit.cuda import CudaKernel, CudaModule, compile_cuda
-from kernelbench.jit.errors import ArgumentError, BuildError
-from kernelbench.jit.library import CppLibrary, compile_cpp
+from kernelwright.kernelbench.jit.cuda import CudaKernel, CudaModule, compile_cuda
+from kernelwright.kernelbench.jit.errors import ArgumentError, BuildError
+from kernelwright.kernelbench.jit.library import CppLibrary, compile_cpp
 
 __all__ = [
     "ArgumentError",

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from kernelbench.jit.errors import ArgumentError
-from kernelbench.jit.signature import INTEGERS, Parameter
+from kernelwright.kernelbench.jit.errors import ArgumentError
+from kernelwright.kernelbench.jit.signature import INTEGERS, Parameter
 
 Converter = Callable[[Any], Any]
 

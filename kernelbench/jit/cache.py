@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kernelbench.jit.errors import BuildError
-from kernelbench.programs import Awake
+from kernelwright.kernelbench.jit.errors import BuildError
+from kernelwright.kernelbench.programs import Awake
 
 LAYOUT = "3"  # part of every key: raise it when what an entry holds changes
 _SIZES = "sizes.json"  # of an entry: what its other files were in bytes when it was built

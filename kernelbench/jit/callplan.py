@@ -10,9 +10,9 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-from kernelbench.jit.arguments import DTYPES, PLAIN, converter, integer_range
-from kernelbench.jit.errors import ArgumentError
-from kernelbench.jit.signature import INTEGERS, Parameter, Signature
+from kernelwright.kernelbench.jit.arguments import DTYPES, PLAIN, converter, integer_range
+from kernelwright.kernelbench.jit.errors import ArgumentError
+from kernelwright.kernelbench.jit.signature import INTEGERS, Parameter, Signature
 
 C_TYPES: dict[str, Any] = {
     "void": None,

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from kernelbench.errors import MissingPrerequisite
-from kernelbench.jit.errors import BuildError
-from kernelbench.programs import run_to_end
+from kernelwright.kernelbench.errors import MissingPrerequisite
+from kernelwright.kernelbench.jit.errors import BuildError
+from kernelwright.kernelbench.programs import run_to_end
 
 # Each makes the compiler read or write files that no key covers.
 _MEDDLING = {

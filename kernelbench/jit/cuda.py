@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kernelbench.errors import MissingPrerequisite
-from kernelbench.jit.cache import BuildCache
-from kernelbench.jit.errors import ArgumentError, BuildError
-from kernelbench.jit.nvrtc_source import for_nvrtc
-from kernelbench.jit.road import on_gpu
-from kernelbench.jit.signature import Parameter, Signature, expanded, parse
+from kernelwright.kernelbench.errors import MissingPrerequisite
+from kernelwright.kernelbench.jit.cache import BuildCache
+from kernelwright.kernelbench.jit.errors import ArgumentError, BuildError
+from kernelwright.kernelbench.jit.nvrtc_source import for_nvrtc
+from kernelwright.kernelbench.jit.road import on_gpu
+from kernelwright.kernelbench.jit.signature import Parameter, Signature, expanded, parse
 
 if TYPE_CHECKING:
-    from kernelbench.emulate.launching import Emulated
-    from kernelbench.jit.arguments import Converter
+    from kernelwright.kernelbench.emulate.launching import Emulated
+    from kernelwright.kernelbench.jit.arguments import Converter
 
 _MOST_SHARED = 232448  # bytes that a block can have at most, on sm_90
 _KERNEL = re.compile(r"\b__global__\b(?P<before>[^;{}]*?)\b(?P<name>[A-Za-z_]\w*)\s*\(")
@@ -79,7 +79,7 @@ class CudaKernel:
 
     @cached_property
     def _converters(self) -> "list[Converter]":
-        from kernelbench.jit.arguments import converter  # brings torch along
+        from kernelwright.kernelbench.jit.arguments import converter  # brings torch along
 
         device = self._backend.device
         return [converter(self.signature.name, p, device) for p in self.signature.parameters]
@@ -113,7 +113,7 @@ class CudaModule:
 def compile_cuda(source: str, options: Sequence[str] = (), *, timeout_s: float = 120.0) -> CudaModule:
     """Builds CUDA C++, unless that was done before. `options`: as NVRTC takes them; -D and a few more.
 
-    Raises BuildError, kernelbench.emulate.translation.Unsupported for what the emulator has not, and
+    Raises BuildError, emulate.translation.Unsupported for what the emulator has not, and
     MissingPrerequisite (on a GPU without CuPy, elsewhere without g++).
     """
     if not isinstance(source, str):
@@ -126,9 +126,9 @@ def compile_cuda(source: str, options: Sequence[str] = (), *, timeout_s: float =
     defines = tuple(option for option in options if _DEFINE.fullmatch(option))
     if on_gpu():
         return CudaModule(kernels(source, defines), _Cupy(source, tuple(options)))
-    from kernelbench.emulate import history  # which needs this package
-    from kernelbench.emulate.building import build
-    from kernelbench.emulate.launching import Emulated
+    from kernelwright.kernelbench.emulate import history  # which needs this package
+    from kernelwright.kernelbench.emulate.building import build
+    from kernelwright.kernelbench.emulate.launching import Emulated
 
     with history.watched():
         signatures = kernels(source, defines)
@@ -171,9 +171,9 @@ class _Emulator:
         return torch.empty(0).device.type
 
     def launch(self, wanted: _Launch) -> None:
-        from kernelbench.emulate.launching import Memory
-        from kernelbench.emulate.memory import written
-        from kernelbench.jit.callplan import C_TYPES
+        from kernelwright.kernelbench.emulate.launching import Memory
+        from kernelwright.kernelbench.emulate.memory import written
+        from kernelwright.kernelbench.jit.callplan import C_TYPES
 
         arguments, memory = [], []
         for parameter, tensor, value in wanted.arguments:

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from kernelbench.jit.errors import BuildError
+from kernelwright.kernelbench.jit.errors import BuildError
 
 # `-fno-math-errno` and `-fno-trapping-math` let loops over sqrt, exp and comparisons vectorize and
 # change no value; `-ffp-contract=fast` (fused multiply-add) is the compiler's own default.

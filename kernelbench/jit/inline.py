@@ -21,14 +21,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from kernelbench.errors import MissingPrerequisite
-from kernelbench.jit import compiler, flags, openmp, precompiled
-from kernelbench.jit.cache import BuildCache, content_key
-from kernelbench.jit.errors import BuildError
-from kernelbench.jit.road import on_gpu
+from kernelwright.kernelbench.errors import MissingPrerequisite
+from kernelwright.kernelbench.jit import compiler, flags, openmp, precompiled
+from kernelwright.kernelbench.jit.cache import BuildCache, content_key
+from kernelwright.kernelbench.jit.errors import BuildError
+from kernelwright.kernelbench.jit.road import on_gpu
 
 if TYPE_CHECKING:
-    from kernelbench.emulate.extension import Launched
+    from kernelwright.kernelbench.emulate.extension import Launched
 
 TIMEOUT_S = 300.0
 _LIBRARY = "module.so"
@@ -50,7 +50,7 @@ def install() -> None:
 
 
 _Original = Callable[..., Any]
-# What stands for CUDA sources where launches are noted, and do not happen (`kernelbench.chips`).
+# What stands for CUDA sources where launches are noted, and do not happen (`kernelwright.kernelbench.chips`).
 noting: Callable[[Mapping[str, Any], BuildCache], ModuleType] | None = None
 
 
@@ -210,9 +210,9 @@ def emulated(given: Mapping[str, Any], cache: BuildCache, launched: "Launched | 
     """What stands for the extension of CUDA sources where there is no GPU.
 
     `launched` is told of launches, which then do not happen. Raises BuildError, MissingPrerequisite, and
-    kernelbench.emulate.translation.Unsupported.
+    kernelwright.kernelbench.emulate.translation.Unsupported.
     """
-    from kernelbench.emulate import extension, history
+    from kernelwright.kernelbench.emulate import extension, history
 
     def loaded() -> ModuleType:
         module = load(given["name"], built.library, True)
@@ -235,7 +235,7 @@ def make_header(extra_cflags: Sequence[str], cache: BuildCache) -> None:
     import torch
 
     if tuple(extra_cflags) == ("emulated",):
-        from kernelbench.emulate import extension
+        from kernelwright.kernelbench.emulate import extension
 
         extension.header_words(_base_options(), cache)
         return

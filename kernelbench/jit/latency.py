@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kernelbench.jit import compiler, inline
-from kernelbench.jit.cache import BuildCache
-from kernelbench.jit.library import CppLibrary, build
-from kernelbench.records import Record
+from kernelwright.kernelbench.jit import compiler, inline
+from kernelwright.kernelbench.jit.cache import BuildCache
+from kernelwright.kernelbench.jit.library import CppLibrary, build
+from kernelwright.kernelbench.records import Record
 
 _C_ABI = r"""
 extern "C" void relu_scale(const float* __restrict__ x, float* __restrict__ y, long n, float factor) {

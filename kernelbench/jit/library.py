@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelbench.jit import compiler, flags, openmp, standard
-from kernelbench.jit.cache import BuildCache, content_key
-from kernelbench.jit.errors import BuildError
-from kernelbench.jit.signature import Signature, parse
+from kernelwright.kernelbench.jit import compiler, flags, openmp, standard
+from kernelwright.kernelbench.jit.cache import BuildCache, content_key
+from kernelwright.kernelbench.jit.errors import BuildError
+from kernelwright.kernelbench.jit.signature import Signature, parse
 
 SOURCE_NAME = "kernel.cpp"
 LIBRARY_NAME = "kernel.so"
@@ -30,7 +30,7 @@ class CppLibrary:
     """A loaded shared object; each of its extern "C" functions is an attribute (see `dir(lib)`)."""
 
     def __init__(self, path: Path, signatures: dict[str, Signature]) -> None:
-        from kernelbench.jit.callplan import bind
+        from kernelwright.kernelbench.jit.callplan import bind
 
         try:
             loaded = ctypes.CDLL(str(path))
@@ -63,7 +63,7 @@ def compile_cpp(source: str, flags: Sequence[str] = (), *, timeout_s: float = 12
     """Builds `source` with g++ (or CXX), unless that was done before, and loads it.
 
     `flags` come after the defaults `-O3 -march=native -fopenmp -std=c++17 -fno-math-errno
-    -fno-trapping-math` and must be on the allowlist of `kernelbench.jit.flags`. Only headers of the
+    -fno-trapping-math` and must be on the allowlist of `jit.flags`. Only headers of the
     compiler itself may be included. Raises BuildError (source, flags, cache folder, `timeout_s` over)
     and MissingPrerequisite (no compiler).
     """

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from kernelbench.jit import compiler
-from kernelbench.jit.cache import BuildCache, content_key
-from kernelbench.jit.errors import BuildError
+from kernelwright.kernelbench.jit import compiler
+from kernelwright.kernelbench.jit.cache import BuildCache, content_key
+from kernelwright.kernelbench.jit.errors import BuildError
 
 KEEP = 3
 TIMEOUT_S = 300.0

@@ -1,7 +1,7 @@
 """The standard headers that a `compile_cpp` source begins with, precompiled: most of a build goes into them.
 
 Only where KERNELWRIGHT_HEADERS names a folder, in builders, which do not make them themselves (see
-`kernelbench.jit.precompiled`): a single build is done sooner without. There is one header for each set of
+`jit.precompiled`): a single build is done sooner without. There is one header for each set of
 names and of code-changing flags, 20 MB each. Code comes out the same.
 """
 
@@ -10,10 +10,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernelbench.jit import compiler
-from kernelbench.jit.cache import BuildCache, content_key
-from kernelbench.jit.errors import BuildError
-from kernelbench.jit.precompiled import TIMEOUT_S, without_macros, write_wish
+from kernelwright.kernelbench.jit import compiler
+from kernelwright.kernelbench.jit.cache import BuildCache, content_key
+from kernelwright.kernelbench.jit.errors import BuildError
+from kernelwright.kernelbench.jit.precompiled import TIMEOUT_S, without_macros, write_wish
 
 KEEP = 24
 HEADERS = frozenset(

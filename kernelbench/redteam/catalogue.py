@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from kernelbench.candidates import language_of
-from kernelbench.errors import UsageError
-from kernelbench.records import Candidate, Evaluation, Task, Verdict
+from kernelwright.kernelbench.candidates import language_of
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
 
 FOLDER = Path(__file__).parent
 HONEST = "honest"

@@ -8,12 +8,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kernelbench.cli import Hot, Json, Server, TargetName, check_protocol, check_target
-from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator import Effort, Evaluator, Limits, Protocol
-from kernelbench.machine import cache_folder
-from kernelbench.records import Evaluation
-from kernelbench.redteam.catalogue import Exercise, catalogue
+from kernelwright.kernelbench.cli import Hot, Json, Server, TargetName, check_protocol, check_target
+from kernelwright.kernelbench.errors import InfrastructureError
+from kernelwright.kernelbench.evaluator import Effort, Evaluator, Limits, Protocol
+from kernelwright.kernelbench.machine import cache_folder
+from kernelwright.kernelbench.records import Evaluation
+from kernelwright.kernelbench.redteam.catalogue import Exercise, catalogue
 
 # Verdicts are wanted, not digits.
 EFFORT = Effort(rounds=6, processes=2, most_processes=3, half_width=0.1, timing_s=10)

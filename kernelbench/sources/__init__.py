@@ -14,11 +14,11 @@ A name stands for one task or for many:
     hf:ScalingIntelligence/KernelBench:2/40 the same of the Hugging Face dataset (or of a local folder)
 """
 
-from kernelbench.sources.assignments import constants
-from kernelbench.sources.listing import Listing, catalogue
-from kernelbench.sources.names import resolve
-from kernelbench.sources.overrides import apply, from_words
-from kernelbench.sources.validate import DOMAINS, check, input_domains
+from kernelwright.kernelbench.sources.assignments import constants
+from kernelwright.kernelbench.sources.listing import Listing, catalogue
+from kernelwright.kernelbench.sources.names import resolve
+from kernelwright.kernelbench.sources.overrides import apply, from_words
+from kernelwright.kernelbench.sources.validate import DOMAINS, check, input_domains
 
 __all__ = [
     "DOMAINS",

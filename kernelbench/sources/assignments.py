@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernelbench.errors import TaskError
+from kernelwright.kernelbench.errors import TaskError
 
 FORMAT_NAMES = frozenset({"Model", "ModelNew", "get_inputs", "get_init_inputs", "input_domains"})
 ARITHMETIC = frozenset(

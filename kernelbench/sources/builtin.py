@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kernelbench.sources.entry import Entry, level_folders
+from kernelwright.kernelbench.sources.entry import Entry, level_folders
 
 ROOT = Path(__file__).parent.parent / "tasks"
 

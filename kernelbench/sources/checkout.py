@@ -8,8 +8,8 @@ import os
 import re
 from pathlib import Path
 
-from kernelbench.errors import MissingPrerequisite
-from kernelbench.sources.entry import Entry, level_folders
+from kernelwright.kernelbench.errors import MissingPrerequisite
+from kernelwright.kernelbench.sources.entry import Entry, level_folders
 
 VARIABLE = "KERNELBENCH_DIR"
 FIX = (

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelbench.errors import StorageError, TaskError
+from kernelwright.kernelbench.errors import StorageError, TaskError
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kernelbench.errors import MissingPrerequisite, UsageError
-from kernelbench.sources.entry import Entry
+from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
+from kernelwright.kernelbench.sources.entry import Entry
 
 COLUMNS = ("code", "name", "problem_id")
 

@@ -3,13 +3,13 @@
 import ast
 from pathlib import Path
 
-from kernelbench.errors import UsageError
-from kernelbench.records import Record
-from kernelbench.sources import checkout
-from kernelbench.sources.assignments import constants, module_scope, parse
-from kernelbench.sources.entry import Entry
-from kernelbench.sources.names import Library
-from kernelbench.sources.validate import model_class
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.records import Record
+from kernelwright.kernelbench.sources import checkout
+from kernelwright.kernelbench.sources.assignments import constants, module_scope, parse
+from kernelwright.kernelbench.sources.entry import Entry
+from kernelwright.kernelbench.sources.names import Library
+from kernelwright.kernelbench.sources.validate import model_class
 
 
 class Listing(Record):

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernelbench.errors import TaskError, UnknownTaskError, UsageError
-from kernelbench.records import Precision, Task
-from kernelbench.sources import builtin, checkout, hub
-from kernelbench.sources.entry import Entry, from_file, read_text
-from kernelbench.sources.overrides import apply, distribute, from_words
-from kernelbench.sources.selection import select, unknown
-from kernelbench.sources.validate import check
+from kernelwright.kernelbench.errors import TaskError, UnknownTaskError, UsageError
+from kernelwright.kernelbench.records import Precision, Task
+from kernelwright.kernelbench.sources import builtin, checkout, hub
+from kernelwright.kernelbench.sources.entry import Entry, from_file, read_text
+from kernelwright.kernelbench.sources.overrides import apply, distribute, from_words
+from kernelwright.kernelbench.sources.selection import select, unknown
+from kernelwright.kernelbench.sources.validate import check
 
 
 @dataclass(frozen=True)

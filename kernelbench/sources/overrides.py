@@ -14,8 +14,14 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
-from kernelbench.errors import UsageError
-from kernelbench.sources.assignments import Assignment, ModuleScope, constants, module_scope, parse
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.sources.assignments import (
+    Assignment,
+    ModuleScope,
+    constants,
+    module_scope,
+    parse,
+)
 
 SHOWN = 12  # constants named in an error
 

@@ -5,8 +5,8 @@ import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from kernelbench.errors import UnknownTaskError, UsageError
-from kernelbench.sources.entry import Entry
+from kernelwright.kernelbench.errors import UnknownTaskError, UsageError
+from kernelwright.kernelbench.sources.entry import Entry
 
 LIST_ALL = "`kernelwright tasks` lists the tasks"
 

@@ -5,10 +5,10 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from math import prod
 
-from kernelbench.errors import UsageError
-from kernelbench.records import Task
-from kernelbench.sources.assignments import constants
-from kernelbench.sources.overrides import apply
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.records import Task
+from kernelwright.kernelbench.sources.assignments import constants
+from kernelwright.kernelbench.sources.overrides import apply
 
 _LEAST = 8  # what a constant is halved down to
 _PRODUCT = 1 << 18  # of all constants: what a call works on, at about that scale

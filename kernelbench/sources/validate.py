@@ -8,8 +8,8 @@ The format is KernelBench's: a class `Model` with `forward`, and the functions `
 
 import ast
 
-from kernelbench.errors import TaskError
-from kernelbench.sources.assignments import ModuleScope, module_scope, parse
+from kernelwright.kernelbench.errors import TaskError
+from kernelwright.kernelbench.sources.assignments import ModuleScope, module_scope, parse
 
 DOMAINS = (
     "real",

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Generic, Self, TypeVar
 
-from kernelbench.errors import Unavailable
-from kernelbench.evaluator.processes.channel import readable
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.evaluator.processes.channel import readable
 
 ANSWER_S = 10.0
 _DENIED = re.compile(r"paranoid|[Pp]ermission|not permitted|Access to performance|CAP_")

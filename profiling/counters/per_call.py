@@ -1,23 +1,23 @@
 """Counters of a candidate's calls at steady state: in a warmed-up process, in the blocks that are timed too.
 
-The worker may not open counters itself (`kernelbench.evaluator.sandbox.seccomp`): the judge does, from
+The worker may not open counters itself (`evaluator.sandbox.seccomp`): the judge does, from
 outside.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
-from kernelbench.errors import Unavailable
-from kernelbench.evaluator.processes.answers import failed_load
-from kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
-from kernelbench.evaluator.refusal import Refused
-from kernelbench.evaluator.session import TaskSession
-from kernelbench.records import Candidate
-from profiling.catalogue import metric
-from profiling.counters import perf
-from profiling.counters.attached import Attached
-from profiling.records import Metric
-from profiling.rung import Reading, Subject
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.evaluator.processes.answers import failed_load
+from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
+from kernelwright.kernelbench.evaluator.refusal import Refused
+from kernelwright.kernelbench.evaluator.session import TaskSession
+from kernelwright.kernelbench.records import Candidate
+from kernelwright.profiling.catalogue import metric
+from kernelwright.profiling.counters import perf
+from kernelwright.profiling.counters.attached import Attached
+from kernelwright.profiling.records import Metric
+from kernelwright.profiling.rung import Reading, Subject
 
 _BLOCKS = 6
 T = TypeVar("T")

@@ -7,8 +7,8 @@ import contextlib
 import subprocess
 from pathlib import Path
 
-from kernelbench.errors import Unavailable
-from profiling.counters.attached import ANSWER_S, Attached, environment, program, why
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.profiling.counters.attached import ANSWER_S, Attached, environment, program, why
 
 HARDWARE = ("cycles", "instructions", "LLC-loads", "LLC-load-misses", "cache-misses", "branch-misses")
 SOFTWARE = ("task-clock", "page-faults", "context-switches")

@@ -9,9 +9,9 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelbench.errors import Unavailable
-from kernelbench.programs import run_to_end
-from profiling.counters.attached import ANSWER_S, Attached, environment, program
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.programs import run_to_end
+from kernelwright.profiling.counters.attached import ANSWER_S, Attached, environment, program
 
 SYSTEM = "[system]"
 _SAMPLES = (

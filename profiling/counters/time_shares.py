@@ -12,18 +12,18 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter
 from typing_extensions import TypedDict
 
-from kernelbench.errors import Unavailable
-from kernelbench.evaluator.processes.answers import ask_builder, validated
-from kernelbench.evaluator.processes.channel import Channel
-from profiling.built import serve_libraries
-from profiling.catalogue import metric
-from profiling.counters import perf
-from profiling.counters.per_call import watched
-from profiling.counters.sampling import SYSTEM, Place, Sampling
-from profiling.records import Metric
-from profiling.rung import Reading, Subject
-from profiling.static.symbols import Symbol, symbols
-from profiling.static.x86 import kernel_of
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.evaluator.processes.answers import ask_builder, validated
+from kernelwright.kernelbench.evaluator.processes.channel import Channel
+from kernelwright.profiling.built import serve_libraries
+from kernelwright.profiling.catalogue import metric
+from kernelwright.profiling.counters import perf
+from kernelwright.profiling.counters.per_call import watched
+from kernelwright.profiling.counters.sampling import SYSTEM, Place, Sampling
+from kernelwright.profiling.records import Metric
+from kernelwright.profiling.rung import Reading, Subject
+from kernelwright.profiling.static.symbols import Symbol, symbols
+from kernelwright.profiling.static.x86 import kernel_of
 
 _FEWEST = 50  # samples that say something
 _MOST_KERNELS = 64

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from kernelbench.errors import TaskError, Unavailable
-from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.processes.answers import (
+from kernelwright.kernelbench.errors import TaskError, Unavailable
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator.processes.answers import (
     Count,
     failed_load,
     kernel_name,
@@ -22,16 +22,16 @@ from kernelbench.evaluator.processes.answers import (
     refuse_problem,
     validated,
 )
-from kernelbench.evaluator.processes.channel import Channel
-from kernelbench.evaluator.processes.toolchain import make_wanted_header
-from kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
-from kernelbench.evaluator.session import TaskSession
-from kernelbench.machine import compiler
-from kernelbench.records import Candidate, Task
-from kernelbench.sources.smaller import changed, smaller
-from profiling.catalogue import metric
-from profiling.records import Metric, Remark
-from profiling.rung import Reading, Subject
+from kernelwright.kernelbench.evaluator.processes.channel import Channel
+from kernelwright.kernelbench.evaluator.processes.toolchain import make_wanted_header
+from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
+from kernelwright.kernelbench.evaluator.session import TaskSession
+from kernelwright.kernelbench.machine import compiler
+from kernelwright.kernelbench.records import Candidate, Task
+from kernelwright.kernelbench.sources.smaller import changed, smaller
+from kernelwright.profiling.catalogue import metric
+from kernelwright.profiling.records import Metric, Remark
+from kernelwright.profiling.rung import Reading, Subject
 
 _MOST_PLACES, _MOST_KERNELS, _MOST_LINES = 1024, 64, 5  # in all; of a call; of a kernel, that are shown
 _LONGEST_CODE = 100
@@ -100,7 +100,7 @@ def _session(evaluator: Evaluator, task: Task) -> tuple[TaskSession, str]:
 def _ask(session: TaskSession, candidate: Candidate) -> list[Place]:
     """What a builder finds that has loaded the candidate; once more, where it lacked a header."""
     # In the sandbox they could not be read.
-    session.pool.import_first([__name__, "kernelbench.emulate.warm"])
+    session.pool.import_first([__name__, "kernelwright.kernelbench.emulate.warm"])
     try:
         answer = _answer(session, candidate)
         if make_wanted_header(session.pool, session.pool.builds_of(candidate.sha256)):
@@ -177,7 +177,7 @@ def serve(channel: Channel) -> None:
     """The worker's side: "load" as any builder does, then "count"."""
     import torch
 
-    from kernelbench.evaluator.processes.worker import Runner
+    from kernelwright.kernelbench.evaluator.processes.worker import Runner
 
     torch.set_grad_enabled(False)
     runner = Runner()
@@ -190,8 +190,8 @@ def serve(channel: Channel) -> None:
 
 
 def _counted(runner: Any) -> dict[str, Any]:
-    from kernelbench.emulate.findings import KernelFault
-    from kernelbench.emulate.launching import traffic
+    from kernelwright.kernelbench.emulate.findings import KernelFault
+    from kernelwright.kernelbench.emulate.launching import traffic
 
     try:
         with traffic() as told, runner.as_on_gpu():

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernelbench.errors import Unavailable
-from profiling.catalogue import CATALOGUE, metric
-from profiling.gpu.kernels import base_name
-from profiling.records import Metric
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.profiling.catalogue import CATALOGUE, metric
+from kernelwright.profiling.gpu.kernels import base_name
+from kernelwright.profiling.records import Metric
 
 # In units of the catalogue's; of what else there is the number is taken as it stands. Older versions spell
 # units out.

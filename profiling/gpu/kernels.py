@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from kernelbench.parsing import parsed
+from kernelwright.kernelbench.parsing import parsed
 
 # What stands between `__global__` and the name, and holds parentheses of its own.
 _BOUNDS = re.compile(r"__(?:launch_bounds|cluster_dims|maxnreg)__\s*\([^)]*\)")

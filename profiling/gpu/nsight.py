@@ -12,15 +12,15 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from kernelbench.errors import Unavailable
-from kernelbench.evaluator.session import TaskSession
-from kernelbench.records import Candidate
-from profiling.catalogue import CATALOGUE
-from profiling.gpu import under_tool
-from profiling.gpu.counted import Launch, Wanted, launches, listed, metrics_of, wanted
-from profiling.gpu.kernels import declared, is_own
-from profiling.rung import Reading, Subject
-from profiling.selection import Selection, stored
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.evaluator.session import TaskSession
+from kernelwright.kernelbench.records import Candidate
+from kernelwright.profiling.catalogue import CATALOGUE
+from kernelwright.profiling.gpu import under_tool
+from kernelwright.profiling.gpu.counted import Launch, Wanted, launches, listed, metrics_of, wanted
+from kernelwright.profiling.gpu.kernels import declared, is_own
+from kernelwright.profiling.rung import Reading, Subject
+from kernelwright.profiling.selection import Selection, stored
 
 _LIMIT_S, _QUERY_S = 180.0, 60.0
 _MOST_LAUNCHES, _ATTEMPTS = 32, 4

@@ -13,12 +13,12 @@ from typing import Annotated
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from kernelbench.errors import Unavailable
-from profiling.catalogue import metric
-from profiling.gpu import under_tool
-from profiling.gpu.kernels import base_name, declared, is_own
-from profiling.records import Metric
-from profiling.rung import Reading, Subject
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.profiling.catalogue import metric
+from kernelwright.profiling.gpu import under_tool
+from kernelwright.profiling.gpu.kernels import base_name, declared, is_own
+from kernelwright.profiling.records import Metric
+from kernelwright.profiling.rung import Reading, Subject
 
 _LIMIT_S = 120.0
 _MOST_KERNELS = 32  # that are told apart, those that take longest

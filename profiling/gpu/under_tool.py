@@ -10,13 +10,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
-from kernelbench.errors import Unavailable
-from kernelbench.evaluator.processes.channel import MAX_BYTES, Channel
-from kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
-from kernelbench.evaluator.session import TaskSession
-from kernelbench.programs import run_to_end
-from kernelbench.records import Candidate, Verdict
-from profiling.rung import Subject
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.evaluator.processes.channel import MAX_BYTES, Channel
+from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
+from kernelwright.kernelbench.evaluator.session import TaskSession
+from kernelwright.kernelbench.programs import run_to_end
+from kernelwright.kernelbench.records import Candidate, Verdict
+from kernelwright.profiling.rung import Subject
 
 OUTPUT = "output"  # the file, in the process's folder, that a tool or the trace is written to
 _TOO_LONG = 1000  # beside exit statuses
@@ -54,7 +54,9 @@ def run(session: TaskSession, candidate: Candidate, look: Look, tool: Sequence[s
         "lane": session.task.precision,
         "layout": [t.to_json() for t in session.oracle.inputs.tensors],
         "limit_s": limit_s,
-        "program": (files("kernelbench.evaluator") / "sanitized.py").read_text(),  # which imports torch
+        "program": (
+            files("kernelwright.kernelbench.evaluator") / "sanitized.py"
+        ).read_text(),  # which imports torch
     }
     setup = session.open_setup()
     try:
@@ -80,7 +82,9 @@ def last_line(said: str) -> str:
 
 def serve(channel: Channel) -> None:
     """Of the sandboxed process."""
-    from kernelbench.evaluator.reference.loading import LANES  # and torch, which the judge does not import
+    from kernelwright.kernelbench.evaluator.reference.loading import (
+        LANES,  # and torch, which the judge does not import
+    )
 
     message, (setup,) = channel.receive_json()
     path, output = Path.cwd() / "candidate.py", Path.cwd() / OUTPUT

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelbench.cpu_caches import DEVICES, cpu_caches
-from kernelbench.errors import Unavailable
+from kernelwright.kernelbench.cpu_caches import DEVICES, cpu_caches
+from kernelwright.kernelbench.errors import Unavailable
 
 
 @dataclass(frozen=True)

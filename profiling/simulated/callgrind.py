@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 
-from kernelbench.evaluator.processes.answers import Count
+from kernelwright.kernelbench.evaluator.processes.answers import Count
 
 EVENTS = ("Ir", "Dr", "Dw", "D1mr", "D1mw", "DLmr", "DLmw")
 _NAMED = re.compile(r"c?fn=\((?P<number>\d+)\)(?: (?P<name>.*))?")

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 import xxhash
 
-from kernelbench.jit.library import CppLibrary
-from kernelbench.jit.signature import Parameter, Signature
+from kernelwright.kernelbench.jit.library import CppLibrary
+from kernelwright.kernelbench.jit.signature import Parameter, Signature
 
 MOST_BYTES, _MOST_CALLS = 512 << 20, 5000
 

@@ -13,14 +13,14 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from kernelbench.errors import Unavailable
-from kernelbench.jit import compiler
-from kernelbench.jit.errors import BuildError
-from kernelbench.jit.library import SOURCE_NAME, options_of
-from kernelbench.jit.signature import INTEGERS, Parameter
-from kernelbench.programs import run_to_end
-from profiling.simulated.callgrind import Costs, costs
-from profiling.simulated.recording import Call, Memory, Scalar
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.jit import compiler
+from kernelwright.kernelbench.jit.errors import BuildError
+from kernelwright.kernelbench.jit.library import SOURCE_NAME, options_of
+from kernelwright.kernelbench.jit.signature import INTEGERS, Parameter
+from kernelwright.kernelbench.programs import run_to_end
+from kernelwright.profiling.simulated.callgrind import Costs, costs
+from kernelwright.profiling.simulated.recording import Call, Memory, Scalar
 
 ARCHITECTURE = "x86-64-v3"
 _C_TYPES = {name: f"{name}_t" for name in INTEGERS} | {n: n for n in ("void", "bool", "float", "double")}

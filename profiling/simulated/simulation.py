@@ -15,17 +15,17 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
 
-from kernelbench.errors import Unavailable
-from kernelbench.evaluator.processes.answers import failed_load, refuse_problem, validated
-from kernelbench.evaluator.processes.channel import Channel
-from kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
-from kernelbench.evaluator.session import TaskSession
-from kernelbench.records import Candidate
-from profiling.catalogue import metric
-from profiling.records import Metric
-from profiling.rung import Reading, Subject
-from profiling.simulated import caches
-from profiling.simulated.callgrind import Costs
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.evaluator.processes.answers import failed_load, refuse_problem, validated
+from kernelwright.kernelbench.evaluator.processes.channel import Channel
+from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
+from kernelwright.kernelbench.evaluator.session import TaskSession
+from kernelwright.kernelbench.records import Candidate
+from kernelwright.profiling.catalogue import metric
+from kernelwright.profiling.records import Metric
+from kernelwright.profiling.rung import Reading, Subject
+from kernelwright.profiling.simulated import caches
+from kernelwright.profiling.simulated.callgrind import Costs
 
 _COSTS = TypeAdapter(list[Costs], config=ConfigDict(allow_inf_nan=False))
 _MOST_KERNELS = 64
@@ -63,7 +63,9 @@ class Simulation:
 
 def _ask(session: TaskSession, candidate: Candidate, simulated: caches.Caches) -> list[Costs]:
     # In the sandbox they could not be read; and torch, which they import, is not for the judge.
-    session.pool.import_first([__name__, "profiling.simulated.recording", "profiling.simulated.replay"])
+    session.pool.import_first(
+        [__name__, "kernelwright.profiling.simulated.recording", "kernelwright.profiling.simulated.replay"]
+    )
     try:
         worker, loaded = session.load(
             "builder",
@@ -105,8 +107,8 @@ def serve(channel: Channel) -> None:
     """The worker's side: "load" as any builder does, then "simulate"."""
     import torch
 
-    from kernelbench.evaluator.processes.worker import Runner
-    from profiling.simulated.recording import Recorder
+    from kernelwright.kernelbench.evaluator.processes.worker import Runner
+    from kernelwright.profiling.simulated.recording import Recorder
 
     torch.set_grad_enabled(False)
     runner = Runner()
@@ -122,8 +124,8 @@ def serve(channel: Channel) -> None:
 
 
 def _simulated(runner: Any, recorder: Any, message: dict[str, Any], folder: Path) -> dict[str, Any]:
-    from profiling.simulated.recording import TooMuch
-    from profiling.simulated.replay import replay
+    from kernelwright.profiling.simulated.recording import TooMuch
+    from kernelwright.profiling.simulated.replay import replay
 
     try:
         runner.model(*runner.slots[0])  # what only the first call does is done

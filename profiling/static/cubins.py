@@ -5,15 +5,15 @@ import importlib.metadata
 import importlib.util
 from collections.abc import Iterator, Sequence
 
-from kernelbench.chips import nvrtc, sass
-from kernelbench.chips.building import built
-from kernelbench.chips.notes import Builder, Launched
-from kernelbench.chips.occupancy import occupancy, warps_of
-from kernelbench.errors import Unavailable
-from kernelbench.evaluator.processes.answers import kernel_name
-from profiling.catalogue import metric
-from profiling.records import Metric
-from profiling.rung import Reading, Subject
+from kernelwright.kernelbench.chips import nvrtc, sass
+from kernelwright.kernelbench.chips.building import built
+from kernelwright.kernelbench.chips.notes import Builder, Launched
+from kernelwright.kernelbench.chips.occupancy import occupancy, warps_of
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.evaluator.processes.answers import kernel_name
+from kernelwright.profiling.catalogue import metric
+from kernelwright.profiling.records import Metric
+from kernelwright.profiling.rung import Reading, Subject
 
 
 class Cubins:

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelbench.evaluator.processes.answers import Count
-from kernelbench.jit.library import SOURCE_NAME
-from profiling.static.x86 import kernel_of
+from kernelwright.kernelbench.evaluator.processes.answers import Count
+from kernelwright.kernelbench.jit.library import SOURCE_NAME
+from kernelwright.profiling.static.x86 import kernel_of
 
 _VECTORIZED = re.compile(r"loop vectorized using (\d+) byte vectors")
 _MISSED, _WHY, _STATEMENT = "couldn't vectorize loop", "not vectorized: ", "==> examining statement: "

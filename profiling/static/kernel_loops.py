@@ -8,16 +8,16 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
 
-from kernelbench.errors import Unavailable
-from kernelbench.evaluator.processes.answers import ask_builder, validated
-from kernelbench.evaluator.processes.channel import Channel
-from kernelbench.evaluator.processes.worker_pool import WorkerPool
-from profiling.built import serve_libraries
-from profiling.catalogue import metric
-from profiling.records import Metric
-from profiling.rung import Reading, Subject
-from profiling.static.objdump import MISSING
-from profiling.static.x86 import Mix, functions, mixes
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.evaluator.processes.answers import ask_builder, validated
+from kernelwright.kernelbench.evaluator.processes.channel import Channel
+from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.profiling.built import serve_libraries
+from kernelwright.profiling.catalogue import metric
+from kernelwright.profiling.records import Metric
+from kernelwright.profiling.rung import Reading, Subject
+from kernelwright.profiling.static.objdump import MISSING
+from kernelwright.profiling.static.x86 import Mix, functions, mixes
 
 _MIXES = TypeAdapter(list[Mix], config=ConfigDict(allow_inf_nan=False))
 _MOST_KERNELS = 64

@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from kernelbench.errors import Unavailable
+from kernelwright.kernelbench.errors import Unavailable
 
 MISSING = "install binutils (Debian, Ubuntu: apt-get install binutils), for objdump"
 _TIMEOUT_S = 60.0

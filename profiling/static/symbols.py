@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelbench.evaluator.processes.answers import Count
-from profiling.static.objdump import said
+from kernelwright.kernelbench.evaluator.processes.answers import Count
+from kernelwright.profiling.static.objdump import said
 
 _TEXT = re.compile(r"^ *\d+ \.text +[\da-f]+ +(?P<address>[\da-f]+) +[\da-f]+ +(?P<offset>[\da-f]+) ", re.M)
 _FUNCTION = re.compile(r"^(?P<address>[\da-f]{8,16}) .{6}F \.text\t(?P<size>[\da-f]+) +(?P<name>\S+)$", re.M)

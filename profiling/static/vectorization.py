@@ -13,17 +13,17 @@ from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter
 
-from kernelbench.errors import MissingPrerequisite, Unavailable
-from kernelbench.evaluator.processes.answers import ask_builder, kernel_name, plain, validated
-from kernelbench.evaluator.processes.channel import Channel
-from kernelbench.jit import compiler
-from kernelbench.jit.errors import BuildError
-from kernelbench.jit.library import FLAGS_NAME, SOURCE_NAME, options_of
-from kernelbench.machine import compiler as compiler_in_words
-from profiling.catalogue import metric
-from profiling.records import Metric, Remark
-from profiling.rung import Reading, Subject
-from profiling.static.gcc_record import Loop, parsed
+from kernelwright.kernelbench.errors import MissingPrerequisite, Unavailable
+from kernelwright.kernelbench.evaluator.processes.answers import ask_builder, kernel_name, plain, validated
+from kernelwright.kernelbench.evaluator.processes.channel import Channel
+from kernelwright.kernelbench.jit import compiler
+from kernelwright.kernelbench.jit.errors import BuildError
+from kernelwright.kernelbench.jit.library import FLAGS_NAME, SOURCE_NAME, options_of
+from kernelwright.kernelbench.machine import compiler as compiler_in_words
+from kernelwright.profiling.catalogue import metric
+from kernelwright.profiling.records import Metric, Remark
+from kernelwright.profiling.rung import Reading, Subject
+from kernelwright.profiling.static.gcc_record import Loop, parsed
 
 _TIMEOUT_S = 120.0
 _MOST_SOURCES, _MOST_LOOPS = 8, 400

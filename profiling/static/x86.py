@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelbench.chips.loops import loops
-from kernelbench.evaluator.processes.answers import Count
-from profiling.static.objdump import said
+from kernelwright.kernelbench.chips.loops import loops
+from kernelwright.kernelbench.evaluator.processes.answers import Count
+from kernelwright.profiling.static.objdump import said
 
 _FUNCTION = re.compile(r"^[0-9a-f]+ <(?P<name>[^>]+)>:$")
 _INSTRUCTION = re.compile(r"^ *(?P<address>[0-9a-f]+):\t(?P<text>.*)$")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import torch
 
-from kernelbench import jit
-from profiling.survey.products import Product, Rate, best_flops_s, product_of
-from profiling.survey.records import Kind
+from kernelwright.kernelbench import jit
+from kernelwright.profiling.survey.products import Product, Rate, best_flops_s, product_of
+from kernelwright.profiling.survey.records import Kind
 
 _FLAGS = ("-mprefer-vector-width=512",)
 _BLOCK_BYTES = 256  # as in loops.cpp

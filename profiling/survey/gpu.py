@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import torch
 
-from kernelbench.evaluator.timing.ceilings import best_seconds
-from profiling.survey.products import Rate, best_flops_s, product_of
-from profiling.survey.records import Kind
+from kernelwright.kernelbench.evaluator.timing.ceilings import best_seconds
+from kernelwright.profiling.survey.products import Rate, best_flops_s, product_of
+from kernelwright.profiling.survey.records import Kind
 
 _REPEATS = 4
 _SIZES = (2048, 4096, 8192)  # of matrices

@@ -6,19 +6,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from kernelbench import kept
-from kernelbench.cpu_caches import DEVICES, own_caches
-from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
-from kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelbench.jit import compiler
-from kernelbench.machine import available_bytes
-from kernelbench.records import Record, Target
-from profiling.survey.records import KINDS, Bandwidth, Cache, Overhead, Peak, Survey
+from kernelwright.kernelbench import kept
+from kernelwright.kernelbench.cpu_caches import DEVICES, own_caches
+from kernelwright.kernelbench.errors import InfrastructureError
+from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
+from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.jit import compiler
+from kernelwright.kernelbench.machine import available_bytes
+from kernelwright.kernelbench.records import Record, Target
+from kernelwright.profiling.survey.records import KINDS, Bandwidth, Cache, Overhead, Peak, Survey
 
 _ROUNDS = 3  # of all steps; the best counts, for what else runs on a machine often does so for seconds
 _ENOUGH_S = 25.0  # after which no more is measured than each step once
 _STEP_S = 60.0  # at most
+_ENTRY = "kernelwright.profiling.survey.worker:serve"
 _SMALLEST_CPU_BYTES = 8 << 10  # working set for each thread
 _SMALLEST_GPU_BYTES = 1 << 20  # below it, a kernel's time is its launch
 _BEYOND = 4  # times the last cache, the largest working set
@@ -85,7 +86,10 @@ def measure(pool: WorkerPool, target: Target, advance: Callable[[float], None] =
     wanted = list(steps(target, caches))
     best: dict[Step, Found] = {}
     try:
-        with pool.gate.closed(), pool.start("baseline", "profiling.survey.worker:serve") as worker:
+        with (
+            pool.gate.closed(),
+            pool.start("baseline", _ENTRY) as worker,
+        ):
             worker.ask({"do": "start", "device": target.device}, _STEP_S)
             started = time.monotonic()
             for number, step in enumerate(_ROUNDS * wanted):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from kernelbench.evaluator.timing.ceilings import best_seconds
+from kernelwright.kernelbench.evaluator.timing.ceilings import best_seconds
 
 _SIZE_S = 0.15  # about, for the products of one size; a size of which one takes longer is left out
 _REPEATS = 4, 40  # at least, and at most

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from kernelbench.records import SCHEMA, Fingerprint, Record
+from kernelwright.kernelbench.records import SCHEMA, Fingerprint, Record
 
 Kind = Literal["copy", "read", "triad"]
 KINDS: tuple[Kind, ...] = ("copy", "read", "triad")

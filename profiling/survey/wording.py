@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from kernelbench.records import Layer
-from profiling.survey.records import Survey
+from kernelwright.kernelbench.records import Layer
+from kernelwright.profiling.survey.records import Survey
 
 _BUSY = 0.5  # processes that wanted a CPU, for each thread that measures
 

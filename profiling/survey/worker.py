@@ -4,11 +4,11 @@ from typing import Any, Protocol
 
 import torch
 
-from kernelbench.evaluator.processes.channel import Channel
-from profiling.survey.cpu import Cpu
-from profiling.survey.gpu import Gpu
-from profiling.survey.products import Rate
-from profiling.survey.records import Kind
+from kernelwright.kernelbench.evaluator.processes.channel import Channel
+from kernelwright.profiling.survey.cpu import Cpu
+from kernelwright.profiling.survey.gpu import Gpu
+from kernelwright.profiling.survey.products import Rate
+from kernelwright.profiling.survey.records import Kind
 
 
 class Bench(Protocol):

@@ -9,8 +9,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from kernelbench.errors import UsageError
-from kernelbench.records import Candidate, Task
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.records import Candidate, Task
 
 
 def examined_apart(task: Task, candidate: Candidate, fresh: bool = True) -> Any:
@@ -24,12 +24,12 @@ def examined_apart(task: Task, candidate: Candidate, fresh: bool = True) -> Any:
         except BrokenProcessPool:
             raise UsageError(
                 f"the kernel of {task.id} ended the process that called it",
-                "a kernel that is to be exported calls its C++ through kernelbench.jit",
+                "a kernel that is to be exported calls its C++ through kernelwright.jit",
             ) from None
 
 
 def _examine(task: Task, candidate: Candidate, folder: Path, fresh: bool) -> Any:
-    from results.dropin.examine import examined
+    from kernelwright.results.dropin.examine import examined
 
     warnings.simplefilter("ignore")
     return examined(task, candidate, folder, fresh)

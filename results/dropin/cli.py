@@ -8,10 +8,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kernelbench.cli import CastTo, Json, KernelbenchDir, Overrides, one_task
-from kernelbench.errors import StorageError, UsageError
-from kernelbench.records import Precision
-from results.dropin.format import UNSTATED, Format
+from kernelwright.kernelbench.cli import CastTo, Json, KernelbenchDir, Overrides, one_task
+from kernelwright.kernelbench.errors import StorageError, UsageError
+from kernelwright.kernelbench.records import Precision
+from kernelwright.results.dropin.format import UNSTATED, Format
 
 
 def export(
@@ -72,8 +72,8 @@ def export(
     not verified; its gradients are those of a kernel (--backward), or the reference's. Says how fast it is,
     eager and compiled, in its wrapper.
     """
-    from results.dropin.package import Chosen, write
-    from results.dropin.winner import Winner
+    from kernelwright.results.dropin.package import Chosen, write
+    from kernelwright.results.dropin.winner import Winner
 
     if bool(task) == every:
         raise UsageError("give a task, or --all", "kernelwright export RUN TASK --out DIR")
@@ -119,8 +119,8 @@ def gradient(
     kernelbench_dir: KernelbenchDir = None,
 ) -> None:
     """Write the gradient of a task as a task of its own, for which `kernelwright run` finds a kernel."""
-    from results.dropin.gradient_tasks import gradient_tasks
-    from results.store.folder import write_atomically
+    from kernelwright.results.dropin.gradient_tasks import gradient_tasks
+    from kernelwright.results.store.folder import write_atomically
 
     if forward == out:
         raise UsageError(f"--out and --forward are both {out}", "name two files")

@@ -18,19 +18,19 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from kernelbench import jit
-from kernelbench.errors import UsageError
-from kernelbench.evaluator.reference.draws import CPU
-from kernelbench.evaluator.reference.loading import import_source, to_device, to_precision
-from kernelbench.evaluator.reference.task_format import constructor_inputs, for_device, inputs_of
-from kernelbench.jit.arguments import DTYPES
-from kernelbench.jit.cache import BuildCache
-from kernelbench.jit.library import CppLibrary, build
-from kernelbench.jit.signature import Parameter
-from kernelbench.records import Candidate, Record, Task
-from results.dropin.gradients import Gradient, NoGradient, gradients, unlike
-from results.dropin.runtime.envelope import Argument, flags_here
-from results.dropin.runtime.libraries import key
+from kernelwright.kernelbench import jit
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.evaluator.reference.draws import CPU
+from kernelwright.kernelbench.evaluator.reference.loading import import_source, to_device, to_precision
+from kernelwright.kernelbench.evaluator.reference.task_format import constructor_inputs, for_device, inputs_of
+from kernelwright.kernelbench.jit.arguments import DTYPES
+from kernelwright.kernelbench.jit.cache import BuildCache
+from kernelwright.kernelbench.jit.library import CppLibrary, build
+from kernelwright.kernelbench.jit.signature import Parameter
+from kernelwright.kernelbench.records import Candidate, Record, Task
+from kernelwright.results.dropin.gradients import Gradient, NoGradient, gradients, unlike
+from kernelwright.results.dropin.runtime.envelope import Argument, flags_here
+from kernelwright.results.dropin.runtime.libraries import key
 
 _INSTRUCTIONS = re.compile(
     "sse|ssse|avx|fma|f16c|bmi|amx|adx|popcnt|abm|lzcnt|movbe|aes|vaes|pclmul|vpclmul|gfni|sha|asimd|sve|neon"

@@ -5,12 +5,12 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from kernelbench.errors import UsageError
-from kernelbench.parsing import parsed
-from kernelbench.records import Candidate, Task
-from kernelbench.sources import input_domains
-from results.dropin.apart import examined_apart
-from results.dropin.templating import template
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.parsing import parsed
+from kernelwright.kernelbench.records import Candidate, Task
+from kernelwright.kernelbench.sources import input_domains
+from kernelwright.results.dropin.apart import examined_apart
+from kernelwright.results.dropin.templating import template
 
 NOTES = {
     "recompute": "what of the forward it needs it computes again",

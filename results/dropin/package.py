@@ -14,15 +14,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from kernelbench.errors import StorageError, UsageError
-from kernelbench.parsing import parsed
-from kernelbench.records import Task
-from results.dropin.apart import examined_apart
-from results.dropin.format import UNSTATED, Format
-from results.dropin.gradient_tasks import NOTES, best, forward_source, gradient_source
-from results.dropin.templating import template
-from results.dropin.winner import Winner
-from results.store.encoding import kernelwright_version
+from kernelwright.kernelbench.errors import StorageError, UsageError
+from kernelwright.kernelbench.parsing import parsed
+from kernelwright.kernelbench.records import Task
+from kernelwright.results.dropin.apart import examined_apart
+from kernelwright.results.dropin.format import UNSTATED, Format
+from kernelwright.results.dropin.gradient_tasks import NOTES, best, forward_source, gradient_source
+from kernelwright.results.dropin.templating import template
+from kernelwright.results.dropin.winner import Winner
+from kernelwright.results.store.encoding import kernelwright_version
 
 _RUNTIME = Path(__file__).parent / "runtime"
 _TAKEN = ("apply", "benchmark", "kernelized", "layers", "libraries", "remove", "runtime", "tests")
@@ -348,10 +348,15 @@ def _keep(found: Sequence[Any], libraries: Path, functions: dict[str, Any]) -> N
         functions[each.key] = each.functions
 
 
+_OURS = ("kernelwright", "kernelbench")  # and as candidates of before version 0.2 name it
 _JIT = {
-    "from kernelbench import jit": "from ..runtime import libraries as jit",
-    "import kernelbench.jit as jit": "from ..runtime import libraries as jit",
-    "from kernelbench.jit import compile_cpp": "from ..runtime.libraries import compile_cpp",
+    line: own
+    for ours in _OURS
+    for line, own in (
+        (f"from {ours} import jit", "from ..runtime import libraries as jit"),
+        (f"import {ours}.jit as jit", "from ..runtime import libraries as jit"),
+        (f"from {ours}.jit import compile_cpp", "from ..runtime.libraries import compile_cpp"),
+    )
 }
 
 
@@ -367,7 +372,7 @@ def _standing_alone(source: str) -> str:
     for node in ast.walk(tree):
         names = [alias.name for alias in getattr(node, "names", ()) if isinstance(alias, ast.alias)]
         module = getattr(node, "module", None) or ""
-        if not any(name.partition(".")[0] == "kernelbench" for name in (module, *names)):
+        if not any(name.partition(".")[0] in _OURS for name in (module, *names)):
             continue
         assert isinstance(node, ast.Import | ast.ImportFrom)
         first, last = node.lineno - 1, node.end_lineno

@@ -3,6 +3,6 @@
 from functools import partial
 from pathlib import Path
 
-from results.templating import template as template_in
+from kernelwright.results.templating import template as template_in
 
 template = partial(template_in, folder=Path(__file__).parent / "templates")

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernelbench.errors import UsageError
-from kernelbench.records import Candidate, Environment, Evaluation, Record, Task
-from results.store.database import RunDatabase
-from results.store.records import TaskRun
-from results.summary import best_attempt
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.records import Candidate, Environment, Evaluation, Record, Task
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.records import TaskRun
+from kernelwright.results.summary import best_attempt
 
 _LANGUAGES = ("cpp", "torch")
 

@@ -5,9 +5,9 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kernelbench.records import Evaluation, Verdict
-from results import formatting
-from results.store.records import Attempt
+from kernelwright.kernelbench.records import Evaluation, Verdict
+from kernelwright.results import formatting
+from kernelwright.results.store.records import Attempt
 
 FASTER = 1.02  # a gain below this is noise
 RANGES = ((0.0, 1.0), (1.0, 1.1), (1.1, 1.5), (1.5, 2.0), (2.0, math.inf))  # of predicted gains

@@ -8,13 +8,13 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kernelbench.operator_families import operator_families
-from kernelbench.records import Language, Task
-from profiling.records import Profile
-from results import formatting
-from results.lessons.calibration import FASTER, measured_gain
-from results.store.database import RunDatabase
-from results.store.records import Attempt
+from kernelwright.kernelbench.operator_families import operator_families
+from kernelwright.kernelbench.records import Language, Task
+from kernelwright.profiling.records import Profile
+from kernelwright.results import formatting
+from kernelwright.results.lessons.calibration import FASTER, measured_gain
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.records import Attempt
 
 COLUMNS = ("technique", "language", "operators", "tried", "failed", "faster", "gain, median", "from, to")
 _LINES = 6

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from rich.table import Table
 
-from kernelbench.errors import UsageError
-from profiling.catalogue import CATALOGUE
-from profiling.selection import (
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.profiling.catalogue import CATALOGUE
+from kernelwright.profiling.selection import (
     FEWEST_CANDIDATES,
     FEWEST_TASKS,
     Ranked,
@@ -16,9 +16,9 @@ from profiling.selection import (
     select,
     values_of,
 )
-from results.lessons.calibration import over_eager
-from results.store.database import RunDatabase
-from results.store.records import Attempt
+from kernelwright.results.lessons.calibration import over_eager
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.records import Attempt
 
 _USUAL_CHANCE = 0.05
 COLUMNS = ("metric", "kept", "|rho|", "least rho", "most", "tasks", "candidates", "by chance", "meaning")

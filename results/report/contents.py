@@ -6,13 +6,13 @@ the tasks that measure nothing apart, and the environment with the command that 
 
 from dataclasses import dataclass
 
-from kernelbench.records import LEAST_OWN, Environment, Interval
-from results import formatting
-from results.deliverable import faster_baselines
-from results.lessons import calibration, lessons
-from results.store.database import RunDatabase
-from results.store.records import Attempt, Run, TaskRun
-from results.summary import Aggregate, Summary, TaskSummary, best_attempt, summary_of
+from kernelwright.kernelbench.records import LEAST_OWN, Environment, Interval
+from kernelwright.results import formatting
+from kernelwright.results.deliverable import faster_baselines
+from kernelwright.results.lessons import calibration, lessons
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.records import Attempt, Run, TaskRun
+from kernelwright.results.summary import Aggregate, Summary, TaskSummary, best_attempt, summary_of
 
 COLUMNS = (
     "task",

@@ -10,8 +10,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernelbench.records import Verdict
-from results.report.contents import (
+from kernelwright.kernelbench.records import Verdict
+from kernelwright.results.report.contents import (
     AGGREGATE_COLUMNS,
     AGGREGATE_NOTE,
     COLUMNS,
@@ -23,9 +23,9 @@ from results.report.contents import (
     cost,
     kinds,
 )
-from results.report.page import page
-from results.store.records import Run
-from results.summary import BASELINES, Summary, TaskSummary
+from kernelwright.results.report.page import page
+from kernelwright.results.store.records import Run
+from kernelwright.results.summary import BASELINES, Summary, TaskSummary
 
 TABLE_WIDTH = 180  # characters, where the terminal does not say
 WIDE = 150  # characters, from which all columns of the tasks' table can be read

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from kernelbench.records import Advice, Interval, Verdict
-from results import formatting
-from results.lessons.calibration import measured_gain
-from results.report.contents import (
+from kernelwright.kernelbench.records import Advice, Interval, Verdict
+from kernelwright.results import formatting
+from kernelwright.results.lessons.calibration import measured_gain
+from kernelwright.results.report.contents import (
     AGGREGATE_COLUMNS,
     AGGREGATE_NOTE,
     COLUMNS,
@@ -21,8 +21,8 @@ from results.report.contents import (
     kinds,
     speedups,
 )
-from results.store.records import Attempt, TaskRun
-from results.summary import TaskSummary, best_attempt
+from kernelwright.results.store.records import Attempt, TaskRun
+from kernelwright.results.summary import TaskSummary, best_attempt
 
 # The chart, in SVG user units.
 LABEL_WIDTH, PLOT_WIDTH, VALUE_WIDTH, ROW_HEIGHT, AXIS_HEIGHT = 250, 520, 170, 26, 30

@@ -10,11 +10,11 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernelbench.records import Record
-from results.report.contents import ReportTable
-from results.report.curves import Curve, curve, number
-from results.report.formats import TABLE_WIDTH, Format, markdown_table, plain_table
-from results.store.training import Manifest, Point, Start, Training
+from kernelwright.kernelbench.records import Record
+from kernelwright.results.report.contents import ReportTable
+from kernelwright.results.report.curves import Curve, curve, number
+from kernelwright.results.report.formats import TABLE_WIDTH, Format, markdown_table, plain_table
+from kernelwright.results.store.training import Manifest, Point, Start, Training
 
 MOST_CURVES = 12
 # What is looked at first; the rest follows as it came.

@@ -15,7 +15,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from kernelbench.errors import MissingPrerequisite, StorageError, UsageError
+from kernelwright.kernelbench.errors import MissingPrerequisite, StorageError, UsageError
 
 LOCK_TIMEOUT_S = 30.0
 SAFE = "the evaluations already recorded are safe"

@@ -16,13 +16,20 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from sqlalchemy import URL, Engine, func, inspect, select
 from sqlalchemy.orm import Session
 
-from kernelbench.errors import StorageError, UsageError
-from kernelbench.records import Advice, Candidate, Environment, Evaluation, Record, Target, Task
-from profiling.records import Profile
-from results.store.connection import damaged, engine_for, location, shown, storage_errors, writing
-from results.store.encoding import column_text, json_text, kernelwright_version, record_text
-from results.store.records import Attempt, LlmCall, Run, TaskRun, TaskState
-from results.store.rows import (
+from kernelwright.kernelbench.errors import StorageError, UsageError
+from kernelwright.kernelbench.records import Advice, Candidate, Environment, Evaluation, Record, Target, Task
+from kernelwright.profiling.records import Profile
+from kernelwright.results.store.connection import (
+    damaged,
+    engine_for,
+    location,
+    shown,
+    storage_errors,
+    writing,
+)
+from kernelwright.results.store.encoding import column_text, json_text, kernelwright_version, record_text
+from kernelwright.results.store.records import Attempt, LlmCall, Run, TaskRun, TaskState
+from kernelwright.results.store.rows import (
     SCHEMA_VERSION,
     AttemptRow,
     Base,

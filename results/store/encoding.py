@@ -5,7 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from pydantic import JsonValue
 
-from kernelbench.records import Record
+from kernelwright.kernelbench.records import Record
 
 
 def record_text(record: Record) -> str:

@@ -6,8 +6,8 @@ import uuid
 from pathlib import Path
 from typing import Self
 
-from kernelbench.errors import StorageError, UsageError
-from results.store.database import NoRunError, RunDatabase
+from kernelwright.kernelbench.errors import StorageError, UsageError
+from kernelwright.results.store.database import NoRunError, RunDatabase
 
 
 class RunFolder:

@@ -4,8 +4,8 @@ from enum import StrEnum
 
 from pydantic import JsonValue
 
-from kernelbench.records import Advice, Candidate, Environment, Evaluation, Record, Target, Task
-from profiling.records import Profile
+from kernelwright.kernelbench.records import Advice, Candidate, Environment, Evaluation, Record, Target, Task
+from kernelwright.profiling.records import Profile
 
 
 class TaskState(StrEnum):

@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from pydantic import Field, JsonValue, ValidationError
 
-from kernelbench.errors import StorageError
-from kernelbench.records import Fingerprint, Record
+from kernelwright.kernelbench.errors import StorageError
+from kernelwright.kernelbench.records import Fingerprint, Record
 
 SCHEMA = 1
 MANIFEST, STARTS, METRICS = "manifest.json", "starts.jsonl", "metrics.jsonl"

@@ -12,10 +12,10 @@ from uuid import uuid4
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 from verl.utils.profiler import simple_timer
 
-from agent.llm.model import Message
-from rl_training.cluster.host import Begun, Evaluation
-from rl_training.cluster.hosts import Ask, asker
-from rl_training.cluster.scored import NoVerdict, Scored
+from kernelwright.agent.llm.model import Message
+from kernelwright.rl_training.cluster.host import Begun, Evaluation
+from kernelwright.rl_training.cluster.hosts import Ask, asker
+from kernelwright.rl_training.cluster.scored import NoVerdict, Scored
 
 _GREEDY = {"temperature": 0, "top_p": 1.0, "top_k": -1}
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from agent.llm.coder import asked_for
-from rl_training.cluster.overrides import LOOP
-from rl_training.environment.task_data import TaskData
+from kernelwright.agent.llm.coder import asked_for
+from kernelwright.rl_training.cluster.overrides import LOOP
+from kernelwright.rl_training.environment.task_data import TaskData
 
 if TYPE_CHECKING:
     import pyarrow

@@ -3,17 +3,17 @@
 import re
 from pathlib import Path
 
-from kernelbench.errors import UsageError
-from results.store.encoding import record_text
-from rl_training import new_folder
-from rl_training.cluster.data import rows, schema
-from rl_training.cluster.host import Evaluation
-from rl_training.cluster.overrides import LOOP, overrides_of
-from rl_training.cluster.plan import Plan
-from rl_training.curation import parquet
-from rl_training.rewards.scheme import Scheme
-from rl_training.tasks import Tasks
-from rl_training.templating import template
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.results.store.encoding import record_text
+from kernelwright.rl_training import new_folder
+from kernelwright.rl_training.cluster.data import rows, schema
+from kernelwright.rl_training.cluster.host import Evaluation
+from kernelwright.rl_training.cluster.overrides import LOOP, overrides_of
+from kernelwright.rl_training.cluster.plan import Plan
+from kernelwright.rl_training.curation import parquet
+from kernelwright.rl_training.rewards.scheme import Scheme
+from kernelwright.rl_training.tasks import Tasks
+from kernelwright.rl_training.templating import template
 
 TEMPLATES = Path(__file__).parent / "templates"
 _PLAIN = re.compile(r"[\w./:@+-]+")  # what needs no quoting, neither in the shell nor in Hydra's grammar

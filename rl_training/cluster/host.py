@@ -7,18 +7,18 @@ from pathlib import Path
 
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 
-from agent.llm.model import Message
-from agent.profiled import ProfilingPool
-from kernelbench.errors import StorageError
-from kernelbench.evaluator import EFFORTS, QUICK, Effort, Evaluator, Protocol
-from kernelbench.machine import cache_folder
-from kernelbench.records import Record
-from rl_training.cluster.scored import NoVerdict, Scored, scored
-from rl_training.environment.rollout import Rollout
-from rl_training.environment.task_data import TaskData
-from rl_training.environment.world import World
-from rl_training.rewards.hacks import HackMemory
-from rl_training.rewards.scheme import Scheme
+from kernelwright.agent.llm.model import Message
+from kernelwright.agent.profiled import ProfilingPool
+from kernelwright.kernelbench.errors import StorageError
+from kernelwright.kernelbench.evaluator import EFFORTS, QUICK, Effort, Evaluator, Protocol
+from kernelwright.kernelbench.machine import cache_folder
+from kernelwright.kernelbench.records import Record
+from kernelwright.rl_training.cluster.scored import NoVerdict, Scored, scored
+from kernelwright.rl_training.environment.rollout import Rollout
+from kernelwright.rl_training.environment.task_data import TaskData
+from kernelwright.rl_training.environment.world import World
+from kernelwright.rl_training.rewards.hacks import HackMemory
+from kernelwright.rl_training.rewards.scheme import Scheme
 
 
 class Evaluation(Record):

@@ -19,9 +19,9 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from kernelbench.errors import KernelwrightError, MissingPrerequisite
-from rl_training.cluster.host import Evaluation, Host
-from rl_training.cluster.scored import NoVerdict
+from kernelwright.kernelbench.errors import KernelwrightError, MissingPrerequisite
+from kernelwright.rl_training.cluster.host import Evaluation, Host
+from kernelwright.rl_training.cluster.scored import NoVerdict
 
 RESOURCE = "kernelwright_evaluation"
 _ATTEMPTS = 2  # a host goes with the process that made it; the second attempt makes another
@@ -126,7 +126,7 @@ def actor(evaluation: Evaluation, number: int) -> Any:
 
 
 def main() -> int:
-    """Says which hosts there are, before models are loaded: python -m rl_training.cluster.hosts FILE."""
+    """Says which hosts there are, before models are loaded: python -m THIS FILE."""
     import ray
 
     try:

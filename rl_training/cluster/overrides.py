@@ -6,7 +6,7 @@ configuration in tests/rl_training/test_verl.py.
 
 from dataclasses import dataclass
 
-from rl_training.cluster.plan import Plan
+from kernelwright.rl_training.cluster.plan import Plan
 
 LOOP = "kernelwright"  # the agent loop's name
 _PAPERS = {
@@ -109,7 +109,7 @@ def _algorithm(plan: Plan) -> tuple[str, ...]:
     if plan.algorithm == "remax":
         return (
             "algorithm.adv_estimator=kernelwright_remax",
-            "+ray_kwargs.ray_init.runtime_env.env_vars.VERL_USE_EXTERNAL_MODULES=rl_training.cluster.estimators",
+            "+ray_kwargs.ray_init.runtime_env.env_vars.VERL_USE_EXTERNAL_MODULES=kernelwright.rl_training.cluster.estimators",
         )
     if plan.algorithm == "rloo":
         # verl's "rloo" pays a sample that is left alone in its group its whole reward; this one nothing.

@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt
 
-from kernelbench.errors import UsageError
-from kernelbench.records import Record
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.records import Record
 
 Algorithm = Literal["grpo", "rloo", "remax", "dapo"]
 Engine = Literal["vllm", "sglang"]

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from rl_training.cluster.host import Evaluation
-from rl_training.cluster.hosts import asker
-from rl_training.cluster.scored import Scored
+from kernelwright.rl_training.cluster.host import Evaluation
+from kernelwright.rl_training.cluster.hosts import asker
+from kernelwright.rl_training.cluster.scored import Scored
 
 
 class Judge:

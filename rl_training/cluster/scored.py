@@ -1,8 +1,8 @@
 """What verl is told of a reply."""
 
-from kernelbench.records import Record
-from rl_training.outcome import Outcome
-from rl_training.trajectory import Turn
+from kernelwright.kernelbench.records import Record
+from kernelwright.rl_training.outcome import Outcome
+from kernelwright.rl_training.trajectory import Turn
 
 
 class NoVerdict(Exception):  # noqa: N818 - what happened

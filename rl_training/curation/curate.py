@@ -8,17 +8,17 @@ from pathlib import Path
 
 from pydantic import Field
 
-from kernelbench.errors import UsageError
-from kernelbench.records import Record, Task
-from results.store.database import RunDatabase
-from rl_training import new_folder
-from rl_training.curation import parquet
-from rl_training.curation.rows import Row, preference_rows, ranked_row, sft_row, task_row
-from rl_training.curation.samples import Dropped, Reading, TaskSamples, read
-from rl_training.curation.selection import Chosen, balanced, choose
-from rl_training.curation.split import closest, contaminated, held_out
-from rl_training.similarity import ALIKE, reference_shingles, shingles
-from rl_training.templating import template
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.records import Record, Task
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.rl_training import new_folder
+from kernelwright.rl_training.curation import parquet
+from kernelwright.rl_training.curation.rows import Row, preference_rows, ranked_row, sft_row, task_row
+from kernelwright.rl_training.curation.samples import Dropped, Reading, TaskSamples, read
+from kernelwright.rl_training.curation.selection import Chosen, balanced, choose
+from kernelwright.rl_training.curation.split import closest, contaminated, held_out
+from kernelwright.rl_training.similarity import ALIKE, reference_shingles, shingles
+from kernelwright.rl_training.templating import template
 
 TEMPLATES = Path(__file__).parent / "templates"
 SPLITS = ("train", "test")

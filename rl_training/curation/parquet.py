@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernelbench.errors import MissingPrerequisite, StorageError
+from kernelwright.kernelbench.errors import MissingPrerequisite, StorageError
 
 if TYPE_CHECKING:
     import pyarrow

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from agent.llm.coder import asked_for
-from rl_training.curation.samples import Sample, TaskSamples
-from rl_training.curation.selection import Chosen
-from rl_training.environment.task_data import Winner
+from kernelwright.agent.llm.coder import asked_for
+from kernelwright.rl_training.curation.samples import Sample, TaskSamples
+from kernelwright.rl_training.curation.selection import Chosen
+from kernelwright.rl_training.environment.task_data import Winner
 
 PAIRS = 4  # a task
 

@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from kernelbench.records import Candidate, Interval, Language
-from results.store.database import RunDatabase
-from results.store.records import Attempt, LlmCall
-from rl_training.environment.task_data import TaskData, work_of
-from rl_training.outcome import DECOY_SHARE, Outcome, counting
-from rl_training.replies import MODEL_AUTHOR, Written, recorded, without_model
+from kernelwright.kernelbench.records import Candidate, Interval, Language
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.records import Attempt, LlmCall
+from kernelwright.rl_training.environment.task_data import TaskData, work_of
+from kernelwright.rl_training.outcome import DECOY_SHARE, Outcome, counting
+from kernelwright.rl_training.replies import MODEL_AUTHOR, Written, recorded, without_model
 
 Dropped = Counter[str]  # why -> how many
 

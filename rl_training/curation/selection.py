@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rl_training.curation.samples import Dropped, Sample, TaskSamples
-from rl_training.similarity import likeness, nearest, reference_shingles, shingles
+from kernelwright.rl_training.curation.samples import Dropped, Sample, TaskSamples
+from kernelwright.rl_training.similarity import likeness, nearest, reference_shingles, shingles
 
 _CAP = 2  # times the median of the families' samples, that one family may have
 

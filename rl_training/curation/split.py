@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 import networkx as nx  # type: ignore[import-untyped]
 
-from kernelbench.errors import UsageError
-from kernelbench.records import Task
-from rl_training.curation.samples import TaskSamples
-from rl_training.similarity import likeness, nearest, reference_shingles
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.records import Task
+from kernelwright.rl_training.curation.samples import TaskSamples
+from kernelwright.rl_training.similarity import likeness, nearest, reference_shingles
 
 
 def contaminated(tasks: Sequence[TaskSamples], evaluation: Sequence[Task], alike: float) -> dict[str, str]:

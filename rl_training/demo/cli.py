@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from kernelbench.cli import Json
+from kernelwright.kernelbench.cli import Json
 
 
 def demo(
@@ -27,16 +27,16 @@ def demo(
     command again to go on after a kill. Writes DIR/table.md and DIR/curves.svg; `kernelwright report
     DIR/seed-0/rl` shows a training.
     """
-    from rl_training.trainers.policy import quiet, require
+    from kernelwright.rl_training.trainers.policy import quiet, require
 
     require()
     import torch
 
-    from rl_training.demo.data import tasks_of
-    from rl_training.demo.demo import Demo
-    from rl_training.demo.report import table, write
-    from rl_training.demo.settings import SHORT, DemoSettings
-    from rl_training.tracking.run import tracked
+    from kernelwright.rl_training.demo.data import tasks_of
+    from kernelwright.rl_training.demo.demo import Demo
+    from kernelwright.rl_training.demo.report import table, write
+    from kernelwright.rl_training.demo.settings import SHORT, DemoSettings
+    from kernelwright.rl_training.tracking.run import tracked
 
     quiet()
     torch.set_num_threads(1)  # so small a model is slower with more

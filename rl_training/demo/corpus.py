@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from agent.builtin.codegen.cpp.backend import Cpp
-from agent.builtin.codegen.render import Rendered
-from agent.builtin.compile import compile_graph
-from agent.builtin.ir.graph import Graph
-from agent.builtin.schedule import Schedule, legal
-from kernelbench.records import Candidate
+from kernelwright.agent.builtin.codegen.cpp.backend import Cpp
+from kernelwright.agent.builtin.codegen.render import Rendered
+from kernelwright.agent.builtin.compile import compile_graph
+from kernelwright.agent.builtin.ir.graph import Graph
+from kernelwright.agent.builtin.schedule import Schedule, legal
+from kernelwright.kernelbench.records import Candidate
 
 _LANGUAGE = Cpp(every_choice=True)
 # What is chosen for all kernels of a task together; other knobs have the coder's own values.

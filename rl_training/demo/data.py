@@ -8,15 +8,15 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from agent.builtin.ir.graph import Graph
-from kernelbench.machine import physical_threads
-from kernelbench.records import Candidate, Record, Target
-from rl_training.demo.corpus import Schedules
-from rl_training.demo.grammar import DrawnTask, every_task
-from rl_training.demo.settings import DemoSettings
-from rl_training.environment.task_data import TaskData
-from rl_training.replies import without_model
-from rl_training.rewards import kept
+from kernelwright.agent.builtin.ir.graph import Graph
+from kernelwright.kernelbench.machine import physical_threads
+from kernelwright.kernelbench.records import Candidate, Record, Target
+from kernelwright.rl_training.demo.corpus import Schedules
+from kernelwright.rl_training.demo.grammar import DrawnTask, every_task
+from kernelwright.rl_training.demo.settings import DemoSettings
+from kernelwright.rl_training.environment.task_data import TaskData
+from kernelwright.rl_training.replies import without_model
+from kernelwright.rl_training.rewards import kept
 
 
 class DemoTask(Record):
@@ -76,7 +76,7 @@ def _written(job: tuple[DrawnTask, int]) -> tuple[str, tuple[Candidate, ...]]:
 
     import torch
 
-    from agent.builtin.frontend.trace import trace_json
+    from kernelwright.agent.builtin.frontend.trace import trace_json
 
     task, count = job
     warnings.simplefilter("ignore")

@@ -11,32 +11,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.llm.coder import asked_for
-from agent.llm.model import Message
-from agent.profiled import ProfilingPool
-from kernelbench.evaluator import Evaluator
-from kernelbench.machine import cache_folder
-from kernelbench.records import Record, Target
-from results.store.folder import write_atomically
-from results.store.training import Training
-from rl_training.demo.data import DemoTask, DemoTasks, tasks_of
-from rl_training.demo.measured import MeasuredPool
-from rl_training.demo.policy import replies
-from rl_training.demo.settings import AFRESH, ONCE, DemoSettings
-from rl_training.demo.teaching import BEGUN, SFT, teach
-from rl_training.demo.trial import Trial, Tried, files_of
-from rl_training.environment.environment import Environment
-from rl_training.environment.world import World
-from rl_training.rewards import kept
-from rl_training.rewards.scheme import SCHEMES
-from rl_training.rewards.surprise import Doubt
-from rl_training.tracking.metrics import MetricsFile, Progress
-from rl_training.tracking.run import tracked
-from rl_training.trainers import online_run
-from rl_training.trainers.checkpoints import POLICY
-from rl_training.trainers.policy import load_policy
-from rl_training.trainers.settings import OnlineSettings
-from rl_training.trajectory import read
+from kernelwright.agent.llm.coder import asked_for
+from kernelwright.agent.llm.model import Message
+from kernelwright.agent.profiled import ProfilingPool
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.machine import cache_folder
+from kernelwright.kernelbench.records import Record, Target
+from kernelwright.results.store.folder import write_atomically
+from kernelwright.results.store.training import Training
+from kernelwright.rl_training.demo.data import DemoTask, DemoTasks, tasks_of
+from kernelwright.rl_training.demo.measured import MeasuredPool
+from kernelwright.rl_training.demo.policy import replies
+from kernelwright.rl_training.demo.settings import AFRESH, ONCE, DemoSettings
+from kernelwright.rl_training.demo.teaching import BEGUN, SFT, teach
+from kernelwright.rl_training.demo.trial import Trial, Tried, files_of
+from kernelwright.rl_training.environment.environment import Environment
+from kernelwright.rl_training.environment.world import World
+from kernelwright.rl_training.rewards import kept
+from kernelwright.rl_training.rewards.scheme import SCHEMES
+from kernelwright.rl_training.rewards.surprise import Doubt
+from kernelwright.rl_training.tracking.metrics import MetricsFile, Progress
+from kernelwright.rl_training.tracking.run import tracked
+from kernelwright.rl_training.trainers import online_run
+from kernelwright.rl_training.trainers.checkpoints import POLICY
+from kernelwright.rl_training.trainers.policy import load_policy
+from kernelwright.rl_training.trainers.settings import OnlineSettings
+from kernelwright.rl_training.trajectory import read
 
 _REWARD = SCHEMES["log-speedup"]
 Say = Callable[[str], None]

@@ -9,8 +9,8 @@ import random
 from collections.abc import Mapping, Sequence
 from itertools import product
 
-from kernelbench.records import Record, Task, Work
-from rl_training.templating import template
+from kernelwright.kernelbench.records import Record, Task, Work
+from kernelwright.rl_training.templating import template
 
 # Functions that take their time, so that what others on the machine do to memory counts for less.
 FIRST: Mapping[str, str] = {

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from kernelbench.errors import StorageError
-from kernelbench.evaluator import BASELINES, Effort
-from kernelbench.records import Candidate, Evaluation, Record, Task
-from profiling.records import Profile
-from results.store.encoding import record_text
-from rl_training.environment.world import Pool
-from rl_training.tracking.lines import append
+from kernelwright.kernelbench.errors import StorageError
+from kernelwright.kernelbench.evaluator import BASELINES, Effort
+from kernelwright.kernelbench.records import Candidate, Evaluation, Record, Task
+from kernelwright.profiling.records import Profile
+from kernelwright.results.store.encoding import record_text
+from kernelwright.rl_training.environment.world import Pool
+from kernelwright.rl_training.tracking.lines import append
 
 
 class _Line(Record):

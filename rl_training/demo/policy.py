@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_training.demo.settings import DemoSettings
-from rl_training.demo.tokenizer import shown, trained
+from kernelwright.rl_training.demo.settings import DemoSettings
+from kernelwright.rl_training.demo.tokenizer import shown, trained
 
 
 def begin(rows: Sequence[dict[str, Any]], settings: DemoSettings, seed: int, folder: Path) -> None:
@@ -43,7 +43,7 @@ def replies(
     """`count` replies to each prompt, as RL samples them."""
     import torch
 
-    from rl_training.trainers.policy import load_policy
+    from kernelwright.rl_training.trainers.policy import load_policy
 
     policy = load_policy(str(folder))
     torch.manual_seed(seed)

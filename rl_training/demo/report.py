@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from results.report.curves import number, ticks
-from results.store.folder import write_atomically
-from results.store.training import Training
-from rl_training.demo.demo import Seed
-from rl_training.demo.settings import DemoSettings
-from rl_training.demo.trial import Tried, geomean
-from rl_training.templating import template
-from rl_training.tracking.run import TrainingFolder
+from kernelwright.results.report.curves import number, ticks
+from kernelwright.results.store.folder import write_atomically
+from kernelwright.results.store.training import Training
+from kernelwright.rl_training.demo.demo import Seed
+from kernelwright.rl_training.demo.settings import DemoSettings
+from kernelwright.rl_training.demo.trial import Tried, geomean
+from kernelwright.rl_training.templating import template
+from kernelwright.rl_training.tracking.run import TrainingFolder
 
 POLICIES = ("before SFT", "after SFT", "after RL")
 SEARCHES = ("random schedules", "enumeration")

@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
-from kernelbench.evaluator import Effort
-from kernelbench.records import Record
+from kernelwright.kernelbench.evaluator import Effort
+from kernelwright.kernelbench.records import Record
 
 # Of each kernel; what it is picked for is measured afresh, in two other processes.
 ONCE = Effort(rounds=8, processes=1, most_processes=1, half_width=0.1, block_share=0.2)

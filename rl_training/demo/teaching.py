@@ -5,13 +5,13 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 
-from kernelbench.machine import physical_threads
-from kernelbench.records import Target
-from rl_training.demo.data import samples, tasks_of
-from rl_training.demo.policy import begin
-from rl_training.demo.settings import DemoSettings
-from rl_training.trainers.checkpoints import POLICY
-from rl_training.trainers.settings import SftSettings
+from kernelwright.kernelbench.machine import physical_threads
+from kernelwright.kernelbench.records import Target
+from kernelwright.rl_training.demo.data import samples, tasks_of
+from kernelwright.rl_training.demo.policy import begin
+from kernelwright.rl_training.demo.settings import DemoSettings
+from kernelwright.rl_training.trainers.checkpoints import POLICY
+from kernelwright.rl_training.trainers.settings import SftSettings
 
 BEGUN, SFT = "begun", "sft"  # folders of a seed: the policy before it, and the training
 
@@ -35,15 +35,15 @@ def teach(
 
 
 def _taught(seed: int, folder: Path, settings: DemoSettings, demo: Path, target: Target) -> None:
-    from kernelbench.evaluator.sandbox.layers import die_with_parent
+    from kernelwright.kernelbench.evaluator.sandbox.layers import die_with_parent
 
     die_with_parent()
     import torch
 
-    from rl_training.tracking.metrics import MetricsFile
-    from rl_training.tracking.run import tracked
-    from rl_training.trainers import supervised
-    from rl_training.trainers.policy import load_policy, quiet
+    from kernelwright.rl_training.tracking.metrics import MetricsFile
+    from kernelwright.rl_training.tracking.run import tracked
+    from kernelwright.rl_training.trainers import supervised
+    from kernelwright.rl_training.trainers.policy import load_policy, quiet
 
     torch.set_num_threads(1)
     quiet()

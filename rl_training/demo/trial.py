@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from agent.llm.model import ReplyUnusable
-from agent.llm.replies import candidate_source
-from kernelbench.evaluator import Effort
-from kernelbench.records import Candidate, Evaluation, Record
-from rl_training.demo.data import DemoTask
-from rl_training.demo.settings import AFRESH, ONCE
-from rl_training.environment.world import Pool
-from rl_training.outcome import Outcome, outcome_of
+from kernelwright.agent.llm.model import ReplyUnusable
+from kernelwright.agent.llm.replies import candidate_source
+from kernelwright.kernelbench.evaluator import Effort
+from kernelwright.kernelbench.records import Candidate, Evaluation, Record
+from kernelwright.rl_training.demo.data import DemoTask
+from kernelwright.rl_training.demo.settings import AFRESH, ONCE
+from kernelwright.rl_training.environment.world import Pool
+from kernelwright.rl_training.outcome import Outcome, outcome_of
 
 
 class Tried(Record):

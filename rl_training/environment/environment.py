@@ -4,10 +4,10 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rl_training.environment.rollout import Rollout
-from rl_training.environment.task_data import TaskData
-from rl_training.environment.world import World
-from rl_training.exemplars import ExemplarStore, contrastive_section
+from kernelwright.rl_training.environment.rollout import Rollout
+from kernelwright.rl_training.environment.task_data import TaskData
+from kernelwright.rl_training.environment.world import World
+from kernelwright.rl_training.exemplars import ExemplarStore, contrastive_section
 
 
 @dataclass

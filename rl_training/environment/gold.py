@@ -4,18 +4,19 @@ The reference is submitted in three ways: as it stands; renamed to ModelNew; and
 beside it that nobody calls.
 """
 
-from agent.builtin.frontend.reference import renamed
-from agent.llm.coder import asked_for
-from kernelbench.records import Language, Record
-from rl_training.environment.task_data import TaskData
-from rl_training.environment.world import Judged, World
-from rl_training.outcome import Outcome
-from rl_training.rewards.seen import Seen
+from kernelwright.agent.builtin.frontend.reference import renamed
+from kernelwright.agent.llm.coder import asked_for
+from kernelwright.kernelbench.records import Language, Record
+from kernelwright.rl_training.environment.task_data import TaskData
+from kernelwright.rl_training.environment.world import Judged, World
+from kernelwright.rl_training.outcome import Outcome
+from kernelwright.rl_training.rewards.seen import Seen
 
 # Kernels that nobody calls, so that a file has some of its own.
 _DISGUISE: dict[Language, str] = {
-    "cpp": "from kernelbench import jit\nKERNEL = jit.compile_cpp('extern \"C\" void f() {}')\n",
-    "cuda": "from kernelbench import jit\nKERNEL = jit.compile_cuda('extern \"C\" __global__ void f() {}')\n",
+    "cpp": "from kernelwright import jit\nKERNEL = jit.compile_cpp('extern \"C\" void f() {}')\n",
+    "cuda": "from kernelwright import jit\n"
+    "KERNEL = jit.compile_cuda('extern \"C\" __global__ void f() {}')\n",
     "triton": "import triton\n\n\n@triton.jit\ndef kernel(x):\n    pass\n\n\n",
     "torch": "",
 }

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from functools import cached_property
 
-from agent.llm.coder import Asked, asked_for
-from agent.llm.model import Message
-from agent.protocols import Attempt
-from rl_training.environment.task_data import TaskData
-from rl_training.environment.warning import warning
-from rl_training.environment.world import Judged, Pending, World
-from rl_training.rewards.hacks import Case
-from rl_training.trajectory import Trajectory, Turn
+from kernelwright.agent.llm.coder import Asked, asked_for
+from kernelwright.agent.llm.model import Message
+from kernelwright.agent.protocols import Attempt
+from kernelwright.rl_training.environment.task_data import TaskData
+from kernelwright.rl_training.environment.warning import warning
+from kernelwright.rl_training.environment.world import Judged, Pending, World
+from kernelwright.rl_training.rewards.hacks import Case
+from kernelwright.rl_training.trajectory import Trajectory, Turn
 
 
 class Rollout:

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from agent.llm.prompting import Situation
-from kernelbench.operator_families import operator_families
-from kernelbench.records import Candidate, Interval, Language, Record, Target, Task, Work
-from results.store.database import RunDatabase
-from results.store.records import Attempt
-from results.summary import best_attempt
-from rl_training.outcome import outcome_of
+from kernelwright.agent.llm.prompting import Situation
+from kernelwright.kernelbench.operator_families import operator_families
+from kernelwright.kernelbench.records import Candidate, Interval, Language, Record, Target, Task, Work
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.records import Attempt
+from kernelwright.results.summary import best_attempt
+from kernelwright.rl_training.outcome import outcome_of
 
 
 class Winner(Record):

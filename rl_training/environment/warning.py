@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from rl_training.rewards.hacks import Case
-from rl_training.templating import template
+from kernelwright.rl_training.rewards.hacks import Case
+from kernelwright.rl_training.templating import template
 
 _MOST_CHARACTERS = 2000  # of a case's code, and of its reason
 

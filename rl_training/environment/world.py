@@ -6,26 +6,26 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agent.llm.coder import Asked, objection
-from agent.llm.model import ReplyUnusable
-from agent.llm.replies import candidate_source
-from agent.protocols import Attempt
-from kernelbench.errors import InfrastructureError, TaskError
-from kernelbench.evaluator import BASELINES, EFFORTS, QUICK, Effort
-from kernelbench.records import Candidate, Evaluation, Task, Verdict
-from profiling.records import Profile
-from rl_training.environment.task_data import TaskData
-from rl_training.outcome import Outcome, failed, outcome_of
-from rl_training.rewards.hacks import Case, HackMemory
-from rl_training.rewards.scheme import Reward, Scheme
-from rl_training.rewards.seen import Seen
-from rl_training.rewards.surprise import BestSoFar, Doubt, lower
+from kernelwright.agent.llm.coder import Asked, objection
+from kernelwright.agent.llm.model import ReplyUnusable
+from kernelwright.agent.llm.replies import candidate_source
+from kernelwright.agent.protocols import Attempt
+from kernelwright.kernelbench.errors import InfrastructureError, TaskError
+from kernelwright.kernelbench.evaluator import BASELINES, EFFORTS, QUICK, Effort
+from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
+from kernelwright.profiling.records import Profile
+from kernelwright.rl_training.environment.task_data import TaskData
+from kernelwright.rl_training.outcome import Outcome, failed, outcome_of
+from kernelwright.rl_training.rewards.hacks import Case, HackMemory
+from kernelwright.rl_training.rewards.scheme import Reward, Scheme
+from kernelwright.rl_training.rewards.seen import Seen
+from kernelwright.rl_training.rewards.surprise import BestSoFar, Doubt, lower
 
 _SHOWN = 20_000  # characters of a reply that holds no file, kept as its source
 
 
 class Pool(Protocol):
-    """`agent.profiled.ProfilingPool`, as far as it is needed here."""
+    """`kernelwright.agent.profiled.ProfilingPool`, as far as it is needed here."""
 
     def submit(
         self,

@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-from kernelbench.errors import StorageError
-from kernelbench.records import Verdict
-from results.store.database import RunDatabase
-from rl_training.outcome import HACKS, Outcome
-from rl_training.similarity import ALIKE, Shingles, nearest, shingles
+from kernelwright.kernelbench.errors import StorageError
+from kernelwright.kernelbench.records import Verdict
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.rl_training.outcome import HACKS, Outcome
+from kernelwright.rl_training.similarity import ALIKE, Shingles, nearest, shingles
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS cases (

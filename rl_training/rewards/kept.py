@@ -5,10 +5,10 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from kernelbench.errors import StorageError
-from kernelbench.records import Record
-from results.store.encoding import record_text
-from results.store.folder import write_atomically
+from kernelwright.kernelbench.errors import StorageError
+from kernelwright.kernelbench.records import Record
+from kernelwright.results.store.encoding import record_text
+from kernelwright.results.store.folder import write_atomically
 
 R = TypeVar("R", bound=Record)
 

@@ -20,13 +20,13 @@ from pathlib import Path
 
 from pydantic import Field, NonNegativeFloat, ValidationError, field_validator
 
-from kernelbench.errors import UsageError
-from kernelbench.records import Record
-from rl_training.outcome import DECOY_SHARE
-from rl_training.rewards.returns import discounted
-from rl_training.rewards.seen import Seen
-from rl_training.rewards.terms import Correct, Coverage, Milestones, SpeedupTerm, Term
-from rl_training.trajectory import RewardTerm
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.records import Record
+from kernelwright.rl_training.outcome import DECOY_SHARE
+from kernelwright.rl_training.rewards.returns import discounted
+from kernelwright.rl_training.rewards.seen import Seen
+from kernelwright.rl_training.rewards.terms import Correct, Coverage, Milestones, SpeedupTerm, Term
+from kernelwright.rl_training.trajectory import RewardTerm
 
 
 class Reward(Record):

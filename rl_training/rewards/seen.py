@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rl_training.outcome import Baseline, Outcome
+from kernelwright.rl_training.outcome import Baseline, Outcome
 
 
 @dataclass(frozen=True)

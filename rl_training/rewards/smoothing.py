@@ -11,8 +11,8 @@ from typing import Self
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 
-from kernelbench.records import Record
-from rl_training.rewards import kept
+from kernelwright.kernelbench.records import Record
+from kernelwright.rl_training.rewards import kept
 
 CLIP = 1.5
 

@@ -10,9 +10,9 @@ from typing import Self
 
 from pydantic import Field, PositiveFloat
 
-from kernelbench.records import Evaluation, Interval, Record, Speedup, Verdict
-from rl_training.outcome import outcome_of
-from rl_training.rewards import kept
+from kernelwright.kernelbench.records import Evaluation, Interval, Record, Speedup, Verdict
+from kernelwright.rl_training.outcome import outcome_of
+from kernelwright.rl_training.rewards import kept
 
 
 class Doubt(Record):

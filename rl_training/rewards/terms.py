@@ -16,10 +16,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat
 
-from kernelbench.records import Record
-from rl_training.outcome import Baseline
-from rl_training.rewards.seen import Seen
-from rl_training.trajectory import RewardTerm
+from kernelwright.kernelbench.records import Record
+from kernelwright.rl_training.outcome import Baseline
+from kernelwright.rl_training.rewards.seen import Seen
+from kernelwright.rl_training.trajectory import RewardTerm
 
 
 class _Term(Record):

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from rl_training.serving.server import Backend, PolicyServer
+from kernelwright.rl_training.serving.server import Backend, PolicyServer
 
-app = typer.Typer()
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.callback()
@@ -32,7 +32,7 @@ def policy(
     The server is transformers' own, or vLLM's where that is installed. A folder of adapters is served with
     the model that it names: merged with it for transformers, apart from it by vLLM.
     """
-    from rl_training.serving.policy import policy_in
+    from kernelwright.rl_training.serving.policy import policy_in
 
     found = policy_in(model)
     server = PolicyServer(found, backend, host, port, options or ())

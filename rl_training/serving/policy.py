@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kernelbench.errors import StorageError, UsageError
-from kernelbench.records import Record
-from rl_training.trainers.policy import ADAPTER, base_of, load_policy, load_tokenizer
+from kernelwright.kernelbench.errors import StorageError, UsageError
+from kernelwright.kernelbench.records import Record
+from kernelwright.rl_training.trainers.policy import ADAPTER, base_of, load_policy, load_tokenizer
 
 
 class Policy(Record):

@@ -13,8 +13,8 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from kernelbench.errors import InfrastructureError, MissingPrerequisite, UsageError
-from rl_training.serving.policy import Policy, whole
+from kernelwright.kernelbench.errors import InfrastructureError, MissingPrerequisite, UsageError
+from kernelwright.rl_training.serving.policy import Policy, whole
 
 Backend = Literal["transformers", "vllm"]
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from kernelbench.errors import StorageError
+from kernelwright.kernelbench.errors import StorageError
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers")
-_CHECKOUT = Path(__file__).parents[2]
+_CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def packages() -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kernelbench.errors import StorageError
+from kernelwright.kernelbench.errors import StorageError
 
 
 def append(path: Path, line: str) -> None:

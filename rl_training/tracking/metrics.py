@@ -6,10 +6,10 @@ from typing import Any
 from rich.console import Console
 from transformers import TrainerCallback
 
-from results.store.encoding import record_text
-from results.store.training import METRICS, Point
-from rl_training.tracking.lines import append
-from rl_training.tracking.run import now
+from kernelwright.results.store.encoding import record_text
+from kernelwright.results.store.training import METRICS, Point
+from kernelwright.rl_training.tracking.lines import append
+from kernelwright.rl_training.tracking.run import now
 
 
 class MetricsFile(TrainerCallback):

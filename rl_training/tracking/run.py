@@ -10,14 +10,21 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from kernelbench.errors import UsageError
-from kernelbench.machine import fingerprint, physical_threads
-from kernelbench.records import Record
-from results.store.encoding import kernelwright_version, record_text
-from results.store.folder import RunFolder
-from results.store.training import MANIFEST, STARTS, Manifest, Start, holds_training, read_manifest
-from rl_training.tracking.environment import commit, packages
-from rl_training.tracking.lines import append
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.machine import fingerprint, physical_threads
+from kernelwright.kernelbench.records import Record
+from kernelwright.results.store.encoding import kernelwright_version, record_text
+from kernelwright.results.store.folder import RunFolder
+from kernelwright.results.store.training import (
+    MANIFEST,
+    STARTS,
+    Manifest,
+    Start,
+    holds_training,
+    read_manifest,
+)
+from kernelwright.rl_training.tracking.environment import commit, packages
+from kernelwright.rl_training.tracking.lines import append
 
 _DIFFERENCES = 3  # named in an error at most
 
@@ -44,7 +51,7 @@ def tracked(
     into `config`. Raises UsageError where the folder holds something else, or a training with another method,
     config, seeds or data; StorageError where it cannot be written or is in use.
     """
-    from rl_training.trainers.checkpoints import last_good, step_of
+    from kernelwright.rl_training.trainers.checkpoints import last_good, step_of
 
     now = _manifest(method, config, seeds, data, command)
     with RunFolder.hold(path) as folder:

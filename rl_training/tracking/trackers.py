@@ -5,7 +5,7 @@ import sys
 from enum import StrEnum
 from pathlib import Path
 
-from kernelbench.errors import MissingPrerequisite, UsageError
+from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
 
 PROJECT = "kernelwright"
 

@@ -5,9 +5,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from kernelbench.errors import MissingPrerequisite, UsageError
-from rl_training.trainers.precision import autocasts
-from rl_training.trainers.settings import OnlineSettings, TrainingSettings
+from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
+from kernelwright.rl_training.trainers.precision import autocasts
+from kernelwright.rl_training.trainers.settings import OnlineSettings, TrainingSettings
 
 NOT_TRACKED: Mapping[str, str] = {"report_to": "none"}
 

@@ -17,8 +17,8 @@ from safetensors import SafetensorError
 from transformers import Trainer
 from transformers.trainer_utils import rotate_checkpoints
 
-from kernelbench.errors import StorageError
-from rl_training.trainers.policy import ADAPTER
+from kernelwright.kernelbench.errors import StorageError
+from kernelwright.rl_training.trainers.policy import ADAPTER
 
 POLICY = "policy"  # the trained model, in the run's folder
 _STAGING = ".saving"

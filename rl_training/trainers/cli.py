@@ -10,15 +10,15 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
-from kernelbench.cli import Json, TargetName
-from kernelbench.errors import UsageError
-from rl_training.tracking.trackers import Tracking
-from rl_training.trainers.precision import Precision
+from kernelwright.kernelbench.cli import Json, TargetName
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.rl_training.tracking.trackers import Tracking
+from kernelwright.rl_training.trainers.precision import Precision
 
 if TYPE_CHECKING:
-    from results.store.database import RunDatabase
-    from rl_training.environment.task_data import TaskData
-    from rl_training.exemplars import ExemplarStore
+    from kernelwright.results.store.database import RunDatabase
+    from kernelwright.rl_training.environment.task_data import TaskData
+    from kernelwright.rl_training.exemplars import ExemplarStore
 
 Model = Annotated[str, typer.Option(help="A model's folder, or its name on the Hugging Face Hub.")]
 Out = Annotated[Path, typer.Option(help="Output folder; a run that is already there is resumed.")]
@@ -89,22 +89,22 @@ def sft(
     Writes DIR/policy, a model's folder, and all that `kernelwright report DIR` shows. Give the same command
     again to go on after a kill.
     """
-    from rl_training.curation import parquet
+    from kernelwright.rl_training.curation import parquet
 
     parquet.require()
     rows = _samples(data, min_speedup)
     _quiet()
     from transformers import set_seed
 
-    from rl_training.tracking.environment import hashes
-    from rl_training.tracking.metrics import MetricsFile, Progress
-    from rl_training.tracking.run import tracked
-    from rl_training.tracking.trackers import reporting
-    from rl_training.trainers import supervised
-    from rl_training.trainers.arguments import require_runnable
-    from rl_training.trainers.policy import load_policy, load_tokenizer
-    from rl_training.trainers.precision import of_weights
-    from rl_training.trainers.settings import SftSettings
+    from kernelwright.rl_training.tracking.environment import hashes
+    from kernelwright.rl_training.tracking.metrics import MetricsFile, Progress
+    from kernelwright.rl_training.tracking.run import tracked
+    from kernelwright.rl_training.tracking.trackers import reporting
+    from kernelwright.rl_training.trainers import supervised
+    from kernelwright.rl_training.trainers.arguments import require_runnable
+    from kernelwright.rl_training.trainers.policy import load_policy, load_tokenizer
+    from kernelwright.rl_training.trainers.precision import of_weights
+    from kernelwright.rl_training.trainers.settings import SftSettings
 
     if reasoning is None:
         reasoning = "think" if supervised.has_place_for_reasoning(load_tokenizer(model)) else "drop"
@@ -208,27 +208,27 @@ def rl(
     Writes DIR/policy, a model's folder, DIR/trajectories, and all that `kernelwright report DIR` shows.
     Give the same command again to go on after a kill.
     """
-    from agent.profiled import ProfilingPool
-    from kernelbench.evaluator import Evaluator
-    from kernelbench.machine import cache_folder
-    from rl_training.environment.world import World
-    from rl_training.rewards.hacks import HackMemory
-    from rl_training.rewards.scheme import scheme_of
+    from kernelwright.agent.profiled import ProfilingPool
+    from kernelwright.kernelbench.evaluator import Evaluator
+    from kernelwright.kernelbench.machine import cache_folder
+    from kernelwright.rl_training.environment.world import World
+    from kernelwright.rl_training.rewards.hacks import HackMemory
+    from kernelwright.rl_training.rewards.scheme import scheme_of
 
     scheme, tasks = scheme_of(reward), _tasks(data, seed, target)
     _quiet()
     from transformers import set_seed
 
-    from rl_training.environment.environment import Environment
-    from rl_training.tracking.environment import hashes
-    from rl_training.tracking.metrics import MetricsFile, Progress
-    from rl_training.tracking.run import tracked
-    from rl_training.tracking.trackers import reporting
-    from rl_training.trainers import online_run
-    from rl_training.trainers.arguments import require_runnable
-    from rl_training.trainers.policy import load_policy
-    from rl_training.trainers.precision import of_weights
-    from rl_training.trainers.settings import OnlineSettings
+    from kernelwright.rl_training.environment.environment import Environment
+    from kernelwright.rl_training.tracking.environment import hashes
+    from kernelwright.rl_training.tracking.metrics import MetricsFile, Progress
+    from kernelwright.rl_training.tracking.run import tracked
+    from kernelwright.rl_training.tracking.trackers import reporting
+    from kernelwright.rl_training.trainers import online_run
+    from kernelwright.rl_training.trainers.arguments import require_runnable
+    from kernelwright.rl_training.trainers.policy import load_policy
+    from kernelwright.rl_training.trainers.precision import of_weights
+    from kernelwright.rl_training.trainers.settings import OnlineSettings
 
     settings = checked(
         OnlineSettings,
@@ -270,7 +270,7 @@ def rl(
 
 
 def _tasks(data: Sequence[str], seed: int, target: str) -> tuple["TaskData", ...]:
-    from rl_training.tasks import tasks_from
+    from kernelwright.rl_training.tasks import tasks_from
 
     found = tasks_from(data, 0.0, seed)
     if found.device.partition(":")[0] != target.partition(":")[0]:
@@ -283,7 +283,7 @@ def _tasks(data: Sequence[str], seed: int, target: str) -> tuple["TaskData", ...
 
 def _runs(data: Sequence[str]) -> Iterator["RunDatabase"]:
     """Those of the sources that are runs, each open until the next."""
-    from results.store.database import RunDatabase
+    from kernelwright.results.store.database import RunDatabase
 
     for source in data:
         if not (Path(source) / "tasks").is_dir():  # a data set
@@ -293,7 +293,7 @@ def _runs(data: Sequence[str]) -> Iterator["RunDatabase"]:
 
 def _exemplars(data: Sequence[str], tasks: Sequence["TaskData"]) -> "ExemplarStore":
     """The kernels of runs; of a data set the winner of each task."""
-    from rl_training.exemplars import ExemplarStore
+    from kernelwright.rl_training.exemplars import ExemplarStore
 
     store = ExemplarStore()
     for task in tasks:
@@ -304,7 +304,7 @@ def _exemplars(data: Sequence[str], tasks: Sequence["TaskData"]) -> "ExemplarSto
 
 
 def _samples(data: Path, min_speedup: float) -> list[dict[str, Any]]:
-    from rl_training.curation import parquet
+    from kernelwright.rl_training.curation import parquet
 
     path = data / "sft" / "train.parquet"
     if not path.is_file():
@@ -323,7 +323,7 @@ def _common(
     lora_rank: int | None, precision: Precision | None, optimizer: str, deepspeed: Path | None,
     checkpointing: bool, cpu: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    from rl_training.trainers.precision import usual
+    from kernelwright.rl_training.trainers.precision import usual
 
     return {
         "model": model,
@@ -353,7 +353,7 @@ def checked(kind: Any, **values: Any) -> Any:
 
 
 def _quiet() -> None:
-    from rl_training.trainers.policy import quiet, require
+    from kernelwright.rl_training.trainers.policy import quiet, require
 
     require()
     quiet()

@@ -15,9 +15,9 @@ from typing import Any
 from pydantic import Field
 from transformers import TrainerCallback
 
-from kernelbench.records import Record
-from rl_training.trainers.checkpoints import last_good, step_of
-from rl_training.trainers.guards import Diverged
+from kernelwright.kernelbench.records import Record
+from kernelwright.rl_training.trainers.checkpoints import last_good, step_of
+from kernelwright.rl_training.trainers.guards import Diverged
 
 _ALIKE, _THE_SAME = "rewards of a group are all alike", "replies do not vary"
 _END_OF_LEARNING = (_ALIKE, _THE_SAME)  # which success comes to, too

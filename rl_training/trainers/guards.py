@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
-from kernelbench.errors import KernelwrightError
+from kernelwright.kernelbench.errors import KernelwrightError
 
 if TYPE_CHECKING:
     import torch

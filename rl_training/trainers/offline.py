@@ -18,18 +18,18 @@ from pydantic import Field, model_validator
 from torch.utils.data import SequentialSampler
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
-from kernelbench.errors import UsageError
-from kernelbench.records import Record
-from rl_training.rewards.scheme import Scheme
-from rl_training.trainers import leftover_lunch
-from rl_training.trainers.checkpoints import WholeCheckpoints
-from rl_training.trainers.guards import StopAtNaN
-from rl_training.trainers.leftover_lunch import Variant
-from rl_training.trainers.log_probs import Encoded, encode, padded, token_log_probs
-from rl_training.trainers.policy import LoraSettings, Policy, keep_base
-from rl_training.trainers.precision import Precision, autocasts, require_learnable
-from rl_training.trainers.ranking import length_normalized, rrhf
-from rl_training.trainers.recorded import Prompted
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.records import Record
+from kernelwright.rl_training.rewards.scheme import Scheme
+from kernelwright.rl_training.trainers import leftover_lunch
+from kernelwright.rl_training.trainers.checkpoints import WholeCheckpoints
+from kernelwright.rl_training.trainers.guards import StopAtNaN
+from kernelwright.rl_training.trainers.leftover_lunch import Variant
+from kernelwright.rl_training.trainers.log_probs import Encoded, encode, padded, token_log_probs
+from kernelwright.rl_training.trainers.policy import LoraSettings, Policy, keep_base
+from kernelwright.rl_training.trainers.precision import Precision, autocasts, require_learnable
+from kernelwright.rl_training.trainers.ranking import length_normalized, rrhf
+from kernelwright.rl_training.trainers.recorded import Prompted
 
 RRHF = "rrhf"
 

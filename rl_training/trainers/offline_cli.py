@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from kernelbench.cli import Json
-from kernelbench.errors import UsageError
-from rl_training.tracking.trackers import Tracking
-from rl_training.trainers.cli import PrecisionName, checked
+from kernelwright.kernelbench.cli import Json
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.rl_training.tracking.trackers import Tracking
+from kernelwright.rl_training.trainers.cli import PrecisionName, checked
 
 
 class Method(StrEnum):
@@ -62,9 +62,9 @@ def offline(
     """
     if learning_rate <= 0:
         raise UsageError(f"--learning-rate {learning_rate:g} teaches nothing", "give a number above 0")
-    from rl_training.rewards.scheme import scheme_of
-    from rl_training.trainers.policy import LoraSettings, load_policy, quiet, require
-    from rl_training.trainers.recorded import recorded
+    from kernelwright.rl_training.rewards.scheme import scheme_of
+    from kernelwright.rl_training.trainers.policy import LoraSettings, load_policy, quiet, require
+    from kernelwright.rl_training.trainers.recorded import recorded
 
     scheme, found = scheme_of(reward), recorded(data, scheme_of(reward))
     lora = LoraSettings(rank=lora_rank) if lora_rank is not None else None
@@ -72,12 +72,12 @@ def offline(
     import torch
     from transformers import set_seed
 
-    from rl_training.tracking.environment import hashes
-    from rl_training.tracking.metrics import MetricsFile, Progress
-    from rl_training.tracking.run import tracked
-    from rl_training.tracking.trackers import reporting
-    from rl_training.trainers import offline as learning
-    from rl_training.trainers.precision import of_weights, usual
+    from kernelwright.rl_training.tracking.environment import hashes
+    from kernelwright.rl_training.tracking.metrics import MetricsFile, Progress
+    from kernelwright.rl_training.tracking.run import tracked
+    from kernelwright.rl_training.tracking.trackers import reporting
+    from kernelwright.rl_training.trainers import offline as learning
+    from kernelwright.rl_training.trainers.precision import of_weights, usual
 
     quiet()
     settings = checked(

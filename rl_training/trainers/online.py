@@ -3,7 +3,7 @@ policy.
 
 TRL's GRPOTrainer with four things of our own: replies are taken through the `World`, in one turn or
 several, each turn a sample with a whole prompt and its own credit; advantages are those of
-`rl_training.trainers.advantages`; replies that nothing is learned from are in no term of the loss and in none
+`trainers.advantages`; replies that nothing is learned from are in no term of the loss and in none
 of its denominators; and what rewards and prompts know (the best so far, the exemplars, the running scale)
 goes with the checkpoints.
 
@@ -21,18 +21,18 @@ import torch
 from accelerate.utils import gather_object  # type: ignore[import-untyped]
 from trl import GRPOConfig, GRPOTrainer
 
-from agent.llm.model import Message
-from kernelbench.errors import KernelwrightError
-from rl_training import trajectory
-from rl_training.environment.environment import Environment
-from rl_training.environment.rollout import Rollout
-from rl_training.exemplars import ExemplarStore
-from rl_training.rewards.smoothing import Running
-from rl_training.rewards.surprise import BestSoFar
-from rl_training.trainers.advantages import Credited, advantages
-from rl_training.trainers.checkpoints import WholeCheckpoints
-from rl_training.trainers.settings import OnlineSettings
-from rl_training.trajectory import Trajectory, Turn
+from kernelwright.agent.llm.model import Message
+from kernelwright.kernelbench.errors import KernelwrightError
+from kernelwright.rl_training import trajectory
+from kernelwright.rl_training.environment.environment import Environment
+from kernelwright.rl_training.environment.rollout import Rollout
+from kernelwright.rl_training.exemplars import ExemplarStore
+from kernelwright.rl_training.rewards.smoothing import Running
+from kernelwright.rl_training.rewards.surprise import BestSoFar
+from kernelwright.rl_training.trainers.advantages import Credited, advantages
+from kernelwright.rl_training.trainers.checkpoints import WholeCheckpoints
+from kernelwright.rl_training.trainers.settings import OnlineSettings
+from kernelwright.rl_training.trajectory import Trajectory, Turn
 
 
 class RewardFailed(KernelwrightError):  # noqa: N818 - what happened

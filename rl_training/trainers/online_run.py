@@ -15,16 +15,16 @@ from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig
 
-from kernelbench.errors import UsageError
-from rl_training.environment.environment import Environment
-from rl_training.environment.task_data import TaskData
-from rl_training.trainers.arguments import NOT_TRACKED, arguments
-from rl_training.trainers.checkpoints import last_good
-from rl_training.trainers.collapse import Collapsed, CollapseGuard, Limits, restored
-from rl_training.trainers.guards import StopAtNaN
-from rl_training.trainers.online import OnlineTrainer
-from rl_training.trainers.policy import Policy, keep_base
-from rl_training.trainers.settings import OnlineSettings
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.rl_training.environment.environment import Environment
+from kernelwright.rl_training.environment.task_data import TaskData
+from kernelwright.rl_training.trainers.arguments import NOT_TRACKED, arguments
+from kernelwright.rl_training.trainers.checkpoints import last_good
+from kernelwright.rl_training.trainers.collapse import Collapsed, CollapseGuard, Limits, restored
+from kernelwright.rl_training.trainers.guards import StopAtNaN
+from kernelwright.rl_training.trainers.online import OnlineTrainer
+from kernelwright.rl_training.trainers.policy import Policy, keep_base
+from kernelwright.rl_training.trainers.settings import OnlineSettings
 
 _log = logging.getLogger(__name__)
 _LESS = 0.5  # of the learning rate, after each collapse

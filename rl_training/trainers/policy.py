@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import Field
 
-from kernelbench.errors import MissingPrerequisite, UsageError
-from kernelbench.records import Record
+from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
+from kernelwright.kernelbench.records import Record
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -75,7 +75,7 @@ def keep_base(model: Any, run: Path) -> None:
     """Has the adapters of `model`, if it has any, name weights that are on the disk: those that they were
     loaded with, or RUN/base, which is written unless it is there. Raises StorageError.
     """
-    from rl_training.trainers.checkpoints import written_whole
+    from kernelwright.rl_training.trainers.checkpoints import written_whole
 
     if not hasattr(model, "peft_config") or not hasattr(model, "get_base_model"):
         return

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelbench.errors import UsageError
-from results.store.database import RunDatabase
-from results.store.encoding import record_text
-from rl_training.curation import parquet
-from rl_training.replies import trajectories
-from rl_training.rewards.scheme import Scheme
-from rl_training.tracking.environment import hashes
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.encoding import record_text
+from kernelwright.rl_training.curation import parquet
+from kernelwright.rl_training.replies import trajectories
+from kernelwright.rl_training.rewards.scheme import Scheme
+from kernelwright.rl_training.tracking.environment import hashes
 
 RANKED = Path("ranked") / "train.parquet"
 

@@ -5,11 +5,11 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from kernelbench.records import Record
-from rl_training.rewards.scheme import SCHEMES, Scheme
-from rl_training.trainers.advantages import Estimator
-from rl_training.trainers.policy import LoraSettings
-from rl_training.trainers.precision import Precision, require_learnable
+from kernelwright.kernelbench.records import Record
+from kernelwright.rl_training.rewards.scheme import SCHEMES, Scheme
+from kernelwright.rl_training.trainers.advantages import Estimator
+from kernelwright.rl_training.trainers.policy import LoraSettings
+from kernelwright.rl_training.trainers.precision import Precision, require_learnable
 
 Reasoning = Literal["think", "drop"]  # before a completion, or not at all
 Loss = Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "gspo"]

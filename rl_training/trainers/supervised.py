@@ -12,12 +12,12 @@ from datasets import Dataset
 from transformers import PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
-from kernelbench.errors import UsageError
-from rl_training.trainers.arguments import NOT_TRACKED, arguments
-from rl_training.trainers.checkpoints import WholeCheckpoints, last_good
-from rl_training.trainers.guards import StopAtNaN
-from rl_training.trainers.policy import Policy, keep_base
-from rl_training.trainers.settings import Reasoning, SftSettings
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.rl_training.trainers.arguments import NOT_TRACKED, arguments
+from kernelwright.rl_training.trainers.checkpoints import WholeCheckpoints, last_good
+from kernelwright.rl_training.trainers.guards import StopAtNaN
+from kernelwright.rl_training.trainers.policy import Policy, keep_base
+from kernelwright.rl_training.trainers.settings import Reasoning, SftSettings
 
 
 class SupervisedTrainer(WholeCheckpoints, SFTTrainer):

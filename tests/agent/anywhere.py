@@ -1,6 +1,6 @@
 """A target for tests that time nothing."""
 
-from kernelbench.records import Ceilings, Fingerprint, Target
+from kernelwright.kernelbench.records import Ceilings, Fingerprint, Target
 
 TARGET = Target(
     device="cpu",

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agent.budget import Allowance, BudgetSpent, Evaluations
+from kernelwright.agent.budget import Allowance, BudgetSpent, Evaluations
 
 
 def test_one_is_kept_for_the_winner_of_each_task() -> None:

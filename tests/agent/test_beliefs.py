@@ -8,9 +8,9 @@ from random import Random
 import pytest
 from test_rules import over_eager, slower
 
-from agent.protocols import Attempt
-from agent.tuner.gaussian_process import Beliefs, Measured, measured, timed
-from kernelbench.records import Candidate
+from kernelwright.agent.protocols import Attempt
+from kernelwright.agent.tuner.gaussian_process import Beliefs, Measured, measured, timed
+from kernelwright.kernelbench.records import Candidate
 
 NOISE = 0.15
 BLOCKS = ("64", "256", "1024", "4096", "16384")

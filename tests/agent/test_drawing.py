@@ -1,7 +1,7 @@
 """How the bench makes upstream problems small enough for two cores."""
 
-from agent.bench import drawing
-from kernelbench import sources
+from kernelwright.agent.bench import drawing
+from kernelwright.kernelbench import sources
 
 PROBLEM = """
 import torch

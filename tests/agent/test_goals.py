@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from anywhere import TARGET
 
-from agent.bench import goals, suites
-from agent.bench.covering import covered, section
-from agent.builtin.coverage import Cost, Coverage
-from kernelbench.records import (
+from kernelwright.agent.bench import goals, suites
+from kernelwright.agent.bench.covering import covered, section
+from kernelwright.agent.builtin.coverage import Cost, Coverage
+from kernelwright.kernelbench.records import (
     Candidate,
     Environment,
     Evaluation,
@@ -20,7 +20,7 @@ from kernelbench.records import (
     Timing,
     Verdict,
 )
-from results.store.database import RunDatabase
+from kernelwright.results.store.database import RunDatabase
 
 SOURCE = """
 import torch

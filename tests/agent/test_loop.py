@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import pytest
 from anywhere import TARGET
 
-from agent.budget import BudgetSpent, Evaluations
-from agent.loop import Loop, deadline
-from agent.protocols import Attempt, Judge, NoCandidate
-from agent.search import Refine, Request, Stop, StopRules
-from kernelbench.evaluator import Effort
-from kernelbench.records import (
+from kernelwright.agent.budget import BudgetSpent, Evaluations
+from kernelwright.agent.loop import Loop, deadline
+from kernelwright.agent.protocols import Attempt, Judge, NoCandidate
+from kernelwright.agent.search import Refine, Request, Stop, StopRules
+from kernelwright.kernelbench.evaluator import Effort
+from kernelwright.kernelbench.records import (
     Advice,
     Candidate,
     Environment,

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from agent.protocols import Attempt
-from agent.tuner.advise import RulesJudge, as_it_is, untried
-from kernelbench.records import (
+from kernelwright.agent.protocols import Attempt
+from kernelwright.agent.tuner.advise import RulesJudge, as_it_is, untried
+from kernelwright.kernelbench.records import (
     Advice,
     Candidate,
     Ceilings,
@@ -22,8 +22,8 @@ from kernelbench.records import (
     Timing,
     Verdict,
 )
-from profiling.records import Finding, FindingKind, Metric, Profile
-from results.lessons.lessons import Expectation
+from kernelwright.profiling.records import Finding, FindingKind, Metric, Profile
+from kernelwright.results.lessons.lessons import Expectation
 
 TASK = Task(id="file:test", level=1, source="")
 SCHEDULE = {"fuse": "all", "vector": "512", "unroll": "off", "k0.keep": "on", "k0.block": "4096"}

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from anywhere import TARGET
 
-import agent.run
-from agent.run import Settings
-from kernelbench.errors import StorageError, UsageError
-from kernelbench.evaluator import Gate
-from kernelbench.records import Task
-from results.store.database import RunDatabase
-from results.store.records import TaskRun
+from kernelwright.agent import run as agent_run
+from kernelwright.agent.run import Settings
+from kernelwright.kernelbench.errors import StorageError, UsageError
+from kernelwright.kernelbench.evaluator import Gate
+from kernelwright.kernelbench.records import Task
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.records import TaskRun
 
 pytestmark = pytest.mark.timeout(900)  # whole runs, beside other tests
 
@@ -195,12 +195,12 @@ def test_what_one_task_raises_ends_the_others(tmp_path: Path, monkeypatch: pytes
         return False
 
     pool: Any = Endless()
-    monkeypatch.setattr(agent.run._Work, "_one_task", one_task)
+    monkeypatch.setattr(agent_run._Work, "_one_task", one_task)
     with RunDatabase.create(tmp_path / "run.db", settings={}, target=TARGET) as database:
         for name in "abcd":
             database.add_task(Task(id=f"file:{name}", level=1, source=""))
         with pytest.raises(StorageError, match="no space"):
-            agent.run.carry_out(database, pool, Settings(), lambda: None, print, print, at_once=2)
+            agent_run.carry_out(database, pool, Settings(), lambda: None, print, print, at_once=2)
     assert {task.id for task in taken} == {"file:a", "file:b"}
 
 

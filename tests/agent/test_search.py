@@ -5,9 +5,19 @@ from dataclasses import replace
 
 from anywhere import TARGET
 
-from agent.protocols import Attempt
-from agent.search import Beam, BestOfN, Evolve, Exhaustive, Refine, Request, Stop, StopRules, best_of
-from kernelbench.records import (
+from kernelwright.agent.protocols import Attempt
+from kernelwright.agent.search import (
+    Beam,
+    BestOfN,
+    Evolve,
+    Exhaustive,
+    Refine,
+    Request,
+    Stop,
+    StopRules,
+    best_of,
+)
+from kernelwright.kernelbench.records import (
     Advice,
     Candidate,
     Correctness,
@@ -19,7 +29,7 @@ from kernelbench.records import (
     Task,
     Verdict,
 )
-from profiling.records import Profile
+from kernelwright.profiling.records import Profile
 
 
 def attempt(speedup: float, spread: float = 0.02, light: float | None = None, wrong: bool = False) -> Attempt:

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 from test_rules import attempt
 
-from agent.protocols import Attempt
-from agent.tuner.advise import RulesJudge
-from agent.tuner.memory import RecordedRanking
-from agent.tuner.random_forest import LEAST, Surrogate, examples, features
-from kernelbench.records import Candidate, Task, Verdict
-from profiling.catalogue import metric
-from profiling.records import Profile
+from kernelwright.agent.protocols import Attempt
+from kernelwright.agent.tuner.advise import RulesJudge
+from kernelwright.agent.tuner.memory import RecordedRanking
+from kernelwright.agent.tuner.random_forest import LEAST, Surrogate, examples, features
+from kernelwright.kernelbench.records import Candidate, Task, Verdict
+from kernelwright.profiling.catalogue import metric
+from kernelwright.profiling.records import Profile
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 

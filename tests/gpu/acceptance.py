@@ -25,13 +25,13 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import torch
 
-from kernelbench.candidates import language_of
-from kernelbench.evaluator import Effort, Evaluator, Protocol, trial
-from kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelbench.evaluator.protocol import Limits
-from kernelbench.evaluator.sandbox import landlock
-from kernelbench.evaluator.sandbox import layers as sandbox
-from kernelbench.records import Candidate, Evaluation, Task, Verdict
+from kernelwright.kernelbench.candidates import language_of
+from kernelwright.kernelbench.evaluator import Effort, Evaluator, Protocol, trial
+from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.evaluator.protocol import Limits
+from kernelwright.kernelbench.evaluator.sandbox import landlock
+from kernelwright.kernelbench.evaluator.sandbox import layers as sandbox
+from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
 
 DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cuda:0"
 GPU = DEVICE != "cpu"
@@ -84,7 +84,7 @@ class ModelNew(nn.Module):
 CUDA = """
 import torch
 from torch import nn
-from kernelbench import jit
+from kernelwright import jit
 
 lib = jit.compile_cuda(r'''
 extern "C" __global__ void kernel(const float* __restrict__ x, float* __restrict__ y, long n) {
@@ -175,7 +175,7 @@ def environment() -> None:
 
 def behind_the_sandbox() -> None:
     """CUDA starts behind all layers; if not, behind each alone."""
-    entry = "kernelbench.evaluator.timing.ceilings"
+    entry = "kernelwright.kernelbench.evaluator.timing.ceilings"
     for kept in (LAYERS, (), *((layer,) for layer in LAYERS)):
         without = [layer for layer in LAYERS if layer not in kept or layer in WITHOUT]
         fine = True
@@ -251,9 +251,9 @@ def languages() -> None:
 
 def tools() -> None:
     """compute-sanitizer, CUPTI and ncu, behind the sandbox."""
-    from profiling.gpu.nsight import NsightCompute
-    from profiling.gpu.tracing import Trace
-    from profiling.rung import Subject
+    from kernelwright.profiling.gpu.nsight import NsightCompute
+    from kernelwright.profiling.gpu.tracing import Trace
+    from kernelwright.profiling.rung import Subject
 
     found = evaluator().evaluate(task(1024), candidate(TRITON), ("eager",))
     for rung in (Trace(), NsightCompute()):
@@ -270,7 +270,7 @@ def suite() -> None:
     """The builtin coder's kernels for four tasks, against eager and torch.compile."""
     names = ("level1/softmax", "level1/layer_norm", "level1/sum_columns", "level2/swiglu_gate")
     for language in ("triton", "cuda"):
-        command = [sys.executable, "kernelwright.py", "run", *(f"builtin:{name}" for name in names), "--target", DEVICE,
+        command = [sys.executable, "-m", "kernelwright", "run", *(f"builtin:{name}" for name in names), "--target", DEVICE,
                    "--language", language, "--rounds", "1", "--effort", "quick",
                    "--out", f"{HOME}/run-{language}"]  # fmt: skip
         done = subprocess.run(

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from kernelbench.candidates import candidate_from_file
+from kernelwright.kernelbench.candidates import candidate_from_file
 
 
 def test_a_byte_order_mark_is_dropped(tmp_path: Path) -> None:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from kernelbench.chips import nvrtc, sass
-from kernelbench.chips.device_code import device_code
-from kernelbench.errors import Unavailable
-from kernelbench.jit import BuildError
-from kernelbench.jit.nvrtc_source import for_nvrtc
+from kernelwright.kernelbench.chips import nvrtc, sass
+from kernelwright.kernelbench.chips.device_code import device_code
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.jit import BuildError
+from kernelwright.kernelbench.jit.nvrtc_source import for_nvrtc
 
 SOURCE = r"""
 #include <torch/extension.h>

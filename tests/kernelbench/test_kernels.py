@@ -2,8 +2,8 @@
 
 import pytest
 
-from kernelbench.candidates import language_of
-from kernelbench.kernels import KernelFile, not_emulated
+from kernelwright.kernelbench.candidates import language_of
+from kernelwright.kernelbench.kernels import KernelFile, not_emulated
 
 TRITON = """
 import torch, triton
@@ -70,7 +70,7 @@ def test_kernels_of_cuda_are_found_in_strings_that_are_sources() -> None:
 
 LANGUAGES = {
     "import torch, triton\n@triton.jit\ndef k(x): pass": "triton",
-    "import triton  # left over\nfrom kernelbench import jit\njit.compile_cuda(source())": "cuda",
+    "import triton  # left over\nfrom kernelwright import jit\njit.compile_cuda(source())": "cuda",
     "import triton\nfrom torch.utils.cpp_extension import load_inline\nload_inline('a', 'int f();')": "cpp",
     "from torch.utils.cpp_extension import load\nload('a', ['k.cpp'])": "cpp",
     "from torch.utils.cpp_extension import load\nSOURCE = '__global__ void k(int n) {}'\nload('a', ['k.cu'])": "cuda",

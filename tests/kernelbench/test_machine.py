@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pretended import GIB, MIB, Machine, pretend
 
-from kernelbench import control_groups, machine
+from kernelwright.kernelbench import control_groups, machine
 
 
 def test_this_machine_is_taken_for_something() -> None:

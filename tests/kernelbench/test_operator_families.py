@@ -2,8 +2,8 @@
 
 import pytest
 
-from kernelbench import sources
-from kernelbench.operator_families import operator_families
+from kernelwright.kernelbench import sources
+from kernelwright.kernelbench.operator_families import operator_families
 
 
 @pytest.mark.parametrize(

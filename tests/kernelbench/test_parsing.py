@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kernelbench import parsing
+from kernelwright.kernelbench import parsing
 
 
 def test_one_thread_parses_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 import torch
 
-import kernelbench
+from kernelwright import kernelbench
 
 SUITE = Path(kernelbench.__file__).parent / "tasks"
 FILES = sorted(SUITE.glob("level[0-9]/*.py"))

@@ -1,6 +1,6 @@
 """An evaluation by hand, and a small reference."""
 
-from kernelbench.records import (
+from kernelwright.kernelbench.records import (
     Ceilings,
     Environment,
     Evaluation,

@@ -1,7 +1,7 @@
 """A survey by hand, of a machine with two caches."""
 
-from kernelbench.records import Ceilings, Fingerprint, Target
-from profiling.survey.records import KINDS, Bandwidth, Cache, Overhead, Peak, Survey
+from kernelwright.kernelbench.records import Ceilings, Fingerprint, Target
+from kernelwright.profiling.survey.records import KINDS, Bandwidth, Cache, Overhead, Peak, Survey
 
 FINGERPRINT = Fingerprint(
     chip="Abacus 9000",

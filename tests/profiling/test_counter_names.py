@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from profiling.catalogue import CATALOGUE
+from kernelwright.profiling.catalogue import CATALOGUE
 
 CHIPS = ("TU102", "GA100", "GA102", "AD102", "GH100", "GB100", "GB202")
 INVALID_NAME = 17  # CUPTI_ERROR_INVALID_METRIC_NAME

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kernelbench.errors import Unavailable
-from profiling.counters import perf
-from profiling.counters.per_call import metrics
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.profiling.counters import perf
+from kernelwright.profiling.counters.per_call import metrics
 
 # perf 6.1 with -x, as root in a virtual machine without a PMU; the process had slept.
 VIRTUAL = """\

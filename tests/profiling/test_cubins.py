@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-import kernelwright
-from kernelbench.chips import nvrtc
-from kernelbench.chips.notes import Launched
-from kernelbench.chips.sass import Mix
-from kernelbench.errors import Unavailable, UsageError
-from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.processes.worker_handle import Worker
-from kernelbench.records import Candidate, Task
-from profiling.cli import check_chip
-from profiling.ladder import profile
-from profiling.page import show
-from profiling.records import Profile
-from profiling.rung import Subject
-from profiling.static.cubins import Cubins
+from kernelwright import cli
+from kernelwright.kernelbench.chips import nvrtc
+from kernelwright.kernelbench.chips.notes import Launched
+from kernelwright.kernelbench.chips.sass import Mix
+from kernelwright.kernelbench.errors import Unavailable, UsageError
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
+from kernelwright.kernelbench.records import Candidate, Task
+from kernelwright.profiling.cli import check_chip
+from kernelwright.profiling.ladder import profile
+from kernelwright.profiling.page import show
+from kernelwright.profiling.records import Profile
+from kernelwright.profiling.rung import Subject
+from kernelwright.profiling.static.cubins import Cubins
 
 pytest.importorskip("triton", reason="triton is not installed")
 
@@ -237,7 +237,7 @@ def test_kernels_that_cupy_launches(evaluator: Evaluator) -> None:
 CUDA = """
 import torch
 from torch import nn
-from kernelbench import jit
+from kernelwright import jit
 
 lib = jit.compile_cuda(r'''
 extern "C" __global__ void rows(const float* x, float* out, int columns) {
@@ -359,7 +359,7 @@ def test_the_page_of_a_chip(
     words = ["builtin:level2/matmul_scale_residual", str(EXAMPLE), "--target", "cuda:sm_90"]
     monkeypatch.setattr("sys.argv", ["kernelwright", "profile", *words, "--precision", "fp16"])
     with pytest.raises(SystemExit) as ended:
-        kernelwright.main()
+        cli.main()
     assert ended.value.code == 0
     page = capsys.readouterr().out
     assert re.search(r"unmeasured: read for sm_90, not timed; nor checked", page)

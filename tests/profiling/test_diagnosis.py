@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from evaluated import evaluation_of
 
-from profiling.catalogue import CATALOGUE, metric
-from profiling.diagnosis import diagnose
-from profiling.records import Bottleneck, Profile
+from kernelwright.profiling.catalogue import CATALOGUE, metric
+from kernelwright.profiling.diagnosis import diagnose
+from kernelwright.profiling.records import Bottleneck, Profile
 
 
 def profile(

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from kernelbench.candidates import language_of
-from kernelbench.evaluator import Evaluator, Protocol
-from kernelbench.records import Candidate, Task
-from kernelbench.sources.smaller import smaller
-from profiling.catalogue import metric
-from profiling.emulated import emulation
-from profiling.emulated.emulation import Emulation
-from profiling.ladder import profile
-from profiling.page import show
-from profiling.records import Profile
-from profiling.rung import Subject
+from kernelwright.kernelbench.candidates import language_of
+from kernelwright.kernelbench.evaluator import Evaluator, Protocol
+from kernelwright.kernelbench.records import Candidate, Task
+from kernelwright.kernelbench.sources.smaller import smaller
+from kernelwright.profiling.catalogue import metric
+from kernelwright.profiling.emulated import emulation
+from kernelwright.profiling.emulated.emulation import Emulation
+from kernelwright.profiling.ladder import profile
+from kernelwright.profiling.page import show
+from kernelwright.profiling.records import Profile
+from kernelwright.profiling.rung import Subject
 
 REFERENCE = """
 import torch
@@ -41,7 +41,7 @@ TASK = Task(id="file:transpose", level=1, source=REFERENCE)
 HEAD = """
 import torch
 from torch import nn
-from kernelbench import jit
+from kernelwright import jit
 """
 MODEL = """
 class ModelNew(nn.Module):

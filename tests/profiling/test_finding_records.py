@@ -1,6 +1,6 @@
 """Findings as run databases hold them."""
 
-from profiling.records import Finding
+from kernelwright.profiling.records import Finding
 
 
 def test_a_finding_of_an_older_database_is_read() -> None:

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 from evaluated import EXPONENTIALS
 
-from kernelbench.candidates import language_of
-from kernelbench.errors import Unavailable
-from kernelbench.evaluator import Evaluator
-from kernelbench.records import Candidate, Task, Verdict
-from profiling.catalogue import CATALOGUE
-from profiling.gpu import under_tool
-from profiling.gpu.counted import Launch, Wanted, launches, listed, metrics_of, wanted
-from profiling.gpu.kernels import base_name, declared, is_own
-from profiling.gpu.nsight import NsightCompute, command, explained, names
-from profiling.records import Profile
-from profiling.rung import Subject
-from profiling.selection import Sample, select
+from kernelwright.kernelbench.candidates import language_of
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.records import Candidate, Task, Verdict
+from kernelwright.profiling.catalogue import CATALOGUE
+from kernelwright.profiling.gpu import under_tool
+from kernelwright.profiling.gpu.counted import Launch, Wanted, launches, listed, metrics_of, wanted
+from kernelwright.profiling.gpu.kernels import base_name, declared, is_own
+from kernelwright.profiling.gpu.nsight import NsightCompute, command, explained, names
+from kernelwright.profiling.records import Profile
+from kernelwright.profiling.rung import Subject
+from kernelwright.profiling.selection import Sample, select
 
 ASKED = Wanted(
     {

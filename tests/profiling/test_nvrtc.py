@@ -2,10 +2,10 @@
 
 import pytest
 
-from kernelbench.chips import nvrtc, sass
-from kernelbench.errors import Unavailable
-from kernelbench.jit import BuildError
-from kernelbench.jit.nvrtc_source import for_nvrtc
+from kernelwright.kernelbench.chips import nvrtc, sass
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.jit import BuildError
+from kernelwright.kernelbench.jit.nvrtc_source import for_nvrtc
 
 SOURCE = """
 extern "C" __global__ void scale(const float4* x, float4* y, float factor) {

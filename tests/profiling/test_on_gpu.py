@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from kernelbench.evaluator import Effort, Evaluator, Protocol
-from kernelbench.records import TRAFFIC, Candidate, Task, Verdict
-from profiling.gpu.nsight import NsightCompute
-from profiling.gpu.tracing import Trace
-from profiling.records import Profile
-from profiling.rung import Reading, Subject
+from kernelwright.kernelbench.evaluator import Effort, Evaluator, Protocol
+from kernelwright.kernelbench.records import TRAFFIC, Candidate, Task, Verdict
+from kernelwright.profiling.gpu.nsight import NsightCompute
+from kernelwright.profiling.gpu.tracing import Trace
+from kernelwright.profiling.records import Profile
+from kernelwright.profiling.rung import Reading, Subject
 
 pytestmark = pytest.mark.gpu
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from surveys import SURVEY
 
-from kernelbench.errors import StorageError, UsageError
-from profiling.picture import BOTTOM, LEFT, RIGHT, TOP, Point, check_picture, picture, save
-from profiling.survey.records import Peak, Survey
+from kernelwright.kernelbench.errors import StorageError, UsageError
+from kernelwright.profiling.picture import BOTTOM, LEFT, RIGHT, TOP, Point, check_picture, picture, save
+from kernelwright.profiling.survey.records import Peak, Survey
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from kernelbench.candidates import language_of
-from kernelbench.errors import Unavailable
-from kernelbench.evaluator import Effort, Evaluator, Protocol
-from kernelbench.evaluator.processes.worker_handle import Worker
-from kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelbench.records import TRAFFIC, Candidate, Task, Verdict
-from profiling.counters.per_call import Counters
-from profiling.counters.time_shares import TimeShares
-from profiling.ladder import profile
-from profiling.page import show
-from profiling.rung import Rung, Subject
-from profiling.simulated.callgrind import Costs
-from profiling.simulated.simulation import Simulation
-from profiling.static.kernel_loops import Loops, static_metrics
-from profiling.static.vectorization import Vectorization
-from profiling.static.x86 import Mix
+from kernelwright.kernelbench.candidates import language_of
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.evaluator import Effort, Evaluator, Protocol
+from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
+from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.records import TRAFFIC, Candidate, Task, Verdict
+from kernelwright.profiling.counters.per_call import Counters
+from kernelwright.profiling.counters.time_shares import TimeShares
+from kernelwright.profiling.ladder import profile
+from kernelwright.profiling.page import show
+from kernelwright.profiling.rung import Rung, Subject
+from kernelwright.profiling.simulated.callgrind import Costs
+from kernelwright.profiling.simulated.simulation import Simulation
+from kernelwright.profiling.static.kernel_loops import Loops, static_metrics
+from kernelwright.profiling.static.vectorization import Vectorization
+from kernelwright.profiling.static.x86 import Mix
 
 REFERENCE = """
 import torch
@@ -44,7 +44,7 @@ def get_init_inputs():
 CANDIDATE = '''
 import torch
 from torch import nn
-from kernelbench import jit
+from kernelwright import jit
 
 lib = jit.compile_cpp(r"""
 #include <cmath>

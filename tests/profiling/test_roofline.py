@@ -3,8 +3,8 @@
 import pytest
 from evaluated import TARGET, evaluation_of
 
-from kernelbench.records import Work
-from profiling.roofline import roofline
+from kernelwright.kernelbench.records import Work
+from kernelwright.profiling.roofline import roofline
 
 
 def test_a_copy_is_bound_by_memory() -> None:

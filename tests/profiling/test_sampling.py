@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from kernelbench.errors import Unavailable
-from profiling.counters.sampling import SYSTEM, Place, located
-from profiling.counters.time_shares import metrics
-from profiling.static.symbols import Symbol, symbols
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.profiling.counters.sampling import SYSTEM, Place, located
+from kernelwright.profiling.counters.time_shares import metrics
+from kernelwright.profiling.static.symbols import Symbol, symbols
 
 # perf 6.1 script -F ip --show-mmap-events, shortened; the library was mapped again at another place.
 SAMPLES = """\

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kernelbench.chips.sass import Kernel, kernels, mix, parsed
+from kernelwright.kernelbench.chips.sass import Kernel, kernels, mix, parsed
 
 triton = pytest.importorskip("triton")
 tl = triton.language

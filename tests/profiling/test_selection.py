@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from kernelbench.errors import StorageError
-from profiling.catalogue import CATALOGUE, metric
-from profiling.records import Profile
-from profiling.selection import Sample, Selection, judged_by, place, select, stored, values_of
+from kernelwright.kernelbench.errors import StorageError
+from kernelwright.profiling.catalogue import CATALOGUE, metric
+from kernelwright.profiling.records import Profile
+from kernelwright.profiling.selection import Sample, Selection, judged_by, place, select, stored, values_of
 
 TIMES = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelbench import jit
-from kernelbench.errors import Unavailable
-from kernelbench.jit.library import CppLibrary
-from kernelbench.jit.signature import parse
-from profiling.simulated import caches, replay
-from profiling.simulated.caches import Cache
-from profiling.simulated.callgrind import Costs, costs
-from profiling.simulated.recording import Call, Recorder, TooMuch
+from kernelwright.kernelbench import jit
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.jit.library import CppLibrary
+from kernelwright.kernelbench.jit.signature import parse
+from kernelwright.profiling.simulated import caches, replay
+from kernelwright.profiling.simulated.caches import Cache
+from kernelwright.profiling.simulated.callgrind import Costs, costs
+from kernelwright.profiling.simulated.recording import Call, Recorder, TooMuch
 
 needs_valgrind = pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 
@@ -159,7 +159,7 @@ def test_nothing_is_recorded_before_and_after(recorder: Recorder) -> None:
 
 
 def test_memory_beyond_measure_is_refused(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profiling.simulated.recording.MOST_BYTES", 1 << 20)
+    monkeypatch.setattr("kernelwright.profiling.simulated.recording.MOST_BYTES", 1 << 20)
     lib = jit.compile_cpp(SOURCE)
     x, y = torch.randn(1 << 18), torch.empty(1 << 18)
     with pytest.raises(TooMuch, match="more than 1 MiB"), recorder.recording():

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from kernelbench.chips import sass
-from kernelbench.chips.occupancy import CHIPS, occupancy
-from kernelbench.errors import Unavailable
-from profiling.static import x86
+from kernelwright.kernelbench.chips import sass
+from kernelwright.kernelbench.chips.occupancy import CHIPS, occupancy
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.profiling.static import x86
 
 SOURCE = """
 #include <cmath>

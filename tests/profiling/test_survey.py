@@ -11,16 +11,16 @@ import pytest
 import torch
 from surveys import CACHES, FINGERPRINT, GIGABYTES_S, SURVEY, TARGET
 
-from kernelbench import jit, kept
-from kernelbench.errors import MissingPrerequisite, StorageError, UsageError
-from kernelbench.evaluator import Evaluator
-from kernelbench.machine import fingerprint, physical_threads
-from kernelbench.records import Ceilings
-from profiling.cli import doctor, profile
-from profiling.survey import cpu, gpu, measuring
-from profiling.survey.measuring import Found, Step
-from profiling.survey.records import Cache, Survey
-from profiling.survey.wording import in_words, not_measured, scaled
+from kernelwright.kernelbench import jit, kept
+from kernelwright.kernelbench.errors import MissingPrerequisite, StorageError, UsageError
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.machine import fingerprint, physical_threads
+from kernelwright.kernelbench.records import Ceilings
+from kernelwright.profiling.cli import doctor, profile
+from kernelwright.profiling.survey import cpu, gpu, measuring
+from kernelwright.profiling.survey.measuring import Found, Step
+from kernelwright.profiling.survey.records import Cache, Survey
+from kernelwright.profiling.survey.wording import in_words, not_measured, scaled
 
 FLAGS = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from evaluated import EXPONENTIALS
 
-from kernelbench.candidates import language_of
-from kernelbench.errors import Unavailable
-from kernelbench.evaluator import Evaluator
-from kernelbench.records import Candidate, Task, Verdict
-from profiling.gpu import under_tool
-from profiling.gpu.tracing import Trace, events, metrics_of
-from profiling.records import Profile
-from profiling.rung import Subject
+from kernelwright.kernelbench.candidates import language_of
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.records import Candidate, Task, Verdict
+from kernelwright.profiling.gpu import under_tool
+from kernelwright.profiling.gpu.tracing import Trace, events, metrics_of
+from kernelwright.profiling.records import Profile
+from kernelwright.profiling.rung import Subject
 
 OWN = "void row_max<float, 4>(float const*, float*, int)"
 LIBRARY = "void at::native::vectorized_elementwise_kernel<4, at::native::exp_kernel>(int, F, D)"

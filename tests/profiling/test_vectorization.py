@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kernelbench.errors import Unavailable
-from kernelbench.jit import BuildError
-from kernelbench.jit.cache import BuildCache
-from kernelbench.jit.library import build, options_of
-from profiling.static import vectorization
-from profiling.static.gcc_record import Loop, parsed
-from profiling.static.vectorization import Vectorization
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.jit import BuildError
+from kernelwright.kernelbench.jit.cache import BuildCache
+from kernelwright.kernelbench.jit.library import build, options_of
+from kernelwright.profiling.static import vectorization
+from kernelwright.profiling.static.gcc_record import Loop, parsed
+from kernelwright.profiling.static.vectorization import Vectorization
 
 SOURCE = """
 #include <algorithm>

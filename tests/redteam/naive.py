@@ -124,7 +124,7 @@ def result(folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    import kernelbench.jit  # noqa: F401 - what candidates import
+    import kernelwright.kernelbench.jit  # noqa: F401 - what candidates import
 
     for line in sys.stdin:
         folder = Path(line.strip())

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kernelbench.evaluator import Evaluator
-from kernelbench.redteam.catalogue import WORTHLESS, Exercise, catalogue
-from kernelbench.redteam.cli import LIMITS, PROTOCOL
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.redteam.catalogue import WORTHLESS, Exercise, catalogue
+from kernelwright.kernelbench.redteam.cli import LIMITS, PROTOCOL
 
 EXERCISES = sorted(catalogue(), key=lambda exercise: exercise.task.id)
 ON_GPU = sorted(catalogue(device="cuda:0"), key=lambda exercise: exercise.task.id)

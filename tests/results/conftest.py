@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import run_factory
 
-from results.store.database import RunDatabase
+from kernelwright.results.store.database import RunDatabase
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kernelbench.records import (
+from kernelwright.kernelbench.records import (
     Advice,
     Candidate,
     Ceilings,
@@ -19,9 +19,9 @@ from kernelbench.records import (
     Timing,
     Verdict,
 )
-from profiling.records import Metric, Profile
-from results.store.database import RunDatabase
-from results.store.records import LlmCall
+from kernelwright.profiling.records import Metric, Profile
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.records import LlmCall
 
 TARGET = Target(
     device="cpu",

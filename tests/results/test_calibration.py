@@ -3,9 +3,9 @@
 import pytest
 from run_factory import candidate, evaluation, task
 
-from kernelbench.records import Advice, Verdict
-from results.lessons.calibration import calibration, measured_gain
-from results.store.records import Attempt
+from kernelwright.kernelbench.records import Advice, Verdict
+from kernelwright.results.lessons.calibration import calibration, measured_gain
+from kernelwright.results.store.records import Attempt
 
 TASK = task("softmax")
 

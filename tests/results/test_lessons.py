@@ -7,13 +7,20 @@ import pytest
 import run_factory
 from run_factory import candidate, evaluation
 
-from agent import protocols as judged
-from agent.tuner.memory import Memory
-from kernelbench.records import Advice, Task, Verdict
-from profiling.records import Metric, Profile
-from results.lessons.lessons import Effect, Expectation, effects_of, expectations, lessons_from, lines_for
-from results.report.page import lineage
-from results.store.database import RunDatabase
+from kernelwright.agent import protocols as judged
+from kernelwright.agent.tuner.memory import Memory
+from kernelwright.kernelbench.records import Advice, Task, Verdict
+from kernelwright.profiling.records import Metric, Profile
+from kernelwright.results.lessons.lessons import (
+    Effect,
+    Expectation,
+    effects_of,
+    expectations,
+    lessons_from,
+    lines_for,
+)
+from kernelwright.results.report.page import lineage
+from kernelwright.results.store.database import RunDatabase
 
 SOFTMAX = "class Model:\n    def forward(self, x):\n        return torch.softmax(x, -1)\n"
 ROWS = Task(id="file:rows", level=1, source=SOFTMAX)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from run_factory import TARGET, candidate, evaluation, task
 
-from kernelbench.errors import UsageError
-from kernelbench.records import Target, Verdict
-from profiling.catalogue import metric
-from profiling.records import Profile
-from results.lessons.metrics import caveats, selected, table
-from results.store.database import RunDatabase
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.records import Target, Verdict
+from kernelwright.profiling.catalogue import metric
+from kernelwright.profiling.records import Profile
+from kernelwright.results.lessons.metrics import caveats, selected, table
+from kernelwright.results.store.database import RunDatabase
 
 
 def record(folder: Path, names: tuple[str, ...], candidates: int = 6, target: Target = TARGET) -> RunDatabase:

@@ -14,14 +14,14 @@ from run_factory import ADVICE, ENVIRONMENT, PROFILE, TARGET, candidate, evaluat
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
-import results.store.connection
-from kernelbench.errors import MissingPrerequisite, StorageError, UsageError
-from kernelbench.records import Correctness, Verdict
-from profiling.records import Metric
-from results.report.contents import Report
-from results.store.database import NoRunError, RunDatabase
-from results.store.records import TaskState
-from results.store.rows import SCHEMA_VERSION, Base
+from kernelwright.kernelbench.errors import MissingPrerequisite, StorageError, UsageError
+from kernelwright.kernelbench.records import Correctness, Verdict
+from kernelwright.profiling.records import Metric
+from kernelwright.results.report.contents import Report
+from kernelwright.results.store import connection
+from kernelwright.results.store.database import NoRunError, RunDatabase
+from kernelwright.results.store.records import TaskState
+from kernelwright.results.store.rows import SCHEMA_VERSION, Base
 
 SOFTMAX, RELU = task("softmax"), task("relu")
 
@@ -272,7 +272,7 @@ def test_a_locked_database_is_named(database: RunDatabase, tmp_path: Path) -> No
     database.add_task(SOFTMAX)
     blocker = sqlite3.connect(tmp_path / "run.db", isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
-    results.store.connection.LOCK_TIMEOUT_S, before = 0.2, results.store.connection.LOCK_TIMEOUT_S
+    connection.LOCK_TIMEOUT_S, before = 0.2, connection.LOCK_TIMEOUT_S
     try:
         with RunDatabase.open(tmp_path) as other:
             assert len(other.tasks()) == 1  # reading needs no lock
@@ -281,7 +281,7 @@ def test_a_locked_database_is_named(database: RunDatabase, tmp_path: Path) -> No
             blocker.execute("ROLLBACK")
             other.add_task(RELU)
     finally:
-        results.store.connection.LOCK_TIMEOUT_S = before
+        connection.LOCK_TIMEOUT_S = before
         blocker.close()
     assert [row.task for row in database.tasks()] == [SOFTMAX, RELU]
 

@@ -16,8 +16,8 @@ from run_factory import new_run, task
 from sqlalchemy import event, text
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from kernelbench.errors import StorageError
-from results.store.database import RunDatabase
+from kernelwright.kernelbench.errors import StorageError
+from kernelwright.results.store.database import RunDatabase
 
 HERE = Path(__file__).parent
 SOFTMAX = task("softmax")
@@ -26,7 +26,7 @@ RECORDER = """
 import sys
 sys.path.insert(0, sys.argv[2])
 import run_factory
-from results.store.database import RunDatabase
+from kernelwright.results.store.database import RunDatabase
 database = RunDatabase.open(sys.argv[1])
 task = run_factory.task("softmax")
 for round in range(100_000):
@@ -39,7 +39,7 @@ import os, signal, sys
 sys.path.insert(0, sys.argv[2])
 import run_factory
 from sqlalchemy import event
-from results.store.database import RunDatabase
+from kernelwright.results.store.database import RunDatabase
 database = RunDatabase.open(sys.argv[1])
 @event.listens_for(database.engine, "before_cursor_execute")
 def kill(connection, cursor, statement, *rest):
@@ -54,9 +54,9 @@ sys.path.insert(0, sys.argv[2])
 folder = pathlib.Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], check=True)
 import run_factory
-from kernelbench.errors import StorageError
-from results.store.database import RunDatabase
-from results.store.folder import RunFolder
+from kernelwright.kernelbench.errors import StorageError
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.folder import RunFolder
 (folder / "filler").write_bytes(bytes(400_000))
 said = {}
 with RunFolder.create(folder) as run, run_factory.new_run(folder) as database:

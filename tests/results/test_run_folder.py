@@ -14,17 +14,17 @@ import run_factory
 import torch
 from run_factory import new_run
 
-from kernelbench.errors import StorageError, UsageError
-from kernelbench.records import Interval
-from results.deliverable import faster_baselines, submitted
-from results.outputs import write_outputs
-from results.store.folder import RunFolder, write_atomically
-from results.store.records import Attempt
-from results.summary import Summary
+from kernelwright.kernelbench.errors import StorageError, UsageError
+from kernelwright.kernelbench.records import Interval
+from kernelwright.results.deliverable import faster_baselines, submitted
+from kernelwright.results.outputs import write_outputs
+from kernelwright.results.store.folder import RunFolder, write_atomically
+from kernelwright.results.store.records import Attempt
+from kernelwright.results.summary import Summary
 
 HOLDER = """
 import pathlib, sys, time
-from results.store.folder import RunFolder
+from kernelwright.results.store.folder import RunFolder
 with RunFolder.create(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

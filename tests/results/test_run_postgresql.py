@@ -9,10 +9,10 @@ import pytest
 import run_factory
 from run_factory import llm_call, new_run, task
 
-from kernelbench.errors import StorageError
-from kernelbench.records import Verdict
-from results.store.database import RunDatabase
-from results.summary import summarize
+from kernelwright.kernelbench.errors import StorageError
+from kernelwright.kernelbench.records import Verdict
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.summary import summarize
 
 URL = os.environ.get("KERNELWRIGHT_TEST_POSTGRESQL", "")
 pytestmark = pytest.mark.skipif(not URL, reason="KERNELWRIGHT_TEST_POSTGRESQL names no server")

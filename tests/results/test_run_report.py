@@ -14,14 +14,14 @@ from rich.console import Console
 from run_factory import TARGET, candidate, interval, llm_call, new_run, task
 from typer.testing import CliRunner
 
-import results.cli
-from kernelbench.errors import KernelwrightError, StorageError
-from kernelbench.records import Fingerprint, Interval
-from results import formatting
-from results.report.contents import Report
-from results.report.formats import Format, render, table
-from results.store.database import RunDatabase
-from results.summary import summarize
+from kernelwright.kernelbench.errors import KernelwrightError, StorageError
+from kernelwright.kernelbench.records import Fingerprint, Interval
+from kernelwright.results import cli as results_cli
+from kernelwright.results import formatting
+from kernelwright.results.report.contents import Report
+from kernelwright.results.report.formats import Format, render, table
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.summary import summarize
 
 VOID = {"meta", "link", "br", "wbr", "hr", "img", "input", "line", "rect", "path"}
 
@@ -260,7 +260,7 @@ def test_units_follow_the_size() -> None:
 @pytest.fixture
 def front_door() -> typer.Typer:
     app = typer.Typer()
-    app.command("report")(results.cli.report)
+    app.command("report")(results_cli.report)
     app.command("other")(lambda: None)
     return app
 

@@ -6,9 +6,9 @@ import pytest
 import run_factory
 from run_factory import candidate, interval, llm_call, task
 
-from kernelbench.records import Interval, Verdict
-from results.store.database import RunDatabase
-from results.summary import summarize
+from kernelwright.kernelbench.records import Interval, Verdict
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.summary import summarize
 
 SOFTMAX, RELU = task("softmax"), task("relu")
 

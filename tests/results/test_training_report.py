@@ -11,13 +11,13 @@ from run_factory import TARGET
 from test_run_report import Page
 from typer.testing import CliRunner
 
-import results.cli
-from kernelbench.errors import StorageError
-from results.report.curves import BOTTOM, LEFT, RIGHT, TOP, curve, ticks
-from results.report.formats import Format
-from results.report.training import curves, page, render
-from results.store.encoding import record_text
-from results.store.training import Manifest, Point, Start, Training
+from kernelwright.kernelbench.errors import StorageError
+from kernelwright.results import cli as results_cli
+from kernelwright.results.report.curves import BOTTOM, LEFT, RIGHT, TOP, curve, ticks
+from kernelwright.results.report.formats import Format
+from kernelwright.results.report.training import curves, page, render
+from kernelwright.results.store.encoding import record_text
+from kernelwright.results.store.training import Manifest, Point, Start, Training
 
 NAN = math.nan
 
@@ -145,7 +145,7 @@ def test_ticks_are_round() -> None:
 
 def test_report_shows_a_training(tmp_path: Path) -> None:
     app = typer.Typer()
-    app.command()(results.cli.report)
+    app.command()(results_cli.report)
     training(tmp_path, LOGGED)
     shown = CliRunner().invoke(app, [str(tmp_path)])
     assert shown.exit_code == 0 and "grpo" in shown.output and "4 steps" in shown.output

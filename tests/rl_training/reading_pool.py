@@ -9,17 +9,17 @@ from typing import Any
 import run_factory
 from recorded import WORK, builtin_task
 
-from kernelbench.evaluator import BASELINES, Effort
-from kernelbench.records import Candidate, Evaluation, Task, Verdict
-from rl_training.environment.environment import Environment
-from rl_training.environment.task_data import TaskData
-from rl_training.environment.world import World
-from rl_training.rewards.scheme import SCHEMES
-from rl_training.trainers.collapse import Limits
-from rl_training.trainers.online_run import Finished, train
-from rl_training.trainers.policy import load_policy
-from rl_training.trainers.precision import of_weights
-from rl_training.trainers.settings import OnlineSettings
+from kernelwright.kernelbench.evaluator import BASELINES, Effort
+from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
+from kernelwright.rl_training.environment.environment import Environment
+from kernelwright.rl_training.environment.task_data import TaskData
+from kernelwright.rl_training.environment.world import World
+from kernelwright.rl_training.rewards.scheme import SCHEMES
+from kernelwright.rl_training.trainers.collapse import Limits
+from kernelwright.rl_training.trainers.online_run import Finished, train
+from kernelwright.rl_training.trainers.policy import load_policy
+from kernelwright.rl_training.trainers.precision import of_weights
+from kernelwright.rl_training.trainers.settings import OnlineSettings
 
 TASKS = [
     TaskData(task=builtin_task(name), language="cpp", target=run_factory.TARGET, work=WORK)

@@ -4,18 +4,18 @@ import json
 
 import run_factory
 
-from agent.llm.coder import asked_for
-from agent.llm.model import Call, Completion, Sampling, Usage
-from kernelbench import sources
-from kernelbench.records import Candidate, Interval, Task, Verdict
-from profiling.records import Metric, Profile
-from results.store.database import RunDatabase
-from results.store.records import LlmCall
-from rl_training.environment.task_data import TaskData, work_of
+from kernelwright.agent.llm.coder import asked_for
+from kernelwright.agent.llm.model import Call, Completion, Sampling, Usage
+from kernelwright.kernelbench import sources
+from kernelwright.kernelbench.records import Candidate, Interval, Task, Verdict
+from kernelwright.profiling.records import Metric, Profile
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.records import LlmCall
+from kernelwright.rl_training.environment.task_data import TaskData, work_of
 
 KERNEL = '''import torch
 from torch import nn
-from kernelbench import jit
+from kernelwright import jit
 
 lib = jit.compile_cpp(r"""
 #include <cmath>
@@ -106,7 +106,7 @@ def answered(run: RunDatabase, task: Task, source: str, reasoning: str) -> Candi
 
 
 def _work():  # type: ignore[no-untyped-def]
-    from results.store.records import Attempt
+    from kernelwright.results.store.records import Attempt
 
     task = Task(id="file:t", level=1, source="")
     candidate = made("")

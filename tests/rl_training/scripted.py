@@ -6,7 +6,7 @@ from typing import Any
 
 from verl.workers.rollout.replica import TokenOutput
 
-from rl_training.cluster.scored import NoVerdict
+from kernelwright.rl_training.cluster.scored import NoVerdict
 
 
 class Scripted:

@@ -5,12 +5,12 @@ from pathlib import Path
 import run_factory
 from recorded import WORK, kernel
 
-from kernelbench.evaluator import Effort
-from kernelbench.records import Task
-from results.store.encoding import record_text
-from rl_training.cluster.host import Evaluation
-from rl_training.environment.task_data import TaskData
-from rl_training.rewards.scheme import SCHEMES
+from kernelwright.kernelbench.evaluator import Effort
+from kernelwright.kernelbench.records import Task
+from kernelwright.results.store.encoding import record_text
+from kernelwright.rl_training.cluster.host import Evaluation
+from kernelwright.rl_training.environment.task_data import TaskData
+from kernelwright.rl_training.rewards.scheme import SCHEMES
 
 SHORT = Effort(rounds=4, processes=1, most_processes=1, most_rounds=4, half_width=0.5, block_share=0.2)
 AGAIN = Effort(rounds=5, processes=1, most_processes=1, most_rounds=5, half_width=0.5, block_share=0.2)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rl_training.trainers.advantages import Credited, advantages
+from kernelwright.rl_training.trainers.advantages import Credited, advantages
 
 
 def group(*values: float | None, number: int = 0) -> list[Credited]:

@@ -16,9 +16,9 @@ from tiny_policy import save
 from tiny_training import Interrupt, Learning, learning, weights
 from transformers import TrainerCallback
 
-from kernelbench.errors import StorageError
-from rl_training.trainers.checkpoints import last_good
-from rl_training.trainers.guards import Diverged, StopAtNaN
+from kernelwright.kernelbench.errors import StorageError
+from kernelwright.rl_training.trainers.checkpoints import last_good
+from kernelwright.rl_training.trainers.guards import Diverged, StopAtNaN
 
 pytestmark = pytest.mark.usefixtures("trains")
 

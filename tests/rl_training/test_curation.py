@@ -10,12 +10,12 @@ import pytest
 import run_factory
 from recorded import EXPRESSIONS, PROFILE, answered, builtin_task, kernel, made, tried
 
-from kernelbench.errors import UsageError
-from kernelbench.records import Interval, Stages, Task, Verdict
-from results.store.database import RunDatabase
-from rl_training.curation.curate import Curated, Settings, curate, write
-from rl_training.environment.task_data import TaskData, family_of
-from rl_training.exemplars import ExemplarStore
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.records import Interval, Stages, Task, Verdict
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.rl_training.curation.curate import Curated, Settings, curate, write
+from kernelwright.rl_training.environment.task_data import TaskData, family_of
+from kernelwright.rl_training.exemplars import ExemplarStore
 
 NAMES = (
     "level1/relu",

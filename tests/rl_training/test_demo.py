@@ -15,17 +15,17 @@ pytest.importorskip("trl")
 import torch
 from safetensors.torch import load_file
 
-from results.store.training import METRICS
-from rl_training.demo.demo import Seed
-from rl_training.rewards import kept
-from rl_training.trajectory import read
+from kernelwright.results.store.training import METRICS
+from kernelwright.rl_training.demo.demo import Seed
+from kernelwright.rl_training.rewards import kept
+from kernelwright.rl_training.trajectory import read
 
 SEED = "seed-0"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def demo(out: Path) -> list[str]:
-    return [sys.executable, "kernelwright.py", "train", "demo", "--short", "--out", str(out)]
+    return [sys.executable, "-m", "kernelwright", "train", "demo", "--short", "--out", str(out)]
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """What the demo's policy reads of a conversation."""
 
-from rl_training.demo.tokenizer import shown
+from kernelwright.rl_training.demo.tokenizer import shown
 
 TASK = "# The task: drawn:relu\n```python\nh = torch.relu(x)\n```\n\n"
 RULES = {"role": "system", "content": "You are an expert in C++ kernels. The machine has 2 threads."}

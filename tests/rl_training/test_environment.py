@@ -9,17 +9,17 @@ import pytest
 import run_factory
 from recorded import EXPRESSIONS, PROFILE, WORK, builtin_task, kernel, made, tried
 
-from agent.llm.coder import asked_for
-from kernelbench.errors import InfrastructureError, TaskError
-from kernelbench.evaluator import BASELINES, EFFORTS, QUICK, Effort
-from kernelbench.records import Candidate, Evaluation, Interval, Task, Verdict
-from profiling.records import Profile
-from rl_training.environment.gold import gold_check
-from rl_training.environment.rollout import Rollout
-from rl_training.environment.task_data import TaskData, Winner, tasks_of
-from rl_training.environment.world import World
-from rl_training.rewards.hacks import HackMemory
-from rl_training.rewards.scheme import SCHEMES
+from kernelwright.agent.llm.coder import asked_for
+from kernelwright.kernelbench.errors import InfrastructureError, TaskError
+from kernelwright.kernelbench.evaluator import BASELINES, EFFORTS, QUICK, Effort
+from kernelwright.kernelbench.records import Candidate, Evaluation, Interval, Task, Verdict
+from kernelwright.profiling.records import Profile
+from kernelwright.rl_training.environment.gold import gold_check
+from kernelwright.rl_training.environment.rollout import Rollout
+from kernelwright.rl_training.environment.task_data import TaskData, Winner, tasks_of
+from kernelwright.rl_training.environment.world import World
+from kernelwright.rl_training.rewards.hacks import HackMemory
+from kernelwright.rl_training.rewards.scheme import SCHEMES
 
 DATA = TaskData(task=builtin_task("level1/relu"), language="cpp", target=run_factory.TARGET, work=WORK)
 Answer = float | Interval | Verdict | Exception | None  # None: none comes

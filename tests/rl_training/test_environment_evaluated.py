@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from recorded import builtin_task, kernel
 
-from agent.profiled import ProfilingPool
-from kernelbench.evaluator import Effort, Evaluator, Protocol
-from kernelbench.records import Candidate, Interval, Task, Verdict
-from rl_training.environment.gold import gold_check
-from rl_training.environment.rollout import Rollout
-from rl_training.environment.task_data import TaskData, Winner
-from rl_training.environment.world import World
-from rl_training.rewards.scheme import SCHEMES
+from kernelwright.agent.profiled import ProfilingPool
+from kernelwright.kernelbench.evaluator import Effort, Evaluator, Protocol
+from kernelwright.kernelbench.records import Candidate, Interval, Task, Verdict
+from kernelwright.rl_training.environment.gold import gold_check
+from kernelwright.rl_training.environment.rollout import Rollout
+from kernelwright.rl_training.environment.task_data import TaskData, Winner
+from kernelwright.rl_training.environment.world import World
+from kernelwright.rl_training.rewards.scheme import SCHEMES
 
 SHORT = Effort(rounds=4, processes=1, most_processes=1, most_rounds=4, half_width=0.3, block_share=0.3)
 AGAIN = Effort(rounds=5, processes=1, most_processes=1, most_rounds=5, half_width=0.3, block_share=0.3)

@@ -9,15 +9,15 @@ import pytest
 import run_factory
 from recorded import WORK, builtin_task, kernel, made, tried
 
-from kernelbench.records import Interval, Speedup, Verdict
-from rl_training.environment.environment import Environment
-from rl_training.environment.task_data import TaskData
-from rl_training.environment.world import World
-from rl_training.exemplars import ExemplarStore, probabilities
-from rl_training.outcome import Outcome
-from rl_training.rewards.hacks import HackMemory
-from rl_training.rewards.scheme import SCHEMES
-from rl_training.trajectory import Turn
+from kernelwright.kernelbench.records import Interval, Speedup, Verdict
+from kernelwright.rl_training.environment.environment import Environment
+from kernelwright.rl_training.environment.task_data import TaskData
+from kernelwright.rl_training.environment.world import World
+from kernelwright.rl_training.exemplars import ExemplarStore, probabilities
+from kernelwright.rl_training.outcome import Outcome
+from kernelwright.rl_training.rewards.hacks import HackMemory
+from kernelwright.rl_training.rewards.scheme import SCHEMES
+from kernelwright.rl_training.trajectory import Turn
 
 TASKS = [
     TaskData(task=builtin_task(name), language="cpp", target=run_factory.TARGET, work=WORK)

@@ -7,9 +7,9 @@ import pytest
 import run_factory
 from recorded import EXPRESSIONS, builtin_task, kernel, made
 
-from kernelbench.errors import StorageError, TaskError
-from kernelbench.records import Candidate, Evaluation, Task
-from rl_training.demo.measured import MeasuredPool
+from kernelwright.kernelbench.errors import StorageError, TaskError
+from kernelwright.kernelbench.records import Candidate, Evaluation, Task
+from kernelwright.rl_training.demo.measured import MeasuredPool
 
 TASK = builtin_task("level1/relu")
 

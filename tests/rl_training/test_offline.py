@@ -17,20 +17,20 @@ import torch
 from tiny_policy import save
 from tiny_training import Interrupt, weights
 
-from kernelbench.errors import KernelwrightError, StorageError, UsageError
-from kernelbench.records import Verdict
-from results.store.training import Training
-from rl_training.curation import parquet
-from rl_training.curation.curate import Settings, curate, write
-from rl_training.rewards.scheme import SCHEMES
-from rl_training.tracking.metrics import MetricsFile
-from rl_training.trainers.checkpoints import last_good
-from rl_training.trainers.guards import Diverged
-from rl_training.trainers.log_probs import encode
-from rl_training.trainers.offline import OfflineSettings, samples_of, train
-from rl_training.trainers.offline_cli import Method, offline
-from rl_training.trainers.policy import LoraSettings, Policy, load_policy
-from rl_training.trainers.recorded import recorded
+from kernelwright.kernelbench.errors import KernelwrightError, StorageError, UsageError
+from kernelwright.kernelbench.records import Verdict
+from kernelwright.results.store.training import Training
+from kernelwright.rl_training.curation import parquet
+from kernelwright.rl_training.curation.curate import Settings, curate, write
+from kernelwright.rl_training.rewards.scheme import SCHEMES
+from kernelwright.rl_training.tracking.metrics import MetricsFile
+from kernelwright.rl_training.trainers.checkpoints import last_good
+from kernelwright.rl_training.trainers.guards import Diverged
+from kernelwright.rl_training.trainers.log_probs import encode
+from kernelwright.rl_training.trainers.offline import OfflineSettings, samples_of, train
+from kernelwright.rl_training.trainers.offline_cli import Method, offline
+from kernelwright.rl_training.trainers.policy import LoraSettings, Policy, load_policy
+from kernelwright.rl_training.trainers.recorded import recorded
 
 pytestmark = pytest.mark.usefixtures("trains")
 

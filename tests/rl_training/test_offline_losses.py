@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from rl_training.trainers.leftover_lunch import Variant, drawn, loss, ratios, values
-from rl_training.trainers.log_probs import Encoded, padded, token_log_probs
-from rl_training.trainers.ranking import length_normalized, rrhf
+from kernelwright.rl_training.trainers.leftover_lunch import Variant, drawn, loss, ratios, values
+from kernelwright.rl_training.trainers.log_probs import Encoded, padded, token_log_probs
+from kernelwright.rl_training.trainers.ranking import length_normalized, rrhf
 
 LN2, LN3 = math.log(2), math.log(3)
 

@@ -22,16 +22,16 @@ import torch
 from pydantic import ValidationError
 from reading_pool import TASKS, settings
 
-from kernelbench.records import Verdict
-from rl_training.environment.environment import Environment
-from rl_training.outcome import Outcome
-from rl_training.rewards.scheme import SCHEMES
-from rl_training.trainers import online_run
-from rl_training.trainers.arguments import NOT_TRACKED, arguments
-from rl_training.trainers.collapse import Limits
-from rl_training.trainers.online import OnlineTrainer, _Generated
-from rl_training.trainers.policy import load_policy
-from rl_training.trajectory import Trajectory, Turn
+from kernelwright.kernelbench.records import Verdict
+from kernelwright.rl_training.environment.environment import Environment
+from kernelwright.rl_training.outcome import Outcome
+from kernelwright.rl_training.rewards.scheme import SCHEMES
+from kernelwright.rl_training.trainers import online_run
+from kernelwright.rl_training.trainers.arguments import NOT_TRACKED, arguments
+from kernelwright.rl_training.trainers.collapse import Limits
+from kernelwright.rl_training.trainers.online import OnlineTrainer, _Generated
+from kernelwright.rl_training.trainers.policy import load_policy
+from kernelwright.rl_training.trajectory import Trajectory, Turn
 
 pytestmark = pytest.mark.usefixtures("trains")
 

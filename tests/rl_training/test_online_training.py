@@ -7,11 +7,11 @@ import pytest
 import run_factory
 import tiny_policy
 
-from kernelbench.errors import UsageError
-from kernelbench.records import Candidate, Evaluation, Task, Verdict
-from rl_training import trajectory
-from rl_training.environment.world import World
-from rl_training.rewards.scheme import SCHEMES
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
+from kernelwright.rl_training import trajectory
+from kernelwright.rl_training.environment.world import World
+from kernelwright.rl_training.rewards.scheme import SCHEMES
 
 pytest.importorskip("trl")
 import torch
@@ -19,13 +19,13 @@ from reading_pool import TASKS, Paying, ReadingPool, run, settings
 from safetensors.torch import load_file
 from transformers import TrainerCallback, TrainerState
 
-from rl_training.environment.environment import Environment
-from rl_training.trainers import online
-from rl_training.trainers.collapse import Collapsed, Limits
-from rl_training.trainers.online import RewardFailed
-from rl_training.trainers.online_run import train
-from rl_training.trainers.policy import load_policy
-from rl_training.trainers.settings import OnlineSettings
+from kernelwright.rl_training.environment.environment import Environment
+from kernelwright.rl_training.trainers import online
+from kernelwright.rl_training.trainers.collapse import Collapsed, Limits
+from kernelwright.rl_training.trainers.online import RewardFailed
+from kernelwright.rl_training.trainers.online_run import train
+from kernelwright.rl_training.trainers.policy import load_policy
+from kernelwright.rl_training.trainers.settings import OnlineSettings
 
 pytestmark = pytest.mark.usefixtures("trains")
 

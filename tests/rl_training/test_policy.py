@@ -9,8 +9,8 @@ pytest.importorskip("trl")
 
 from tiny_policy import CHAT, save
 
-from kernelbench.errors import MissingPrerequisite, UsageError
-from rl_training.trainers.policy import LoraSettings, load_policy
+from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
+from kernelwright.rl_training.trainers.policy import LoraSettings, load_policy
 
 pytestmark = pytest.mark.usefixtures("trains")
 

@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from reading_pool import Paying, run, settings
 from transformers import TrainerCallback
 
-from kernelbench.errors import MissingPrerequisite, UsageError
-from rl_training.trainers import arguments, offline, precision
-from rl_training.trainers.arguments import require_runnable
-from rl_training.trainers.policy import LoraSettings
+from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
+from kernelwright.rl_training.trainers import arguments, offline, precision
+from kernelwright.rl_training.trainers.arguments import require_runnable
+from kernelwright.rl_training.trainers.policy import LoraSettings
 
 pytestmark = pytest.mark.usefixtures("trains")
 

@@ -6,9 +6,9 @@ import pytest
 import run_factory
 from recorded import EXPRESSIONS, answered, builtin_task, kernel, made, tried
 
-from kernelbench.records import Verdict
-from rl_training.replies import trajectories
-from rl_training.rewards.scheme import SCHEMES
+from kernelwright.kernelbench.records import Verdict
+from kernelwright.rl_training.replies import trajectories
+from kernelwright.rl_training.rewards.scheme import SCHEMES
 
 
 def test_a_model_s_attempts_are_turns_with_their_own_prompts_and_rewards(tmp_path: Path) -> None:

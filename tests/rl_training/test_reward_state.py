@@ -7,12 +7,12 @@ import pytest
 import run_factory
 from recorded import kernel, made, tried
 
-from kernelbench.errors import StorageError
-from kernelbench.records import Interval, Verdict
-from rl_training.outcome import Outcome
-from rl_training.rewards.hacks import HackMemory
-from rl_training.rewards.smoothing import Running
-from rl_training.rewards.surprise import BestSoFar, Doubt, lower
+from kernelwright.kernelbench.errors import StorageError
+from kernelwright.kernelbench.records import Interval, Verdict
+from kernelwright.rl_training.outcome import Outcome
+from kernelwright.rl_training.rewards.hacks import HackMemory
+from kernelwright.rl_training.rewards.smoothing import Running
+from kernelwright.rl_training.rewards.surprise import BestSoFar, Doubt, lower
 
 REWARDS = [0.0, 1.3, 2.0, None, 0.3, 5.0]
 

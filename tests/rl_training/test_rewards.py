@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from kernelbench.errors import UsageError
-from kernelbench.records import Interval, Speedup, Verdict
-from rl_training.outcome import Outcome, failed
-from rl_training.rewards.returns import discounted
-from rl_training.rewards.scheme import SCHEMES, Scheme, scheme_of
-from rl_training.rewards.seen import Seen
-from rl_training.rewards.terms import (
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.records import Interval, Speedup, Verdict
+from kernelwright.rl_training.outcome import Outcome, failed
+from kernelwright.rl_training.rewards.returns import discounted
+from kernelwright.rl_training.rewards.scheme import SCHEMES, Scheme, scheme_of
+from kernelwright.rl_training.rewards.seen import Seen
+from kernelwright.rl_training.rewards.terms import (
     Correct,
     Coverage,
     Deviation,

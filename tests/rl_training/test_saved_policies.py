@@ -14,14 +14,14 @@ from peft import AutoPeftModelForCausalLM
 from reading_pool import Paying, run, settings
 from transformers import AutoModelForCausalLM, TrainerCallback
 
-from kernelbench.errors import UsageError
-from rl_training.rewards.scheme import SCHEMES
-from rl_training.trainers import offline, supervised
-from rl_training.trainers.collapse import Collapsed, Limits
-from rl_training.trainers.policy import LoraSettings, load_policy
-from rl_training.trainers.precision import of_weights
-from rl_training.trainers.recorded import Prompted
-from rl_training.trainers.settings import SftSettings
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.rl_training.rewards.scheme import SCHEMES
+from kernelwright.rl_training.trainers import offline, supervised
+from kernelwright.rl_training.trainers.collapse import Collapsed, Limits
+from kernelwright.rl_training.trainers.policy import LoraSettings, load_policy
+from kernelwright.rl_training.trainers.precision import of_weights
+from kernelwright.rl_training.trainers.recorded import Prompted
+from kernelwright.rl_training.trainers.settings import SftSettings
 
 pytestmark = pytest.mark.usefixtures("trains")
 

@@ -15,12 +15,12 @@ from by_heart import TEMPLATE, save_policy, save_tokenizer
 from recorded import kernel
 from run_factory import TARGET
 
-import kernelwright
-from agent.llm.prompting import Situation, coder_messages
-from kernelbench.errors import UsageError
-from kernelbench.records import Task, Work
-from results.store.database import RunDatabase
-from rl_training.serving import server
+from kernelwright import cli
+from kernelwright.agent.llm.prompting import Situation, coder_messages
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.records import Task, Work
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.rl_training.serving import server
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 pytest.importorskip("fastapi", reason="fastapi is not installed")
@@ -117,7 +117,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *w
     """What `serve policy` says that cannot serve."""
     monkeypatch.setattr(sys, "argv", ["kernelwright", "serve", "policy", *map(str, words)])
     with pytest.raises(SystemExit) as ended:
-        kernelwright.main()
+        cli.main()
     said = capfd.readouterr().err.strip()
     assert ended.value.code == 2 and said.startswith("error: ") and len(said.splitlines()) == 1, said
     return said
@@ -162,8 +162,8 @@ def test_adapters_are_served_as_they_were_trained(tmp_path: Path) -> None:
     import tiny_policy
     import torch
 
-    from rl_training.serving.policy import policy_in, whole
-    from rl_training.trainers.policy import LoraSettings, load_policy
+    from kernelwright.rl_training.serving.policy import policy_in, whole
+    from kernelwright.rl_training.trainers.policy import LoraSettings, load_policy
 
     base, folder = tiny_policy.save(tmp_path / "base"), tmp_path / "adapters"
     trained = load_policy(str(base), LoraSettings(rank=9), "bfloat16")
@@ -227,7 +227,7 @@ def test_a_server_that_ends_before_it_answers_is_an_error(
         sys, "argv", ["kernelwright", "serve", "policy", str(fit), "--port", str(free_port())]
     )
     with pytest.raises(SystemExit) as ended:
-        kernelwright.main()
+        cli.main()
     complaint, said = capfd.readouterr().err.strip().splitlines()
     assert ended.value.code == 2 and "No module named sysconfig_that_is_not_there" in complaint
     assert said.startswith(

@@ -5,8 +5,8 @@ import itertools
 import pytest
 from recorded import EXPRESSIONS, builtin_task, kernel
 
-from kernelbench import sources
-from rl_training.similarity import ALIKE, likeness, nearest, reference_shingles, shingles
+from kernelwright.kernelbench import sources
+from kernelwright.rl_training.similarity import ALIKE, likeness, nearest, reference_shingles, shingles
 
 
 def alike(one: str, other: str) -> float:

@@ -14,15 +14,15 @@ pytest.importorskip("trl")
 from tiny_policy import save
 from tiny_training import Interrupt, learning
 
-import results.store.training
-from kernelbench.errors import KernelwrightError, MissingPrerequisite, StorageError, UsageError
-from kernelbench.records import Record
-from results.store.training import Training, read_manifest
-from rl_training.tracking import environment
-from rl_training.tracking.lines import append
-from rl_training.tracking.metrics import MetricsFile
-from rl_training.tracking.run import tracked
-from rl_training.tracking.trackers import Tracking, reporting
+from kernelwright.kernelbench.errors import KernelwrightError, MissingPrerequisite, StorageError, UsageError
+from kernelwright.kernelbench.records import Record
+from kernelwright.results.store import training
+from kernelwright.results.store.training import Training, read_manifest
+from kernelwright.rl_training.tracking import environment
+from kernelwright.rl_training.tracking.lines import append
+from kernelwright.rl_training.tracking.metrics import MetricsFile
+from kernelwright.rl_training.tracking.run import tracked
+from kernelwright.rl_training.tracking.trackers import Tracking, reporting
 
 pytestmark = pytest.mark.usefixtures("trains")
 
@@ -171,7 +171,7 @@ def refused(*_, **__):
 socket.socket.connect = refused
 sys.path.append(sys.argv[1])
 from tiny_training import learning
-from rl_training.tracking.trackers import Tracking, reporting
+from kernelwright.rl_training.tracking.trackers import Tracking, reporting
 
 out = Path(sys.argv[3])
 learning(Path(sys.argv[2]), out, steps=2, logging_steps=1, **reporting(Tracking(sys.argv[4]), out)).train()
@@ -216,7 +216,7 @@ def test_a_tracker_that_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.M
 
 def test_another_version_s_manifest_is_refused(tmp_path: Path) -> None:
     begun(tmp_path)
-    path = tmp_path / results.store.training.MANIFEST
+    path = tmp_path / training.MANIFEST
     path.write_text(path.read_text().replace('"schema": 1', '"schema": 2'))
     with pytest.raises(StorageError, match="has schema 2, this version reads 1"):
         read_manifest(tmp_path)

@@ -8,7 +8,7 @@ import pytest
 import run_factory
 from recorded import EXPRESSIONS, builtin_task, kernel, made, tried
 
-import kernelwright
+from kernelwright import cli
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def run(tmp_path: Path) -> Path:
 def typed(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     monkeypatch.setattr(sys, "argv", ["kernelwright", "train", "curate", *map(str, words)])
     with pytest.raises(SystemExit) as ended:
-        kernelwright.main()
+        cli.main()
     assert isinstance(ended.value.code, int)
     return ended.value.code
 

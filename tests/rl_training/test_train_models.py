@@ -9,9 +9,9 @@ import run_factory
 import tiny_policy
 from recorded import EXPRESSIONS, builtin_task, kernel, made, tried
 
-import kernelwright
-from results.store.training import METRICS
-from rl_training.trajectory import read
+from kernelwright import cli
+from kernelwright.results.store.training import METRICS
+from kernelwright.rl_training.trajectory import read
 
 pytestmark = pytest.mark.usefixtures("trains")
 
@@ -39,7 +39,7 @@ def typed(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     def type_(*words: object) -> int:
         monkeypatch.setattr(sys, "argv", ["kernelwright", "train", *map(str, words)])
         with pytest.raises(SystemExit) as ended:
-            kernelwright.main()
+            cli.main()
         assert isinstance(ended.value.code, int)
         return ended.value.code
 
@@ -121,8 +121,8 @@ def test_reasoning_is_learned_where_there_is_a_place_for_it(
     typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     template: str, words: tuple[str, ...], learned: str | None,
 ) -> None:  # type: ignore[no-untyped-def]  # fmt: skip
-    from rl_training.curation import parquet
-    from rl_training.trainers import supervised
+    from kernelwright.rl_training.curation import parquet
+    from kernelwright.rl_training.trainers import supervised
 
     rows = [
         {"prompt": [{"role": "user", "content": task}], "completion": [{"role": "assistant", "content": "y = x;"}],
@@ -155,8 +155,8 @@ def test_reasoning_is_learned_where_there_is_a_place_for_it(
 
 
 def test_runs_give_exemplars_and_hacks_to_begin_with(run: Path) -> None:
-    from rl_training.tasks import tasks_from
-    from rl_training.trainers.cli import _exemplars
+    from kernelwright.rl_training.tasks import tasks_from
+    from kernelwright.rl_training.trainers.cli import _exemplars
 
     tasks = tasks_from([str(run)], 0.0, 0).train
     store = _exemplars([str(run)], tasks)

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.llm.model import Message
-from kernelbench.errors import StorageError
-from kernelbench.records import Interval, Speedup, Verdict
-from rl_training.outcome import Outcome, failed
-from rl_training.trajectory import RewardTerm, Trajectory, Turn, read, write
+from kernelwright.agent.llm.model import Message
+from kernelwright.kernelbench.errors import StorageError
+from kernelwright.kernelbench.records import Interval, Speedup, Verdict
+from kernelwright.rl_training.outcome import Outcome, failed
+from kernelwright.rl_training.trajectory import RewardTerm, Trajectory, Turn, read, write
 
 SPEEDUP = Speedup(eager=Interval(median=2.0, low=1.9, high=float("inf")))
 TURN = Turn(

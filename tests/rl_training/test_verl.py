@@ -32,13 +32,13 @@ from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.utils import hf_tokenizer
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 
-from rl_training.cluster import hosts
-from rl_training.cluster.folder import write
-from rl_training.cluster.host import Host
-from rl_training.cluster.plan import Plan
-from rl_training.cluster.scored import NoVerdict
-from rl_training.rewards.scheme import SCHEMES
-from rl_training.tasks import Tasks
+from kernelwright.rl_training.cluster import hosts
+from kernelwright.rl_training.cluster.folder import write
+from kernelwright.rl_training.cluster.host import Host
+from kernelwright.rl_training.cluster.plan import Plan
+from kernelwright.rl_training.cluster.scored import NoVerdict
+from kernelwright.rl_training.rewards.scheme import SCHEMES
+from kernelwright.rl_training.tasks import Tasks
 
 PLANS = {
     "grpo": {"algorithm": "grpo"},
@@ -134,7 +134,7 @@ def test_verl_loads_the_data(tmp_path: Path, model: Path) -> None:
 
 def test_verl_knows_our_estimator_where_the_environment_names_it() -> None:
     script = "from verl.trainer.ppo.core_algos import get_adv_estimator_fn as of; of('kernelwright_remax')"
-    for modules, status in (("rl_training.cluster.estimators", 0), ("", 1)):
+    for modules, status in (("kernelwright.rl_training.cluster.estimators", 0), ("", 1)):
         environment = {**os.environ, "VERL_USE_EXTERNAL_MODULES": modules}
         done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True)
         assert done.returncode == status, done.stderr.decode()
@@ -202,7 +202,7 @@ def test_no_verdict_is_an_exception_for_verl(managed, host: Host, monkeypatch: p
 
 def test_estimators_on_rewards_that_were_measured(managed) -> None:  # type: ignore[no-untyped-def]
     """One right file, two wrong ones, of one task; and one that is alone of its task."""
-    import rl_training.cluster.estimators  # noqa: F401 - registers
+    import kernelwright.rl_training.cluster.estimators  # noqa: F401 - registers
 
     found = managed("rloo", [swish.RIGHT, swish.WRONG, swish.BROKEN])
     r = found[0]["reward_score"]

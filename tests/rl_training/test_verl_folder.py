@@ -13,11 +13,11 @@ import run_factory
 import yaml
 from recorded import EXPRESSIONS, builtin_task, kernel, made, tried
 
-import kernelwright
-from agent.llm.coder import asked_for
-from rl_training.cluster.host import Evaluation
-from rl_training.environment.task_data import TaskData
-from rl_training.rewards.scheme import SCHEMES
+from kernelwright import cli
+from kernelwright.agent.llm.coder import asked_for
+from kernelwright.rl_training.cluster.host import Evaluation
+from kernelwright.rl_training.environment.task_data import TaskData
+from kernelwright.rl_training.rewards.scheme import SCHEMES
 
 TASKS = ("level1/relu", "level1/softmax", "level1/sum_rows", "level2/linear_gelu_layer_norm")
 
@@ -37,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def typed(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     monkeypatch.setattr(sys, "argv", ["kernelwright", "train", *map(str, words)])
     with pytest.raises(SystemExit) as ended:
-        kernelwright.main()
+        cli.main()
     assert isinstance(ended.value.code, int)
     return ended.value.code
 
@@ -104,7 +104,7 @@ def test_a_data_set_keeps_its_split(
 def test_the_launch_line_is_one_override_a_line(write, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     folder = write("--algorithm", "dapo", "--samples", 4)
     hosts, training = launched(folder, tmp_path, "trainer.save_freq=3")
-    assert hosts == ["-m", "rl_training.cluster.hosts", f"{folder}/evaluation.json"]
+    assert hosts == ["-m", "kernelwright.rl_training.cluster.hosts", f"{folder}/evaluation.json"]
     assert training[:2] == ["-m", "verl.trainer.main_ppo"]
     assert training[-1] == "trainer.save_freq=3"
     overrides = dict(word.split("=", 1) for word in training[2:-1])

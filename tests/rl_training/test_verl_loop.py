@@ -20,13 +20,13 @@ from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.utils import hf_tokenizer
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
-from rl_training.cluster import hosts
-from rl_training.cluster.folder import write
-from rl_training.cluster.host import Host
-from rl_training.cluster.plan import Plan
-from rl_training.cluster.scored import NoVerdict
-from rl_training.rewards.scheme import SCHEMES
-from rl_training.tasks import Tasks
+from kernelwright.rl_training.cluster import hosts
+from kernelwright.rl_training.cluster.folder import write
+from kernelwright.rl_training.cluster.host import Host
+from kernelwright.rl_training.cluster.plan import Plan
+from kernelwright.rl_training.cluster.scored import NoVerdict
+from kernelwright.rl_training.rewards.scheme import SCHEMES
+from kernelwright.rl_training.tasks import Tasks
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "logprobs": True}
 

@@ -18,8 +18,8 @@ from omegaconf import DictConfig, OmegaConf
 from scripted import Scripted
 from test_verl import batch, composed, written
 
-from kernelbench.errors import MissingPrerequisite
-from rl_training.cluster import hosts
+from kernelwright.kernelbench.errors import MissingPrerequisite
+from kernelwright.rl_training.cluster import hosts
 
 pytestmark = pytest.mark.timeout(1500)
 ONE_OF_EACH = (

@@ -10,13 +10,13 @@ from types import ModuleType
 import pytest
 import swish
 
-from rl_training.cluster import hosts
-from rl_training.cluster.folder import write
-from rl_training.cluster.host import Host
-from rl_training.cluster.plan import Plan
-from rl_training.cluster.scored import NoVerdict
-from rl_training.rewards.scheme import SCHEMES
-from rl_training.tasks import Tasks
+from kernelwright.rl_training.cluster import hosts
+from kernelwright.rl_training.cluster.folder import write
+from kernelwright.rl_training.cluster.host import Host
+from kernelwright.rl_training.cluster.plan import Plan
+from kernelwright.rl_training.cluster.scored import NoVerdict
+from kernelwright.rl_training.rewards.scheme import SCHEMES
+from kernelwright.rl_training.tasks import Tasks
 
 TASK = swish.DATA.model_dump_json()
 

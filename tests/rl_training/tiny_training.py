@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from rl_training.trainers.checkpoints import WholeCheckpoints
-from rl_training.trainers.policy import load_policy
+from kernelwright.rl_training.trainers.checkpoints import WholeCheckpoints
+from kernelwright.rl_training.trainers.policy import load_policy
 
 
 class Learning(WholeCheckpoints, Trainer):

@@ -16,10 +16,10 @@ from typing import ClassVar, Protocol
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from agent.builtin.codegen.host import CPU
-from agent.builtin.ir.program import Attention, Program
-from agent.builtin.scheduling.loop_nest import Plan
-from kernelbench import records
+from kernelwright.agent.builtin.codegen.host import CPU
+from kernelwright.agent.builtin.ir.program import Attention, Program
+from kernelwright.agent.builtin.scheduling.loop_nest import Plan
+from kernelwright.kernelbench import records
 
 
 class Ask(Protocol):

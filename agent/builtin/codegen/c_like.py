@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from agent.builtin.ir import text
-from agent.builtin.ir.ops import POINTWISE, REDUCTIONS
-from agent.builtin.ir.program import Compute, Constant, Fused, Operand, Program, Reduce, Scan
-from agent.builtin.ir.space import Level
-from agent.builtin.ir.text import times, total
-from agent.builtin.scheduling.loop_nest import Access, Plan
+from kernelwright.agent.builtin.ir import text
+from kernelwright.agent.builtin.ir.ops import POINTWISE, REDUCTIONS
+from kernelwright.agent.builtin.ir.program import Compute, Constant, Fused, Operand, Program, Reduce, Scan
+from kernelwright.agent.builtin.ir.space import Level
+from kernelwright.agent.builtin.ir.text import times, total
+from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
 
 
 class Lines(text.Lines):

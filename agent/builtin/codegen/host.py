@@ -8,11 +8,11 @@ import re
 import textwrap
 from collections.abc import Sequence
 
-from agent.builtin.codegen.naming import unique
-from agent.builtin.ir.graph import SUBMODULE, Arg, DType, Input, Meta, Node, Ref
-from agent.builtin.ir.library import CALLS
-from agent.builtin.ir.names import attribute, number
-from agent.builtin.ir.program import Program, View
+from kernelwright.agent.builtin.codegen.naming import unique
+from kernelwright.agent.builtin.ir.graph import SUBMODULE, Arg, DType, Input, Meta, Node, Ref
+from kernelwright.agent.builtin.ir.library import CALLS
+from kernelwright.agent.builtin.ir.names import attribute, number
+from kernelwright.agent.builtin.ir.program import Program, View
 
 SAME = {"clone", "alias", "detach", "lift_fresh_copy", "dropout"}
 _LONGEST_LIST = 80  # characters of a line

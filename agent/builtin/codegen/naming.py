@@ -1,8 +1,8 @@
 """What a kernel is called and how the candidate file describes it."""
 
-from agent.builtin.ir.program import Attention, Scan
-from agent.builtin.ir.space import Region
-from agent.builtin.scheduling.loop_nest import Plan
+from kernelwright.agent.builtin.ir.program import Attention, Scan
+from kernelwright.agent.builtin.ir.space import Region
+from kernelwright.agent.builtin.scheduling.loop_nest import Plan
 
 _SILENT = {
     "carried",

@@ -8,19 +8,25 @@ from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent.builtin.codegen.backend import Ask, Batch, Kernel, Language, environment
-from agent.builtin.codegen.host import Host
-from agent.builtin.codegen.naming import attention_comment, comment, description, kernel_name, unique
-from agent.builtin.frontend import reference
-from agent.builtin.ir.graph import SUBMODULE, Graph
-from agent.builtin.ir.names import attribute
-from agent.builtin.ir.program import Attention, Library, Program, View, reading, slots
-from agent.builtin.ir.space import Region
-from agent.builtin.ir.uses import Unit, operands
-from agent.builtin.schedule import GRAPH_KNOBS, Schedule, up_to
-from agent.builtin.scheduling.in_place import in_place_outputs
-from agent.builtin.scheduling.launches import Abreast, Launch, beginning, places
-from agent.builtin.scheduling.loop_nest import Plan
+from kernelwright.agent.builtin.codegen.backend import Ask, Batch, Kernel, Language, environment
+from kernelwright.agent.builtin.codegen.host import Host
+from kernelwright.agent.builtin.codegen.naming import (
+    attention_comment,
+    comment,
+    description,
+    kernel_name,
+    unique,
+)
+from kernelwright.agent.builtin.frontend import reference
+from kernelwright.agent.builtin.ir.graph import SUBMODULE, Graph
+from kernelwright.agent.builtin.ir.names import attribute
+from kernelwright.agent.builtin.ir.program import Attention, Library, Program, View, reading, slots
+from kernelwright.agent.builtin.ir.space import Region
+from kernelwright.agent.builtin.ir.uses import Unit, operands
+from kernelwright.agent.builtin.schedule import GRAPH_KNOBS, Schedule, up_to
+from kernelwright.agent.builtin.scheduling.in_place import in_place_outputs
+from kernelwright.agent.builtin.scheduling.launches import Abreast, Launch, beginning, places
+from kernelwright.agent.builtin.scheduling.loop_nest import Plan
 
 _TEMPLATES = Path(__file__).parent / "templates"  # of all languages
 

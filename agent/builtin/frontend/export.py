@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from agent.builtin.ir.graph import Arg, DType, Meta, Node, Ref
-from agent.builtin.ir.untraceable import Untraceable
+from kernelwright.agent.builtin.ir.graph import Arg, DType, Meta, Node, Ref
+from kernelwright.agent.builtin.ir.untraceable import Untraceable
 
 _PLACEMENT = {"device", "layout", "pin_memory", "memory_format"}  # arguments that change no value
 

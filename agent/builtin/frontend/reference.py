@@ -9,8 +9,8 @@ import json
 import re
 from dataclasses import dataclass
 
-from agent.builtin.ir.untraceable import Untraceable
-from kernelbench.parsing import parsed
+from kernelwright.agent.builtin.ir.untraceable import Untraceable
+from kernelwright.kernelbench.parsing import parsed
 
 _DROPPED = {"get_inputs", "get_init_inputs"}
 

@@ -17,11 +17,11 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
-from agent.builtin.frontend.decompose import table
-from agent.builtin.frontend.export import export, meta_of, quoted
-from agent.builtin.ir.graph import SUBMODULE, Meta, Node
-from agent.builtin.ir.names import attribute, number
-from agent.builtin.ir.untraceable import Untraceable
+from kernelwright.agent.builtin.frontend.decompose import table
+from kernelwright.agent.builtin.frontend.export import export, meta_of, quoted
+from kernelwright.agent.builtin.ir.graph import SUBMODULE, Meta, Node
+from kernelwright.agent.builtin.ir.names import attribute, number
+from kernelwright.agent.builtin.ir.untraceable import Untraceable
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
-from agent.builtin.frontend.decompose import table
-from agent.builtin.frontend.export import export, meta_of, node_of, quoted
-from agent.builtin.frontend.submodules import Call, Leaving
-from agent.builtin.ir.graph import SUBMODULE, Graph, Input, Kind, Mutation, Node, Structure
-from agent.builtin.ir.untraceable import Untraceable
-from kernelbench.evaluator.reference.loading import LANES
-from kernelbench.evaluator.reference.task_format import constructor_inputs, for_device, inputs_of
+from kernelwright.agent.builtin.frontend.decompose import table
+from kernelwright.agent.builtin.frontend.export import export, meta_of, node_of, quoted
+from kernelwright.agent.builtin.frontend.submodules import Call, Leaving
+from kernelwright.agent.builtin.ir.graph import SUBMODULE, Graph, Input, Kind, Mutation, Node, Structure
+from kernelwright.agent.builtin.ir.untraceable import Untraceable
+from kernelwright.kernelbench.evaluator.reference.loading import LANES
+from kernelwright.kernelbench.evaluator.reference.task_format import constructor_inputs, for_device, inputs_of
 
 LARGEST_LITERAL = 1024  # elements of a tensor written in the forward that a candidate may repeat
 

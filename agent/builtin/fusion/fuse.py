@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
-from agent.builtin.ir.program import (
+from kernelwright.agent.builtin.ir.program import (
     Attention,
     Compute,
     Fused,
@@ -20,9 +20,9 @@ from agent.builtin.ir.program import (
     Statement,
     views_of,
 )
-from agent.builtin.ir.space import Region, analyse
-from agent.builtin.ir.untraceable import Untraceable
-from agent.builtin.ir.uses import Unit, operands
+from kernelwright.agent.builtin.ir.space import Region, analyse
+from kernelwright.agent.builtin.ir.untraceable import Untraceable
+from kernelwright.agent.builtin.ir.uses import Unit, operands
 
 _LARGE = 4096  # elements that make it worth sharing a loop
 _ALONE = Library | Attention | Recurrence | Joined  # statements that share no kernel

@@ -8,8 +8,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
-from agent.builtin.fusion.fuse import fuse
-from agent.builtin.ir.program import (
+from kernelwright.agent.builtin.fusion.fuse import fuse
+from kernelwright.agent.builtin.ir.program import (
     Compute,
     Constant,
     Program,
@@ -24,10 +24,10 @@ from agent.builtin.ir.program import (
     slots,
     vectorisable,
 )
-from agent.builtin.ir.space import Region, analyse
-from agent.builtin.ir.text import HALVES, ITEMSIZE
-from agent.builtin.ir.uses import Unit, needed_in_python, operands
-from agent.builtin.passes.dead_code import drop_unread
+from kernelwright.agent.builtin.ir.space import Region, analyse
+from kernelwright.agent.builtin.ir.text import HALVES, ITEMSIZE
+from kernelwright.agent.builtin.ir.uses import Unit, needed_in_python, operands
+from kernelwright.agent.builtin.passes.dead_code import drop_unread
 
 # No products: where the compiler makes one instruction of a product and the sum after it, the value that is
 # computed again is another than what was rounded before.

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 from pydantic import ConfigDict
 from typing_extensions import TypeAliasType
 
-from kernelbench.records import Record
+from kernelwright.kernelbench.records import Record
 
 
 class Ref(Record):

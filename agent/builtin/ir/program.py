@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
-from agent.builtin.ir.graph import Graph, Meta, Node
-from agent.builtin.ir.ops import POINTWISE, Settings
+from kernelwright.agent.builtin.ir.graph import Graph, Meta, Node
+from kernelwright.agent.builtin.ir.ops import POINTWISE, Settings
 
 NEAR = 4  # stride, in elements, up to which reading every n-th element beats making a copy
 _LEAST_TILE = 8  # elements that lie together, for a transposition of our own

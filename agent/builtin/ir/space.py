@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from agent.builtin.ir.program import (
+from kernelwright.agent.builtin.ir.program import (
     Clip,
     Compute,
     Fused,

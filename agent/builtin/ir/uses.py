@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from agent.builtin.ir.program import Attention, Library, Program, Statement, View, views_of
-from agent.builtin.ir.space import Region
+from kernelwright.agent.builtin.ir.program import Attention, Library, Program, Statement, View, views_of
+from kernelwright.agent.builtin.ir.space import Region
 
 Unit: TypeAlias = Region | Attention | Library
 

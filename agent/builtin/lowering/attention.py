@@ -1,9 +1,9 @@
 """Lowering of attention: to a kernel of our own, or torch's call."""
 
-from agent.builtin.ir.graph import Node, Ref
-from agent.builtin.ir.program import Attention, Library, View, broadcast
-from agent.builtin.ir.text import HALVES
-from agent.builtin.lowering.base import Lowering
+from kernelwright.agent.builtin.ir.graph import Node, Ref
+from kernelwright.agent.builtin.ir.program import Attention, Library, View, broadcast
+from kernelwright.agent.builtin.ir.text import HALVES
+from kernelwright.agent.builtin.lowering.base import Lowering
 
 _TYPES = {"float32", *HALVES}
 _LARGEST = 512  # elements of a vector, of which the caches hold the blocks that a kernel works on

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from agent.builtin.ir.graph import Arg, Graph, Meta, Node, Ref
-from agent.builtin.ir.ops import FLOATS, POINTWISE, SUPPORTED_DTYPES, Settings, promoted
-from agent.builtin.ir.program import (
+from kernelwright.agent.builtin.ir.graph import Arg, Graph, Meta, Node, Ref
+from kernelwright.agent.builtin.ir.ops import FLOATS, POINTWISE, SUPPORTED_DTYPES, Settings, promoted
+from kernelwright.agent.builtin.ir.program import (
     Compute,
     Constant,
     Library,
@@ -23,8 +23,8 @@ from agent.builtin.ir.program import (
     turned,
     vectorisable,
 )
-from agent.builtin.ir.text import HALVES
-from agent.builtin.schedule import Schedule
+from kernelwright.agent.builtin.ir.text import HALVES
+from kernelwright.agent.builtin.schedule import Schedule
 
 COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
 INTEGER_FUNCTIONS = {"at_least", "at_most", "maximum", "minimum", "sign", "abs", "where", "bitwise_not"}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from agent.builtin.ir.graph import Graph, Meta, Node, Ref
+from kernelwright.agent.builtin.ir.graph import Graph, Meta, Node, Ref
 
 _LANES = 16  # channels that the library's kernels for the other order take at once
 _TURNING = 1.4  # costs of an image here, where reordering one for the library's kernels and back costs 1

@@ -5,11 +5,11 @@ The index is looked through before, in Python, so that a kernel need not ask whe
 
 from dataclasses import replace
 
-from agent.builtin.ir.graph import Meta, Node, Ref
-from agent.builtin.ir.ops import SUPPORTED_DTYPES
-from agent.builtin.ir.program import Compute, Library, View, contiguous, vectorisable
-from agent.builtin.ir.text import HALVES
-from agent.builtin.lowering.reductions import ReductionLowering
+from kernelwright.agent.builtin.ir.graph import Meta, Node, Ref
+from kernelwright.agent.builtin.ir.ops import SUPPORTED_DTYPES
+from kernelwright.agent.builtin.ir.program import Compute, Library, View, contiguous, vectorisable
+from kernelwright.agent.builtin.ir.text import HALVES
+from kernelwright.agent.builtin.lowering.reductions import ReductionLowering
 
 
 class LookupLowering(ReductionLowering):

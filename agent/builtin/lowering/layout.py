@@ -1,9 +1,9 @@
 """Library calls on images whose channels lie last in memory, as convolutions are fastest on."""
 
-from agent.builtin.ir.graph import Node, Ref
-from agent.builtin.ir.program import Library, View
-from agent.builtin.lowering.base import Lowering
-from agent.builtin.lowering.default_layout import is_convolution
+from kernelwright.agent.builtin.ir.graph import Node, Ref
+from kernelwright.agent.builtin.ir.program import Library, View
+from kernelwright.agent.builtin.lowering.base import Lowering
+from kernelwright.agent.builtin.lowering.default_layout import is_convolution
 
 _FOLLOWING = {
     "max_pool2d",

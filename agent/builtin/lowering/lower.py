@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from agent.builtin.ir.graph import SUBMODULE, Arg, DType, Graph, Node, Ref
-from agent.builtin.ir.ops import POINTWISE, SUPPORTED_DTYPES, Settings, pointwise_name
-from agent.builtin.ir.program import (
+from kernelwright.agent.builtin.ir.graph import SUBMODULE, Arg, DType, Graph, Node, Ref
+from kernelwright.agent.builtin.ir.ops import POINTWISE, SUPPORTED_DTYPES, Settings, pointwise_name
+from kernelwright.agent.builtin.ir.program import (
     Constant,
     Library,
     Operand,
@@ -19,17 +19,17 @@ from agent.builtin.ir.program import (
     turned,
     vectorisable,
 )
-from agent.builtin.lowering.attention import AttentionLowering
-from agent.builtin.lowering.base import COMPARISONS, compared
-from agent.builtin.lowering.default_layout import is_convolution
-from agent.builtin.lowering.gathers import LookupLowering
-from agent.builtin.lowering.layout import LayoutLowering
-from agent.builtin.lowering.matmuls import ProductLowering
-from agent.builtin.lowering.pooling import WindowLowering
-from agent.builtin.lowering.simplify import unchanged
-from agent.builtin.lowering.topk import RankLowering
-from agent.builtin.lowering.views import SAME_OPS, VIEW_OPS, ViewLowering, same
-from agent.builtin.schedule import DEFAULT, Schedule
+from kernelwright.agent.builtin.lowering.attention import AttentionLowering
+from kernelwright.agent.builtin.lowering.base import COMPARISONS, compared
+from kernelwright.agent.builtin.lowering.default_layout import is_convolution
+from kernelwright.agent.builtin.lowering.gathers import LookupLowering
+from kernelwright.agent.builtin.lowering.layout import LayoutLowering
+from kernelwright.agent.builtin.lowering.matmuls import ProductLowering
+from kernelwright.agent.builtin.lowering.pooling import WindowLowering
+from kernelwright.agent.builtin.lowering.simplify import unchanged
+from kernelwright.agent.builtin.lowering.topk import RankLowering
+from kernelwright.agent.builtin.lowering.views import SAME_OPS, VIEW_OPS, ViewLowering, same
+from kernelwright.agent.builtin.schedule import DEFAULT, Schedule
 
 FILLS: dict[str, Callable[[Settings], Any]] = {
     "full": lambda s: s["fill_value"],

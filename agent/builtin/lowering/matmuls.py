@@ -9,11 +9,11 @@ follows them.
 import math
 from dataclasses import replace
 
-from agent.builtin.ir.graph import Node, Ref
-from agent.builtin.ir.ops import FLOATS
-from agent.builtin.ir.program import Joined, View, broadcast, contiguous, near, turned
-from agent.builtin.ir.text import HALVES, ITEMSIZE
-from agent.builtin.lowering.reductions import ReductionLowering
+from kernelwright.agent.builtin.ir.graph import Node, Ref
+from kernelwright.agent.builtin.ir.ops import FLOATS
+from kernelwright.agent.builtin.ir.program import Joined, View, broadcast, contiguous, near, turned
+from kernelwright.agent.builtin.ir.text import HALVES, ITEMSIZE
+from kernelwright.agent.builtin.lowering.reductions import ReductionLowering
 
 _MOST_VECTORS = 8
 TILED = {"float32", *HALVES}

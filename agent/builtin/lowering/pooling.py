@@ -5,11 +5,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.builtin.ir.graph import Graph, Meta, Node
-from agent.builtin.ir.ops import FLOATS, POINTWISE, Settings
-from agent.builtin.ir.program import Clip, Compute, Constant, View, contiguous, near, turned, vectorisable
-from agent.builtin.lowering.reductions import ReductionLowering
-from agent.builtin.schedule import Schedule
+from kernelwright.agent.builtin.ir.graph import Graph, Meta, Node
+from kernelwright.agent.builtin.ir.ops import FLOATS, POINTWISE, Settings
+from kernelwright.agent.builtin.ir.program import (
+    Clip,
+    Compute,
+    Constant,
+    View,
+    contiguous,
+    near,
+    turned,
+    vectorisable,
+)
+from kernelwright.agent.builtin.lowering.reductions import ReductionLowering
+from kernelwright.agent.builtin.schedule import Schedule
 
 _CHEAP = 12  # additions for an element, as often as windows read it
 _LANES = 16  # channels, side by side, that pooling needs at least

@@ -3,10 +3,10 @@
 import math
 from typing import Any
 
-from agent.builtin.ir.graph import Node, Ref
-from agent.builtin.ir.ops import ORDERED, SUPPORTED_DTYPES, Settings
-from agent.builtin.ir.program import Constant, Reduce, Scan, View, turned
-from agent.builtin.lowering.base import Lowering, reshaped
+from kernelwright.agent.builtin.ir.graph import Node, Ref
+from kernelwright.agent.builtin.ir.ops import ORDERED, SUPPORTED_DTYPES, Settings
+from kernelwright.agent.builtin.ir.program import Constant, Reduce, Scan, View, turned
+from kernelwright.agent.builtin.lowering.base import Lowering, reshaped
 
 _LANES = 16  # columns side by side, or elements of a row, that a scan needs at least
 

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable, Sequence
 
-from agent.builtin.ir.ops import Settings
-from agent.builtin.ir.program import Compute, Constant, Operand, Statement, View
+from kernelwright.agent.builtin.ir.ops import Settings
+from kernelwright.agent.builtin.ir.program import Compute, Constant, Operand, Statement, View
 
 _NEVER_NEGATIVE = {"exp", "exp_nonpositive", "sigmoid", "relu", "abs", "relu6", "hardsigmoid"}
 _IDEMPOTENT = {"ceil", "floor", "round", "trunc", "relu6", "sign"}

@@ -5,10 +5,10 @@ largest rank finds both. A NaN ranks above all, as in torch; of equal values, wh
 the first one does.
 """
 
-from agent.builtin.ir.graph import Node, Ref
-from agent.builtin.ir.ops import Settings
-from agent.builtin.ir.program import Constant, Joined, View, contiguous
-from agent.builtin.lowering.reductions import ReductionLowering
+from kernelwright.agent.builtin.ir.graph import Node, Ref
+from kernelwright.agent.builtin.ir.ops import Settings
+from kernelwright.agent.builtin.ir.program import Constant, Joined, View, contiguous
+from kernelwright.agent.builtin.lowering.reductions import ReductionLowering
 
 _MOST = 8  # elements, for each of which there is a pass over the row
 _RANKED = {"float32", "bfloat16", "float16"}  # whose value and place are 64 bits

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from agent.builtin.ir.graph import Arg, Node, Ref
-from agent.builtin.ir.program import Constant, Library, View
-from agent.builtin.lowering.base import Lowering
+from kernelwright.agent.builtin.ir.graph import Arg, Node, Ref
+from kernelwright.agent.builtin.ir.program import Constant, Library, View
+from kernelwright.agent.builtin.lowering.base import Lowering
 
 SAME_OPS = {"clone", "alias", "detach", "lift_fresh_copy", "contiguous", "dropout"}
 _VIEWS = """

@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
-from agent.builtin.ir.graph import Meta, Node, Ref
-from agent.builtin.ir.program import (
+from kernelwright.agent.builtin.ir.graph import Meta, Node, Ref
+from kernelwright.agent.builtin.ir.program import (
     Compute,
     Joined,
     Library,
@@ -19,8 +19,8 @@ from agent.builtin.ir.program import (
     reading,
     slots,
 )
-from agent.builtin.ir.text import ITEMSIZE
-from agent.builtin.ir.uses import operands
+from kernelwright.agent.builtin.ir.text import ITEMSIZE
+from kernelwright.agent.builtin.ir.uses import operands
 
 _LEAST = 4  # products
 _MOST_ROWS = 256  # of one of them; with more it is as fast alone

@@ -8,9 +8,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agent.builtin.ir.graph import Ref
-from agent.builtin.ir.ops import SUPPORTED_DTYPES
-from agent.builtin.ir.program import (
+from kernelwright.agent.builtin.ir.graph import Ref
+from kernelwright.agent.builtin.ir.ops import SUPPORTED_DTYPES
+from kernelwright.agent.builtin.ir.program import (
     Compute,
     Joined,
     Library,
@@ -23,7 +23,7 @@ from agent.builtin.ir.program import (
     turned,
     vectorisable,
 )
-from agent.builtin.ir.uses import needed_in_python, operands
+from kernelwright.agent.builtin.ir.uses import needed_in_python, operands
 
 _MOST_PIECES = 4  # for each of which there is a copy of every statement that reads the whole
 _LEAST_RUN = 16  # elements of a piece that lie together

@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from dataclasses import replace
 
-from agent.builtin.ir.program import (
+from kernelwright.agent.builtin.ir.program import (
     Attention,
     Compute,
     Fused,

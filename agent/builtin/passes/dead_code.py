@@ -1,7 +1,7 @@
 """Dead code elimination: statements that compute what nobody reads are left out."""
 
-from agent.builtin.ir.program import Library, Program, Recurrence, Statement, View
-from agent.builtin.ir.uses import operands
+from kernelwright.agent.builtin.ir.program import Library, Program, Recurrence, Statement, View
+from kernelwright.agent.builtin.ir.uses import operands
 
 
 def drop_unread(program: Program) -> None:

@@ -12,8 +12,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent.builtin.ir.graph import Arg, DType, Graph, Meta, Node, Ref
-from agent.builtin.ir.program import contiguous
+from kernelwright.agent.builtin.ir.graph import Arg, DType, Graph, Meta, Node, Ref
+from kernelwright.agent.builtin.ir.program import contiguous
 
 _PRODUCTS = {"aten.matmul.default", "aten.bmm.default"}
 _ABSORBS = 1e30  # what is added to a score of any size leaves it out, from here on

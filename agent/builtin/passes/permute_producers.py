@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from agent.builtin.ir.program import (
+from kernelwright.agent.builtin.ir.program import (
     Compute,
     Program,
     Statement,
@@ -13,8 +13,8 @@ from agent.builtin.ir.program import (
     of_view,
     vectorisable,
 )
-from agent.builtin.ir.space import analyse
-from agent.builtin.ir.uses import needed_in_python, operands
+from kernelwright.agent.builtin.ir.space import analyse
+from kernelwright.agent.builtin.ir.uses import needed_in_python, operands
 
 
 def turn_before_copies(program: Program) -> None:

@@ -11,8 +11,8 @@ import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from agent.builtin.ir.graph import Ref
-from agent.builtin.ir.program import (
+from kernelwright.agent.builtin.ir.graph import Ref
+from kernelwright.agent.builtin.ir.program import (
     Compute,
     Constant,
     Fused,
@@ -29,9 +29,9 @@ from agent.builtin.ir.program import (
     slots,
     vectorisable,
 )
-from agent.builtin.ir.space import Region, analyse
-from agent.builtin.ir.uses import needed_in_python, operands
-from agent.builtin.scheduling.loop_nest import KEPT_LIMIT, plan
+from kernelwright.agent.builtin.ir.space import Region, analyse
+from kernelwright.agent.builtin.ir.uses import needed_in_python, operands
+from kernelwright.agent.builtin.scheduling.loop_nest import KEPT_LIMIT, plan
 
 _LEAST_STEPS = 4
 _MOST_STATEMENTS = 64  # of a step

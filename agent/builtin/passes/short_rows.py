@@ -3,8 +3,17 @@
 import math
 from dataclasses import replace
 
-from agent.builtin.ir.program import NEAR, Compute, Library, Program, Reduce, Statement, View, near
-from agent.builtin.ir.uses import operands
+from kernelwright.agent.builtin.ir.program import (
+    NEAR,
+    Compute,
+    Library,
+    Program,
+    Reduce,
+    Statement,
+    View,
+    near,
+)
+from kernelwright.agent.builtin.ir.uses import operands
 
 _LANES = 16  # rows side by side, at least
 

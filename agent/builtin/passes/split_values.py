@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.builtin.ir.program import (
+from kernelwright.agent.builtin.ir.program import (
     Compute,
     Operand,
     Program,
@@ -19,7 +19,7 @@ from agent.builtin.ir.program import (
     vectorisable,
     views_of,
 )
-from agent.builtin.ir.uses import needed_in_python, operands
+from kernelwright.agent.builtin.ir.uses import needed_in_python, operands
 
 
 def part(program: Program) -> None:

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection, Sequence
 
-from agent.builtin.ir.library import FRESH
-from agent.builtin.ir.program import Library, Program, Reduce
-from agent.builtin.ir.uses import Unit, operands
-from agent.builtin.scheduling.loop_nest import Plan
+from kernelwright.agent.builtin.ir.library import FRESH
+from kernelwright.agent.builtin.ir.program import Library, Program, Reduce
+from kernelwright.agent.builtin.ir.uses import Unit, operands
+from kernelwright.agent.builtin.scheduling.loop_nest import Plan
 
 
 def fresh_results(units: Sequence[Unit]) -> set[str]:

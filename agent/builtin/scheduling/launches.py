@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from agent.builtin.ir.program import (
+from kernelwright.agent.builtin.ir.program import (
     Attention,
     Compute,
     Joined,
@@ -20,10 +20,10 @@ from agent.builtin.ir.program import (
     Reduce,
     View,
 )
-from agent.builtin.ir.space import Region
-from agent.builtin.ir.uses import Unit, needed_in_python, operands, readers_of, stored
-from agent.builtin.scheduling.in_place import fresh_results, in_place_outputs
-from agent.builtin.scheduling.loop_nest import Access, Plan, plan
+from kernelwright.agent.builtin.ir.space import Region
+from kernelwright.agent.builtin.ir.uses import Unit, needed_in_python, operands, readers_of, stored
+from kernelwright.agent.builtin.scheduling.in_place import fresh_results, in_place_outputs
+from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan, plan
 
 SMALL = 1 << 15  # elements below which a parallel region costs more than it saves
 

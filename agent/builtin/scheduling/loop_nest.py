@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from agent.builtin.ir.ops import POINTWISE
-from agent.builtin.ir.program import (
+from kernelwright.agent.builtin.ir.ops import POINTWISE
+from kernelwright.agent.builtin.ir.program import (
     Clip,
     Compute,
     Fused,
@@ -29,8 +29,8 @@ from agent.builtin.ir.program import (
     near,
     views_of,
 )
-from agent.builtin.ir.space import Level, Region
-from agent.builtin.scheduling.passes import Stage, reads, stages_of
+from kernelwright.agent.builtin.ir.space import Level, Region
+from kernelwright.agent.builtin.scheduling.passes import Stage, reads, stages_of
 
 Mode = Literal["flat", "rows", "columns", "tiles"]
 

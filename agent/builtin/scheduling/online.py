@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from agent.builtin.ir.program import Compute, Constant, Fused, Reduce, Scan, View
-from agent.builtin.scheduling.loop_nest import Plan
-from agent.builtin.scheduling.passes import Stage, reads
+from kernelwright.agent.builtin.ir.program import Compute, Constant, Fused, Reduce, Scan, View
+from kernelwright.agent.builtin.scheduling.loop_nest import Plan
+from kernelwright.agent.builtin.scheduling.passes import Stage, reads
 
 
 @dataclass(frozen=True)

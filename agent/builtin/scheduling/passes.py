@@ -7,9 +7,9 @@ in a buffer of the thread when it is expensive, and computed again when it is ch
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agent.builtin.ir.ops import POINTWISE
-from agent.builtin.ir.program import Compute, Fused, Reduce, Scan, View, views_of
-from agent.builtin.ir.space import Level, Region
+from kernelwright.agent.builtin.ir.ops import POINTWISE
+from kernelwright.agent.builtin.ir.program import Compute, Fused, Reduce, Scan, View, views_of
+from kernelwright.agent.builtin.ir.space import Level, Region
 
 EXPENSIVE = 8  # cost in additions from which a value is kept rather than computed again
 

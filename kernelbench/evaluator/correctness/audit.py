@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from kernelbench.evaluator.reference.operators import OperatorMode
+from kernelwright.kernelbench.evaluator.reference.operators import OperatorMode
 
 _SAME = 1e-6  # relative to the output's spread: differences below are none
 _MOST_OPERATIONS = 64

@@ -45,9 +45,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from kernelbench.evaluator.correctness.ties import Ranking, allowed
-from kernelbench.evaluator.memory.native import library
-from kernelbench.evaluator.reference.float64 import LEAST_ULPS
+from kernelwright.kernelbench.evaluator.correctness.ties import Ranking, allowed
+from kernelwright.kernelbench.evaluator.memory.native import library
+from kernelwright.kernelbench.evaluator.reference.float64 import LEAST_ULPS
 
 _FEW = 1e-5  # of all elements; or one
 _DOMINANCE = 16.0  # an element dominates its row from this part of the largest on

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
-from kernelbench.evaluator.reference.draws import Draws
-from kernelbench.evaluator.reference.float64 import is_eight_bit_float
-from kernelbench.evaluator.reference.task_format import TaskFault
+from kernelwright.kernelbench.evaluator.reference.draws import Draws
+from kernelwright.kernelbench.evaluator.reference.float64 import is_eight_bit_float
+from kernelwright.kernelbench.evaluator.reference.task_format import TaskFault
 
 Variation = Callable[[torch.Tensor, Draws], torch.Tensor]
 Run = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 import torch
 
-from kernelbench.evaluator.correctness.constants import UNTOUCHED
-from kernelbench.evaluator.reference.draws import Draws
-from kernelbench.evaluator.reference.float64 import is_eight_bit_float
+from kernelwright.kernelbench.evaluator.correctness.constants import UNTOUCHED
+from kernelwright.kernelbench.evaluator.reference.draws import Draws
+from kernelwright.kernelbench.evaluator.reference.float64 import is_eight_bit_float
 
 DOMAINS = (
     "real", "positive", "probability", "unit", "lower_triangular", "upper_triangular",

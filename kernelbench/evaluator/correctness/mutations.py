@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from kernelbench.evaluator.correctness.budget import Expected
-from kernelbench.evaluator.reference.operators import OperatorMode
+from kernelwright.kernelbench.evaluator.correctness.budget import Expected
+from kernelwright.kernelbench.evaluator.reference.operators import OperatorMode
 
 MOST = 256  # shortcuts that are tried on a task, spread evenly over all there are
 _STRIDE = (

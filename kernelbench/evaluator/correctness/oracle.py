@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from kernelbench.evaluator.correctness import families
-from kernelbench.evaluator.correctness.audit import audit
-from kernelbench.evaluator.correctness.budget import (
+from kernelwright.kernelbench.evaluator.correctness import families
+from kernelwright.kernelbench.evaluator.correctness.audit import audit
+from kernelwright.kernelbench.evaluator.correctness.budget import (
     Comparison,
     Expected,
     Leeway,
@@ -25,7 +25,7 @@ from kernelbench.evaluator.correctness.budget import (
     compare,
     expect,
 )
-from kernelbench.evaluator.correctness.constants import (
+from kernelwright.kernelbench.evaluator.correctness.constants import (
     Constants,
     constant_inputs,
     defined,
@@ -33,25 +33,25 @@ from kernelbench.evaluator.correctness.constants import (
     not_finite,
     partly_constant,
 )
-from kernelbench.evaluator.correctness.mutations import Shortcuts
-from kernelbench.evaluator.correctness.plain_sums import PlainSums
-from kernelbench.evaluator.correctness.ties import Rankings
-from kernelbench.evaluator.memory import native
-from kernelbench.evaluator.memory.cuda import Lender
-from kernelbench.evaluator.memory.layout import Arena, SlotLayout, TensorLayout, Tensors
-from kernelbench.evaluator.processes.channel import Channel
-from kernelbench.evaluator.reference.draws import Draws
-from kernelbench.evaluator.reference.float64 import is_eight_bit_float
-from kernelbench.evaluator.reference.loading import dump, pickled, samples
-from kernelbench.evaluator.reference.model import Reference
-from kernelbench.evaluator.reference.rounded import (
+from kernelwright.kernelbench.evaluator.correctness.mutations import Shortcuts
+from kernelwright.kernelbench.evaluator.correctness.plain_sums import PlainSums
+from kernelwright.kernelbench.evaluator.correctness.ties import Rankings
+from kernelwright.kernelbench.evaluator.memory import native
+from kernelwright.kernelbench.evaluator.memory.cuda import Lender
+from kernelwright.kernelbench.evaluator.memory.layout import Arena, SlotLayout, TensorLayout, Tensors
+from kernelwright.kernelbench.evaluator.processes.channel import Channel
+from kernelwright.kernelbench.evaluator.reference.draws import Draws
+from kernelwright.kernelbench.evaluator.reference.float64 import is_eight_bit_float
+from kernelwright.kernelbench.evaluator.reference.loading import dump, pickled, samples
+from kernelwright.kernelbench.evaluator.reference.model import Reference
+from kernelwright.kernelbench.evaluator.reference.rounded import (
     BITS,
     FORMATS,
     RoundedProducts,
     follows,
     unlike_the_reference,
 )
-from kernelbench.evaluator.reference.task_format import TaskFault
+from kernelwright.kernelbench.evaluator.reference.task_format import TaskFault
 
 _TRIAL_CALLS = 5  # to learn how long one takes
 _FAN_IN_PROBES = 3
@@ -427,7 +427,7 @@ class Oracle:
         return self.memory[memory].tensor(TensorLayout.from_json(layout), offset)
 
     def audit(self, seeds: Sequence[int]) -> list[str]:
-        """What makes this task measure nothing; see `kernelbench.evaluator.correctness.audit`."""
+        """What makes this task measure nothing; see `correctness.audit`."""
         draws = []
         for seed in seeds:
             draws.append([tensor.clone() for tensor in self._tensors(seed)])

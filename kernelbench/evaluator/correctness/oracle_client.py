@@ -8,14 +8,19 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from kernelbench.errors import InfrastructureError, TaskError
-from kernelbench.evaluator.memory.layout import OutputDescriptor, SlotLayout, TensorLayout
-from kernelbench.evaluator.processes.shared_memory import DeviceMemory, HostMemory, Memory, Outputs
-from kernelbench.evaluator.processes.worker_handle import Worker, WorkerDied, WorkerTimeout
-from kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelbench.evaluator.protocol import Limits
-from kernelbench.evaluator.refusal import NO_MEMORY, Refused
-from kernelbench.records import Record, Task, Verdict
+from kernelwright.kernelbench.errors import InfrastructureError, TaskError
+from kernelwright.kernelbench.evaluator.memory.layout import OutputDescriptor, SlotLayout, TensorLayout
+from kernelwright.kernelbench.evaluator.processes.shared_memory import (
+    DeviceMemory,
+    HostMemory,
+    Memory,
+    Outputs,
+)
+from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker, WorkerDied, WorkerTimeout
+from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.evaluator.protocol import Limits
+from kernelwright.kernelbench.evaluator.refusal import NO_MEMORY, Refused
+from kernelwright.kernelbench.records import Record, Task, Verdict
 
 _NO_MEMORY = ("DeviceError", "OutOfMemoryError")  # of a GPU
 _SHORTCUTS_S = 900.0  # for trying all on one input
@@ -90,7 +95,7 @@ class OracleClient:
         """Start the oracle and have it write what workers load into `setup_fd`."""
         self.task, self.limits, self.device = task, limits, device
         self.memory: Memory
-        self._worker = pool.start("oracle", "kernelbench.evaluator.correctness.oracle:serve")
+        self._worker = pool.start("oracle", "kernelwright.kernelbench.evaluator.correctness.oracle:serve")
         try:
             described = self._ask(
                 "load",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernelbench.evaluator.reference.operators import OperatorMode
+from kernelwright.kernelbench.evaluator.reference.operators import OperatorMode
 
 _LONG = 4096  # elements; shorter sums are within the budget anyway
 _MOST = 1 << 26  # elements in all

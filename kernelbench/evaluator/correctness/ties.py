@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kernelbench.evaluator.reference.operators import OperatorMode
+from kernelwright.kernelbench.evaluator.reference.operators import OperatorMode
 
 _RANKS = ("topk", "sort", "kthvalue", "median")
 _DISTINCT = ("topk", "sort")  # these name no element of a row twice

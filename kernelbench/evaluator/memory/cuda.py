@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kernelbench.evaluator.memory.layout import GRANULE, SlotLayout, TensorLayout, rounded
+from kernelwright.kernelbench.evaluator.memory.layout import GRANULE, SlotLayout, TensorLayout, rounded
 
 _PROBES = 5
 _PROBE_BYTES = 4 << 20

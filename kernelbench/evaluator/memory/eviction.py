@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernelbench.cpu_caches import SharedCache
-from kernelbench.machine import allocatable_bytes, last_level_caches
+from kernelwright.kernelbench.cpu_caches import SharedCache
+from kernelwright.kernelbench.machine import allocatable_bytes, last_level_caches
 
 _TIMES = 1.5  # what a cache holds, that is read: caches do not replace strictly what was used longest ago
 _SHARE = 4  # of the memory that can be had, one part in so many at most

@@ -3,8 +3,8 @@
 from functools import cache
 from pathlib import Path
 
-from kernelbench import jit
-from kernelbench.errors import MissingPrerequisite
+from kernelwright.kernelbench import jit
+from kernelwright.kernelbench.errors import MissingPrerequisite
 
 _FLAGS: dict[str, tuple[str, ...]] = {
     "draws": ("-ffast-math", "-mprefer-vector-width=512"),

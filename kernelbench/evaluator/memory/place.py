@@ -9,9 +9,15 @@ from typing import Any, Protocol
 
 import torch
 
-from kernelbench import jit
-from kernelbench.evaluator.memory.layout import DEVICE_ALIGNMENT, Arena, SlotLayout, TensorLayout, rounded
-from kernelbench.jit.library import path_of
+from kernelwright.kernelbench import jit
+from kernelwright.kernelbench.evaluator.memory.layout import (
+    DEVICE_ALIGNMENT,
+    Arena,
+    SlotLayout,
+    TensorLayout,
+    rounded,
+)
+from kernelwright.kernelbench.jit.library import path_of
 
 
 @cache
@@ -75,7 +81,7 @@ class Gpu:
     """
 
     def __init__(self, layout: SlotLayout, told: dict[str, Any], fds: Sequence[int]) -> None:
-        from kernelbench.evaluator.memory.cuda import DeviceArena
+        from kernelwright.kernelbench.evaluator.memory.cuda import DeviceArena
 
         inputs_fd, heap_fd = fds
         self.device = torch.device(told["device"])

@@ -5,9 +5,9 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from kernelbench.errors import Unavailable
-from kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
-from kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
+from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 
 _ODD_IN_NAME = re.compile(r"[^\w.$@]", re.ASCII)
 _ODD = re.compile(r"[^ -~]")  # all but printable ASCII

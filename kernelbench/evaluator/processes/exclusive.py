@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 
-from kernelbench.evaluator.sandbox import process_tree
+from kernelwright.kernelbench.evaluator.sandbox import process_tree
 
 _STOP_S = 3.0
 

@@ -5,7 +5,8 @@ three processes come to be: one that enters new namespaces, the worker's `init` 
 PID namespace, or a subreaper without one), which every descendant belongs to and whose end ends them
 all, and the worker itself, which calls the entry function named in the request.
 
-Run as `python -m kernelbench.evaluator.processes.fork_server FD DEVICE`, with FD the judge's socket.
+Run as `python -m kernelwright.kernelbench.evaluator.processes.fork_server FD DEVICE`, with FD the
+judge's socket.
 """
 
 import contextlib
@@ -22,18 +23,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelbench.evaluator.processes.channel import Channel, ChannelClosed
-from kernelbench.evaluator.sandbox import layers as sandbox
-from kernelbench.evaluator.sandbox import process_tree
+from kernelwright.kernelbench.evaluator.processes.channel import Channel, ChannelClosed
+from kernelwright.kernelbench.evaluator.sandbox import layers as sandbox
+from kernelwright.kernelbench.evaluator.sandbox import process_tree
 
 # Threads of numpy's BLAS would not survive the fork; torch's OpenMP pool starts on first use, after it.
 _PRELOAD = (
     "numpy",
     "torch",
-    "kernelbench.jit",
-    "kernelbench.emulate.launching",
-    "kernelbench.evaluator.processes.worker",
-    "kernelbench.evaluator.correctness.oracle",
+    "kernelwright.jit",
+    "kernelwright.kernelbench.emulate.launching",
+    "kernelwright.kernelbench.evaluator.processes.worker",
+    "kernelwright.kernelbench.evaluator.correctness.oracle",
 )
 
 
@@ -89,15 +90,23 @@ def _preload(device: str) -> None:
     import torch
 
     look_up_gpus_elsewhere()
-    from kernelbench.evaluator.processes.own_kernels import own_kernel_share
-    from kernelbench.jit import inline
+    take_old_imports()
+    from kernelwright.kernelbench.evaluator.processes.own_kernels import own_kernel_share
+    from kernelwright.kernelbench.jit import inline
 
     own_kernel_share(lambda: torch.zeros(2) + 1)
     inline.install()
     if device != "cpu":
-        from kernelbench.evaluator.memory.place import heap_library
+        from kernelwright.kernelbench.evaluator.memory.place import heap_library
 
         heap_library()
+
+
+def take_old_imports() -> None:
+    """Let `from kernelbench import jit`, as candidates of before version 0.2 have it, find our own."""
+    from kernelwright import jit, kernelbench
+
+    sys.modules |= {"kernelbench": kernelbench, "kernelbench.jit": jit}
 
 
 def look_up_gpus_elsewhere() -> None:

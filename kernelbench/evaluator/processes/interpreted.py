@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from kernelbench.chips.occupancy import WARP
-from kernelbench.emulate import history, libdevice, small_floats
-from kernelbench.emulate.findings import Unsupported
-from kernelbench.emulate.triton_driver import NoGpu
+from kernelwright.kernelbench.chips.occupancy import WARP
+from kernelwright.kernelbench.emulate import history, libdevice, small_floats
+from kernelwright.kernelbench.emulate.findings import Unsupported
+from kernelwright.kernelbench.emulate.triton_driver import NoGpu
 
 _OWN = str(Path(small_floats.__file__).parent)
 _NUMPY = str(Path(np.__file__).parent)

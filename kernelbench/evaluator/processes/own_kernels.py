@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from kernelbench.evaluator.reference.draws import CPU
-from kernelbench.evaluator.reference.operators import OperatorMode
+from kernelwright.kernelbench.evaluator.reference.draws import CPU
+from kernelwright.kernelbench.evaluator.reference.operators import OperatorMode
 
 # Operators that make or reshape tensors without computing anything.
 _FREE = {"empty", "empty_like", "empty_strided", "new_empty", "view", "_unsafe_view", "reshape", "as_strided",

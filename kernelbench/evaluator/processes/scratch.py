@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from kernelbench.errors import StorageError
-from kernelbench.evaluator.processes.worker_handle import remove
+from kernelwright.kernelbench.errors import StorageError
+from kernelwright.kernelbench.evaluator.processes.worker_handle import remove
 
 _PREFIX = "kernelwright-scratch-"
 _OLD_S = 60.0  # a younger folder's judge may not have locked it yet

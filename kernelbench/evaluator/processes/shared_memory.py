@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kernelbench.evaluator.memory import eviction
-from kernelbench.evaluator.memory.layout import (
+from kernelwright.kernelbench.evaluator.memory import eviction
+from kernelwright.kernelbench.evaluator.memory.layout import (
     DEVICE_ALIGNMENT,
     GRANULE,
     Arena,
@@ -16,9 +16,9 @@ from kernelbench.evaluator.memory.layout import (
     SlotLayout,
     rounded,
 )
-from kernelbench.evaluator.processes.worker_handle import Worker, WorkerDied
-from kernelbench.evaluator.refusal import Refused
-from kernelbench.records import Verdict
+from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker, WorkerDied
+from kernelwright.kernelbench.evaluator.refusal import Refused
+from kernelwright.kernelbench.records import Verdict
 
 Outputs = Sequence[Sequence[OutputDescriptor]]  # of every call of a block
 Placed = list[list[object]]  # of each output the memory, as the oracle calls it, offset and layout

@@ -6,10 +6,10 @@ import os
 import stat
 from pathlib import Path
 
-from kernelbench.evaluator.processes.channel import Channel
-from kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
-from kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelbench.jit.precompiled import TIMEOUT_S, WISH
+from kernelwright.kernelbench.evaluator.processes.channel import Channel
+from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
+from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.jit.precompiled import TIMEOUT_S, WISH
 
 _LONGEST_WISH = 1 << 16  # bytes
 
@@ -24,7 +24,9 @@ def make_wanted_header(pool: WorkerPool, builds: Path) -> bool:
     if wanted is None:
         return False
     try:
-        with pool.start("toolchain", "kernelbench.evaluator.processes.toolchain:serve") as worker:
+        with pool.start(
+            "toolchain", "kernelwright.kernelbench.evaluator.processes.toolchain:serve"
+        ) as worker:
             made = bool(worker.ask({"do": "header", **wanted}, TIMEOUT_S + 20).get("ok"))
             return made and not wanted["standard"]
     except (WorkerDied, WorkerTimeout):
@@ -56,8 +58,8 @@ def _read(wish: Path) -> dict[str, list[str]] | None:
 
 def serve(channel: Channel) -> None:
     """Of the trusted process: makes headers in its build cache; flags outside the allowlist are refused."""
-    from kernelbench.jit import BuildError, inline, library
-    from kernelbench.jit.cache import BuildCache
+    from kernelwright.kernelbench.jit import BuildError, inline, library
+    from kernelwright.kernelbench.jit.cache import BuildCache
 
     while True:
         message, _ = channel.receive_json()

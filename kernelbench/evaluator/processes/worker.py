@@ -22,19 +22,25 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from kernelbench.candidates import language_of
-from kernelbench.emulate import history
-from kernelbench.emulate.findings import Unsupported
-from kernelbench.emulate.memory import fresh_memory
-from kernelbench.emulate.torch_on_gpu import DEFAULT_CHIP, TorchOnGpu
-from kernelbench.evaluator.memory.layout import DTYPES, MAX_DIMS, SlotLayout, TensorLayout, pack_outputs
-from kernelbench.evaluator.memory.place import NoRoom, Place, place_of
-from kernelbench.evaluator.processes.baselines import Graphed, Traffic
-from kernelbench.evaluator.processes.channel import Channel
-from kernelbench.evaluator.processes.generated import digest, generated
-from kernelbench.evaluator.processes.interpreted import interpret
-from kernelbench.evaluator.processes.own_kernels import own_kernel_share
-from kernelbench.evaluator.reference.loading import (
+from kernelwright.kernelbench.candidates import language_of
+from kernelwright.kernelbench.emulate import history
+from kernelwright.kernelbench.emulate.findings import Unsupported
+from kernelwright.kernelbench.emulate.memory import fresh_memory
+from kernelwright.kernelbench.emulate.torch_on_gpu import DEFAULT_CHIP, TorchOnGpu
+from kernelwright.kernelbench.evaluator.memory.layout import (
+    DTYPES,
+    MAX_DIMS,
+    SlotLayout,
+    TensorLayout,
+    pack_outputs,
+)
+from kernelwright.kernelbench.evaluator.memory.place import NoRoom, Place, place_of
+from kernelwright.kernelbench.evaluator.processes.baselines import Graphed, Traffic
+from kernelwright.kernelbench.evaluator.processes.channel import Channel
+from kernelwright.kernelbench.evaluator.processes.generated import digest, generated
+from kernelwright.kernelbench.evaluator.processes.interpreted import interpret
+from kernelwright.kernelbench.evaluator.processes.own_kernels import own_kernel_share
+from kernelwright.kernelbench.evaluator.reference.loading import (
     constructor_seed,
     import_source,
     import_task,
@@ -43,11 +49,11 @@ from kernelbench.evaluator.reference.loading import (
     to_device,
     unpickled,
 )
-from kernelbench.evaluator.reference.outputs import NotAnOutput, flattened
-from kernelbench.evaluator.reference.task_format import filled
-from kernelbench.evaluator.refusal import NO_MEMORY
-from kernelbench.jit import road
-from kernelbench.records import Language
+from kernelwright.kernelbench.evaluator.reference.outputs import NotAnOutput, flattened
+from kernelwright.kernelbench.evaluator.reference.task_format import filled
+from kernelwright.kernelbench.evaluator.refusal import NO_MEMORY
+from kernelwright.kernelbench.jit import road
+from kernelwright.kernelbench.records import Language
 
 DONE, FAILED = b"D", b"F"
 _STAND_INS = {"cuda-graphs": Graphed, "traffic": Traffic}
@@ -413,7 +419,7 @@ def _is_unsupported(error: BaseException) -> bool:
 
 
 def _is_build_error(error: BaseException) -> bool:
-    from kernelbench.jit import BuildError
+    from kernelwright.kernelbench.jit import BuildError
 
     return isinstance(error, (BuildError, SyntaxError))
 

@@ -13,20 +13,20 @@ from typing import Any, Self
 
 import numpy as np
 
-from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator.processes.channel import (
+from kernelwright.kernelbench.errors import InfrastructureError
+from kernelwright.kernelbench.evaluator.processes.channel import (
     Channel,
     ChannelClosed,
     ChannelGarbage,
     ChannelTimeout,
     readable,
 )
-from kernelbench.evaluator.processes.exclusive import Gate
-from kernelbench.evaluator.protocol import Limits
-from kernelbench.evaluator.refusal import printable
-from kernelbench.evaluator.sandbox import cgroups, process_tree
-from kernelbench.evaluator.sandbox import layers as sandbox
-from kernelbench.records import Verdict
+from kernelwright.kernelbench.evaluator.processes.exclusive import Gate
+from kernelwright.kernelbench.evaluator.protocol import Limits
+from kernelwright.kernelbench.evaluator.refusal import printable
+from kernelwright.kernelbench.evaluator.sandbox import cgroups, process_tree
+from kernelwright.kernelbench.evaluator.sandbox import layers as sandbox
+from kernelwright.kernelbench.records import Verdict
 
 _LOOK_EVERY_S = 0.25  # at the number of processes of a tree that is being waited for
 _KEPT_OUTPUT = 8192

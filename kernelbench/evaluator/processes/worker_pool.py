@@ -12,17 +12,17 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Self
 
-from kernelbench.errors import InfrastructureError, MissingPrerequisite, StorageError
-from kernelbench.evaluator import faults
-from kernelbench.evaluator.processes.channel import Channel, ChannelClosed, ChannelTimeout
-from kernelbench.evaluator.processes.exclusive import Gate
-from kernelbench.evaluator.processes.scratch import ScratchFolder
-from kernelbench.evaluator.processes.worker_handle import Worker, remove
-from kernelbench.evaluator.protocol import Limits
-from kernelbench.evaluator.sandbox import cgroups
-from kernelbench.evaluator.sandbox import layers as sandbox
-from kernelbench.machine import memory_bytes as machine_bytes
-from kernelbench.records import Layer
+from kernelwright.kernelbench.errors import InfrastructureError, MissingPrerequisite, StorageError
+from kernelwright.kernelbench.evaluator import faults
+from kernelwright.kernelbench.evaluator.processes.channel import Channel, ChannelClosed, ChannelTimeout
+from kernelwright.kernelbench.evaluator.processes.exclusive import Gate
+from kernelwright.kernelbench.evaluator.processes.scratch import ScratchFolder
+from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker, remove
+from kernelwright.kernelbench.evaluator.protocol import Limits
+from kernelwright.kernelbench.evaluator.sandbox import cgroups
+from kernelwright.kernelbench.evaluator.sandbox import layers as sandbox
+from kernelwright.kernelbench.machine import memory_bytes as machine_bytes
+from kernelwright.kernelbench.records import Layer
 
 _THREADS = 4  # a worker may start for each that computes, beside its processes
 _STACK_BYTES = 8 << 20  # of a thread, which no memory is taken for until it is used
@@ -84,7 +84,7 @@ class WorkerPool:
             self._scratch.remove()
             raise
         ours, theirs = socket.socketpair()
-        root = str(Path(__file__).parents[3])
+        root = str(Path(__file__).parents[4])  # of the package `kernelwright`
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         environment |= {
             "OMP_NUM_THREADS": str(threads),
@@ -121,7 +121,7 @@ class WorkerPool:
             sys.executable,
             "-P",
             "-m",
-            "kernelbench.evaluator.processes.fork_server",
+            "kernelwright.kernelbench.evaluator.processes.fork_server",
             str(theirs.fileno()),
             device,
         ]

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from kernelbench.evaluator.memory.native import library
-from kernelbench.jit import CppLibrary
+from kernelwright.kernelbench.evaluator.memory.native import library
+from kernelwright.kernelbench.jit import CppLibrary
 
 CPU = torch.device("cpu")
 

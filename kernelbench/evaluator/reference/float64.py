@@ -18,7 +18,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from kernelbench.evaluator.reference.operators import OperatorMode
+from kernelwright.kernelbench.evaluator.reference.operators import OperatorMode
 
 LEAST_ULPS = 8  # of the expected value, which every budget of float32 allows
 

@@ -17,9 +17,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from kernelbench.evaluator.reference.float64 import is_eight_bit_float
-from kernelbench.evaluator.reference.matching import Matching, Source, comparable, is_constant, order_of
-from kernelbench.evaluator.reference.task_format import TaskFault, described, for_device
+from kernelwright.kernelbench.evaluator.reference.float64 import is_eight_bit_float
+from kernelwright.kernelbench.evaluator.reference.matching import (
+    Matching,
+    Source,
+    comparable,
+    is_constant,
+    order_of,
+)
+from kernelwright.kernelbench.evaluator.reference.task_format import TaskFault, described, for_device
 
 # What floating inputs and weights are cast to in each precision; None: they stay what the task makes them.
 LANES = {

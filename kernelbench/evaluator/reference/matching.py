@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import torch
 
-from kernelbench.evaluator.reference.float64 import is_eight_bit_float
+from kernelwright.kernelbench.evaluator.reference.float64 import is_eight_bit_float
 
 Source = Callable[[Mapping[str, torch.Tensor]], torch.Tensor]
 _MOST_DIMS = 4  # whose orders are all tried

@@ -18,9 +18,9 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from kernelbench.evaluator.memory.layout import DTYPES, TensorLayout
-from kernelbench.evaluator.reference.draws import FastDraws
-from kernelbench.evaluator.reference.float64 import (
+from kernelwright.kernelbench.evaluator.memory.layout import DTYPES, TensorLayout
+from kernelwright.kernelbench.evaluator.reference.draws import FastDraws
+from kernelwright.kernelbench.evaluator.reference.float64 import (
     LEAST_ULPS,
     Exact,
     RecordedDraws,
@@ -29,7 +29,7 @@ from kernelbench.evaluator.reference.float64 import (
     remember,
     widened,
 )
-from kernelbench.evaluator.reference.loading import (
+from kernelwright.kernelbench.evaluator.reference.loading import (
     constructor_seed,
     import_task,
     lazy_module,
@@ -37,12 +37,12 @@ from kernelbench.evaluator.reference.loading import (
     to_device,
     to_precision,
 )
-from kernelbench.evaluator.reference.matching import is_constant
-from kernelbench.evaluator.reference.operators import FlopCounter
-from kernelbench.evaluator.reference.outputs import flattened
-from kernelbench.evaluator.reference.rounded import RoundedProducts
-from kernelbench.evaluator.reference.state import State, copied, identical, map_plain_tensors
-from kernelbench.evaluator.reference.task_format import (
+from kernelwright.kernelbench.evaluator.reference.matching import is_constant
+from kernelwright.kernelbench.evaluator.reference.operators import FlopCounter
+from kernelwright.kernelbench.evaluator.reference.outputs import flattened
+from kernelwright.kernelbench.evaluator.reference.rounded import RoundedProducts
+from kernelwright.kernelbench.evaluator.reference.state import State, copied, identical, map_plain_tensors
+from kernelwright.kernelbench.evaluator.reference.task_format import (
     TaskFault,
     constants_of,
     constructor_inputs,
@@ -50,7 +50,7 @@ from kernelbench.evaluator.reference.task_format import (
     filled,
     inputs_of,
 )
-from kernelbench.evaluator.refusal import NO_MEMORY
+from kernelwright.kernelbench.evaluator.refusal import NO_MEMORY
 
 _OFF = 0.05  # of the outputs' spread: an error of the reference's own that hides what is computed
 _MANY = 0.1  # of an output's elements, that are off so far

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kernelbench.evaluator.reference.operators import OperatorMode
+from kernelwright.kernelbench.evaluator.reference.operators import OperatorMode
 
 # Of mantissas, by precision: TF32 and fp16, bf16. Of a task's own, those of its float32 products.
 BITS: Mapping[str, tuple[int, ...]] = {"fp32": (10, 7), "task": (10, 7)}

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from kernelbench.evaluator.reference.task_format import TaskFault
+from kernelwright.kernelbench.evaluator.reference.task_format import TaskFault
 
 _OF_MODULES = set(vars(nn.Module())) - {"training"}  # torch's own attributes of a module
 

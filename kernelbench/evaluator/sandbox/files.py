@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[2]
-_IMPORTED = ("__init__.py", "errors.py", "records.py", "jit")  # of the package, by candidates
+PACKAGE = Path(__file__).resolve().parents[2]  # kernelbench, with its tasks
+_FRONT = Path(__file__).parents[3]  # kernelwright: in a checkout, a folder of links to the rooms
+_IMPORTED = ("__init__.py", "errors.py", "records.py", "jit")  # of kernelbench, by candidates
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/proc", "/sys")
 _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "passwd", "group", "nsswitch.conf",
         "localtime", "timezone", "os-release")  # fmt: skip
@@ -58,6 +59,7 @@ def access(
     read = (
         *(path for root in roots for path in _without_package(root)),
         *(Path("/etc") / name for name in _ETC),
+        *(_FRONT / name for name in ("__init__.py", "jit.py")),
         *(PACKAGE / name for name in _IMPORTED),
         cache,
         headers,

@@ -30,8 +30,8 @@ from typing import Any
 
 import numpy as np
 
-from kernelbench.evaluator.sandbox import cgroups, files, landlock, mounts, seccomp
-from kernelbench.records import Layer
+from kernelwright.kernelbench.evaluator.sandbox import cgroups, files, landlock, mounts, seccomp
+from kernelwright.kernelbench.records import Layer
 
 _CLONE_NEWUSER, _CLONE_NEWPID = 0x10000000, 0x20000000
 _CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
@@ -161,7 +161,7 @@ def why_no_distinct_uid(folders: Mapping[str, Path]) -> str | None:
     needed = {
         "the environment": Path(sys.prefix),
         "the Python installation": Path(sys.base_prefix),
-        "kernelwright": Path(__file__).parents[1],
+        "kernelwright": Path(__file__).resolve().parents[2],
         **{f"what is installed in {folder}": folder for folder in files.installed()},
         **folders,
     }

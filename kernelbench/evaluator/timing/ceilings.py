@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from kernelbench.evaluator.processes.channel import Channel
+from kernelwright.kernelbench.evaluator.processes.channel import Channel
 
 _CALLS_ON_GPU = 20
 _ON_CPU_S, _FEWEST = 0.3, 4  # of repeats of one measurement at least, and how many of them

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from kernelbench.records import GpuClocks
+from kernelwright.kernelbench.records import GpuClocks
 
 _EVERY_S = 0.05
 # Reasons of nvml.h for running below the clock that was asked for, that make timings say less.

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from kernelbench.evaluator.processes.worker_handle import Worker
-from kernelbench.evaluator.protocol import Effort
-from kernelbench.evaluator.refusal import BaselineFailed, CallFailed, Refused
-from kernelbench.evaluator.session import Block, Hasty, TaskSession
-from kernelbench.evaluator.timing.statistics import TimedBlock, Timings
-from kernelbench.evaluator.verification import describe
-from kernelbench.records import Verdict
+from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
+from kernelwright.kernelbench.evaluator.protocol import Effort
+from kernelwright.kernelbench.evaluator.refusal import BaselineFailed, CallFailed, Refused
+from kernelwright.kernelbench.evaluator.session import Block, Hasty, TaskSession
+from kernelwright.kernelbench.evaluator.timing.statistics import TimedBlock, Timings
+from kernelwright.kernelbench.evaluator.verification import describe
+from kernelwright.kernelbench.records import Verdict
 
 Measured = TypeVar("Measured")
 _CHANCE = secrets.SystemRandom()

@@ -1,7 +1,7 @@
 """Is the time possible at all? The bytes that must move, over the bandwidth that was measured."""
 
-from kernelbench.evaluator.session import TaskSession
-from kernelbench.records import Target
+from kernelwright.kernelbench.evaluator.session import TaskSession
+from kernelwright.kernelbench.records import Target
 
 # Bandwidth is measured on a noisy machine; only what is well beyond it is called implausible.
 SLACK = 2.0

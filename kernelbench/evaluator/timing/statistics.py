@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from kernelbench.evaluator.timing.alone import Alone, estimate
-from kernelbench.records import TRAFFIC, Interval
+from kernelwright.kernelbench.evaluator.timing.alone import Alone, estimate
+from kernelwright.kernelbench.records import TRAFFIC, Interval
 
 _RESAMPLES = 4000
 _SAVED = 0.5  # of what a block costs once, that a candidate's process may save

@@ -3,12 +3,12 @@
 import time
 from typing import Any
 
-from kernelbench import kept
-from kernelbench.errors import InfrastructureError, MissingPrerequisite
-from kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
-from kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelbench.machine import allocatable_bytes, fingerprint
-from kernelbench.records import Ceilings, Fingerprint, Language, Target
+from kernelwright.kernelbench import kept
+from kernelwright.kernelbench.errors import InfrastructureError, MissingPrerequisite
+from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
+from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.machine import allocatable_bytes, fingerprint
+from kernelwright.kernelbench.records import Ceilings, Fingerprint, Language, Target
 
 _MEASURED, _PAUSE_S = 3, 0.5  # times, the first time
 _MOST_MEASURED, _MOST_S = 8, 20.0  # times, and seconds, where others were in the way each time before
@@ -93,7 +93,7 @@ def _measure_once(pool: WorkerPool, device: str, mark: Fingerprint) -> Ceilings:
 
 def _ask(pool: WorkerPool, message: dict[str, object], memory_bytes: int | None = None) -> dict[str, Any]:
     with pool.start(
-        "baseline", "kernelbench.evaluator.timing.ceilings:serve", memory_bytes=memory_bytes
+        "baseline", "kernelwright.kernelbench.evaluator.timing.ceilings:serve", memory_bytes=memory_bytes
     ) as worker:
         try:
             return worker.ask(message, 120)

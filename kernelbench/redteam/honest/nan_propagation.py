@@ -6,7 +6,7 @@ Reference: masked_softmax
 import torch
 from torch import nn
 
-from kernelbench import jit
+from kernelwright import jit
 
 SOURCE = r"""
 #include <cmath>

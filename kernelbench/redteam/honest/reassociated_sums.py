@@ -6,7 +6,7 @@ Reference: row_mean
 import torch
 from torch import nn
 
-from kernelbench import jit
+from kernelwright import jit
 
 SOURCE = r"""
 extern "C" void row_mean(const float* x, float* y, long rows, long columns) {

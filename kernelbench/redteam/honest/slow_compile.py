@@ -6,7 +6,7 @@ Reference: scaled_residual
 import torch
 from torch import nn
 
-from kernelbench import jit
+from kernelwright import jit
 
 SOURCE = r"""
 constexpr unsigned step(unsigned seed) {

@@ -6,7 +6,7 @@ Reference: row_statistics
 import torch
 from torch import nn
 
-from kernelbench import jit
+from kernelwright import jit
 
 SOURCE = r"""
 extern "C" void statistics(const float* x, float* mean, float* variance, long rows, long columns) {

@@ -12,8 +12,8 @@ from proving import TRACES
 from torch._export.utils import _collect_all_valid_cia_ops as composite
 from torch.export import exported_program
 
-from kernelbench.jit import library, standard
-from kernelbench.jit.cache import BuildCache
+from kernelwright.kernelbench.jit import library, standard
+from kernelwright.kernelbench.jit.cache import BuildCache
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,7 +10,7 @@ import torch
 from proving import assert_right, load, models
 from test_random_graphs import within_what_rounding_explains
 
-from kernelbench.records import Candidate
+from kernelwright.kernelbench.records import Candidate
 
 _modules: dict[str, ModuleType] = {}
 
@@ -28,7 +28,7 @@ def applied(name: str, x: np.ndarray, *arguments: Any) -> np.ndarray:
         given = "".join(f", argument_{n}" for n in range(len(arguments)))
         text = (
             "import triton\nimport triton.language as tl\n"
-            f"from agent.builtin.codegen.triton.functions import {name}\n\n@triton.jit\n"
+            f"from kernelwright.agent.builtin.codegen.triton.functions import {name}\n\n@triton.jit\n"
             f"def kernel(x_ptr, y_ptr, SIZE: tl.constexpr{given}):\n    i = tl.arange(0, SIZE)\n"
             f"    tl.store(y_ptr + i, {name}(tl.load(x_ptr + i){given}))\n"
         )

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from agent.builtin.coder import BuiltinCoder
-from agent.builtin.frontend.trace import trace_json
-from agent.builtin.ir.graph import Graph
-from kernelbench.records import Advice, Candidate, Task
+from kernelwright.agent.builtin.coder import BuiltinCoder
+from kernelwright.agent.builtin.frontend.trace import trace_json
+from kernelwright.agent.builtin.ir.graph import Graph
+from kernelwright.kernelbench.records import Advice, Candidate, Task
 
 TRACES = "KERNELWRIGHT_TEST_TRACES"  # in the environment: the folder that they are kept in
 HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n"

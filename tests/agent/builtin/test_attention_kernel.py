@@ -6,7 +6,7 @@ import pytest
 import torch
 from proving import assert_right, models, propose, prove, source
 
-from kernelbench.records import Candidate
+from kernelwright.kernelbench.records import Candidate
 
 CALL = "F.scaled_dot_product_attention"
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from proving import assert_right, coder, load, models, propose, source, task
 
-from agent.builtin.frontend.trace import trace_json, trace_source
-from agent.builtin.ir.graph import Graph
-from agent.builtin.ir.untraceable import Untraceable
-from agent.protocols import Attempt
-from kernelbench.records import (
+from kernelwright.agent.builtin.frontend.trace import trace_json, trace_source
+from kernelwright.agent.builtin.ir.graph import Graph
+from kernelwright.agent.builtin.ir.untraceable import Untraceable
+from kernelwright.agent.protocols import Attempt
+from kernelwright.kernelbench.records import (
     Advice,
     Candidate,
     Ceilings,

@@ -3,10 +3,10 @@
 import pytest
 from proving import source
 
-from agent.builtin.coverage import Cost, Coverage, coverage, elements
-from agent.builtin.frontend.trace import trace_source
-from agent.builtin.ir.program import Clip, View
-from agent.builtin.schedule import Schedule
+from kernelwright.agent.builtin.coverage import Cost, Coverage, coverage, elements
+from kernelwright.agent.builtin.frontend.trace import trace_source
+from kernelwright.agent.builtin.ir.program import Clip, View
+from kernelwright.agent.builtin.schedule import Schedule
 
 
 def covered(text: str, precision: str = "fp32", **schedule: str) -> Coverage:

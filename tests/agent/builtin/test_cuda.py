@@ -17,15 +17,15 @@ from test_random_graphs import FOUND, graphs, squares_denormals, within_what_rou
 from test_ranks import RANKS
 from test_triton import PICKS
 
-from agent.builtin.codegen.cuda.types import literal
-from kernelbench.chips import nvrtc
-from kernelbench.errors import Unavailable
-from kernelbench.evaluator import Evaluator
-from kernelbench.records import Candidate, Task, Verdict
+from kernelwright.agent.builtin.codegen.cuda.types import literal
+from kernelwright.kernelbench.chips import nvrtc
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.records import Candidate, Task, Verdict
 
 emulated = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
 
-# A behaviour each; `python -m agent.bench emulated` tries the suite.
+# A behaviour each; `python -m kernelwright.agent.bench emulated` tries the suite.
 KINDS = {
     name: REFERENCES[name]
     for name in (

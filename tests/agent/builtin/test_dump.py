@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from proving import graph_of, source, task
 
-from agent.builtin.coder import LANGUAGES
-from agent.builtin.compile import PASSES, compile_graph
-from agent.builtin.dump import Dump
-from agent.builtin.schedule import Schedule
-from kernelbench import sources
+from kernelwright.agent.builtin.coder import LANGUAGES
+from kernelwright.agent.builtin.compile import PASSES, compile_graph
+from kernelwright.agent.builtin.dump import Dump
+from kernelwright.agent.builtin.schedule import Schedule
+from kernelwright.kernelbench import sources
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "compiler.md"
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from agent.builtin.coder import BuiltinCoder
-from agent.builtin.frontend.decompose import nll_loss_backward
-from agent.tracing import trace
-from kernelbench.evaluator import Evaluator
-from kernelbench.records import Task
-from results.dropin.gradient_tasks import gradient_tasks
+from kernelwright.agent.builtin.coder import BuiltinCoder
+from kernelwright.agent.builtin.frontend.decompose import nll_loss_backward
+from kernelwright.agent.tracing import trace
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.records import Task
+from kernelwright.results.dropin.gradient_tasks import gradient_tasks
 
 TASKS = sorted((Path(__file__).parents[3] / "results" / "published" / "kernels" / "tasks").glob("*.py"))
 

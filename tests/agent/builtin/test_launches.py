@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from proving import HEAD, propose, prove, source
 
-from agent.builtin.scheduling.launches import SMALL
+from kernelwright.agent.builtin.scheduling.launches import SMALL
 
 # What forward does and with what, the kernels of the file, and the calls in its forward.
 CASES = {

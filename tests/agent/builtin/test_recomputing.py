@@ -9,7 +9,7 @@ import pytest
 import torch
 from proving import as_list, models, propose, prove, source
 
-from agent.builtin.fusion import recompute as recomputing
+from kernelwright.agent.builtin.fusion import recompute as recomputing
 
 NORMALIZED = source(
     "return self.conv(F.relu(self.norm(x)))",

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from proving import propose, prove, source
 
-from agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS, Schedule, legal, up_to
-from kernelbench.jit import compile_cpp
-from kernelbench.jit.library import path_of
-from profiling.static.x86 import functions, mixes
+from kernelwright.agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS, Schedule, legal, up_to
+from kernelwright.kernelbench.jit import compile_cpp
+from kernelwright.kernelbench.jit.library import path_of
+from kernelwright.profiling.static.x86 import functions, mixes
 
 NORM = source(
     "return F.gelu(self.norm(self.linear(x)))",

@@ -26,9 +26,9 @@ from test_ranks import EXPERTS, RANKS
 from test_steps import STEPS_TEXTS
 from test_submodules import LEFT, built
 
-from agent.builtin.codegen.triton.types import literal
-from kernelbench.evaluator import Evaluator
-from kernelbench.records import Candidate, Task, Verdict
+from kernelwright.agent.builtin.codegen.triton.types import literal
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.records import Candidate, Task, Verdict
 
 pytest.importorskip("triton", reason="triton is not installed")
 

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.bench.server import Server
+from kernelwright.agent.bench.server import Server
 
 
 @pytest.fixture

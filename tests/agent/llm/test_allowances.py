@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from agent.budget import Allowance, BudgetSpent
-from agent.llm.budget import Budget
-from agent.llm.model import Call, Message, Sampling
-from agent.llm.prices import Price, Prices
-from kernelbench.errors import UsageError
+from kernelwright.agent.budget import Allowance, BudgetSpent
+from kernelwright.agent.llm.budget import Budget
+from kernelwright.agent.llm.model import Call, Message, Sampling
+from kernelwright.agent.llm.prices import Price, Prices
+from kernelwright.kernelbench.errors import UsageError
 
 PRICES = Prices({"m": Price(prompt=10.0, completion=100.0)})
 MOST_USD = 100 * 1000 / 1e6  # what the completion of a call below can cost: 10 cents

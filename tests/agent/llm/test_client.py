@@ -6,10 +6,18 @@ import time
 
 import pytest
 
-from agent.bench.server import Fails, Garbage, Says, Server
-from agent.llm.client import OpenAIModel
-from agent.llm.model import Call, Completion, Endpoint, Message, ModelAbsent, ModelRefused, Sampling
-from kernelbench.errors import MissingPrerequisite, UsageError
+from kernelwright.agent.bench.server import Fails, Garbage, Says, Server
+from kernelwright.agent.llm.client import OpenAIModel
+from kernelwright.agent.llm.model import (
+    Call,
+    Completion,
+    Endpoint,
+    Message,
+    ModelAbsent,
+    ModelRefused,
+    Sampling,
+)
+from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
 
 
 def call(text: str = "hello", **changes: object) -> Call:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.llm.model import Usage
-from agent.llm.prices import Price, Prices
-from kernelbench.errors import UsageError
+from kernelwright.agent.llm.model import Usage
+from kernelwright.agent.llm.prices import Price, Prices
+from kernelwright.kernelbench.errors import UsageError
 
 
 def test_cached_tokens_of_the_prompt_have_their_own_price() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from anywhere import TARGET as ANY_TARGET
 
-from agent.llm.coder import start_of
-from agent.llm.judge import predictions
-from agent.llm.prompting import (
+from kernelwright.agent.llm.coder import start_of
+from kernelwright.agent.llm.judge import predictions
+from kernelwright.agent.llm.prompting import (
     FOLDER,
     NAMES,
     Situation,
@@ -19,9 +19,9 @@ from agent.llm.prompting import (
     metrics_of,
     outcome,
 )
-from agent.protocols import Attempt
-from kernelbench.evaluator import Effort, Evaluator
-from kernelbench.records import (
+from kernelwright.agent.protocols import Attempt
+from kernelwright.kernelbench.evaluator import Effort, Evaluator
+from kernelwright.kernelbench.records import (
     Advice,
     Candidate,
     Environment,
@@ -34,10 +34,10 @@ from kernelbench.records import (
     Verdict,
     Work,
 )
-from profiling.catalogue import metric
-from profiling.diagnosis import diagnose
-from profiling.records import Metric, Profile, Remark
-from profiling.selection import Sample, select
+from kernelwright.profiling.catalogue import metric
+from kernelwright.profiling.diagnosis import diagnose
+from kernelwright.profiling.records import Metric, Profile, Remark
+from kernelwright.profiling.selection import Sample, select
 
 CHIP = {"chip": "Testium 9000", "threads": 8, "last_level_cache_bytes": 32 << 20}
 CEILINGS = {"copy_bytes_s": 2e10, "fp32_flops_s": 3e11}

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.llm.model import ReplyUnusable
-from agent.llm.replies import MOST_CHARACTERS, candidate_source
+from kernelwright.agent.llm.model import ReplyUnusable
+from kernelwright.agent.llm.replies import MOST_CHARACTERS, candidate_source
 
 FILE = '''import torch
 from torch import nn
-from kernelbench import jit
+from kernelwright import jit
 
 lib = jit.compile_cpp(r"""
 extern "C" void twice(const float* x, float* y, long n) {

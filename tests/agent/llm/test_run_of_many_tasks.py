@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from anywhere import TARGET
 
-from agent.bench.server import Fails, Garbage, Says, Server
-from agent.budget import Allowance
-from agent.llm.model import Endpoint, Sampling
-from agent.llm.prices import SHIPPED
-from agent.llm.session import ModelSession, Roles, Terms
-from agent.run import Settings, carry_out
-from kernelbench.evaluator import Gate
-from kernelbench.records import (
+from kernelwright.agent.bench.server import Fails, Garbage, Says, Server
+from kernelwright.agent.budget import Allowance
+from kernelwright.agent.llm.model import Endpoint, Sampling
+from kernelwright.agent.llm.prices import SHIPPED
+from kernelwright.agent.llm.session import ModelSession, Roles, Terms
+from kernelwright.agent.run import Settings, carry_out
+from kernelwright.kernelbench.evaluator import Gate
+from kernelwright.kernelbench.records import (
     Candidate,
     Environment,
     Evaluation,
@@ -33,12 +33,12 @@ from kernelbench.records import (
     Verdict,
     Work,
 )
-from profiling.records import Profile
-from profiling.roofline import roofline
-from results.store.database import RunDatabase
-from results.store.records import TaskState
+from kernelwright.profiling.records import Profile
+from kernelwright.profiling.roofline import roofline
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.records import TaskState
 
-KERNEL = "from kernelbench import jit\nlib = jit.compile_cpp('')\nclass ModelNew:\n    speedup = {}\n"
+KERNEL = "from kernelwright import jit\nlib = jit.compile_cpp('')\nclass ModelNew:\n    speedup = {}\n"
 ONE_CALL_USD = (100 * 2.0 + 50 * 8.0) / 1e6  # as the server counts, at the price of MODEL
 MODEL = "gpt-4.1"
 

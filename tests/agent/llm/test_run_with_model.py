@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-import kernelwright
-from agent.bench.server import Fails, Says, Server
-from results.store.database import RunDatabase
-from results.store.records import Attempt
+from kernelwright import cli
+from kernelwright.agent.bench.server import Fails, Says, Server
+from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.records import Attempt
 
 pytestmark = pytest.mark.timeout(900)  # whole runs, beside other tests
 
@@ -34,7 +34,7 @@ def get_init_inputs():
 """
 PLAIN = '''import torch
 from torch import nn
-from kernelbench import jit
+from kernelwright import jit
 
 lib = jit.compile_cpp(r"""
 #include <cmath>
@@ -266,7 +266,7 @@ def test_what_cannot_work_is_said_at_once(
     out = () if case == "resumed_otherwise" else ("--out", str(tmp_path / "x"))
     monkeypatch.setattr(sys, "argv", ["kernelwright", "run", str(task), *words, *out])
     with pytest.raises(SystemExit) as ended:
-        kernelwright.main()
+        cli.main()
     stderr = capsys.readouterr().err
     assert ended.value.code == 2 and said in stderr, stderr
     assert len(stderr.strip().splitlines()) == 1, stderr

@@ -7,8 +7,8 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 
-from agent.llm.runtime import Runtime
-from kernelbench.evaluator import Gate
+from kernelwright.agent.llm.runtime import Runtime
+from kernelwright.kernelbench.evaluator import Gate
 
 
 async def later(value: int, seconds: float = 0.05) -> int:

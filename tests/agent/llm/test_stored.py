@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from anywhere import TARGET
 
-from agent.budget import Allowance, BudgetSpent
-from agent.llm.budget import Budget
-from agent.llm.model import (
+from kernelwright.agent.budget import Allowance, BudgetSpent
+from kernelwright.agent.llm.budget import Budget
+from kernelwright.agent.llm.model import (
     Call,
     Completion,
     Message,
@@ -19,9 +19,9 @@ from agent.llm.model import (
     Sampling,
     Usage,
 )
-from agent.llm.prices import Price, Prices
-from agent.llm.stored import ReplayedModel, StoredModel
-from results.store.database import RunDatabase
+from kernelwright.agent.llm.prices import Price, Prices
+from kernelwright.agent.llm.stored import ReplayedModel, StoredModel
+from kernelwright.results.store.database import RunDatabase
 
 PRICES = Prices({"m": Price(prompt=1.0, completion=10.0)})
 

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from pydantic import Field
 
-from agent.bench.server import Server
-from agent.llm.client import OpenAIModel
-from agent.llm.model import Call, Endpoint, Message, ReplyUnusable, Sampling
-from agent.llm.structured import ask, strict_schema
-from kernelbench.records import Record
+from kernelwright.agent.bench.server import Server
+from kernelwright.agent.llm.client import OpenAIModel
+from kernelwright.agent.llm.model import Call, Endpoint, Message, ReplyUnusable, Sampling
+from kernelwright.agent.llm.structured import ask, strict_schema
+from kernelwright.kernelbench.records import Record
 
 
 class Verdict(Record):

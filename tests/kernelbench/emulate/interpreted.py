@@ -7,9 +7,9 @@ import triton.language as tl
 from triton.language.extra import libdevice
 from triton.language.extra.cuda import libdevice as of_cuda
 
-from kernelbench.emulate import history
-from kernelbench.emulate.findings import Unsupported
-from kernelbench.evaluator.processes.interpreted import interpret
+from kernelwright.kernelbench.emulate import history
+from kernelwright.kernelbench.emulate.findings import Unsupported
+from kernelwright.kernelbench.evaluator.processes.interpreted import interpret
 
 interpret("sm_90")
 

@@ -23,11 +23,11 @@ from typing import Any
 
 import torch
 
-from kernelbench.emulate.findings import KernelFault, Unsupported
-from kernelbench.emulate.launching import collected
-from kernelbench.emulate.memory import fresh_memory
-from kernelbench.jit.cuda import CudaModule, compile_cuda
-from kernelbench.jit.errors import ArgumentError, BuildError
+from kernelwright.kernelbench.emulate.findings import KernelFault, Unsupported
+from kernelwright.kernelbench.emulate.launching import collected
+from kernelwright.kernelbench.emulate.memory import fresh_memory
+from kernelwright.kernelbench.jit.cuda import CudaModule, compile_cuda
+from kernelwright.kernelbench.jit.errors import ArgumentError, BuildError
 
 CORPUS = Path(__file__).parent / "corpus"
 _STEP = re.compile(r"^//:(?:(?P<variant>[A-Z_]+):)? (?P<step>.*)$")

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from kernelbench.chips import nvrtc
-from kernelbench.errors import Unavailable
-from kernelbench.jit.errors import BuildError
+from kernelwright.kernelbench.chips import nvrtc
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.jit.errors import BuildError
 
 from .specimen import Specimen, corpus
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from kernelbench.emulate.findings import KernelFault, Unsupported
-from kernelbench.emulate.launching import collected, traffic
-from kernelbench.emulate.memory import fresh_memory
-from kernelbench.jit.cuda import compile_cuda
-from kernelbench.jit.errors import ArgumentError, BuildError
+from kernelwright.kernelbench.emulate.findings import KernelFault, Unsupported
+from kernelwright.kernelbench.emulate.launching import collected, traffic
+from kernelwright.kernelbench.emulate.memory import fresh_memory
+from kernelwright.kernelbench.jit.cuda import compile_cuda
+from kernelwright.kernelbench.jit.errors import ArgumentError, BuildError
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
 

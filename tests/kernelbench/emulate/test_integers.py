@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from kernelbench.jit.cuda import CudaModule, compile_cuda
+from kernelwright.kernelbench.jit.cuda import CudaModule, compile_cuda
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernelbench.emulate.libdevice import _FUNCTIONS
+from kernelwright.kernelbench.emulate.libdevice import _FUNCTIONS
 
 pytest.importorskip("triton", reason="triton is not installed")
 Ask = Callable[..., Any]

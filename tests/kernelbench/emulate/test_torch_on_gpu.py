@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from kernelbench.emulate.findings import Unsupported
-from kernelbench.emulate.torch_on_gpu import TorchOnGpu
+from kernelwright.kernelbench.emulate.findings import Unsupported
+from kernelwright.kernelbench.emulate.torch_on_gpu import TorchOnGpu
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 GPU = torch.device("cuda", 0)

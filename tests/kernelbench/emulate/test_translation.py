@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelbench.emulate.findings import Unsupported
-from kernelbench.emulate.translation import global_functions, translate
+from kernelwright.kernelbench.emulate.findings import Unsupported
+from kernelwright.kernelbench.emulate.translation import global_functions, translate
 
 REFUSED = {
     'asm volatile("mov.u32 %0, 1;" : "=r"(x));': "inline PTX",
@@ -75,7 +75,10 @@ def test_a_folder_of_sources_is_read_and_nothing_of_it_is_run(tmp_path: Path) ->
     (tmp_path / "some.jsonl").write_text(f"{json.dumps(record)}\n{json.dumps(record)}\n")
     (tmp_path / "notes.txt").write_text("A __global__ function is a kernel.")
     done = subprocess.run(
-        [sys.executable, "-m", "kernelbench.emulate", tmp_path], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "kernelwright.kernelbench.emulate", tmp_path],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.splitlines() == [
         "ptx.cu: line 1: inline PTX cannot be emulated",

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch.utils import cpp_extension
 
-from kernelbench.emulate.memory import fresh_memory
-from kernelbench.jit import inline
+from kernelwright.kernelbench.emulate.memory import fresh_memory
+from kernelwright.kernelbench.jit import inline
 
 CHECKOUT = os.environ.get("KERNELBENCH_DIR")  # read at import: the tests' own environment is cleared of it
 pytestmark = [

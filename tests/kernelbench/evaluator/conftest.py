@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of
 
-from kernelbench.evaluator import Effort, Evaluator, Limits, Protocol
-from kernelbench.records import Evaluation
+from kernelwright.kernelbench.evaluator import Effort, Evaluator, Limits, Protocol
+from kernelwright.kernelbench.records import Evaluation
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 import os
 import threading
 
-from kernelbench.evaluator.processes.channel import Channel
+from kernelwright.kernelbench.evaluator.processes.channel import Channel
 
 
 def serve(channel: Channel) -> None:

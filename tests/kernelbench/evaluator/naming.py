@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from kernelbench.evaluator.processes.channel import Channel
+from kernelwright.kernelbench.evaluator.processes.channel import Channel
 
 
 def serve(channel: Channel) -> None:

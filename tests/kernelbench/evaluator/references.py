@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from kernelbench.evaluator.correctness.oracle import Oracle
+from kernelwright.kernelbench.evaluator.correctness.oracle import Oracle
 
 TEMPLATE = """
 import dataclasses
@@ -67,7 +67,7 @@ def oracle(source: str, folder: Path, lane: str = "task", vary: bool = True) -> 
 
 def error(made: Oracle, candidate: Callable[..., torch.Tensor], seed: int | None = None) -> float:
     """Of what `candidate` gives for the inputs in slot 0, in error budgets."""
-    from kernelbench.evaluator.correctness.budget import compare
+    from kernelwright.kernelbench.evaluator.correctness.budget import compare
 
     with torch.no_grad():
         made.expect(0, seed, False)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from kernelbench.evaluator.timing.alone import Alone, estimate
-from kernelbench.evaluator.timing.statistics import TimedBlock, Timings
+from kernelwright.kernelbench.evaluator.timing.alone import Alone, estimate
+from kernelwright.kernelbench.evaluator.timing.statistics import TimedBlock, Timings
 
 FIXED_S = 1e-3
 

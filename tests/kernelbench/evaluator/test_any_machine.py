@@ -12,18 +12,18 @@ import pytest
 from pretended import GIB, MIB, Machine, pretend
 from trial import REFERENCE, candidate_of, task_of, variant
 
-from kernelbench import jit
-from kernelbench.cpu_caches import SharedCache
-from kernelbench.evaluator import Effort, Evaluator, Limits, Protocol
-from kernelbench.evaluator.memory import eviction, native
-from kernelbench.evaluator.memory.eviction import Eviction
-from kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelbench.evaluator.timing import ceilings
-from kernelbench.evaluator.timing import target as target_module
-from kernelbench.evaluator.timing.target import detect_target
-from kernelbench.records import Ceilings, Verdict, Work
-from profiling.roofline import in_words, roofline
-from results import formatting
+from kernelwright.kernelbench import jit
+from kernelwright.kernelbench.cpu_caches import SharedCache
+from kernelwright.kernelbench.evaluator import Effort, Evaluator, Limits, Protocol
+from kernelwright.kernelbench.evaluator.memory import eviction, native
+from kernelwright.kernelbench.evaluator.memory.eviction import Eviction
+from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.evaluator.timing import ceilings
+from kernelwright.kernelbench.evaluator.timing import target as target_module
+from kernelwright.kernelbench.evaluator.timing.target import detect_target
+from kernelwright.kernelbench.records import Ceilings, Verdict, Work
+from kernelwright.profiling.roofline import in_words, roofline
+from kernelwright.results import formatting
 
 BRIEF = Protocol(
     effort=Effort(rounds=2, processes=1, most_processes=1, half_width=1.0), min_rounds=2, block_s=0.005
@@ -67,7 +67,7 @@ def test_what_cannot_be_allocated_is_not_known() -> None:
     """The measurement itself, in a process that may not have as much as it was told."""
     code = """
     import resource, torch
-    from kernelbench.evaluator.timing.ceilings import _measured
+    from kernelwright.kernelbench.evaluator.timing.ceilings import _measured
     used = next(int(x.split()[1]) for x in open("/proc/self/status") if x.startswith("VmData")) << 10
     resource.setrlimit(resource.RLIMIT_DATA, (used + (200 << 20),) * 2)
     found = _measured(1 << 20, 4 << 30, torch.device("cpu"))
@@ -218,9 +218,9 @@ def test_a_limit_of_the_judge_s_own_is_no_obstacle(tmp_path: Path) -> None:
     import resource
     resource.setrlimit(resource.RLIMIT_DATA, (6 << 30, 6 << 30))
     from pathlib import Path
-    from kernelbench.evaluator import Limits
-    from kernelbench.evaluator.timing import target
-    from kernelbench.evaluator.processes.worker_pool import WorkerPool
+    from kernelwright.kernelbench.evaluator import Limits
+    from kernelwright.kernelbench.evaluator.timing import target
+    from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
     with WorkerPool(threads=1, cache=Path({str(tmp_path)!r}), limits=Limits(memory_bytes=64 << 30)) as pool:
         assert target._measure_once(pool, "cpu", target.fingerprint(1)).copy_bytes_s
     """
@@ -289,7 +289,7 @@ def test_waiting_for_a_cpu_shows_in_a_measurement() -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     import torch
     torch.set_num_threads(1)
-    from kernelbench.evaluator.timing.ceilings import _seconds
+    from kernelwright.kernelbench.evaluator.timing.ceilings import _seconds
     other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         time.sleep(0.3)

@@ -3,7 +3,7 @@
 import pytest
 from trial import REFERENCE, task_of
 
-from kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Evaluator
 
 TEMPLATE = """
 import torch

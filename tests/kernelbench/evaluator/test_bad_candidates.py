@@ -6,25 +6,25 @@ from collections.abc import Iterator
 import pytest
 from trial import Evaluate, variant
 
-from kernelbench.evaluator import Evaluator
-from kernelbench.records import Verdict
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.records import Verdict
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 
 C_LOOP = '''
-from kernelbench import jit
+from kernelwright import jit
 lib = jit.compile_cpp("""
 extern "C" void forever(float* x) { volatile int go = 1; while (go) { x[0] += 1; } }
 """)
 '''
 C_CRASH = '''
-from kernelbench import jit
+from kernelwright import jit
 lib = jit.compile_cpp("""
 extern "C" void crash(float* x) { *(volatile int*)16 = 1; }
 """)
 '''
 BROKEN_CPP = '''
-from kernelbench import jit
+from kernelwright import jit
 lib = jit.compile_cpp("""
 extern "C" void broken(float* x) { x[0] = undeclared; }
 """)

@@ -10,14 +10,14 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from trial import REFERENCE, candidate_of, task_of, variant
 
-from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.processes.baselines import Traffic
-from kernelbench.evaluator.processes.generated import digest
-from kernelbench.evaluator.processes.worker_handle import WorkerDied
-from kernelbench.evaluator.session import TaskSession
-from kernelbench.records import Verdict
-from profiling.roofline import roofline
+from kernelwright.kernelbench.errors import InfrastructureError
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator.processes.baselines import Traffic
+from kernelwright.kernelbench.evaluator.processes.generated import digest
+from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied
+from kernelwright.kernelbench.evaluator.session import TaskSession
+from kernelwright.kernelbench.records import Verdict
+from kernelwright.profiling.roofline import roofline
 
 HONEST = candidate_of(variant("Model", "Model"))
 POINTWISE_CONVOLUTION = """

@@ -6,10 +6,16 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kernelbench.evaluator.correctness import budget
-from kernelbench.evaluator.correctness.budget import Expected, Leeway, columns_differ, compare, expect
-from kernelbench.evaluator.correctness.families import infer_domain, perturb, rewrite
-from kernelbench.evaluator.reference.draws import Draws, FastDraws
+from kernelwright.kernelbench.evaluator.correctness import budget
+from kernelwright.kernelbench.evaluator.correctness.budget import (
+    Expected,
+    Leeway,
+    columns_differ,
+    compare,
+    expect,
+)
+from kernelwright.kernelbench.evaluator.correctness.families import infer_domain, perturb, rewrite
+from kernelwright.kernelbench.evaluator.reference.draws import Draws, FastDraws
 
 
 def budget_of(function, x: torch.Tensor, fan_in: float | None = None):  # type: ignore[no-untyped-def]

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
-from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.sandbox import cgroups
-from kernelbench.records import Verdict
+from kernelwright.kernelbench.errors import InfrastructureError
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator.sandbox import cgroups
+from kernelwright.kernelbench.records import Verdict
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 # Each of the three stays below the limit of one process (2 GiB), together they do not.

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelbench.evaluator.processes.channel import (
+from kernelwright.kernelbench.evaluator.processes.channel import (
     MAX_BYTES,
     Channel,
     ChannelClosed,

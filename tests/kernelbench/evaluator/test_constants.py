@@ -7,10 +7,15 @@ import torch
 from references import oracle, task
 from trial import Evaluate
 
-from kernelbench.evaluator.correctness.constants import is_plain, not_finite, partly_constant, variations
-from kernelbench.evaluator.correctness.families import infer_domain
-from kernelbench.evaluator.reference.draws import Draws
-from kernelbench.records import Verdict
+from kernelwright.kernelbench.evaluator.correctness.constants import (
+    is_plain,
+    not_finite,
+    partly_constant,
+    variations,
+)
+from kernelwright.kernelbench.evaluator.correctness.families import infer_domain
+from kernelwright.kernelbench.evaluator.reference.draws import Draws
+from kernelwright.kernelbench.records import Verdict
 
 CAUSAL = torch.ones(16, 16, dtype=torch.bool).tril()
 OFFSETS = torch.tensor([0, 7, 16, 25, 32])

@@ -3,7 +3,7 @@
 import pytest
 from trial import Evaluate, variant
 
-from kernelbench.records import Verdict
+from kernelwright.kernelbench.records import Verdict
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 MADE = "y = torch.empty(x.shape{0}); y.copy_(torch.nn.functional.gelu(self.norm(x))); return y"

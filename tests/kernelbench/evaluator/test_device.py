@@ -15,19 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trial import REFERENCE, candidate_of, task_of, variant
 
-from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.correctness.oracle import Oracle
-from kernelbench.evaluator.memory import cuda as device
-from kernelbench.evaluator.memory.cuda import DeviceBytes, Lender
-from kernelbench.evaluator.memory.layout import OutputDescriptor, SlotLayout, TensorLayout
-from kernelbench.evaluator.memory.place import heap_library
-from kernelbench.evaluator.processes.own_kernels import share_of_events
-from kernelbench.evaluator.processes.shared_memory import DeviceMemory, _merged
-from kernelbench.evaluator.refusal import CallFailed, Refused
-from kernelbench.evaluator.session import Hasty, TaskSession
-from kernelbench.evaluator.timing import clocks, measurement
-from kernelbench.records import Verdict
+from kernelwright.kernelbench.errors import InfrastructureError
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator.correctness.oracle import Oracle
+from kernelwright.kernelbench.evaluator.memory import cuda as device
+from kernelwright.kernelbench.evaluator.memory.cuda import DeviceBytes, Lender
+from kernelwright.kernelbench.evaluator.memory.layout import OutputDescriptor, SlotLayout, TensorLayout
+from kernelwright.kernelbench.evaluator.memory.place import heap_library
+from kernelwright.kernelbench.evaluator.processes.own_kernels import share_of_events
+from kernelwright.kernelbench.evaluator.processes.shared_memory import DeviceMemory, _merged
+from kernelwright.kernelbench.evaluator.refusal import CallFailed, Refused
+from kernelwright.kernelbench.evaluator.session import Hasty, TaskSession
+from kernelwright.kernelbench.evaluator.timing import clocks, measurement
+from kernelwright.kernelbench.records import Verdict
 
 CPU = torch.device("cpu")
 LAYOUT = SlotLayout((TensorLayout("float32", (3, 5), (5, 1)), TensorLayout("int64", (7,), (1,))))
@@ -208,7 +208,7 @@ def come_to_rest(times: int, monkeypatch: pytest.MonkeyPatch) -> bool:
     session = object.__new__(TaskSession)
     session.oracle = SimpleNamespace(memory=Restless(times))  # type: ignore[assignment]
     session.target = SimpleNamespace(device="cuda:0")  # type: ignore[assignment]
-    monkeypatch.setattr("kernelbench.evaluator.session._REST_S", 0.0)
+    monkeypatch.setattr("kernelwright.kernelbench.evaluator.session._REST_S", 0.0)
     ended: list[None] = []
     made = SimpleNamespace(close=lambda: ended.append(None))
     try:
@@ -348,7 +348,7 @@ def test_what_is_called_of_the_driver_is_there() -> None:
 OTHER = """
 import sys
 import torch
-from kernelbench.evaluator.memory.cuda import DeviceArena
+from kernelwright.kernelbench.evaluator.memory.cuda import DeviceArena
 device = torch.device("cuda:0")
 torch.zeros(1, device=device)
 arena = DeviceArena.attach(int(sys.argv[1]), int(sys.argv[2]), device)

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from kernelbench.evaluator.correctness.budget import compare, expect
-from kernelbench.evaluator.correctness.oracle import Oracle
-from kernelbench.evaluator.correctness.oracle_client import Comparison
-from kernelbench.evaluator.refusal import Refused
-from kernelbench.evaluator.verification import verify
-from kernelbench.records import Verdict
+from kernelwright.kernelbench.evaluator.correctness.budget import compare, expect
+from kernelwright.kernelbench.evaluator.correctness.oracle import Oracle
+from kernelwright.kernelbench.evaluator.correctness.oracle_client import Comparison
+from kernelwright.kernelbench.evaluator.refusal import Refused
+from kernelwright.kernelbench.evaluator.verification import verify
+from kernelwright.kernelbench.records import Verdict
 
 RIGHT, DOUBTFUL = Comparison(0.4, ""), Comparison(1.2, "1 of 400000 elements differ", True)
 FAMILIES = ("task", "heavy_tailed", "perturbed")

@@ -6,11 +6,11 @@ import pytest
 import torch
 from trial import candidate_of, task_of
 
-from kernelbench.emulate.findings import Unsupported
-from kernelbench.evaluator import Evaluator, Protocol, without_gpu
-from kernelbench.evaluator.emulated import Seen, reason, refuse_fallback
-from kernelbench.evaluator.refusal import Refused
-from kernelbench.records import Evaluation, Verdict
+from kernelwright.kernelbench.emulate.findings import Unsupported
+from kernelwright.kernelbench.evaluator import Evaluator, Protocol, without_gpu
+from kernelwright.kernelbench.evaluator.emulated import Seen, reason, refuse_fallback
+from kernelwright.kernelbench.evaluator.refusal import Refused
+from kernelwright.kernelbench.records import Evaluation, Verdict
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
 
@@ -72,7 +72,7 @@ class ModelNew(nn.Module):
 COMPILED = """
 import torch
 from torch import nn
-from kernelbench import jit
+from kernelwright import jit
 
 SOURCE = r'''
 extern "C" __global__ void scale(const float* x, float* y, int n) {

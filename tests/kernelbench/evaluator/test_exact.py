@@ -6,8 +6,8 @@ import pytest
 import torch
 from references import oracle, task
 
-from kernelbench.evaluator.reference.float64 import Exact, widened
-from kernelbench.evaluator.reference.task_format import TaskFault
+from kernelwright.kernelbench.evaluator.reference.float64 import Exact, widened
+from kernelwright.kernelbench.evaluator.reference.task_format import TaskFault
 
 
 @pytest.fixture(autouse=True)

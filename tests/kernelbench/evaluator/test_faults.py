@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
-from kernelbench import kept
-from kernelbench.errors import InfrastructureError, StorageError
-from kernelbench.evaluator import Evaluator, faults
-from kernelbench.evaluator.correctness import oracle_client
-from kernelbench.evaluator.processes import scratch
-from kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelbench.machine import cache_folder, fingerprint, physical_threads
-from kernelbench.records import Ceilings, Verdict
+from kernelwright.kernelbench import kept
+from kernelwright.kernelbench.errors import InfrastructureError, StorageError
+from kernelwright.kernelbench.evaluator import Evaluator, faults
+from kernelwright.kernelbench.evaluator.correctness import oracle_client
+from kernelwright.kernelbench.evaluator.processes import scratch
+from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.machine import cache_folder, fingerprint, physical_threads
+from kernelwright.kernelbench.records import Ceilings, Verdict
 
 BROKEN = "import nowhere\n" + variant("Model", "Model")
 
@@ -35,9 +35,9 @@ subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", str(folder)]
 (folder / "tmp").mkdir()
 os.environ["TMPDIR"] = str(folder / "tmp")
 from trial import REFERENCE, candidate_of, task_of, variant
-from kernelbench.errors import KernelwrightError
-from kernelbench.evaluator import Effort, Evaluator, Protocol
-from kernelbench.evaluator.timing import target
+from kernelwright.kernelbench.errors import KernelwrightError
+from kernelwright.kernelbench.evaluator import Effort, Evaluator, Protocol
+from kernelwright.kernelbench.evaluator.timing import target
 target._MEASURED = target._MOST_MEASURED = 1
 protocol = Protocol(effort=Effort(rounds=1, processes=1, most_processes=1, half_width=1.0), min_rounds=1)
 honest = candidate_of(variant("Model", "Model"))
@@ -178,7 +178,7 @@ def test_a_killed_judge_s_scratch_folder_is_swept_up_and_a_living_one_s_is_not(
     code = f"""
     import tempfile, time
     tempfile.tempdir = {str(tmp_path)!r}
-    from kernelbench.evaluator.processes.scratch import ScratchFolder
+    from kernelwright.kernelbench.evaluator.processes.scratch import ScratchFolder
     folder = ScratchFolder()
     (folder.path / "candidate-x").mkdir()
     print(folder.path, flush=True)

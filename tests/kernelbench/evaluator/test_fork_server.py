@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from kernelbench.evaluator.processes import fork_server
+from kernelwright.kernelbench.evaluator.processes import fork_server
 
 
 def test_gpus_are_looked_up_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelbench.evaluator.processes.exclusive import Gate
-from kernelbench.evaluator.sandbox import process_tree
+from kernelwright.kernelbench.evaluator.processes.exclusive import Gate
+from kernelwright.kernelbench.evaluator.sandbox import process_tree
 
 NOBODY = 2**22 + 1  # no process has this pid
 

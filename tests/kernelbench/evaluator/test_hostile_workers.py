@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
-from kernelbench.errors import InfrastructureError, TaskError
-from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.processes.worker_handle import Worker
-from kernelbench.evaluator.session import Block, TaskSession
-from kernelbench.records import Verdict
+from kernelwright.kernelbench.errors import InfrastructureError, TaskError
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
+from kernelwright.kernelbench.evaluator.session import Block, TaskSession
+from kernelwright.kernelbench.records import Verdict
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 HONEST = variant("Model", "Model")

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from trial import REFERENCE, candidate_of, task_of, variant
 
-from kernelbench.errors import KernelwrightError
-from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.sandbox.process_tree import tree
-from kernelbench.records import Verdict
+from kernelwright.kernelbench.errors import KernelwrightError
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator.sandbox.process_tree import tree
+from kernelwright.kernelbench.records import Verdict
 
 KILLS = int(os.environ.get("KERNELWRIGHT_KILLS", "12"))
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from trial import in_child
 
-from kernelbench.evaluator.sandbox import files, landlock
+from kernelwright.kernelbench.evaluator.sandbox import files, landlock
 
 pytestmark = pytest.mark.skipif(not landlock.version(), reason="this kernel has no Landlock")
 

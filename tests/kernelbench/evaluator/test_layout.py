@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelbench.evaluator.memory.layout import (
+from kernelwright.kernelbench.evaluator.memory.layout import (
     DTYPES,
     Arena,
     SlotLayout,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from trial import in_child
 
-from kernelbench.evaluator.sandbox import layers as sandbox
-from kernelbench.evaluator.sandbox import mounts
+from kernelwright.kernelbench.evaluator.sandbox import layers as sandbox
+from kernelwright.kernelbench.evaluator.sandbox import mounts
 
 LAYER = next(layer for layer in sandbox.layers(None) if layer.name == "mount_namespace")
 pytestmark = pytest.mark.skipif(not LAYER.on, reason=LAYER.why)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from kernelbench.evaluator.reference.operators import FlopCounter
+from kernelwright.kernelbench.evaluator.reference.operators import FlopCounter
 
 CALLS = {
     "pointwise": lambda: torch.ones(8, 8) + 1,
@@ -32,8 +32,8 @@ def test_flops_are_counted_as_torch_counts_them(name: str) -> None:
 def test_looking_at_operators_does_not_import_the_compiler() -> None:
     code = (
         "import sys, torch\n"
-        "from kernelbench.evaluator.reference.operators import FlopCounter\n"
-        "from kernelbench.evaluator.processes.own_kernels import own_kernel_share\n"
+        "from kernelwright.kernelbench.evaluator.reference.operators import FlopCounter\n"
+        "from kernelwright.kernelbench.evaluator.processes.own_kernels import own_kernel_share\n"
         "with torch.no_grad(), FlopCounter(): torch.ones(2, 2) @ torch.ones(2, 2)\n"
         "own_kernel_share(lambda: torch.zeros(2) + 1)\n"
         "sys.exit('torch._dynamo' in sys.modules)"

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import pytest
 from trial import Evaluate, variant
 
-from kernelbench.evaluator import Evaluator
-from kernelbench.records import LEAST_OWN, Verdict
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.records import LEAST_OWN, Verdict
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 OWN = '''
-from kernelbench import jit
+from kernelwright import jit
 lib = jit.compile_cpp("""
 #include <cmath>
 extern "C" void norm_gelu(const float* x, const float* w, const float* b, float* y, long rows, long columns) {
@@ -63,7 +63,7 @@ DISGUISED = {
     "Python's own time": variant(RETURN, f"sum(range(300_000)); {RETURN}"),
     "a kernel in a string": f"KERNEL = {OWN.partition('class')[0]!r}\n"
     + variant(RETURN, f"sum(range(300_000)); {RETURN}"),
-    "a forged share": "from kernelbench.evaluator.processes import worker\nworker.own_kernel_share = lambda *given: 1.0\n"
+    "a forged share": "from kernelwright.kernelbench.evaluator.processes import worker\nworker.own_kernel_share = lambda *given: 1.0\n"
     + variant("Model", "Model"),
     "no tracing": variant(
         RETURN, f"if torch._C._len_torch_dispatch_stack(): raise OSError\n        {RETURN}"
@@ -92,7 +92,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-    beside = "from kernelbench import jit\njit.compile_cpp('extern \"C\" void f() {}')\n"
+    beside = "from kernelwright import jit\njit.compile_cpp('extern \"C\" void f() {}')\n"
     evaluation = evaluate(beside + source.replace("Model", "ModelNew"), source)
     assert evaluation.verdict is Verdict.correct, evaluation.reason
     assert evaluation.own_kernel_share is not None and evaluation.own_kernel_share < LEAST_OWN
@@ -100,7 +100,7 @@ def get_init_inputs():
 
 def test_a_kernel_that_is_built_otherwise_counts(evaluate: Evaluate) -> None:
     """By a compiler that the candidate calls itself, into its scratch folder."""
-    text = OWN.replace("from kernelbench import jit", "import ctypes, subprocess, tempfile").replace(
+    text = OWN.replace("from kernelwright import jit", "import ctypes, subprocess, tempfile").replace(
         "lib = jit.compile_cpp(", "SOURCE = ("
     )
     build = """

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from trial import REFERENCE, candidate_of, task_of, variant
 
-from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.parked import ParkedSessions
-from kernelbench.records import Task, Verdict
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator.parked import ParkedSessions
+from kernelwright.kernelbench.records import Task, Verdict
 
 
 class Session:
@@ -49,7 +49,7 @@ def test_they_make_way_for_what_a_trial_needs(monkeypatch: pytest.MonkeyPatch) -
     for session in sessions:
         parked.put(session)  # type: ignore[arg-type]
     free = lambda: 10 + sum(session.size for session in sessions if session.closed)  # noqa: E731
-    monkeypatch.setattr("kernelbench.evaluator.parked.available_bytes", free)
+    monkeypatch.setattr("kernelwright.kernelbench.evaluator.parked.available_bytes", free)
     parked.make_way(10)
     assert not a.closed
     parked.make_way(15)

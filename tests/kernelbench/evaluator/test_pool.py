@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from trial import REFERENCE, candidate_of, task_of, variant
 
-from kernelbench.evaluator import EvaluationPool, Evaluator, pool
-from kernelbench.evaluator import trial as evaluation
-from kernelbench.evaluator.processes.exclusive import Gate
-from kernelbench.records import Candidate, Task, Verdict
+from kernelwright.kernelbench.evaluator import EvaluationPool, Evaluator, pool
+from kernelwright.kernelbench.evaluator import trial as evaluation
+from kernelwright.kernelbench.evaluator.processes.exclusive import Gate
+from kernelwright.kernelbench.records import Candidate, Task, Verdict
 
 
 class Scripted:
@@ -168,7 +168,7 @@ def test_closing_with_discard_cancels_what_waits_only() -> None:
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 # A few seconds of compiling.
 SLOW_BUILD = """
-from kernelbench import jit
+from kernelwright import jit
 jit.compile_cpp(r'''
 constexpr unsigned step(unsigned seed) {
     unsigned x = seed;

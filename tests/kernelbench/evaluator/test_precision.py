@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelbench.evaluator.correctness.families import infer_domain, rewrite
-from kernelbench.evaluator.correctness.oracle import Oracle
-from kernelbench.evaluator.correctness.plain_sums import PlainSums
-from kernelbench.evaluator.reference.draws import Draws
-from kernelbench.evaluator.reference.loading import LANES
-from kernelbench.evaluator.reference.rounded import follows, rounded
+from kernelwright.kernelbench.evaluator.correctness.families import infer_domain, rewrite
+from kernelwright.kernelbench.evaluator.correctness.oracle import Oracle
+from kernelwright.kernelbench.evaluator.correctness.plain_sums import PlainSums
+from kernelwright.kernelbench.evaluator.reference.draws import Draws
+from kernelwright.kernelbench.evaluator.reference.loading import LANES
+from kernelwright.kernelbench.evaluator.reference.rounded import follows, rounded
 
 PRODUCT = """
 import torch

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kernelbench.evaluator.processes.worker_handle import WorkerDied
-from kernelbench.evaluator.refusal import Refused, printable
-from kernelbench.records import Verdict
+from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied
+from kernelwright.kernelbench.evaluator.refusal import Refused, printable
+from kernelwright.kernelbench.records import Verdict
 
 
 @pytest.mark.parametrize("text", ["\x1b[2J\x1b[H", "a\x07b\x08c", "\x9b8m", "\u202ereversed", "\ud800", "\r"])

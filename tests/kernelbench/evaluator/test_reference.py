@@ -7,7 +7,7 @@ import pytest
 import torch
 from references import error, oracle, task
 
-from kernelbench.evaluator.reference.task_format import TaskFault
+from kernelwright.kernelbench.evaluator.reference.task_format import TaskFault
 
 Candidate = Callable[..., torch.Tensor]
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
-from kernelbench.errors import InfrastructureError
-from kernelbench.evaluator import Effort, Evaluator, Limits, Protocol
-from kernelbench.evaluator.processes import worker_handle as process
-from kernelbench.evaluator.processes.worker_pool import WorkerPool
-from kernelbench.evaluator.sandbox import layers as sandbox
-from kernelbench.evaluator.sandbox import process_tree
-from kernelbench.records import Verdict
+from kernelwright.kernelbench.errors import InfrastructureError
+from kernelwright.kernelbench.evaluator import Effort, Evaluator, Limits, Protocol
+from kernelwright.kernelbench.evaluator.processes import worker_handle as process
+from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.evaluator.sandbox import layers as sandbox
+from kernelwright.kernelbench.evaluator.sandbox import process_tree
+from kernelwright.kernelbench.records import Verdict
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 
@@ -98,7 +98,7 @@ def test_the_environment_is_an_allowlist(evaluate: Evaluate, monkeypatch: pytest
 LOOK = """
 import os
 from pathlib import Path
-import kernelbench
+from kernelwright import kernelbench
 
 def opened(path):
     try:
@@ -282,7 +282,9 @@ def test_a_scratch_folder_that_a_dying_process_wrote_to_is_removed_too(
             (folder / "late").write_text("x")
 
     monkeypatch.setattr(process, "remove", interfered)
-    worker = evaluator.pool.start("builder", "kernelbench.evaluator.processes.worker:serve", "0" * 64)
+    worker = evaluator.pool.start(
+        "builder", "kernelwright.kernelbench.evaluator.processes.worker:serve", "0" * 64
+    )
     worker.close()
     assert calls == [worker.scratch, worker.scratch]
     assert not worker.scratch.exists()

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pytest
 from trial import REFERENCE, candidate_of, task_of, variant
 
-from kernelbench.errors import MissingPrerequisite
-from kernelbench.evaluator import Evaluator, sanitizer
-from kernelbench.evaluator.refusal import Refused
-from kernelbench.evaluator.session import TaskSession
-from kernelbench.records import Verdict
+from kernelwright.kernelbench.errors import MissingPrerequisite
+from kernelwright.kernelbench.evaluator import Evaluator, sanitizer
+from kernelwright.kernelbench.evaluator.refusal import Refused
+from kernelwright.kernelbench.evaluator.session import TaskSession
+from kernelwright.kernelbench.records import Verdict
 
 REPORT = """\
 ========= COMPUTE-SANITIZER

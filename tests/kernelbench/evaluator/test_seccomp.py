@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 from trial import in_child
 
-from kernelbench.evaluator.sandbox import layers as sandbox
-from kernelbench.evaluator.sandbox import seccomp
+from kernelwright.kernelbench.evaluator.sandbox import layers as sandbox
+from kernelwright.kernelbench.evaluator.sandbox import seccomp
 
 pytestmark = pytest.mark.skipif(seccomp.why_not() is not None, reason=str(seccomp.why_not()))
 MACHINE = seccomp.MACHINES.index(platform.machine()) if platform.machine() in seccomp.MACHINES else 0

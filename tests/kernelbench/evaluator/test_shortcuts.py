@@ -4,8 +4,8 @@ import pytest
 import torch
 from trial import task_of
 
-from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.correctness.mutations import (
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator.correctness.mutations import (
     MOST,
     Shortcuts,
     _rank_one,

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
-from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.processes.exclusive import Gate
-from kernelbench.evaluator.processes.worker_handle import NotStopped, Worker
-from kernelbench.evaluator.sandbox import process_tree
-from kernelbench.records import Verdict
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator.processes.exclusive import Gate
+from kernelwright.kernelbench.evaluator.processes.worker_handle import NotStopped, Worker
+from kernelwright.kernelbench.evaluator.sandbox import process_tree
+from kernelwright.kernelbench.records import Verdict
 
 SPIN = """
 import hashlib, threading

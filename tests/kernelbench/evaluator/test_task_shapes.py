@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trial import candidate_of
 
-from kernelbench.evaluator import Effort, Evaluator
-from kernelbench.records import Candidate, Precision, Task, Verdict
+from kernelwright.kernelbench.evaluator import Effort, Evaluator
+from kernelwright.kernelbench.records import Candidate, Precision, Task, Verdict
 
 REFERENCE = """
 import torch

@@ -8,10 +8,10 @@ import pytest
 import torch
 from references import error, oracle, task
 
-from kernelbench.evaluator.reference.loading import pickled, unpickled
-from kernelbench.evaluator.reference.outputs import NotAnOutput, flattened
-from kernelbench.evaluator.reference.task_format import TaskFault, constructor_inputs, for_device
-from kernelbench.records import Precision, Task
+from kernelwright.kernelbench.evaluator.reference.loading import pickled, unpickled
+from kernelwright.kernelbench.evaluator.reference.outputs import NotAnOutput, flattened
+from kernelwright.kernelbench.evaluator.reference.task_format import TaskFault, constructor_inputs, for_device
+from kernelwright.kernelbench.records import Precision, Task
 
 CPU = torch.device("cpu")
 Candidate = Callable[..., torch.Tensor]

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
-from kernelbench.evaluator import Effort, Evaluator
-from kernelbench.evaluator import trial as evaluation_module
-from kernelbench.evaluator.processes.worker_handle import Worker
-from kernelbench.evaluator.sandbox.process_tree import cpu_ns, tree
-from kernelbench.evaluator.session import Block, TaskSession
-from kernelbench.evaluator.timing.statistics import TimedBlock, Timings, interval
-from kernelbench.records import Verdict
+from kernelwright.kernelbench.evaluator import Effort, Evaluator
+from kernelwright.kernelbench.evaluator import trial as evaluation_module
+from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
+from kernelwright.kernelbench.evaluator.sandbox.process_tree import cpu_ns, tree
+from kernelwright.kernelbench.evaluator.session import Block, TaskSession
+from kernelwright.kernelbench.evaluator.timing.statistics import TimedBlock, Timings, interval
+from kernelwright.kernelbench.records import Verdict
 
 pytestmark = pytest.mark.timed
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from trial import Evaluate, variant
 
-from kernelbench.evaluator import Evaluator
-from kernelbench.evaluator.processes import toolchain
-from kernelbench.jit.precompiled import WISH
-from kernelbench.records import Verdict
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator.processes import toolchain
+from kernelwright.kernelbench.jit.precompiled import WISH
+from kernelwright.kernelbench.records import Verdict
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 
@@ -19,7 +19,7 @@ def test_a_builder_sees_no_other_candidates_builds(evaluator: Evaluator, evaluat
     if not any(layer.on for layer in evaluator.layers if layer.name == "landlock"):
         pytest.skip("this machine does not offer Landlock")
     kernel = """
-from kernelbench import jit
+from kernelwright import jit
 library = jit.compile_cpp('extern "C" void nothing(float* y) {}')
 """
     assert evaluate(kernel + variant("Model", "Model")).verdict is Verdict.correct

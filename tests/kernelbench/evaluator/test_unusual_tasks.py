@@ -4,8 +4,8 @@ import pytest
 from references import task
 from trial import Evaluate
 
-from kernelbench.errors import TaskError
-from kernelbench.records import Verdict
+from kernelwright.kernelbench.errors import TaskError
+from kernelwright.kernelbench.records import Verdict
 
 CONFIG = """
 class Config:

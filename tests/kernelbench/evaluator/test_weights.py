@@ -5,10 +5,10 @@ import torch
 from torch import nn
 from trial import REFERENCE, Evaluate, variant
 
-from kernelbench.errors import TaskError
-from kernelbench.evaluator.reference.loading import load_weights, samples
-from kernelbench.evaluator.reference.model import vary
-from kernelbench.records import Verdict
+from kernelwright.kernelbench.errors import TaskError
+from kernelwright.kernelbench.evaluator.reference.loading import load_weights, samples
+from kernelwright.kernelbench.evaluator.reference.model import vary
+from kernelwright.kernelbench.records import Verdict
 
 FEATURES = 8
 

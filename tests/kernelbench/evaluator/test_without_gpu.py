@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import pytest
 from trial import candidate_of, task_of
 
-from kernelbench.candidates import language_of
-from kernelbench.chips import nvrtc
-from kernelbench.cli import show
-from kernelbench.errors import Unavailable
-from kernelbench.evaluator import Evaluator, Protocol, without_gpu
-from kernelbench.records import Build, Candidate, Evaluation, Task, Verdict
-from kernelbench.sources.smaller import changed, share, smaller
+from kernelwright.kernelbench.candidates import language_of
+from kernelwright.kernelbench.chips import nvrtc
+from kernelwright.kernelbench.cli import show
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.evaluator import Evaluator, Protocol, without_gpu
+from kernelwright.kernelbench.records import Build, Candidate, Evaluation, Task, Verdict
+from kernelwright.kernelbench.sources.smaller import changed, share, smaller
 
 REFERENCE = """
 import torch
@@ -34,7 +34,7 @@ def get_init_inputs():
 CANDIDATE = """
 import torch
 from torch import nn
-from kernelbench import jit
+from kernelwright import jit
 
 module = jit.compile_cuda(r'''
 extern "C" __global__ void __launch_bounds__(128) sum_rows(const float* x, float* y, int n) {
@@ -160,7 +160,7 @@ def test_a_wrong_answer_is_wrong(check) -> None:  # type: ignore[no-untyped-def]
 
 def test_a_candidate_without_a_gpu_kernel_is_turned_away(check) -> None:  # type: ignore[no-untyped-def]
     plain = (
-        CANDIDATE.partition("from kernelbench import jit")[0]
+        CANDIDATE.partition("from kernelwright import jit")[0]
         + """
 class ModelNew(nn.Module):
     def forward(self, x):
@@ -203,7 +203,7 @@ WRONG = CANDIDATE.replace("i = threadIdx.x; i < n", "i = threadIdx.x; i < n - 1"
 SEES_NO_GPU = CANDIDATE.replace(
     "module = jit",
     "import os\nassert os.environ['CUDA_VISIBLE_DEVICES'] == '', 'a GPU'\n"
-    "import kernelbench.emulate.extension  # as load_inline does\nmodule = jit",
+    "import kernelwright.kernelbench.emulate.extension  # as load_inline does\nmodule = jit",
 )
 
 

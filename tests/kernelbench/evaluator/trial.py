@@ -5,9 +5,9 @@ import os
 import textwrap
 from collections.abc import Callable
 
-from kernelbench.candidates import language_of
-from kernelbench.evaluator.sandbox import layers as sandbox
-from kernelbench.records import Candidate, Evaluation, Task
+from kernelwright.kernelbench.candidates import language_of
+from kernelwright.kernelbench.evaluator.sandbox import layers as sandbox
+from kernelwright.kernelbench.records import Candidate, Evaluation, Task
 
 REFERENCE = """
 import torch

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from kernelbench import jit
+from kernelwright.kernelbench import jit
 
 SOURCE = r"""
 #include <cstdint>

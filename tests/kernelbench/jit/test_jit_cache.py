@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from kernelbench import jit
-from kernelbench.jit import openmp
-from kernelbench.jit.cache import BuildCache, content_key
-from kernelbench.jit.library import build
+from kernelwright.kernelbench import jit
+from kernelwright.kernelbench.jit import openmp
+from kernelwright.kernelbench.jit.cache import BuildCache, content_key
+from kernelwright.kernelbench.jit.library import build
 
 SOURCE = 'extern "C" int answer() { return 42; }'
 LOG = 'case "$*" in *" -c "*) echo compiled >> $D/log;; esac'
@@ -200,7 +200,7 @@ def test_a_build_is_on_the_disk_before_it_is_an_entry(monkeypatch: pytest.Monkey
 
 
 READ_ONLY = """
-from kernelbench import jit
+from kernelwright import jit
 assert jit.compile_cpp('extern "C" int answer() { return 42; }').answer() == 42
 try:
     jit.compile_cpp('extern "C" int other() { return 43; }')

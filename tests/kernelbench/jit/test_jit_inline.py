@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.utils import cpp_extension
 
-from kernelbench import jit
-from kernelbench.jit import inline, latency, precompiled
-from kernelbench.jit.cache import BuildCache
+from kernelwright.kernelbench import jit
+from kernelwright.kernelbench.jit import inline, latency, precompiled
+from kernelwright.kernelbench.jit.cache import BuildCache
 
 PLAIN = """
 #include <Python.h>

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelbench import jit
-from kernelbench.errors import MissingPrerequisite
-from kernelbench.jit import openmp
-from kernelbench.jit.cache import BuildCache
-from kernelbench.jit.library import build
+from kernelwright.kernelbench import jit
+from kernelwright.kernelbench.errors import MissingPrerequisite
+from kernelwright.kernelbench.jit import openmp
+from kernelwright.kernelbench.jit.cache import BuildCache
+from kernelwright.kernelbench.jit.library import build
 
 SOFTMAX = r"""
 #include <cmath>
@@ -131,7 +131,7 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch):
 def test_the_process_has_one_openmp_runtime_and_torch_rules_it():
     script = """
 import re, torch
-from kernelbench import jit
+from kernelwright import jit
 lib = jit.compile_cpp('''#include <omp.h>
 extern "C" int limit() { return omp_get_max_threads(); }
 extern "C" int team() { int n = 0;
@@ -169,5 +169,5 @@ def test_a_runtime_of_another_name_is_linked_in_place_of_the_systems(
 
 
 def test_importing_is_cheap():
-    script = "import sys; import kernelbench.jit; sys.exit('torch' in sys.modules)"
+    script = "import sys; import kernelwright.jit; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True)

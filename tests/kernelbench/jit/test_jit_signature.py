@@ -1,6 +1,6 @@
 import pytest
 
-from kernelbench.jit.signature import parse
+from kernelwright.kernelbench.jit.signature import parse
 
 
 def types(source: str, name: str = "f", **defines: str) -> list[str]:

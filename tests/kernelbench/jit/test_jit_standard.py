@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelbench import jit
-from kernelbench.jit import library, standard
-from kernelbench.jit.cache import BuildCache
-from kernelbench.jit.precompiled import WISH, write_wish
+from kernelwright.kernelbench import jit
+from kernelwright.kernelbench.jit import library, standard
+from kernelwright.kernelbench.jit.cache import BuildCache
+from kernelwright.kernelbench.jit.precompiled import WISH, write_wish
 
 SOURCE = """
 // a comment

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelbench.sources import builtin
+from kernelwright.kernelbench.sources import builtin
 
 TASK = '''"""{title}"""
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelbench.errors import MissingPrerequisite, UnknownTaskError, UsageError
-from kernelbench.sources import catalogue, resolve
+from kernelwright.kernelbench.errors import MissingPrerequisite, UnknownTaskError, UsageError
+from kernelwright.kernelbench.sources import catalogue, resolve
 
 SOURCE = (
     "batch_size = 64\nclass Model(nn.Module):\n    def forward(self, x):\n        return x\n"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelbench.errors import MissingPrerequisite
-from kernelbench.sources import Listing, catalogue
+from kernelwright.kernelbench.errors import MissingPrerequisite
+from kernelwright.kernelbench.sources import Listing, catalogue
 
 Write = Callable[..., Path]
 

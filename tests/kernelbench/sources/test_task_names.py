@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kernelbench.errors import MissingPrerequisite, TaskError, UnknownTaskError, UsageError
-from kernelbench.records import Precision
-from kernelbench.sources import resolve
+from kernelwright.kernelbench.errors import MissingPrerequisite, TaskError, UnknownTaskError, UsageError
+from kernelwright.kernelbench.records import Precision
+from kernelwright.kernelbench.sources import resolve
 
 Write = Callable[..., Path]
 
@@ -314,7 +314,7 @@ class TestOverridesOverTasks:
 def test_neither_task_code_nor_torch_is_imported(write: Write) -> None:
     path = write("trap.py", write("ok.py").read_text() + "\nraise SystemExit('the task was executed')\n")
     program = (
-        "import sys; from kernelbench.sources import catalogue, resolve\n"
+        "import sys; from kernelwright.kernelbench.sources import catalogue, resolve\n"
         f"assert resolve([{str(path)!r}])[0].id == 'file:trap'; catalogue({str(path)!r})\n"
         "assert 'torch' not in sys.modules and 'datasets' not in sys.modules"
     )

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelbench.errors import TaskError, UsageError
-from kernelbench.sources import apply, constants, from_words
+from kernelwright.kernelbench.errors import TaskError, UsageError
+from kernelwright.kernelbench.sources import apply, constants, from_words
 
 
 def run(source: str) -> dict[str, object]:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kernelbench.errors import TaskError
-from kernelbench.sources import DOMAINS, check, input_domains
+from kernelwright.kernelbench.errors import TaskError
+from kernelwright.kernelbench.sources import DOMAINS, check, input_domains
 
 MODEL = "class Model(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
 INPUTS = "def get_inputs():\n    return [torch.rand(4), torch.rand(4)]\n"

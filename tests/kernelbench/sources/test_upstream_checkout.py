@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelbench.sources import apply, catalogue, constants, resolve
+from kernelwright.kernelbench.sources import apply, catalogue, constants, resolve
 
 CHECKOUT = os.environ.get("KERNELBENCH_DIR")  # read at import: the tests' own environment is cleared of it
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import run_factory
 import small_kernels as kernels
 
-from kernelbench.records import Candidate, Task
-from results.dropin.winner import Winner
+from kernelwright.kernelbench.records import Candidate, Task
+from kernelwright.results.dropin.winner import Winner
 
 LAYERS = """
 import copy

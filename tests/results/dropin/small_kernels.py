@@ -29,7 +29,7 @@ RMS_NORM_KERNEL = '''
 import torch
 from torch import nn
 
-from kernelbench import jit
+from kernelwright import jit
 
 SOURCE = r"""
 #include <cmath>
@@ -83,7 +83,7 @@ SIGMOIDS_KERNEL = '''
 import torch
 from torch import nn
 
-from kernelbench.jit import compile_cpp
+from kernelwright.jit import compile_cpp
 
 SOURCE = r"""
 #include <cmath>

@@ -7,8 +7,8 @@ import pytest
 import small_kernels as kernels
 from exporting import LAYERS, NORM, python, winner
 
-from kernelbench.errors import UsageError
-from results.dropin.package import Chosen, write
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.results.dropin.package import Chosen, write
 
 Run = Callable[[str], None]
 MLP = """

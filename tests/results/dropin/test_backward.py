@@ -11,13 +11,13 @@ import pytest
 import torch
 from exporting import NORM, SIGMOIDS, python, winner
 
-from kernelbench.errors import UsageError
-from kernelbench.evaluator import Evaluator
-from kernelbench.records import Task
-from kernelbench.sources import input_domains
-from results.dropin.cli import _by_kernel
-from results.dropin.gradient_tasks import gradient_tasks
-from results.dropin.package import Chosen, write
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.records import Task
+from kernelwright.kernelbench.sources import input_domains
+from kernelwright.results.dropin.cli import _by_kernel
+from kernelwright.results.dropin.gradient_tasks import gradient_tasks
+from kernelwright.results.dropin.package import Chosen, write
 
 
 @pytest.mark.parametrize("way", ["recompute", "saved"])

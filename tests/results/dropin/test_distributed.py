@@ -8,7 +8,7 @@ import small_kernels as kernels
 import torch
 from exporting import LAYERS, NORM, SIGMOIDS, python, winner
 
-from results.dropin.package import Chosen, write
+from kernelwright.results.dropin.package import Chosen, write
 
 pytestmark = [
     pytest.mark.skipif(

@@ -10,10 +10,10 @@ import pytest
 import run_factory
 from exporting import LAYERS, NORM, SIGMOIDS, python
 
-from kernelbench.errors import KernelwrightError, UsageError
-from kernelbench.records import Task, Verdict
-from results.dropin.package import Chosen, write
-from results.dropin.winner import Winner
+from kernelwright.kernelbench.errors import KernelwrightError, UsageError
+from kernelwright.kernelbench.records import Task, Verdict
+from kernelwright.results.dropin.package import Chosen, write
+from kernelwright.results.dropin.winner import Winner
 
 
 def test_the_winner_of_a_run(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_layers_compute_themselves_where_that_was_faster(
 ) -> None:
     speedups = {"forward": 2.0, "forward, compiled": 0.9, "training": 0.5, "training, compiled": 1.0}
     found = {mode: {"speedup": speedup} for mode, speedup in speedups.items()}
-    monkeypatch.setattr("results.dropin.package._measured", lambda *_: {"rms_norm": found})
+    monkeypatch.setattr("kernelwright.results.dropin.package._measured", lambda *_: {"rms_norm": found})
     chosen = [Chosen("rms_norm", NORM, layer="Norm", names={"weight": "scale"})]
     written = write(chosen, tmp_path / "out", "fused", where_faster=True)
     assert written["kernels"][0]["slower"] == ["forward, compiled", "training"]

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from exporting import NORM, python
 
-from results.dropin.format import Format
-from results.dropin.package import Chosen, write
+from kernelwright.results.dropin.format import Format
+from kernelwright.results.dropin.package import Chosen, write
 
 pytest.importorskip("kernels", reason="kernels is not installed: pip install 'kernelwright[dropin]'")
 

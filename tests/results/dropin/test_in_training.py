@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 from exporting import python, winner
 
-from agent.builtin.coder import BuiltinCoder
-from agent.builtin.frontend.trace import trace_json
-from agent.builtin.ir.graph import Graph
-from results.dropin.package import Chosen, write
+from kernelwright.agent.builtin.coder import BuiltinCoder
+from kernelwright.agent.builtin.frontend.trace import trace_json
+from kernelwright.agent.builtin.ir.graph import Graph
+from kernelwright.results.dropin.package import Chosen, write
 
 TASK = """
 import torch

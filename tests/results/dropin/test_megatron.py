@@ -6,9 +6,9 @@ import pytest
 import small_kernels as kernels
 from exporting import python, winner
 
-from kernelbench.errors import UsageError
-from results.dropin.format import Format
-from results.dropin.package import Chosen, write
+from kernelwright.kernelbench.errors import UsageError
+from kernelwright.results.dropin.format import Format
+from kernelwright.results.dropin.package import Chosen, write
 
 pytest.importorskip(
     "megatron.core", reason="megatron-core is not installed: pip install 'kernelwright[dropin]'"

@@ -9,8 +9,8 @@ import pytest
 import small_kernels as kernels
 from exporting import LAYERS, NORM, SIGMOIDS, python, winner
 
-from kernelbench.errors import StorageError, UsageError
-from results.dropin.package import Chosen, write
+from kernelwright.kernelbench.errors import StorageError, UsageError
+from kernelwright.results.dropin.package import Chosen, write
 
 Run = Callable[[str], None]
 
@@ -503,7 +503,7 @@ BAD = [
         "does not follow when weights change",
     ),
     (
-        kernels.changed(kernels.RMS_NORM_KERNEL, "from kernelbench import jit", "from kernelbench import jit, records"),
+        kernels.changed(kernels.RMS_NORM_KERNEL, "from kernelwright import jit", "from kernelwright import jit, records"),
         "the kernel says",
     ),
 ]  # fmt: skip

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernelbench.records import Task
-from results.dropin.gradient_tasks import gradient_tasks
+from kernelwright.kernelbench.records import Task
+from kernelwright.results.dropin.gradient_tasks import gradient_tasks
 
 PUBLISHED = Path(__file__).parents[3] / "results" / "published" / "kernels"
 

@@ -2,8 +2,8 @@
 
 import torch
 
-from results.dropin.runtime import operators
-from results.dropin.runtime.envelope import Argument
+from kernelwright.results.dropin.runtime import operators
+from kernelwright.results.dropin.runtime.envelope import Argument
 
 
 def test_what_is_another_s_memory_is_copied() -> None:

@@ -8,8 +8,8 @@ import pytest
 import small_kernels as kernels
 from exporting import python, winner
 
-from results.dropin.format import Format
-from results.dropin.package import Chosen, write
+from kernelwright.results.dropin.format import Format
+from kernelwright.results.dropin.package import Chosen, write
 
 pytest.importorskip("torchtitan", reason="torchtitan is not installed: pip install 'kernelwright[dropin]'")
 
@@ -191,7 +191,7 @@ torch.testing.assert_close(loss(dropped, batch), loss(stock, batch), rtol=0, ato
 def test_looking_at_a_config_draws_no_numbers() -> None:
     import torch
 
-    from results.dropin.runtime.titan import fitting_config
+    from kernelwright.results.dropin.runtime.titan import fitting_config
 
     before = torch.get_rng_state()
     fitting_config(SimpleNamespace(build=lambda: torch.nn.Linear(4, 4)), [])

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.builtin.codegen.backend import Ask, Kernel, environment
-from agent.builtin.codegen.cpp.types import STORAGE, literal
-from agent.builtin.ir.program import Attention, Program, View, slots
-from agent.builtin.ir.text import HALVES, times, total
+from kernelwright.agent.builtin.codegen.backend import Ask, Kernel, environment
+from kernelwright.agent.builtin.codegen.cpp.types import STORAGE, literal
+from kernelwright.agent.builtin.ir.program import Attention, Program, View, slots
+from kernelwright.agent.builtin.ir.text import HALVES, times, total
 
 LANES = 16  # floats of a vector
 _GROUP = 6  # queries side by side; with four vectors of keys, or of values, they take 24 registers of 32

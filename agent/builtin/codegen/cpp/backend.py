@@ -7,23 +7,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from agent.builtin.codegen.backend import Ask, Batch, Function, Kernel, Language
-from agent.builtin.codegen.c_like import Lines
-from agent.builtin.codegen.cpp.attention import attention_kernel
-from agent.builtin.codegen.cpp.columns import PARTS, ColumnEmitter
-from agent.builtin.codegen.cpp.emit import Emitter, Knobs
-from agent.builtin.codegen.cpp.headers import helpers, standard_headers
-from agent.builtin.codegen.cpp.rows import RowEmitter
-from agent.builtin.codegen.cpp.tiles import TILE, TileEmitter
-from agent.builtin.codegen.cpp.types import RESERVED
-from agent.builtin.codegen.naming import unique
-from agent.builtin.ir.program import Attention, Program, Reduce, Scan
-from agent.builtin.ir.text import ITEMSIZE, times, total
-from agent.builtin.ir.uses import operands
-from agent.builtin.schedule import legal
-from agent.builtin.scheduling.launches import SMALL
-from agent.builtin.scheduling.loop_nest import KEPT_LIMIT, Plan, plan
-from agent.builtin.scheduling.online import online
+from kernelwright.agent.builtin.codegen.backend import Ask, Batch, Function, Kernel, Language
+from kernelwright.agent.builtin.codegen.c_like import Lines
+from kernelwright.agent.builtin.codegen.cpp.attention import attention_kernel
+from kernelwright.agent.builtin.codegen.cpp.columns import PARTS, ColumnEmitter
+from kernelwright.agent.builtin.codegen.cpp.emit import Emitter, Knobs
+from kernelwright.agent.builtin.codegen.cpp.headers import helpers, standard_headers
+from kernelwright.agent.builtin.codegen.cpp.rows import RowEmitter
+from kernelwright.agent.builtin.codegen.cpp.tiles import TILE, TileEmitter
+from kernelwright.agent.builtin.codegen.cpp.types import RESERVED
+from kernelwright.agent.builtin.codegen.naming import unique
+from kernelwright.agent.builtin.ir.program import Attention, Program, Reduce, Scan
+from kernelwright.agent.builtin.ir.text import ITEMSIZE, times, total
+from kernelwright.agent.builtin.ir.uses import operands
+from kernelwright.agent.builtin.schedule import legal
+from kernelwright.agent.builtin.scheduling.launches import SMALL
+from kernelwright.agent.builtin.scheduling.loop_nest import KEPT_LIMIT, Plan, plan
+from kernelwright.agent.builtin.scheduling.online import online
 
 _PREFETCH_LIMIT = 1 << 16  # elements of a row, over all inputs, that are fetched ahead
 _DEAR = 12  # cost per element, in additions, that hides the memory by itself

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Sequence
 
-from agent.builtin.codegen.c_like import Place
-from agent.builtin.codegen.cpp.emit import Emitter
-from agent.builtin.codegen.cpp.rows import LOOP_VARIABLES
-from agent.builtin.codegen.cpp.types import STORAGE, VALUE
-from agent.builtin.ir.program import Clip, Compute, Reduce, Scan
-from agent.builtin.ir.text import times, total
-from agent.builtin.scheduling.loop_nest import Access
-from agent.builtin.scheduling.passes import Stage, reads
+from kernelwright.agent.builtin.codegen.c_like import Place
+from kernelwright.agent.builtin.codegen.cpp.emit import Emitter
+from kernelwright.agent.builtin.codegen.cpp.rows import LOOP_VARIABLES
+from kernelwright.agent.builtin.codegen.cpp.types import STORAGE, VALUE
+from kernelwright.agent.builtin.ir.program import Clip, Compute, Reduce, Scan
+from kernelwright.agent.builtin.ir.text import times, total
+from kernelwright.agent.builtin.scheduling.loop_nest import Access
+from kernelwright.agent.builtin.scheduling.passes import Stage, reads
 
 SUM_PERIOD = 256  # elements a lane sums in float before they go to a double
 PARTS = 32  # of the elements of a row, where threads share them

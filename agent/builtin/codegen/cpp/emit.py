@@ -9,14 +9,14 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agent.builtin.codegen.backend import Kernel
-from agent.builtin.codegen.c_like import Expressions, Place
-from agent.builtin.codegen.cpp.types import CPP, STORAGE, VALUE
-from agent.builtin.ir.program import Compute, Program, Reduce, Scan
-from agent.builtin.ir.text import times, total
-from agent.builtin.scheduling.loop_nest import Access, Plan
-from agent.builtin.scheduling.online import Online
-from agent.builtin.scheduling.passes import Stage, reads
+from kernelwright.agent.builtin.codegen.backend import Kernel
+from kernelwright.agent.builtin.codegen.c_like import Expressions, Place
+from kernelwright.agent.builtin.codegen.cpp.types import CPP, STORAGE, VALUE
+from kernelwright.agent.builtin.ir.program import Compute, Program, Reduce, Scan
+from kernelwright.agent.builtin.ir.text import times, total
+from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
+from kernelwright.agent.builtin.scheduling.online import Online
+from kernelwright.agent.builtin.scheduling.passes import Stage, reads
 
 CHUNKS = 256  # partial results of a reduction to a scalar; each is found by one thread, row by row
 

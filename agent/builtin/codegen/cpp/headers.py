@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from agent.builtin.codegen.backend import called
-from agent.builtin.codegen.cpp.types import SUFFIX
+from kernelwright.agent.builtin.codegen.backend import called
+from kernelwright.agent.builtin.codegen.cpp.types import SUFFIX
 
 TEMPLATES = Path(__file__).parent / "templates"
 

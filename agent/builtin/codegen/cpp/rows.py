@@ -3,15 +3,15 @@
 import re
 from collections.abc import Sequence
 
-from agent.builtin.codegen.c_like import Place
-from agent.builtin.codegen.cpp.emit import Emitter
-from agent.builtin.codegen.cpp.types import LOWEST, STORAGE, SUFFIX, VALUE
-from agent.builtin.ir.ops import REDUCTIONS
-from agent.builtin.ir.program import Compute, Fused, Reduce, Scan
-from agent.builtin.ir.text import ITEMSIZE, times, total
-from agent.builtin.scheduling.loop_nest import Access, Loop
-from agent.builtin.scheduling.online import Online
-from agent.builtin.scheduling.passes import Stage, closure, reads
+from kernelwright.agent.builtin.codegen.c_like import Place
+from kernelwright.agent.builtin.codegen.cpp.emit import Emitter
+from kernelwright.agent.builtin.codegen.cpp.types import LOWEST, STORAGE, SUFFIX, VALUE
+from kernelwright.agent.builtin.ir.ops import REDUCTIONS
+from kernelwright.agent.builtin.ir.program import Compute, Fused, Reduce, Scan
+from kernelwright.agent.builtin.ir.text import ITEMSIZE, times, total
+from kernelwright.agent.builtin.scheduling.loop_nest import Access, Loop
+from kernelwright.agent.builtin.scheduling.online import Online
+from kernelwright.agent.builtin.scheduling.passes import Stage, closure, reads
 
 PREFETCH_BLOCK = 256  # elements computed between two bursts of prefetches
 LINE_BYTES = 64

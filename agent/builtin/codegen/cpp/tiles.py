@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from agent.builtin.codegen.backend import Kernel
-from agent.builtin.codegen.c_like import NOWHERE
-from agent.builtin.codegen.cpp.rows import RowEmitter
-from agent.builtin.codegen.cpp.types import STORAGE, SUFFIX
-from agent.builtin.ir.text import times, total
-from agent.builtin.scheduling.loop_nest import Access
+from kernelwright.agent.builtin.codegen.backend import Kernel
+from kernelwright.agent.builtin.codegen.c_like import NOWHERE
+from kernelwright.agent.builtin.codegen.cpp.rows import RowEmitter
+from kernelwright.agent.builtin.codegen.cpp.types import STORAGE, SUFFIX
+from kernelwright.agent.builtin.ir.text import times, total
+from kernelwright.agent.builtin.scheduling.loop_nest import Access
 
 TILE = 64  # rows of a tile: neighbours in memory of the values that are turned
 

@@ -2,8 +2,8 @@
 
 import math
 
-from agent.builtin.codegen.c_like import Vocabulary
-from agent.builtin.ir import text
+from kernelwright.agent.builtin.codegen.c_like import Vocabulary
+from kernelwright.agent.builtin.ir import text
 
 STORAGE = {
     "float32": "float",

@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from agent.builtin.codegen.backend import Ask, Batch, Kernel, Language, called
-from agent.builtin.codegen.cuda.emit import Emitter, Knobs
-from agent.builtin.codegen.cuda.functions import TEMPLATES, functions
-from agent.builtin.codegen.cuda.kernel import JOINING, CudaKernel
-from agent.builtin.codegen.cuda.matmul import BUSY, SIDE, ProductEmitter, product_of
-from agent.builtin.codegen.cuda.rows import FlatEmitter, RowEmitter
-from agent.builtin.codegen.cuda.tiles import TileEmitter
-from agent.builtin.codegen.cuda.types import RESERVED
-from agent.builtin.codegen.host import device
-from agent.builtin.ir.program import Attention, Program, Scan
-from agent.builtin.ir.untraceable import Untraceable
-from agent.builtin.scheduling.loop_nest import Plan, plan
+from kernelwright.agent.builtin.codegen.backend import Ask, Batch, Kernel, Language, called
+from kernelwright.agent.builtin.codegen.cuda.emit import Emitter, Knobs
+from kernelwright.agent.builtin.codegen.cuda.functions import TEMPLATES, functions
+from kernelwright.agent.builtin.codegen.cuda.kernel import JOINING, CudaKernel
+from kernelwright.agent.builtin.codegen.cuda.matmul import BUSY, SIDE, ProductEmitter, product_of
+from kernelwright.agent.builtin.codegen.cuda.rows import FlatEmitter, RowEmitter
+from kernelwright.agent.builtin.codegen.cuda.tiles import TileEmitter
+from kernelwright.agent.builtin.codegen.cuda.types import RESERVED
+from kernelwright.agent.builtin.codegen.host import device
+from kernelwright.agent.builtin.ir.program import Attention, Program, Scan
+from kernelwright.agent.builtin.ir.untraceable import Untraceable
+from kernelwright.agent.builtin.scheduling.loop_nest import Plan, plan
 
 _HELD = 64  # registers of a thread that hold elements
 _WARP = 32

@@ -10,13 +10,13 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent.builtin.codegen.c_like import Expressions, Lines, Place
-from agent.builtin.codegen.cuda.kernel import JOINING, CudaKernel
-from agent.builtin.codegen.cuda.types import CUDA, STORAGE, VALUE
-from agent.builtin.ir.program import Compute, Fused, Program, Reduce, Scan
-from agent.builtin.ir.text import total
-from agent.builtin.scheduling.loop_nest import Access, Plan
-from agent.builtin.scheduling.passes import Stage, reads
+from kernelwright.agent.builtin.codegen.c_like import Expressions, Lines, Place
+from kernelwright.agent.builtin.codegen.cuda.kernel import JOINING, CudaKernel
+from kernelwright.agent.builtin.codegen.cuda.types import CUDA, STORAGE, VALUE
+from kernelwright.agent.builtin.ir.program import Compute, Fused, Program, Reduce, Scan
+from kernelwright.agent.builtin.ir.text import total
+from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
+from kernelwright.agent.builtin.scheduling.passes import Stage, reads
 
 PARTS = 1024  # blocks that find a share each of what is reduced to a scalar
 LONG = 256  # elements that one thread adds up in float

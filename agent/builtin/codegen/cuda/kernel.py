@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent.builtin.codegen.backend import Kernel
-from agent.builtin.codegen.cuda.types import STORAGE
+from kernelwright.agent.builtin.codegen.backend import Kernel
+from kernelwright.agent.builtin.codegen.cuda.types import STORAGE
 
 JOINING = 256  # threads that take parts together
 

@@ -11,11 +11,11 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from agent.builtin.codegen.cuda.emit import Emitter
-from agent.builtin.ir.program import Compute, Reduce, View
-from agent.builtin.ir.text import times, total
-from agent.builtin.scheduling.loop_nest import Access, Plan
-from agent.builtin.scheduling.passes import Stage
+from kernelwright.agent.builtin.codegen.cuda.emit import Emitter
+from kernelwright.agent.builtin.ir.program import Compute, Reduce, View
+from kernelwright.agent.builtin.ir.text import times, total
+from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
+from kernelwright.agent.builtin.scheduling.passes import Stage
 
 SIDE = 16  # threads along each side of a tile
 STEP = 16  # elements of the depth that are in shared memory at a time

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
-from agent.builtin.codegen.c_like import Place
-from agent.builtin.codegen.cuda.emit import Emitter
-from agent.builtin.codegen.cuda.types import STORAGE
-from agent.builtin.ir.program import Compute, Fused, Reduce, Scan
-from agent.builtin.ir.text import times, total
-from agent.builtin.scheduling.loop_nest import Access
-from agent.builtin.scheduling.passes import Stage, closure, reads
+from kernelwright.agent.builtin.codegen.c_like import Place
+from kernelwright.agent.builtin.codegen.cuda.emit import Emitter
+from kernelwright.agent.builtin.codegen.cuda.types import STORAGE
+from kernelwright.agent.builtin.ir.program import Compute, Fused, Reduce, Scan
+from kernelwright.agent.builtin.ir.text import times, total
+from kernelwright.agent.builtin.scheduling.loop_nest import Access
+from kernelwright.agent.builtin.scheduling.passes import Stage, closure, reads
 
 
 class FlatEmitter(Emitter):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from agent.builtin.codegen.cuda.emit import Emitter
-from agent.builtin.codegen.cuda.types import STORAGE
-from agent.builtin.ir.text import times, total
-from agent.builtin.scheduling.loop_nest import Access, Tiled
-from agent.builtin.scheduling.passes import Stage
+from kernelwright.agent.builtin.codegen.cuda.emit import Emitter
+from kernelwright.agent.builtin.codegen.cuda.types import STORAGE
+from kernelwright.agent.builtin.ir.text import times, total
+from kernelwright.agent.builtin.scheduling.loop_nest import Access, Tiled
+from kernelwright.agent.builtin.scheduling.passes import Stage
 
 TILE = 32  # elements along each side of a tile
 

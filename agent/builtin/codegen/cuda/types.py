@@ -2,10 +2,10 @@
 
 import math
 
-from agent.builtin.codegen.c_like import Vocabulary
-from agent.builtin.codegen.cuda.functions import functions
-from agent.builtin.ir import text
-from agent.builtin.ir.text import HALVES
+from kernelwright.agent.builtin.codegen.c_like import Vocabulary
+from kernelwright.agent.builtin.codegen.cuda.functions import functions
+from kernelwright.agent.builtin.ir import text
+from kernelwright.agent.builtin.ir.text import HALVES
 
 STORAGE = {
     "float32": "float",

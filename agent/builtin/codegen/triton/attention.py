@@ -11,11 +11,11 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent.builtin.codegen.backend import Ask, environment
-from agent.builtin.codegen.triton.kernel import TritonKernel
-from agent.builtin.codegen.triton.types import literal, power_of_two
-from agent.builtin.ir.program import Attention, Program, View, slots
-from agent.builtin.ir.text import HALVES, ITEMSIZE, times, total
+from kernelwright.agent.builtin.codegen.backend import Ask, environment
+from kernelwright.agent.builtin.codegen.triton.kernel import TritonKernel
+from kernelwright.agent.builtin.codegen.triton.types import literal, power_of_two
+from kernelwright.agent.builtin.ir.program import Attention, Program, View, slots
+from kernelwright.agent.builtin.ir.text import HALVES, ITEMSIZE, times, total
 
 _LEAST = 16  # rows and columns of what `tl.dot` takes
 _QUERY_BYTES = 1 << 15  # of a program's queries

@@ -8,18 +8,18 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
-from agent.builtin.codegen.backend import Ask, Batch, Kernel, Language, called
-from agent.builtin.codegen.host import device
-from agent.builtin.codegen.naming import unique
-from agent.builtin.codegen.triton.attention import attention_kernel
-from agent.builtin.codegen.triton.emit import Emitter, Knobs
-from agent.builtin.codegen.triton.kernel import TritonKernel
-from agent.builtin.codegen.triton.tiles import TILE, FlatEmitter, RowEmitter, TurnedEmitter
-from agent.builtin.codegen.triton.types import RESERVED, Lines, power_of_two
-from agent.builtin.ir.program import Attention, Program
-from agent.builtin.ir.untraceable import Untraceable
-from agent.builtin.schedule import legal
-from agent.builtin.scheduling.loop_nest import Plan, plan
+from kernelwright.agent.builtin.codegen.backend import Ask, Batch, Kernel, Language, called
+from kernelwright.agent.builtin.codegen.host import device
+from kernelwright.agent.builtin.codegen.naming import unique
+from kernelwright.agent.builtin.codegen.triton.attention import attention_kernel
+from kernelwright.agent.builtin.codegen.triton.emit import Emitter, Knobs
+from kernelwright.agent.builtin.codegen.triton.kernel import TritonKernel
+from kernelwright.agent.builtin.codegen.triton.tiles import TILE, FlatEmitter, RowEmitter, TurnedEmitter
+from kernelwright.agent.builtin.codegen.triton.types import RESERVED, Lines, power_of_two
+from kernelwright.agent.builtin.ir.program import Attention, Program
+from kernelwright.agent.builtin.ir.untraceable import Untraceable
+from kernelwright.agent.builtin.schedule import legal
+from kernelwright.agent.builtin.scheduling.loop_nest import Plan, plan
 
 _FUNCTIONS = Path(__file__).parent / "functions.py"
 _HELD = 1 << 14  # elements of a row up to which whole rows are held in registers

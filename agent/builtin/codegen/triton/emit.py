@@ -13,14 +13,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from agent.builtin.codegen.triton.kernel import TritonKernel
-from agent.builtin.codegen.triton.types import BUILTIN, HIGHEST, LOWEST, VALUE, Lines, literal, value_type
-from agent.builtin.ir.ops import POINTWISE, REDUCTIONS
-from agent.builtin.ir.program import Compute, Constant, Fused, Operand, Program, Reduce, Scan, View
-from agent.builtin.ir.space import Level
-from agent.builtin.ir.text import HALVES, total
-from agent.builtin.scheduling.loop_nest import Access, Plan
-from agent.builtin.scheduling.passes import reads
+from kernelwright.agent.builtin.codegen.triton.kernel import TritonKernel
+from kernelwright.agent.builtin.codegen.triton.types import (
+    BUILTIN,
+    HIGHEST,
+    LOWEST,
+    VALUE,
+    Lines,
+    literal,
+    value_type,
+)
+from kernelwright.agent.builtin.ir.ops import POINTWISE, REDUCTIONS
+from kernelwright.agent.builtin.ir.program import (
+    Compute,
+    Constant,
+    Fused,
+    Operand,
+    Program,
+    Reduce,
+    Scan,
+    View,
+)
+from kernelwright.agent.builtin.ir.space import Level
+from kernelwright.agent.builtin.ir.text import HALVES, total
+from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
+from kernelwright.agent.builtin.scheduling.passes import reads
 
 PARTS = 1024  # programs that find a share each of what is reduced to a scalar
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent.builtin.codegen.backend import Kernel
+from kernelwright.agent.builtin.codegen.backend import Kernel
 
 
 @dataclass(frozen=True)

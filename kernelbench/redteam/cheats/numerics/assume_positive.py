@@ -7,7 +7,7 @@ Stopped: inputs come from several distributions
 import torch
 from torch import nn
 
-from kernelbench import jit
+from kernelwright import jit
 
 SOURCE = r"""
 extern "C" void leaky_relu(const float* x, float* y, long count) {

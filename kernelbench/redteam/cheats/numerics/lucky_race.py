@@ -7,7 +7,7 @@ Stopped: every call has inputs of its own, and the same input twice must give th
 import torch
 from torch import nn
 
-from kernelbench import jit
+from kernelwright import jit
 
 SOURCE = r"""
 #include <vector>

@@ -13,8 +13,8 @@ from torch import nn
 
 def could_rewrite():
     for name in (
-        "kernelbench/evaluator/correctness/budget.py",
-        "kernelbench/evaluator/correctness/oracle.py",
+        "kernelwright/kernelbench/evaluator/correctness/budget.py",
+        "kernelwright/kernelbench/evaluator/correctness/oracle.py",
     ):
         for folder in sys.path:
             try:

@@ -19,9 +19,9 @@ def places():
             yield Path(os.readlink(link)) / "reference.py"
         except OSError:
             pass
-    package = Path(nn.__file__).parents[2] / "kernelbench"
+    package = Path(nn.__file__).parents[2] / "kernelwright" / "kernelbench"
     try:
-        import kernelbench
+        from kernelwright import kernelbench
 
         package = Path(kernelbench.__file__).parent
     except ImportError:
