@@ -14,7 +14,7 @@ class BudgetSpent(Exception):  # noqa: N818 - a state
     """No more may be spent; says of what."""
 
 
-class Allowance(Record):
+class SpendingLimits(Record):
     """None is no limit.
 
     `minutes`: of a run by the clock; of a task what its evaluations and its model calls take, without what
@@ -26,7 +26,7 @@ class Allowance(Record):
     evaluations: NonNegativeInt | None = None
     minutes: PositiveFloat | None = None
 
-    def replaced_by(self, other: "Allowance") -> "Allowance":
+    def replaced_by(self, other: "SpendingLimits") -> "SpendingLimits":
         """This one, but for the limits that `other` has."""
         return self.model_copy(update=other.model_dump(exclude_none=True))
 

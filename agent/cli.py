@@ -9,13 +9,13 @@ from typing import Annotated, cast, get_args
 
 import typer
 
-from kernelwright.agent.budget import Allowance
-from kernelwright.agent.invocation import Invocation, settings_of
-from kernelwright.agent.invocation import replay as replayed
+from kernelwright.agent.budget import SpendingLimits
 from kernelwright.agent.llm.model import Endpoint, Sampling
 from kernelwright.agent.llm.prices import SHIPPED
 from kernelwright.agent.llm.session import Roles, languages_for
 from kernelwright.agent.run import MODEL_TASKS, Settings
+from kernelwright.agent.run_session import RunSession, settings_of
+from kernelwright.agent.run_session import replay as replayed
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.cli import (
     AnyTarget,
@@ -33,7 +33,7 @@ from kernelwright.kernelbench.cli import (
     with_or_without_gpu,
 )
 from kernelwright.kernelbench.errors import UsageError
-from kernelwright.kernelbench.evaluator import COMPILE_S, Evaluator, most_lanes
+from kernelwright.kernelbench.evaluator import COMPILE_S, Evaluator, most_slots
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Language, Precision
 from kernelwright.profiling.selection import stored
@@ -132,14 +132,14 @@ def run(
     ] = SHIPPED,
     requests_a_minute: Annotated[float | None, typer.Option(help="Rate limit of the endpoint.")] = None,
     tokens_a_minute: Annotated[float | None, typer.Option(help="Its limit of tokens.")] = None,
-    lanes: Annotated[
+    workers: Annotated[
         int | None,
         typer.Option(help="Candidates built and verified at a time; one times at a time. Default: a few."),
     ] = None,
     tasks_at_once: Annotated[
         int | None,
         typer.Option(
-            help=f"Tasks worked on at a time. Default: {MODEL_TASKS} with a model, else as many as lanes."
+            help=f"Tasks worked on at a time. Default: {MODEL_TASKS} with a model, else as many as workers."
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="A new folder for the run. Default: runs/DATE.")] = None,
@@ -154,24 +154,24 @@ def run(
 
     Writes DIR/run.db as it goes, and DIR/summary.json, DIR/report.html and DIR/best/TASK.py.
     """
-    if lanes is not None and not 1 <= lanes <= most_lanes():
+    if workers is not None and not 1 <= workers <= most_slots():
         raise UsageError(
-            f"--lanes {lanes} is not for this machine", f"its memory is enough for 1 to {most_lanes()}"
+            f"--workers {workers} is not for this machine", f"its memory is enough for 1 to {most_slots()}"
         )
     if tasks_at_once is not None and tasks_at_once < 1:
         raise UsageError(f"--tasks-at-once {tasks_at_once} leaves nothing to do", "give at least 1")
     if resume is not None:
-        _only(context, "resume", _OF_AN_INVOCATION)
+        _only(context, "resume", _GIVEN_AGAIN)
     if replay is not None:
         _only(context, "replay", ("out", "as_json"))
-    invocation = Invocation(
+    session = RunSession(
         endpoint=Endpoint(requests_a_minute=requests_a_minute, tokens_a_minute=tokens_a_minute),
         prices=prices,
         run_limit=_allowance("", max_usd, max_tokens, max_evaluations, max_minutes),
         task_limit=_allowance(
             "-per-task", max_usd_per_task, max_tokens_per_task, max_evaluations_per_task, max_minutes_per_task
         ),
-        lanes=lanes,
+        workers=workers,
         tasks_at_once=tasks_at_once,
         learn_from=tuple(learn_from or ()),
         as_json=as_json,
@@ -181,7 +181,7 @@ def run(
         return replayed(replay, path, as_json)
     if resume is not None:
         with RunFolder.resume(resume) as folder, RunDatabase.open(folder.database) as database:
-            settings = invocation.limiting(settings_of(database)).checked()
+            settings = session.limiting(settings_of(database)).checked()
             _, protocol = check_protocol(
                 settings.baselines,
                 settings.own_kernels,
@@ -198,7 +198,7 @@ def run(
                 chips=settings.chips,
             ) as evaluator:
                 database.record_settings(settings.to_json())
-                return invocation.carry_out(folder, database, evaluator, settings)
+                return session.execute(folder, database, evaluator, settings)
     device, chips = with_or_without_gpu(target)
     written_for = "cuda:0" if chips else device
     against, protocol = check_protocol(baselines, own_kernels, effort, device=device, check_first=check_first)
@@ -211,7 +211,7 @@ def run(
             languages=_languages(language, written_for),
             selection=stored(cache_folder(), device),
         )
-    settings = invocation.limiting(
+    settings = session.limiting(
         Settings(
             coder=coder,
             judge=judge or ("llm" if coder == "llm" else "rules"),
@@ -237,7 +237,7 @@ def run(
             roles=roles,
         )
     ).checked()
-    invocation.check(settings)  # what cannot work is said before anything is begun
+    session.check(settings)  # what cannot work is said before anything is begun
     chosen = sources.resolve(
         tasks or [],
         suite=suite,
@@ -259,14 +259,14 @@ def run(
             tasks=chosen,
         ) as database,
     ):
-        return invocation.carry_out(folder, database, evaluator, settings)
+        return session.execute(folder, database, evaluator, settings)
 
 
 # What is not part of what a run is, so that it may be given again when a run goes on.
-_OF_AN_INVOCATION = (
+_GIVEN_AGAIN = (
     "max_minutes", "max_minutes_per_task", "max_evaluations", "max_evaluations_per_task", "max_usd",
     "max_usd_per_task", "max_tokens", "max_tokens_per_task", "prices", "requests_a_minute", "tokens_a_minute",
-    "lanes", "tasks_at_once", "learn_from", "as_json",
+    "workers", "tasks_at_once", "learn_from", "as_json",
 )  # fmt: skip
 
 
@@ -282,13 +282,13 @@ def _only(context: typer.Context, option: str, besides: Sequence[str]) -> None:
 
 def _allowance(
     suffix: str, usd: float | None, tokens: int | None, evaluations: int | None, minutes: float | None
-) -> Allowance:
+) -> SpendingLimits:
     """Raises UsageError."""
     given = {"usd": usd, "tokens": tokens, "evaluations": evaluations, "minutes": minutes}
     for name, limit in given.items():
         if limit is not None and (limit < 0 or (name == "minutes" and limit == 0)):
             raise UsageError(f"--max-{name}{suffix} {limit:g} is no limit", "give more")
-    return Allowance.model_validate(given)
+    return SpendingLimits.model_validate(given)
 
 
 def _languages(names: list[str] | None, device: str) -> tuple[Language, ...]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from kernelwright.agent.abandonable_pool import abandonable_pool
 from kernelwright.agent.budget import BudgetSpent, Evaluations
 from kernelwright.agent.protocols import Attempt, Coder, Evaluator, NoCandidate
 from kernelwright.agent.search import Request, Search, Stop, best_of
-from kernelwright.agent.side_by_side import threads
 from kernelwright.agent.tuner.advise import as_it_is, beliefs
 from kernelwright.agent.tuner.gaussian_process import timed
 from kernelwright.kernelbench.evaluator import SEARCH
@@ -72,7 +72,7 @@ class Loop:
             tried.append(self._attempt(task, tried, requests[0].advice, writing[0]))
             return
         spent: BudgetSpent | None = None
-        with threads(max(1, len(requests)), "coder") as executor:
+        with abandonable_pool(max(1, len(requests)), "coder") as executor:
             written = [executor.submit(write) for write in writing]
             for request, candidate in zip(requests, written, strict=True):
                 if (self.out_of_time(task) or self.evaluations.spent(task.id)) is not None:
@@ -95,7 +95,7 @@ class Loop:
             evaluation = _repeated(candidate, tried) or self._evaluate(task, candidate, tried)
         except NoCandidate as none:
             candidate = none.candidate
-            evaluation = self.evaluator.turned_away(task, candidate, none.reason)
+            evaluation = self.evaluator.rejected(task, candidate, none.reason)
         attempt = Attempt(candidate, evaluation, self.evaluator.profile(task, candidate, evaluation), advice)
         self.recorder.attempt(task, len(tried), attempt, advice, confirms=False)
         return attempt

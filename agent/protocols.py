@@ -57,7 +57,7 @@ class Evaluator(Protocol):
         """
         ...
 
-    def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
+    def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
         """A build error for what is no candidate at all, without trying it."""
         ...
 
@@ -91,7 +91,7 @@ class Judge(Protocol):
         ...
 
 
-class ManyMindedJudge(Judge, Protocol):
+class BranchingJudge(Judge, Protocol):
     """One that has several pieces of advice on one attempt."""
 
     def advise_on(

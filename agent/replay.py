@@ -18,7 +18,7 @@ class ReplayedEvaluations(ProfilingPool):
     """Finds what a run has found; tasks are loaded, for what prompts say of them."""
 
     def __init__(self, evaluator: Evaluator, recorded: RunDatabase) -> None:
-        super().__init__(evaluator, lanes=1)
+        super().__init__(evaluator, slots=1)
         self._recorded = recorded.run.target
         self._found: dict[tuple[str, str, bool], Evaluation] = {}
         self._profiles: list[tuple[Evaluation, Profile | None]] = []

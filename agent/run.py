@@ -1,7 +1,7 @@
 """A run: many tasks at a time, every result recorded before the next step begins.
 
-Tasks wait for language models, and for their turn in the lanes of a ProfilingPool: models write while
-candidates are built and verified, and one lane times at a time.
+Tasks wait for language models, and for their turn in the slots of a ProfilingPool: models write while
+candidates are built and verified, and one slot times at a time.
 """
 
 import importlib.util
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from kernelwright.agent.budget import Allowance, BudgetSpent, Evaluations
+from kernelwright.agent.budget import BudgetSpent, Evaluations, SpendingLimits
 from kernelwright.agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS
 from kernelwright.agent.llm.model import ModelError
 from kernelwright.agent.llm.session import ModelSession, Roles
@@ -27,7 +27,7 @@ from kernelwright.agent.tuner.advise import RulesJudge
 from kernelwright.agent.tuner.memory import NOTHING, Learned, Memory, RecordedRanking
 from kernelwright.agent.tuner.random_forest import Surrogate
 from kernelwright.kernelbench.errors import InfrastructureError, MissingPrerequisite, TaskError, UsageError
-from kernelwright.kernelbench.evaluator import BASELINES, COMPILE_S, Evaluator, Gate
+from kernelwright.kernelbench.evaluator import BASELINES, COMPILE_S, Evaluator, TimingLock
 from kernelwright.kernelbench.machine import compiler
 from kernelwright.kernelbench.records import LEAST_OWN, Advice, Candidate, Language, Record, Task
 from kernelwright.results.formatting import headline
@@ -68,8 +68,8 @@ class Settings(Record):
     learn_from: tuple[str, ...] = ()
     language: Language = "cpp"  # of the builtin coder's kernels
     roles: Roles | None = None  # of language models, where coder and judge are such
-    run_limit: Allowance = Allowance()
-    task_limit: Allowance = Allowance()
+    run_limit: SpendingLimits = SpendingLimits()
+    task_limit: SpendingLimits = SpendingLimits()
 
     def checked(self) -> "Settings":
         """These settings. Raises UsageError or MissingPrerequisite when they cannot be followed."""
@@ -181,10 +181,10 @@ class _Stopped(Exception):  # noqa: N818 - a state
 
 @dataclass
 class DatabaseRecorder:
-    """Puts attempts into the run database, and a line about each into the log; not while a lane times."""
+    """Puts attempts into the run database, and a line about each into the log; not while a slot times."""
 
     database: RunDatabase
-    gate: Gate
+    timing_lock: TimingLock
     say: Say
     stopped: threading.Event
     memory: Memory | None
@@ -196,7 +196,7 @@ class DatabaseRecorder:
         if self.stopped.is_set():
             raise _Stopped
         evaluation = attempt.evaluation
-        with self.gate.lane():
+        with self.timing_lock.shared():
             self.database.record_attempt(
                 task.id, number, attempt.candidate, advice, evaluation, attempt.profile, confirms=confirms
             )
@@ -215,8 +215,8 @@ class DatabaseRecorder:
 
 
 @dataclass
-class BuiltinInLane:
-    """The builtin coder, which computes on the cores that are timed on: it has its turns in the lanes."""
+class PooledBuiltinCoder:
+    """The builtin coder, which computes on the cores that are timed on: it has its turns in the slots."""
 
     pool: ProfilingPool
     language: Language
@@ -243,7 +243,7 @@ class BuiltinInLane:
         return BuiltinCoder(traced, self.language).propose(task, history, advice, sample)
 
 
-def carry_out(
+def execute(
     database: RunDatabase,
     pool: ProfilingPool,
     settings: Settings,
@@ -265,7 +265,7 @@ def carry_out(
     running: list[Future[bool]] = []
     with ThreadPoolExecutor(at_once, "task") as executor:
         try:
-            running += [executor.submit(work.through) for _ in range(at_once)]
+            running += [executor.submit(work.run) for _ in range(at_once)]
             ended, _ = wait(running, return_when=FIRST_EXCEPTION)
             return False not in [future.result() for future in ended]  # raises what one of them raised
         finally:
@@ -317,11 +317,11 @@ class _Work:
             evaluator=pool,
             evaluations=self.evaluations,
             baselines=settings.baselines,
-            recorder=DatabaseRecorder(database, pool.gate, say, self.stopped, memory),
+            recorder=DatabaseRecorder(database, pool.timing_lock, say, self.stopped, memory),
             out_of_time=self._out_of_time,
         )
 
-    def through(self) -> bool:
+    def run(self) -> bool:
         """Take tasks until there are none; whether all of them could be done."""
         complete = True
         while (entry := self._next()) is not None:
@@ -345,7 +345,7 @@ class _Work:
     ) -> tuple[Mapping[str, Coder], Search]:
         """Coders by the names that the search asks for them by; "" is the one it has without more ado."""
         settings, rules = self.settings, self.settings.stop_rules
-        builtin = BuiltinInLane(self.pool, settings.language)
+        builtin = PooledBuiltinCoder(self.pool, settings.language)
         if self.models is None and settings.search == "exhaustive":
             return {"": builtin}, Exhaustive(rules, frozenset(settings.hold))
         if self.models is None:

@@ -26,7 +26,7 @@ from kernelwright.kernelbench.evaluator import (
     sanitizer,
     without_gpu,
 )
-from kernelwright.kernelbench.evaluator.correctness.oracle_client import Shortcuts
+from kernelwright.kernelbench.evaluator.correctness.oracle_client import Mutations
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import BuiltKernel, Evaluation, Interval, Precision, Task, Verdict
 
@@ -109,21 +109,21 @@ def tasks(
     audit: Annotated[
         bool, typer.Option("--audit", help="Find tasks that measure nothing, by running them.")
     ] = False,
-    shortcuts: Annotated[
+    mutations: Annotated[
         bool,
         typer.Option(
-            "--shortcuts", help="Find what a kernel could leave out of a task and be called correct."
+            "--mutations", help="Find what a kernel could leave out of a task and be called correct."
         ),
     ] = False,
     overrides: Overrides = None,
     kernelbench_dir: KernelbenchDir = None,
     as_json: Json = False,
 ) -> None:
-    """List tasks; with --audit or --shortcuts, find those whose speedups would say nothing, or too much."""
-    if audit and shortcuts:
-        raise UsageError("--audit and --shortcuts are two questions", "ask one after the other")
-    if audit or shortcuts:
-        return _examine(suite or "builtin", overrides, kernelbench_dir, as_json, shortcuts)
+    """List tasks; with --audit or --mutations, find those whose speedups would say nothing, or too much."""
+    if audit and mutations:
+        raise UsageError("--audit and --mutations are two questions", "ask one after the other")
+    if audit or mutations:
+        return _examine(suite or "builtin", overrides, kernelbench_dir, as_json, mutations)
     listings = sources.catalogue(suite, kernelbench_dir=kernelbench_dir)
     if as_json:
         print(json.dumps({"schema": 1, "tasks": [listing.model_dump() for listing in listings]}))
@@ -139,7 +139,7 @@ def tasks(
 
 
 def _examine(
-    suite: str, overrides: list[str] | None, kernelbench_dir: Path | None, as_json: bool, shortcuts: bool
+    suite: str, overrides: list[str] | None, kernelbench_dir: Path | None, as_json: bool, mutations: bool
 ) -> None:
     chosen = sources.resolve(
         [], suite=suite, kernelbench_dir=kernelbench_dir, overrides=sources.from_words(overrides or [])
@@ -151,8 +151,8 @@ def _examine(
             try:
                 oracle = evaluator.session(task).oracle
                 effects[task.id] = oracle.effects
-                if shortcuts:
-                    result = oracle.shortcuts(evaluator.protocol.families)
+                if mutations:
+                    result = oracle.mutations(evaluator.protocol.families)
                     found[task.id], said = result.model_dump(), _unnoticed(result)
                 else:
                     findings = oracle.audit()
@@ -160,20 +160,20 @@ def _examine(
                     said += "".join(f" ({effect})" for effect in oracle.effects)
             except KernelwrightError as error:
                 said = f"cannot be run: {error.message}"
-                found[task.id] = {"error": error.message} if shortcuts else [said]
+                found[task.id] = {"error": error.message} if mutations else [said]
             (log if as_json else Console(highlight=False)).print(
                 f"[{number}/{len(chosen)}] {task.id}: {said}", markup=False
             )
     if as_json:
-        answer = {"shortcuts": found} if shortcuts else {"audit": found, "effects": effects}
+        answer = {"mutations": found} if mutations else {"audit": found, "effects": effects}
         print(json.dumps({"schema": 1, **answer}))
 
 
-def _unnoticed(shortcuts: Shortcuts) -> str:
-    """Which shortcuts would not be noticed, a line each."""
-    changing = sum(shortcut.changes for shortcut in shortcuts.tried)
-    unnoticed = shortcuts.unnoticed
-    first = f"{changing - len(unnoticed)} of {changing} shortcuts would be noticed"
+def _unnoticed(mutations: Mutations) -> str:
+    """Which mutations would not be noticed, a line each."""
+    changing = sum(mutation.changes for mutation in mutations.tried)
+    unnoticed = mutations.unnoticed
+    first = f"{changing - len(unnoticed)} of {changing} mutations would be noticed"
     return "\n  ".join([first, *map(str, unnoticed)])
 
 

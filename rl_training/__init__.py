@@ -4,7 +4,7 @@
          │
          ├──► recorded trajectories ──► offline RL
          │
-    TaskData ──► Rollout ──► reply ──► World (the evaluator) ──► Outcome ──► Scheme ──► Turn, Trajectory
+    TaskData ──► Rollout ──► reply ──► Grader (the evaluator) ──► Outcome ──► Scheme ──► Turn, Trajectory
                     ▲                                               │
                     └── exemplars, hacking cases, what failed ◄─────┘
 

@@ -17,8 +17,8 @@ from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import Attempt, LlmCall
 from kernelwright.rl_training.environment.task_data import TaskData, tasks_of
 from kernelwright.rl_training.outcome import Outcome, outcome_of
+from kernelwright.rl_training.rewards.reward_input import RewardInput
 from kernelwright.rl_training.rewards.scheme import Scheme
-from kernelwright.rl_training.rewards.seen import Seen
 from kernelwright.rl_training.trajectory import Trajectory, Turn
 
 MODEL_AUTHOR = "llm:"
@@ -101,7 +101,7 @@ def _turns(attempts: Sequence[Attempt], written: dict[int, Written], scheme: Sch
     for attempt in attempts:
         outcome, said = outcome_of(attempt.evaluation), written[attempt.id]
         source = attempt.candidate.source if said.usable else ""
-        reward = scheme(Seen(outcome, source, tuple(earlier)))
+        reward = scheme(RewardInput(outcome, source, tuple(earlier)))
         earlier.append(outcome)
         yield Turn(
             messages=said.messages,

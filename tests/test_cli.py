@@ -33,7 +33,7 @@ def get_init_inputs():
 
 SURFACE = {
     "doctor": {"--target", "--measure", "--roofline", "--json"},
-    "tasks": {"--suite", "--audit", "--shortcuts", "--set", "--kernelbench-dir", "--json"},
+    "tasks": {"--suite", "--audit", "--mutations", "--set", "--kernelbench-dir", "--json"},
     "evaluate": {
         "task", "candidate", "--target", "--set", "--precision", "--baseline", "--compile-limit", "--require-own-kernels",
         "--hot", "--server", "--effort", "--sanitize", "--check-first", "--kernelbench-dir", "--json"
@@ -47,7 +47,7 @@ SURFACE = {
         "--tokens-a-minute", "--rounds", "--target-speedup", "--patience", "--search", "--hold", "--rank-by", "--refine-from",
         "--beam-width", "--beam-advices", "--islands", "--memory", "--learn-from", "--target", "--set", "--precision",
         "--baseline", "--compile-limit", "--require-own-kernels", "--effort", "--check-first", "--max-minutes", "--max-minutes-per-task",
-        "--max-evaluations", "--max-evaluations-per-task", "--lanes", "--tasks-at-once", "--out", "--resume", "--replay", "--kernelbench-dir", "--json",
+        "--max-evaluations", "--max-evaluations-per-task", "--workers", "--tasks-at-once", "--out", "--resume", "--replay", "--kernelbench-dir", "--json",
     },
     "compile": {
         "task", "--language", "--schedule", "--dump", "--out", "--set", "--precision", "--kernelbench-dir",
@@ -103,6 +103,16 @@ def commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
             yield from commands(command, f"{before}{name} ")
         else:
             yield f"{before}{name}", command
+
+
+@pytest.mark.parametrize("words", [[], ["train"], ["serve"]])
+def test_without_a_command_it_prints_help(words: list[str], home: Path) -> None:
+    done = kernelwright_command(home, *words)
+    assert (done.returncode, done.stderr) == (0, "") and "Commands" in done.stdout
+
+
+def test_it_says_its_version(home: Path) -> None:
+    assert kernelwright_command(home, "--version").stdout == "kernelwright 0.1.0\n"
 
 
 def test_it_starts_without_torch() -> None:
@@ -204,7 +214,7 @@ USAGE = {
     "no_time_to_compile": (["run", "builtin:level1/softmax", "--compile-limit", "0"], "above 0"),
     "a_share_beyond_one": (["run", "builtin:level1/softmax", "--require-own-kernels", "50"], "from 0 to 1"),
     "unknown_effort": (["run", "builtin:level1/softmax", "--effort", "heroic"], "quick, full, thorough"),
-    "no_lanes": (["run", "builtin:level1/softmax", "--lanes", "0"], "enough for 1 to"),
+    "no_workers": (["run", "builtin:level1/softmax", "--workers", "0"], "enough for 1 to"),
     "no_rate": (["evaluate", "builtin:level1/softmax", __file__, "--server", "0"], "calls a second"),
     "a_picture_of_another_kind": (["doctor", "--roofline", "roofline.png"], "roofline.svg"),
     "a_picture_in_no_folder": (["doctor", "--roofline", "nowhere/roofline.svg"], "no folder"),
@@ -233,7 +243,6 @@ USAGE = {
         ["train", "curate", "/nonexistent", "--out", "/proc/nowhere"],
         "holds no run",
     ),
-    "no_command_of_a_group": (["train"], "Missing command"),
     "no_winners": (["train", "curate", "/nonexistent", "--out", "/proc/nowhere", "--k", "0"], "at least 1"),
     "all_held_out": (
         ["train", "curate", "/nonexistent", "--out", "/proc/nowhere", "--held-out-share", "1"],

@@ -52,7 +52,7 @@ def throughput(count: Annotated[int, typer.Option(help="Candidates.")] = 100) ->
         with Evaluator(cache=Path(folder), protocol=protocol) as evaluator, EvaluationPool(evaluator) as pool:
             asked = [pool.submit(task, candidate, ("eager",)) for task, candidate in batch]
             found = [future.result().verdict for future in asked]
-            lanes, mark = pool.lanes, evaluator.target.fingerprint
+            slots, mark = pool.slots, evaluator.target.fingerprint
         pooled_s = time.monotonic() - started
     log(f"in a pool: {pooled_s:.0f} s")
     started = time.monotonic()
@@ -64,7 +64,7 @@ def throughput(count: Annotated[int, typer.Option(help="Candidates.")] = 100) ->
     differing = sum(a != b for a, b in zip(found, alone, strict=True))
     rows = [
         ("one by one, nothing cached", f"{serial_s:.0f} s", f"{3600 * count / serial_s:.0f}", "1.0"),
-        (f"a pool of {lanes} lanes", f"{pooled_s:.0f} s", f"{3600 * count / pooled_s:.0f}",
+        (f"a pool of {slots} slots", f"{pooled_s:.0f} s", f"{3600 * count / pooled_s:.0f}",
          f"{serial_s / pooled_s:.1f}"),
         ("verdicts that differ", f"{differing}", "", ""),
     ]  # fmt: skip
@@ -100,7 +100,7 @@ def _evaluated_alone(task: Task, candidate: Candidate) -> str:
 def disturbance(repeats: Annotated[int, typer.Option(help="Evaluations each.")] = 3) -> None:
     """What a compiler beside it does to a timing, and whether a pool keeps it away.
 
-    A reference against itself: alone, with a compiler running all the while, and in a pool of two lanes of
+    A reference against itself: alone, with a compiler running all the while, and in a pool of two slots of
     which the other one builds all the while.
     """
     task = sources.resolve(["builtin:level1/gelu_tanh"])[0]
@@ -112,7 +112,7 @@ def disturbance(repeats: Annotated[int, typer.Option(help="Evaluations each.")] 
         rows = [_summed_up("alone", timed())]
         with _compiling():
             rows.append(_summed_up("a compiler beside it", timed()))
-        with EvaluationPool(evaluator, lanes=2) as pool:
+        with EvaluationPool(evaluator, slots=2) as pool:
             builds = [_kernel(time.time_ns() % 10**9 + n) + "raise SyntaxError\n" for n in range(500)]
             asked = [
                 pool.submit(task, Candidate(source=source, language="cpp", author="bench"), client="builds")
@@ -125,7 +125,7 @@ def disturbance(repeats: Annotated[int, typer.Option(help="Evaluations each.")] 
             log(f"built meanwhile: {sum(future.done() for future in asked)}")
             for future in asked:
                 future.cancel()
-        rows.append(_summed_up("in a pool whose other lane builds", found))
+        rows.append(_summed_up("in a pool whose other slot builds", found))
         header = ("", "time of a call", "its interval", "speedup over itself", "its interval")
         mark = evaluator.target.fingerprint
     publish("disturbance", "What a compiler does to a timing beside it", header, rows, mark)

@@ -42,7 +42,7 @@ def scheduling(
     rows, mark, walls = [], None, []
     with tempfile.TemporaryDirectory() as folder, Server().serving() as server:
         for name, words in (
-            ("one after the other", ("--tasks-at-once", "1", "--lanes", "1")),
+            ("one after the other", ("--tasks-at-once", "1", "--workers", "1")),
             ("default", ()),
         ):
             model.begin()

@@ -185,7 +185,7 @@ def shortcuts(
         tasks = sources.resolve(names) if names else sources.resolve([], suite="builtin")
         for number, task in enumerate(tasks, 1):
             try:
-                result = evaluator.session(task).oracle.shortcuts(evaluator.protocol.families)
+                result = evaluator.session(task).oracle.mutations(evaluator.protocol.families)
             except TaskError as error:
                 failed.append((task.id, error.message))
                 log(f"[{number}/{len(tasks)}] {task.id}: {error.message}")

@@ -27,7 +27,7 @@ from kernelwright.agent.builtin.ir.program import (
     contiguous,
 )
 from kernelwright.agent.builtin.ir.uses import Unit, statements_of
-from kernelwright.agent.builtin.scheduling.launches import Abreast, Call, Launch
+from kernelwright.agent.builtin.scheduling.launches import Call, HorizontalFusion, Launch
 from kernelwright.agent.builtin.scheduling.loop_nest import Plan
 
 
@@ -83,7 +83,7 @@ def _(units: tuple[Unit, ...]) -> str:
 
 
 @text.register(list)
-def _(calls: list[Launch | Abreast | Attention | Library]) -> str:
+def _(calls: list[Launch | HorizontalFusion | Attention | Library]) -> str:
     return "\n".join(line for number, call in enumerate(calls) for line in _launch(number, call))
 
 
@@ -170,13 +170,13 @@ def _unit(unit: Unit) -> str:
     return f"kernel over {axes or '1'}{steps}"
 
 
-def _launch(number: int, call: Launch | Abreast | Attention | Library) -> Iterator[str]:
+def _launch(number: int, call: Launch | HorizontalFusion | Attention | Library) -> Iterator[str]:
     match call:
         case Library():
             yield f"{number}: torch: {_call(call.node)}"
         case Attention():
             yield f"{number}: attention %{call.name}"
-        case Abreast():
+        case HorizontalFusion():
             yield f"{number}: {len(call.launches)} kernels in one launch"
             for launch in call.launches:
                 yield from (f"    {line}" for line in _calls(launch.calls))

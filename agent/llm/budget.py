@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from kernelwright.agent.budget import Allowance, BudgetSpent
+from kernelwright.agent.budget import BudgetSpent, SpendingLimits
 from kernelwright.agent.llm.model import Call, Usage, estimated_tokens
 from kernelwright.agent.llm.prices import Prices
 from kernelwright.kernelbench.errors import UsageError
@@ -25,13 +25,13 @@ class Spent:
     def __add__(self, other: "Spent") -> "Spent":
         return Spent(self.usd + other.usd, self.tokens + other.tokens)
 
-    def reaches(self, limit: Allowance) -> str | None:
+    def reaches(self, limit: SpendingLimits) -> str | None:
         """Which limit has been come to; None while something is left."""
         if limit.tokens is not None and self.tokens >= limit.tokens:
             return f"{limit.tokens} tokens"
         return f"${limit.usd:g}" if limit.usd is not None and self.usd >= limit.usd else None
 
-    def fits(self, limit: Allowance) -> bool:
+    def fits(self, limit: SpendingLimits) -> bool:
         tokens, usd = limit.tokens, limit.usd
         return (tokens is None or self.tokens <= tokens) and (usd is None or self.usd <= usd)
 
@@ -39,7 +39,7 @@ class Spent:
 class Budget:
     """Of one run. Not for several threads: calls are made in one event loop."""
 
-    def __init__(self, prices: Prices, run: Allowance, task: Allowance) -> None:
+    def __init__(self, prices: Prices, run: SpendingLimits, task: SpendingLimits) -> None:
         self.prices = prices
         self._allowances = {"run": run, "task": task}
         self._spent: dict[str | None, Spent] = {}  # None: the run
@@ -106,5 +106,5 @@ class Budget:
         price = self.prices.of(call.sampling.model)
         return Spent(price.usd(usage) if price is not None else 0.0, prompt + call.sampling.max_tokens)
 
-    def _allowance(self, account: str | None) -> Allowance:
+    def _allowance(self, account: str | None) -> SpendingLimits:
         return self._allowances["run" if account is None else "task"]

@@ -75,7 +75,7 @@ class LlmCoder:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PromptSpec:
     """What a model is asked for: a file, by a prompt, perhaps made from another file."""
 
     messages: tuple[Message, ...]
@@ -100,13 +100,13 @@ class Asked:
 
 def asked_for(
     situation: Situation, language: Language, history: Sequence[Attempt], advice: Advice | None
-) -> Asked:
+) -> PromptSpec:
     """The next file, after this history."""
     shown = start_of(history, advice)
     failed = _failed_since(history, shown)
     is_best = shown is not None and shown.attempt is best_of(history)
     messages = coder_messages(situation, language, shown, failed, advice, is_best)
-    return Asked(messages, language, shown.attempt.candidate if shown is not None else None, advice)
+    return PromptSpec(messages, language, shown.attempt.candidate if shown is not None else None, advice)
 
 
 def start_of(history: Sequence[Attempt], advice: Advice | None) -> Subject | None:

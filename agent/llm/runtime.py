@@ -1,6 +1,6 @@
 """An event loop in a thread of its own, in which models are asked while other threads wait for answers.
 
-It is a lane of the evaluator's gate: while candidates are timed it stands still, and answers wait in the
+It is a slot of the evaluator's timing lock: while candidates are timed it stands still, and answers wait in the
 sockets. What sixteen streams take to be parsed would be noise in a timing on the same cores.
 """
 
@@ -11,33 +11,33 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from typing import Any, Self, TypeVar
 
-from kernelwright.kernelbench.evaluator import Gate
+from kernelwright.kernelbench.evaluator import TimingLock
 
 T = TypeVar("T")
 
 
 class _IdleSelector(selectors.DefaultSelector):
-    """Waits for events outside the gate's lane."""
+    """Waits for events outside its slot of the timing lock."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, timing_lock: TimingLock) -> None:
         super().__init__()
-        self._gate = gate
+        self._timing_lock = timing_lock
 
     def select(self, timeout: float | None = None) -> Any:
-        with self._gate.idle():
+        with self._timing_lock.waiting():
             return super().select(timeout)
 
 
 class Runtime:
-    def __init__(self, gate: Gate) -> None:
-        self._gate, self._aborted = gate, False
+    def __init__(self, timing_lock: TimingLock) -> None:
+        self._timing_lock, self._aborted = timing_lock, False
         self._lock = threading.Lock()
-        self._loop = asyncio.SelectorEventLoop(_IdleSelector(self._gate))
+        self._loop = asyncio.SelectorEventLoop(_IdleSelector(self._timing_lock))
         self._thread = threading.Thread(target=self._run, name="models", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        with self._gate.lane():
+        with self._timing_lock.shared():
             self._loop.run_forever()
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:

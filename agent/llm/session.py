@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from kernelwright.agent.budget import Allowance
+from kernelwright.agent.budget import SpendingLimits
 from kernelwright.agent.llm.budget import Budget
 from kernelwright.agent.llm.coder import LlmCoder
 from kernelwright.agent.llm.judge import LlmJudge
@@ -15,7 +15,7 @@ from kernelwright.agent.llm.runtime import Runtime
 from kernelwright.agent.llm.stored import ReplayedModel, StoredModel
 from kernelwright.agent.protocols import Evaluator
 from kernelwright.agent.tuner.memory import Memory
-from kernelwright.kernelbench.evaluator import Gate
+from kernelwright.kernelbench.evaluator import TimingLock
 from kernelwright.kernelbench.records import Language, Record, Target, Task
 from kernelwright.profiling.selection import Selection
 from kernelwright.results.store.database import RunDatabase
@@ -44,8 +44,8 @@ class Terms:
 
     endpoint: Endpoint
     prices: Path
-    run: Allowance
-    task: Allowance
+    run: SpendingLimits
+    task: SpendingLimits
 
     def budget_for(self, roles: Roles) -> Budget:
         """A new one. Raises UsageError and MissingPrerequisite where these models cannot be used so."""
@@ -66,29 +66,33 @@ class ModelSession:
         model: ChatModel,
         budget: Budget,
         client: "OpenAIModel | None",
-        gate: Gate | None = None,
+        timing_lock: TimingLock | None = None,
     ) -> None:
         """Use `asking` or `replaying`. `target`: the run's, for prompts must not change while it goes on."""
         self.roles, self.target, self.budget = roles, target, budget
         self._model, self._client = model, client
-        self._gate = gate or Gate()
-        self._runtime = Runtime(self._gate)
+        self._timing_lock = timing_lock or TimingLock()
+        self._runtime = Runtime(self._timing_lock)
 
     @classmethod
-    def asking(cls, roles: Roles, terms: Terms, database: RunDatabase, gate: Gate | None = None) -> Self:
-        """Answers are kept in `database`; nothing is done while `gate` is closed.
+    def asking(
+        cls, roles: Roles, terms: Terms, database: RunDatabase, timing_lock: TimingLock | None = None
+    ) -> Self:
+        """Answers are kept in `database`; nothing is done while `timing_lock` is closed.
 
         Raises what `Terms.budget_for` does.
         """
         from kernelwright.agent.llm.client import OpenAIModel  # takes two seconds to import
 
         budget, client = terms.budget_for(roles), OpenAIModel(terms.endpoint)
-        return cls(roles, database.run.target, StoredModel(client, database, budget), budget, client, gate)
+        return cls(
+            roles, database.run.target, StoredModel(client, database, budget), budget, client, timing_lock
+        )
 
     @classmethod
     def replaying(cls, roles: Roles, recorded: RunDatabase) -> Self:
         """Nobody is asked, and nothing paid: the answers are those that a run has had."""
-        budget = Budget(Prices({}), Allowance(), Allowance())
+        budget = Budget(Prices({}), SpendingLimits(), SpendingLimits())
         return cls(roles, recorded.run.target, ReplayedModel(recorded.llm_calls()), budget, None)
 
     def coder(self, evaluator: Evaluator, memory: Memory | None, language: Language) -> LlmCoder:
@@ -102,7 +106,7 @@ class ModelSession:
     def _situations(self, evaluator: Evaluator, memory: Memory | None) -> Situations:
         def situation(task: Task, seen: int, language: Language) -> Situation:
             work = evaluator.work(task)
-            with self._gate.lane():
+            with self._timing_lock.shared():
                 told = memory.lines(task, seen, language) if memory is not None else ()
             return Situation(task, self.target, work, told)
 

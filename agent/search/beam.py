@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelwright.agent.protocols import Attempt, ManyMindedJudge
+from kernelwright.agent.abandonable_pool import abandonable_pool
+from kernelwright.agent.protocols import Attempt, BranchingJudge
 from kernelwright.agent.search.base import Request, Stop, StopRules, best_of, lower_bound
-from kernelwright.agent.side_by_side import threads
 from kernelwright.kernelbench.records import Advice, Task, Verdict
 
 
@@ -16,7 +16,7 @@ class Beam:
     As CudaForge's and KernelAgent's beams do. While nothing is correct, the last few are corrected.
     """
 
-    judge: ManyMindedJudge
+    judge: BranchingJudge
     rules: StopRules
     width: int = 3  # attempts that are gone on from
     advices: int = 2  # on each
@@ -45,7 +45,7 @@ class Beam:
             return found
 
         parents = self._parents(before)
-        with threads(len(parents), "judge") as executor:
+        with abandonable_pool(len(parents), "judge") as executor:
             advice = [one for found in executor.map(advised, parents) for one in found]
         begun = len(before)
         return [Request(one, begun + number, seen=begun) for number, one in enumerate(advice[:size])]

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from kernelwright.agent.protocols import Attempt, Judge, ManyMindedJudge
+from kernelwright.agent.abandonable_pool import abandonable_pool
+from kernelwright.agent.protocols import Attempt, BranchingJudge, Judge
 from kernelwright.agent.search.base import Request, Stop, StopRules, best_of, lower_bound
-from kernelwright.agent.side_by_side import threads
 from kernelwright.kernelbench.records import Task, Verdict
 
 _FROM_BEST = 0.5  # of an island's candidates are made from its best
@@ -27,7 +27,7 @@ class Evolve:
     another language.
     """
 
-    judge: ManyMindedJudge
+    judge: BranchingJudge
     rules_judge: Judge
     rules: StopRules
     coders: tuple[str, ...]  # that compete: "builtin", and models by the language they write
@@ -39,7 +39,7 @@ class Evolve:
             return Stop(reason)
         begun = len(history) - len(history) % self.islands
         size = min(self.islands, self.rules.rounds - begun)
-        with threads(size, "judge") as executor:
+        with abandonable_pool(size, "judge") as executor:
             made = [executor.submit(self._request, task, history[:begun], i) for i in range(size)]
             return [request.result() for request in made[len(history) - begun :]]
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from kernelwright.agent.protocols import Attempt, Judge, ManyMindedJudge
+from kernelwright.agent.protocols import Attempt, BranchingJudge, Judge
 from kernelwright.agent.search.base import Request, Stop, StopRules
 from kernelwright.kernelbench.records import Advice, Task
 
@@ -14,7 +14,7 @@ class Refine:
     """One candidate a round, each from the Judge's advice on those before it.
 
     The judge chooses what to go on from, the best or a failure to be fixed; `from_latest` always takes the
-    last one, as CudaForge does, for comparison. Then the judge must be a ManyMindedJudge.
+    last one, as CudaForge does, for comparison. Then the judge must be a BranchingJudge.
     """
 
     judge: Judge
@@ -29,7 +29,7 @@ class Refine:
             return Stop(reason)
         advice: Advice | None
         if self.from_latest:
-            advice = cast(ManyMindedJudge, self.judge).advise_on(task, history, history[-1], ())
+            advice = cast(BranchingJudge, self.judge).advise_on(task, history, history[-1], ())
         else:
             advice = self.judge.advise(task, history)
         if advice is None:

@@ -36,7 +36,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Traffic:
+class MemoryTraffic:
     """What warps asked of memory at one place of a kernel.
 
     `pieces`: sectors of 32 bytes of global memory, or passes over the 32 banks of shared memory; `least`: how

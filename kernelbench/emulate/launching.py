@@ -15,7 +15,7 @@ from kernelwright.kernelbench.emulate.findings import (
     Finding,
     FindingKind,
     KernelFault,
-    Traffic,
+    MemoryTraffic,
     Unsupported,
 )
 from kernelwright.kernelbench.emulate.translation import Translated
@@ -112,13 +112,13 @@ class Memory:
 
 
 _collecting: list[list[Finding]] = []
-_counting: list[list[Traffic]] = []
+_counting: list[list[MemoryTraffic]] = []
 
 
 @contextlib.contextmanager
-def traffic() -> Iterator[list[Traffic]]:
+def traffic() -> Iterator[list[MemoryTraffic]]:
     """What four blocks of each kernel launched in the `with` block ask of memory comes into the list."""
-    found: list[Traffic] = []
+    found: list[MemoryTraffic] = []
     _counting.append(found)
     try:
         yield found
@@ -240,11 +240,11 @@ class Emulated:
                 raise KernelFault(kernel, findings)
             _collecting[-1].extend(findings)
 
-    def _traffic(self, found: _Traffic, kernel: str) -> Traffic:
+    def _traffic(self, found: _Traffic, kernel: str) -> MemoryTraffic:
         line = self._built.lines.get(found.pc, 0)
         space, access = _NAMES[found.space], _ACCESS[found.access]
         code = self._built.translated.code(line)
-        return Traffic(kernel, line, space, access, found.requests, found.pieces, found.least, code)
+        return MemoryTraffic(kernel, line, space, access, found.requests, found.pieces, found.least, code)
 
     def name_of(self, kernel: int) -> str:
         """The kernel whose address lies at this one; empty where it is not known."""

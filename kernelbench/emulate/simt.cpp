@@ -89,7 +89,7 @@ struct Range {  // of global memory
 struct Variable { uint64_t begin, size; };  // shared: in the block of thread-local memory; else in the module
 
 // What the warps of a few blocks did at one place of the program.
-struct Traffic {
+struct MemoryTraffic {
     uint64_t pc;
     int32_t space, access;
     uint64_t requests;  // of a warp
@@ -113,7 +113,7 @@ struct Launch {
     uint32_t workers;
     Finding* findings;
     uint64_t finding_count;
-    Traffic* traffic;  // of which there is room for traffic_count; kw_launch sets that to how many there are
+    MemoryTraffic* traffic;  // of which there is room for traffic_count; kw_launch sets that to how many there are
     uint64_t traffic_count;
 };
 
@@ -172,7 +172,7 @@ struct Common {
     std::atomic<bool> stop{false};
     std::mutex lock;
     std::vector<Finding> findings;
-    std::vector<Traffic> traffic;
+    std::vector<MemoryTraffic> traffic;
     char *module_begin, *module_end;
     uint64_t base = 0;  // of the module: what its addresses are counted from
 };
@@ -361,7 +361,7 @@ struct Worker {
             for (end = begin; end < log.size() && request(log[end]) == request(log[begin]);) ++end;
             const Logged& one = log[begin];
             const uint64_t pc = reinterpret_cast<uint64_t>(one.at);
-            auto known = std::find_if(common.traffic.begin(), common.traffic.end(), [&](const Traffic& t) {
+            auto known = std::find_if(common.traffic.begin(), common.traffic.end(), [&](const MemoryTraffic& t) {
                 return t.pc == pc && t.space == one.space && t.access == one.access;
             });
             if (known == common.traffic.end())
@@ -374,7 +374,7 @@ struct Worker {
         times.clear();
     }
 
-    void count_sectors(Traffic& found, size_t begin, size_t end) {
+    void count_sectors(MemoryTraffic& found, size_t begin, size_t end) {
         std::vector<uint64_t> sectors, bytes;
         for (size_t number = begin; number < end; ++number) {
             const uint64_t from = reinterpret_cast<uint64_t>(log[number].address);
@@ -389,7 +389,7 @@ struct Worker {
     }
 
     // 32 banks of 4 bytes; of 8 bytes each half of a warp comes by itself, of 16 each quarter.
-    void count_passes(Traffic& found, size_t begin, size_t end) {
+    void count_passes(MemoryTraffic& found, size_t begin, size_t end) {
         for (size_t from = begin, to; from < end; from = to) {
             const unsigned together = WARP * 4 / std::max<unsigned>(4, log[from].size);
             const auto part = [&](const Logged& a) { return a.thread % WARP / together; };
@@ -943,7 +943,7 @@ uint64_t kw_launch(Launch* launch) {
     std::copy_n(common.findings.begin(), kept, launch->findings);
     launch->traffic_count = std::min<uint64_t>(common.traffic.size(), launch->traffic_count);
     std::copy_n(common.traffic.begin(), launch->traffic_count, launch->traffic);
-    for (Traffic* t = launch->traffic; t != launch->traffic + launch->traffic_count; ++t) t->pc -= common.base;
+    for (MemoryTraffic* t = launch->traffic; t != launch->traffic + launch->traffic_count; ++t) t->pc -= common.base;
     for (Finding* f = launch->findings; f != launch->findings + kept; ++f) {
         if (f->pc) f->pc -= common.base;
         if (f->other_pc) f->other_pc -= common.base;

@@ -1,4 +1,4 @@
-"""The judge: evaluates candidates on one target, each in a `Trial`."""
+"""The referee: evaluates candidates on one target, each in a `Trial`."""
 
 import time
 from collections.abc import Collection, Sequence
@@ -8,13 +8,13 @@ from typing import Self
 
 from kernelwright.kernelbench.evaluator import faults, without_gpu
 from kernelwright.kernelbench.evaluator.memory import eviction
-from kernelwright.kernelbench.evaluator.parked import ParkedSessions
-from kernelwright.kernelbench.evaluator.processes.exclusive import Gate
+from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
 from kernelwright.kernelbench.evaluator.processes.worker_handle import NotStopped
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.protocol import Effort, Limits, Protocol
 from kernelwright.kernelbench.evaluator.sandbox import layers as sandbox
 from kernelwright.kernelbench.evaluator.session import TaskSession
+from kernelwright.kernelbench.evaluator.session_cache import SessionCache
 from kernelwright.kernelbench.evaluator.timing.target import detect_target
 from kernelwright.kernelbench.evaluator.trial import Trial
 from kernelwright.kernelbench.machine import physical_threads
@@ -48,17 +48,17 @@ class Evaluator:
         threads: int | None = None,
         without: Collection[str] = (),
         pool: WorkerPool | None = None,
-        parked: ParkedSessions | None = None,
+        session_cache: SessionCache | None = None,
         device: str = "cpu",
         chips: Sequence[str] = (),
         emulating: "Evaluator | None" = None,
-        gate: Gate | None = None,
+        timing_lock: TimingLock | None = None,
     ) -> None:
         """`without`: layers of the sandbox to leave off; see `WorkerPool`. `device`: "cpu" or "cuda:0".
 
         `chips`: on the CPU, have candidates be GPU kernels that are checked (`without_gpu`), built for these,
-        "sm_90", and not timed. `pool`, `parked`, `gate`: another evaluator's. `emulating`: one for the CPU,
-        for `protocol.check_first`; made by default.
+        "sm_90", and not timed. `pool`, `session_cache`, `timing_lock`: another evaluator's. `emulating`: one
+        for the CPU, for `protocol.check_first`; made by default.
         """
         self.protocol = protocol or Protocol()
         self.chips = tuple(chips)
@@ -69,7 +69,7 @@ class Evaluator:
             limits=self.limits,
             without=without,
             device=device,
-            gate=gate,
+            timing_lock=timing_lock,
         )
         self._owns_pool = pool is None
         if emulating is None and self.protocol.check_first:
@@ -79,10 +79,10 @@ class Evaluator:
                 limits=self.limits,
                 threads=self.pool.threads,
                 without=without,
-                gate=self.pool.gate,
+                timing_lock=self.pool.timing_lock,
             )
         self.emulating = emulating
-        self._parked = parked or ParkedSessions()
+        self._session_cache = session_cache or SessionCache()
         self.layers = self.pool.layers()
         self._session: TaskSession | None = None
         self._target: Target | None = None
@@ -91,7 +91,7 @@ class Evaluator:
     @property
     def target(self) -> Target:
         if self._target is None:
-            with self.pool.gate.closed(), faults.of_the_machine():
+            with self.pool.timing_lock.exclusive(), faults.of_the_machine():
                 self._target = detect_target(self.pool, self.pool.device)
         return self._target
 
@@ -101,7 +101,7 @@ class Evaluator:
         if unless_lately and now - self._measured_at < _LATELY_S:
             return self.target
         self._measured_at = now
-        with self.pool.gate.closed():
+        with self.pool.timing_lock.exclusive():
             self._target = detect_target(self.pool, self.pool.device, again=True)
         return self._target
 
@@ -122,8 +122,8 @@ class Evaluator:
         if held is not None and same and held.alive:
             return held
         with self.computing(), faults.of_the_machine():
-            self.park_session()
-            self._session = self._parked.take(task, vary_weights) or TaskSession(
+            self.release_session()
+            self._session = self._session_cache.take(task, vary_weights) or TaskSession(
                 self.pool, self.target, task, self.protocol, self.limits, vary_weights
             )
             if len(self.chips) == 1:
@@ -132,30 +132,30 @@ class Evaluator:
 
     def make_room(self, session: TaskSession, workers: int) -> None:
         """Have parked sessions make way for what so many workers of this one may take."""
-        if self._parked.has_room:
-            self._parked.make_way(session.lacking_bytes(workers))
+        if self._session_cache.has_room:
+            self._session_cache.evict(session.lacking_bytes(workers))
 
     def holds(self, task: Task) -> bool:
         """Whether a session of this task is up that this evaluator could use at once."""
         held = self._session
-        return (held is not None and held.task == task) or self._parked.holds(task)
+        return (held is not None and held.task == task) or self._session_cache.holds(task)
 
     def computing(self) -> AbstractContextManager[None]:
         """What this thread does in the block waits while a sibling times."""
-        return self.pool.gate.lane()
+        return self.pool.timing_lock.shared()
 
-    def sibling(self, parked: ParkedSessions | None = None) -> "Evaluator":
+    def sibling(self, session_cache: SessionCache | None = None) -> "Evaluator":
         """Another evaluator, to be used in another thread, whose processes are forked from the same one.
 
-        One sibling times at a time, and meanwhile the others stand still (`Gate`). To be closed first.
-        Sessions that it does not need any more go to `parked`.
+        One sibling times at a time, and meanwhile the others stand still (`TimingLock`). To be closed first.
+        Sessions that it does not need any more go to `session_cache`.
         """
         return Evaluator(
             cache=self.pool.cache,
             protocol=self.protocol,
             limits=self.limits,
             pool=self.pool,
-            parked=parked,
+            session_cache=session_cache,
             chips=self.chips,
             emulating=self.emulating.sibling() if self.emulating is not None else None,
         )
@@ -209,7 +209,7 @@ class Evaluator:
                     return self._untried(task, candidate, Verdict.runtime_error, failure.message)
         raise AssertionError
 
-    def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
+    def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
         """A build error for what is no candidate at all, without trying it."""
         return self._untried(task, candidate, Verdict.build_error, reason)
 
@@ -244,10 +244,10 @@ class Evaluator:
         with self.computing():
             return self.session(task).oracle.audit()
 
-    def park_session(self) -> None:
+    def release_session(self) -> None:
         """Let go of the session that is open; it is closed where it has no place among the parked ones."""
         if self._session is not None:
-            self._parked.put(self._session)
+            self._session_cache.put(self._session)
             self._session = None
 
     def abort(self) -> None:

@@ -23,7 +23,7 @@ _FIXES = {
 
 @contextlib.contextmanager
 def of_the_machine() -> Iterator[None]:
-    """Raise what the judge itself runs into here as InfrastructureError, where a user can fix it."""
+    """Raise what the referee itself runs into here as InfrastructureError, where a user can fix it."""
     try:
         yield
     except OSError as error:

@@ -1,6 +1,6 @@
 """Many evaluations at a time, for searches and training, of which only one times at a time.
 
-Building and verifying run side by side, in lanes; while one lane times, the others stand still, for a timing
+Building and verifying run side by side, in slots; while one slot times, the others stand still, for a timing
 that a compiler shares its cores with is worth nothing.
 """
 
@@ -12,19 +12,19 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from kernelwright.kernelbench.evaluator.evaluator import BASELINES, Evaluator
-from kernelwright.kernelbench.evaluator.parked import ParkedSessions
-from kernelwright.kernelbench.evaluator.processes.exclusive import Gate
+from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
 from kernelwright.kernelbench.evaluator.protocol import Effort
+from kernelwright.kernelbench.evaluator.session_cache import SessionCache
 from kernelwright.kernelbench.machine import memory_bytes, usable_cpus
 from kernelwright.kernelbench.records import Candidate, Evaluation, Target, Task, Work
 
 T = TypeVar("T")
-_LANE_BYTES = 6 << 30  # of memory, that a lane's oracle, workers and their inputs and outputs may take
-_LANES = 4  # by default, at most: while one of them times, the others stand still
-_CPUS_OF_A_LANE = (
-    2  # oracle and candidate compute at the same time; two lanes on two CPUs took longer than one
+_SLOT_BYTES = 6 << 30  # of memory, that a slot's oracle, workers and their inputs and outputs may take
+_SLOTS = 4  # by default, at most: while one of them times, the others stand still
+_CPUS_OF_A_SLOT = (
+    2  # oracle and candidate compute at the same time; two slots on two CPUs took longer than one
 )
-_LANES_ON_GPU = 2  # at most: every lane has an oracle, baselines and inputs on it
+_SLOTS_ON_GPU = 2  # at most: every slot has an oracle, baselines and inputs on it
 _PATIENCE = 8  # jobs on a task that is at hand that may go before a waiting one
 _REMEMBERED = 10_000  # evaluations
 
@@ -109,31 +109,34 @@ class _Queue:
 class EvaluationPool:
     """Evaluates what is submitted from any thread; what was evaluated before is not evaluated again."""
 
-    def __init__(self, evaluator: Evaluator, lanes: int | None = None) -> None:
-        """`lanes`: evaluations under way at a time; a few, as CPUs and memory allow, by default."""
+    def __init__(self, evaluator: Evaluator, slots: int | None = None) -> None:
+        """`slots`: evaluations under way at a time; a few, as CPUs and memory allow, by default."""
         on_gpu = evaluator.pool.device != "cpu"
-        most = min(most_lanes(), _LANES_ON_GPU if on_gpu else _LANES)
-        self.lanes = lanes or max(1, min(usable_cpus() // _CPUS_OF_A_LANE, most))
+        most = min(most_slots(), _SLOTS_ON_GPU if on_gpu else _SLOTS)
+        self.slots = slots or max(1, min(usable_cpus() // _CPUS_OF_A_SLOT, most))
         self._evaluator = evaluator
         self._queue = _Queue()
         self._lock = threading.Lock()
         self._known: dict[Hashable, _Outcome] = {}  # the oldest first
         self._work: dict[tuple[str, str], Work] = {}
         # A GPU's memory is not counted here, and every session has inputs in it.
-        self._parked = ParkedSessions(0 if on_gpu else max(0, memory_bytes() - self.lanes * _LANE_BYTES))
+        self._session_cache = SessionCache(0 if on_gpu else max(0, memory_bytes() - self.slots * _SLOT_BYTES))
         self._threads = [
             threading.Thread(
-                target=self._lane, args=(evaluator.sibling(self._parked),), name=f"lane-{number}", daemon=True
+                target=self._slot,
+                args=(evaluator.sibling(self._session_cache),),
+                name=f"slot-{number}",
+                daemon=True,
             )
-            for number in range(self.lanes)
+            for number in range(self.slots)
         ]
         for thread in self._threads:
             thread.start()
 
     @property
-    def gate(self) -> Gate:
-        """What keeps everybody else still while a lane times."""
-        return self._evaluator.pool.gate
+    def timing_lock(self) -> TimingLock:
+        """What keeps everybody else still while a slot times."""
+        return self._evaluator.pool.timing_lock
 
     @property
     def target(self) -> Target:
@@ -163,7 +166,7 @@ class EvaluationPool:
         return self._submit(_Job(task, evaluate, key), client)
 
     def ask(self, task: Task, do: Callable[[Evaluator], T], client: str = "") -> Future[T]:
-        """What `do` gives in a lane, where sessions of tasks are; it is not remembered.
+        """What `do` gives in a slot, where sessions of tasks are; it is not remembered.
 
         Raises RuntimeError once the pool is closed; what waited then ends with CancelledError.
         """
@@ -180,8 +183,8 @@ class EvaluationPool:
         """What comes of `submit`, waited for, with the task as the client."""
         return self.submit(task, candidate, baselines, effort, to_beat, client=task.id).result()
 
-    def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
-        return self._evaluator.turned_away(task, candidate, reason)
+    def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
+        return self._evaluator.rejected(task, candidate, reason)
 
     def work(self, task: Task) -> Work:
         """As of `Evaluator.work`; found out once for a task."""
@@ -231,7 +234,7 @@ class EvaluationPool:
             self._known.pop(job.key, None)
         return job.outcome.result.cancel()
 
-    def _lane(self, evaluator: Evaluator) -> None:
+    def _slot(self, evaluator: Evaluator) -> None:
         with evaluator:
             while (job := self._queue.take(evaluator.holds)) is not None:
                 if self._given_up(job):
@@ -239,8 +242,8 @@ class EvaluationPool:
                 try:
                     with evaluator.computing():
                         found = job.do(evaluator)
-                        if self._parked.has_room:
-                            evaluator.park_session()  # before whoever asked comes back with the next job
+                        if self._session_cache.has_room:
+                            evaluator.release_session()  # before whoever asked comes back with the next job
                 except BaseException as error:  # noqa: BLE001 - it is whoever asked who must know
                     with self._lock:
                         self._known.pop(job.key, None)
@@ -254,7 +257,7 @@ class EvaluationPool:
         for thread in self._threads:
             thread.join()
         with self._evaluator.computing():
-            self._parked.close()
+            self._session_cache.close()
 
     def __enter__(self) -> Self:
         return self
@@ -276,6 +279,6 @@ def _pass_on(answer: Future[T], done: Future[T]) -> None:
         answer.set_result(done.result())
 
 
-def most_lanes() -> int:
+def most_slots() -> int:
     """How many evaluations this machine has the memory to have under way at a time."""
-    return max(1, memory_bytes() // _LANE_BYTES)
+    return max(1, memory_bytes() // _SLOT_BYTES)

@@ -72,7 +72,7 @@ def main(told: dict[str, Any]) -> None:
     torch.manual_seed(setup["seed"])
     torch.set_grad_enabled(False)
     dtype = getattr(torch, told["dtype"]) if told["dtype"] else None
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = setup["lane"] == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = setup["precision"] == "tf32"
     sys.modules.setdefault("reference", module)  # whose classes init arguments may be of
     model = module.ModelNew(*pickle.loads(setup["init"])).to(device=told["device"], dtype=dtype)
     tensors = iter([random_tensor(dtype, shape, told["device"]) for dtype, shape, _ in told["layout"]])

@@ -55,7 +55,7 @@ def sanitize(session: TaskSession, candidate: Candidate, tool: str) -> None:
             "source": candidate.source,
             "tool": tool,
             "device": session.target.device,
-            "lane": session.task.precision,
+            "precision": session.task.precision,
             "layout": [t.to_json() for t in session.oracle.inputs.tensors],
             "limit_s": session.limits.build_s,
             "nothing": _NOTHING if session.target.device != "cpu" else "pass",
@@ -97,7 +97,7 @@ def first_fault(said: str) -> str:
 def serve(channel: Channel) -> None:
     """Of the sandboxed process: run the tool and say what it said."""
     from kernelwright.kernelbench.evaluator.reference.loading import (
-        LANES,  # and torch, which the judge does not import
+        DTYPES,  # and torch, which the referee does not import
     )
 
     message, (setup,) = channel.receive_json()
@@ -107,7 +107,7 @@ def serve(channel: Channel) -> None:
         "setup": setup,
         "path": str(path),
         "device": message["device"],
-        "dtype": str(LANES[message["lane"]] or "").removeprefix("torch."),
+        "dtype": str(DTYPES[message["precision"]] or "").removeprefix("torch."),
         "layout": message["layout"],
     }
     tool = [_COMMAND, "--tool", message["tool"], "--error-exitcode", str(_FOUND), "--print-limit", "3"]

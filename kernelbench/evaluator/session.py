@@ -33,7 +33,7 @@ _HEAP_BYTES = 1 << 28  # of a worker on a GPU, beside room for outputs
 _CALLS_ON_GPU = 8  # times as many, which take microseconds each
 _REST_S = 10.0  # for what runs on a GPU to end, and for the context of a killed process to go
 # Of its memory, for the inputs, or outputs, of one worker. A worker takes 3.25 times that, the oracle twice
-# and what it holds of each worker's outputs: two lanes of four baselines take 46 times.
+# and what it holds of each worker's outputs: two slots of four baselines take 46 times.
 _SHARE_OF_GPU = 56
 _SHARE_OF_MACHINE = 8  # of its memory, for all inputs, and as much for a worker's outputs
 _OVERHEAD_CALLS = 64
@@ -42,7 +42,7 @@ _SPARE_CALLS = 4  # beside those whose outputs a block keeps: what calls need in
 
 @dataclass(frozen=True)
 class Block:
-    """What came back from a block of calls: the judge's seconds and where each call's outputs lie.
+    """What came back from a block of calls: the referee's seconds and where each call's outputs lie.
 
     `waited_s`: what the worker's threads waited for a CPU meanwhile. Calls that came one by one, in
     `messages` of their own, leave the outputs of the last one only.
@@ -64,7 +64,7 @@ class Block:
         )
 
 
-class Hasty(Exception):  # noqa: N818 - what happened
+class PrematureLaunch(Exception):  # noqa: N818 - what happened
     """Something ran on a GPU between the coming of a worker's inputs and its being asked."""
 
     def __init__(self, worker: Worker) -> None:
@@ -111,7 +111,7 @@ class TaskSession:
         aside = 2 * self.calls * sum(t.element_bytes + DEVICE_ALIGNMENT for t in self.oracle.outputs)
         cache_bytes = target.fingerprint.last_level_cache_bytes
         try:
-            with pool.gate.closed() if self._on_gpu else contextlib.nullcontext():
+            with pool.timing_lock.exclusive() if self._on_gpu else contextlib.nullcontext():
                 self.oracle.share(self.slots, self._heap_bytes, aside, cache_bytes)
         except BaseException:
             self.close()
@@ -200,10 +200,10 @@ class TaskSession:
         Memory is mapped first, before the source is there: what fails then is not the candidate's doing, and
         raises InfrastructureError; what it says later of memory is one of its errors.
         """
-        started = self.pool.gate.clock()
+        started = self.pool.timing_lock.clock()
         fds = [self.open_setup()]
         try:
-            if module == "candidate":  # by the judge: a disk that is full says nothing of the candidate
+            if module == "candidate":  # by the referee: a disk that is full says nothing of the candidate
                 file = worker.scratch / f"{module}.py"
                 file.write_text(source, encoding="utf-8", errors="surrogatepass")
                 file.chmod(0o644)  # whatever the umask: the worker may have another user id
@@ -228,7 +228,7 @@ class TaskSession:
             for fd in fds:
                 os.close(fd)
         worker.freeze()
-        worker.load_s = self.pool.gate.clock() - started
+        worker.load_s = self.pool.timing_lock.clock() - started
         return answer
 
     def open_setup(self) -> int:
@@ -268,7 +268,7 @@ class TaskSession:
     def _start_baseline(self, mode: str) -> Worker:
         if mode not in ("eager", TRAFFIC):
             self.pool.import_first(COMPILER)
-        started = self.pool.gate.clock()
+        started = self.pool.timing_lock.clock()
         worker, answer = self.load("baseline", self.task.source, "reference", "Model", self.limits.load_s)
         try:
             if answer.get("ok") and mode != "eager":
@@ -281,7 +281,7 @@ class TaskSession:
                     took = f"compiling took longer than {self.limits.compile_s:g} s"
                     raise WorkerTimeout(took) from None
                 if mode != TRAFFIC:
-                    self.compile_s[mode] = self.pool.gate.clock() - started
+                    self.compile_s[mode] = self.pool.timing_lock.clock() - started
             if not answer.get("ok"):
                 raise WorkerDied(str(answer.get("error")))
             self._code[mode] = answer.get("code")
@@ -325,7 +325,7 @@ class TaskSession:
             worker.request({"do": "prepare", "room_bytes": self._room_bytes(calls)}, self.call_limit_s)
             worker.freeze()
             if self._timed_on_gpu:
-                self.come_to_rest(worker)
+                self.synchronize(worker)
         except WorkerDied as error:
             raise CallFailed(error.verdict, str(error)) from None
         except WorkerTimeout as error:
@@ -354,31 +354,31 @@ class TaskSession:
         strict: bool = False,
         flush: bool = True,
     ) -> Block:
-        """One block of calls on the judge's clock; the worker stands still before and after.
+        """One block of calls on the referee's clock; the worker stands still before and after.
 
         A block ends when the worker stands still, so that whatever it has put off counts, and what a signal
         does not interrupt. While it is timed on a GPU it ends instead when the device has come to rest.
 
         Without `flush`, caches are left as they are.
 
-        Raises CallFailed with runtime_error, timeout, wrong_output or cheating, and if it is `strict` Hasty
-        where something ran on a GPU before the worker was asked.
+        Raises CallFailed with runtime_error, timeout, wrong_output or cheating, and if it is `strict`
+        PrematureLaunch where something ran on a GPU before the worker was asked.
         """
         limit = self.call_limit_s * min(max(1, len(slots)), 4)
         memory = self.oracle.memory
         if not memory.reveal(worker, slots, flush and self._must_flush(len(slots))) and strict:
-            raise Hasty(worker)
+            raise PrematureLaunch(worker)
         message = {"do": "run", "slots": list(slots), "seeds": list(seeds)}
         waited_s = -worker.waited_s()
         try:
             start = time.perf_counter()
             worker.thaw()
             answer = worker.request(message, limit)
-            rests = self._timed_on_gpu and memory.at_rest()
+            rests = self._timed_on_gpu and memory.is_idle()
             seconds = time.perf_counter() - start
             worker.freeze()
-            if self._timed_on_gpu and not (rests and memory.at_rest()):
-                self.come_to_rest(worker)
+            if self._timed_on_gpu and not (rests and memory.is_idle()):
+                self.synchronize(worker)
                 seconds = time.perf_counter() - start
             elif not self._timed_on_gpu:
                 seconds = time.perf_counter() - start
@@ -421,9 +421,9 @@ class TaskSession:
 
     @property
     def _timed_on_gpu(self) -> bool:
-        return self._on_gpu and self.pool.gate.closed_here
+        return self._on_gpu and self.pool.timing_lock.closed_here
 
-    def come_to_rest(self, worker: Worker, within_s: float = _REST_S) -> None:
+    def synchronize(self, worker: Worker, within_s: float = _REST_S) -> None:
         """Wait for what the stopped worker has launched on a GPU.
 
         Raises CallFailed with cheating where killing it ends that, InfrastructureError where nothing does.
@@ -437,7 +437,7 @@ class TaskSession:
 
     def _rests(self, within_s: float) -> bool:
         deadline = time.monotonic() + within_s
-        while not self.oracle.memory.at_rest():
+        while not self.oracle.memory.is_idle():
             if time.monotonic() > deadline:
                 return False
         return True

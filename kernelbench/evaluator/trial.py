@@ -71,7 +71,7 @@ class Trial:
     ) -> None:
         self.evaluator, self.task, self.candidate = evaluator, task, candidate
         self.baselines, self.effort, self.to_beat = baselines, effort, to_beat
-        self.clock = evaluator.pool.gate.clock
+        self.clock = evaluator.pool.timing_lock.clock
         self.correctness: Correctness | None = None
         self.timings: Timings | None = None
         self.left: list[str] = []  # weights of the reference that the candidate has no room for
@@ -309,7 +309,7 @@ class Trial:
         }
         before = session.kernel_s
         device = session.target.device
-        with session.pool.gate.closed(), _Stage(self, "time_s"), watched(device) as self.clocks:
+        with session.pool.timing_lock.exclusive(), _Stage(self, "time_s"), watched(device) as self.clocks:
             while self.timings is None:
                 try:
                     self.timings = self._measure(session, worker, baselines)

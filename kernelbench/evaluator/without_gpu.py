@@ -32,7 +32,7 @@ def check(
     if candidate.language not in LANGUAGES:
         has = candidate.language
         reason = f"it has no GPU kernel ({has}): compile_cuda, load_inline, load and Triton give one"
-        return evaluator.turned_away(task, candidate, reason)
+        return evaluator.rejected(task, candidate, reason)
     found, expected_s = _at_smaller_sizes(evaluator, task, candidate)
     wrong = {sizes: each for sizes, each in found.items() if each.verdict is not Verdict.unmeasured}
     own = None

@@ -1,6 +1,6 @@
 """Counters of a candidate's calls at steady state: in a warmed-up process, in the blocks that are timed too.
 
-The worker may not open counters itself (`evaluator.sandbox.seccomp`): the judge does, from
+The worker may not open counters itself (`evaluator.sandbox.seccomp`): the referee does, from
 outside.
 """
 
@@ -71,7 +71,7 @@ def _watched(session: TaskSession, candidate: Candidate, tool: Callable[[int], A
         with worker:
             if not loaded.get("ok"):
                 raise Unavailable(failed_load(loaded))
-            with session.pool.gate.closed():
+            with session.pool.timing_lock.exclusive():
                 for _ in range(2):
                     session.prepare(worker, calls)
                     session.run(worker, range(calls), session.oracle.call_seeds(calls))

@@ -30,20 +30,20 @@ _ADDRESS = re.compile(r"[\da-f]{1,16}")
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLine:
     """Where an instruction lies: in which file, or the SYSTEM; an anonymous map's name is not that of one."""
 
     path: str
     offset: int  # bytes from its beginning
 
 
-class Sampling(Attached[dict[Place, int]]):
+class Sampling(Attached[dict[SourceLine, int]]):
     """Samples by place."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(("record", *_SAMPLES), pid)
 
-    def _read(self, written: Path) -> dict[Place, int]:
+    def _read(self, written: Path) -> dict[SourceLine, int]:
         """perf does not look into the libraries: a candidate has made some, maybe for perf.
 
         It reads the symbols of all that it finds, whether they are asked for or not: 3 s with torch's.
@@ -59,10 +59,10 @@ class Sampling(Attached[dict[Place, int]]):
         return located(said)
 
 
-def located(text: str) -> dict[Place, int]:
+def located(text: str) -> dict[SourceLine, int]:
     """Samples by place, from what `perf script -F ip --show-mmap-events` prints."""
     maps: list[tuple[int, int, int, str]] = []  # first and last address, offset in the file, path
-    found: Counter[Place] = Counter()
+    found: Counter[SourceLine] = Counter()
     for line in text.splitlines():
         if (mapped := _MAPPED.search(line)) is not None:
             first, size, offset = (int(mapped[name], 16) for name in ("first", "size", "offset"))
@@ -72,9 +72,9 @@ def located(text: str) -> dict[Place, int]:
     return dict(found)
 
 
-def _place(address: int, maps: list[tuple[int, int, int, str]]) -> Place:
+def _place(address: int, maps: list[tuple[int, int, int, str]]) -> SourceLine:
     if address >> 63:  # of x86-64 and arm64
-        return Place(SYSTEM, 0)
+        return SourceLine(SYSTEM, 0)
     of = (each for each in reversed(maps) if each[0] <= address < each[1])  # the last that was mapped there
     first, _, offset, path = next(of, (address, address, 0, ""))
-    return Place(path, address - first + offset)
+    return SourceLine(path, address - first + offset)

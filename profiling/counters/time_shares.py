@@ -19,7 +19,7 @@ from kernelwright.profiling.built import serve_libraries
 from kernelwright.profiling.catalogue import metric
 from kernelwright.profiling.counters import perf
 from kernelwright.profiling.counters.per_call import watched
-from kernelwright.profiling.counters.sampling import SYSTEM, Place, Sampling
+from kernelwright.profiling.counters.sampling import SYSTEM, Sampling, SourceLine
 from kernelwright.profiling.records import Metric
 from kernelwright.profiling.rung import Reading, Subject
 from kernelwright.profiling.static.symbols import Symbol, symbols
@@ -65,7 +65,7 @@ class TimeShares:
         return Reading(tuple(metrics(samples, known)), how)
 
 
-def metrics(samples: Mapping[Place, int], libraries: Mapping[str, Sequence[Symbol]]) -> Iterator[Metric]:
+def metrics(samples: Mapping[SourceLine, int], libraries: Mapping[str, Sequence[Symbol]]) -> Iterator[Metric]:
     """Shares of the CPU time. `libraries`: the candidate's, by the last two parts of their paths."""
     found: dict[tuple[str, str], int] = {}
     for place, count in samples.items():
@@ -81,7 +81,7 @@ def metrics(samples: Mapping[Place, int], libraries: Mapping[str, Sequence[Symbo
         yield metric(name, found.get((of, ""), 0) / total)
 
 
-def _whose(place: Place, libraries: Mapping[str, Sequence[Symbol]]) -> tuple[str, str]:
+def _whose(place: SourceLine, libraries: Mapping[str, Sequence[Symbol]]) -> tuple[str, str]:
     """Of what kind, and of which kernel."""
     if place.path == SYSTEM:
         return "system", ""

@@ -44,7 +44,7 @@ _WORDS = {"read": "load", "write": "store", "atomic": "atomic"}
 
 @dataclass(frozen=True)
 class Place:
-    """What warps do at one place of a kernel, over all launches of a call; as `findings.Traffic`."""
+    """What warps do at one place of a kernel, over all launches of a call; as `findings.MemoryTraffic`."""
 
     kernel: str
     line: Count

@@ -51,7 +51,7 @@ def run(session: TaskSession, candidate: Candidate, look: Look, tool: Sequence[s
         "look": look,
         "tool": list(tool),
         "device": session.target.device,
-        "lane": session.task.precision,
+        "precision": session.task.precision,
         "layout": [t.to_json() for t in session.oracle.inputs.tensors],
         "limit_s": limit_s,
         "program": (
@@ -83,7 +83,7 @@ def last_line(said: str) -> str:
 def serve(channel: Channel) -> None:
     """Of the sandboxed process."""
     from kernelwright.kernelbench.evaluator.reference.loading import (
-        LANES,  # and torch, which the judge does not import
+        DTYPES,  # and torch, which the referee does not import
     )
 
     message, (setup,) = channel.receive_json()
@@ -93,7 +93,7 @@ def serve(channel: Channel) -> None:
         "setup": setup,
         "path": str(path),
         "device": message["device"],
-        "dtype": str(LANES[message["lane"]] or "").removeprefix("torch."),
+        "dtype": str(DTYPES[message["precision"]] or "").removeprefix("torch."),
         "layout": message["layout"],
         "look": message["look"],
         "trace": str(output),

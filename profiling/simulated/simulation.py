@@ -62,7 +62,7 @@ class Simulation:
 
 
 def _ask(session: TaskSession, candidate: Candidate, simulated: caches.Caches) -> list[Costs]:
-    # In the sandbox they could not be read; and torch, which they import, is not for the judge.
+    # In the sandbox they could not be read; and torch, which they import, is not for the referee.
     session.pool.import_first(
         [__name__, "kernelwright.profiling.simulated.recording", "kernelwright.profiling.simulated.replay"]
     )

@@ -87,7 +87,7 @@ def measure(pool: WorkerPool, target: Target, advance: Callable[[float], None] =
     best: dict[Step, Found] = {}
     try:
         with (
-            pool.gate.closed(),
+            pool.timing_lock.exclusive(),
             pool.start("baseline", _ENTRY) as worker,
         ):
             worker.ask({"do": "start", "device": target.device}, _STEP_S)

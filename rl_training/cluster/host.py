@@ -14,9 +14,9 @@ from kernelwright.kernelbench.evaluator import EFFORTS, QUICK, Effort, Evaluator
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Record
 from kernelwright.rl_training.cluster.scored import NoVerdict, Scored, scored
+from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.environment.rollout import Rollout
 from kernelwright.rl_training.environment.task_data import TaskData
-from kernelwright.rl_training.environment.world import World
 from kernelwright.rl_training.rewards.hacks import HackMemory
 from kernelwright.rl_training.rewards.scheme import Scheme
 
@@ -67,7 +67,7 @@ class Host:
         hacks = None
         if evaluation.hacks is not None:
             hacks = self._stack.enter_context(HackMemory(Path(evaluation.hacks) / f"host-{number}.sqlite3"))
-        self._world = World(
+        self._world = Grader(
             self._pool,
             evaluation.scheme,
             effort=evaluation.effort,

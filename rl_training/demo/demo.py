@@ -26,7 +26,7 @@ from kernelwright.rl_training.demo.settings import AFRESH, ONCE, DemoSettings
 from kernelwright.rl_training.demo.teaching import BEGUN, SFT, teach
 from kernelwright.rl_training.demo.trial import Trial, Tried, files_of
 from kernelwright.rl_training.environment.environment import Environment
-from kernelwright.rl_training.environment.world import World
+from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.rewards import kept
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 from kernelwright.rl_training.rewards.surprise import Doubt
@@ -123,7 +123,7 @@ class Demo:
     ) -> Path:
         self.say(f"seed {seed}: RL with measured speedups")
         data = [task.data(target) for task in rewarded]
-        world = World(pool, _REWARD, effort=ONCE, again=AFRESH, doubt=Doubt(over_eager=20.0))
+        world = Grader(pool, _REWARD, effort=ONCE, again=AFRESH, doubt=Doubt(over_eager=20.0))
         chosen = OnlineSettings(
             model=str(folder / SFT / POLICY),
             steps=self.settings.rl_steps,

@@ -17,7 +17,7 @@ from kernelwright.kernelbench.evaluator import BASELINES, Effort
 from kernelwright.kernelbench.records import Candidate, Evaluation, Record, Task
 from kernelwright.profiling.records import Profile
 from kernelwright.results.store.encoding import record_text
-from kernelwright.rl_training.environment.world import Pool
+from kernelwright.rl_training.environment.grader import Pool
 from kernelwright.rl_training.tracking.lines import append
 
 
@@ -62,8 +62,8 @@ class MeasuredPool:
         found.add_done_callback(lambda given_up: asked.cancel() if given_up.cancelled() else None)
         return found
 
-    def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
-        return self._pool.turned_away(task, candidate, reason)
+    def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
+        return self._pool.rejected(task, candidate, reason)
 
     def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile | None:
         return self._pool.profile(task, candidate, evaluation)

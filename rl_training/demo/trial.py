@@ -16,7 +16,7 @@ from kernelwright.kernelbench.evaluator import Effort
 from kernelwright.kernelbench.records import Candidate, Evaluation, Record
 from kernelwright.rl_training.demo.data import DemoTask
 from kernelwright.rl_training.demo.settings import AFRESH, ONCE
-from kernelwright.rl_training.environment.world import Pool
+from kernelwright.rl_training.environment.grader import Pool
 from kernelwright.rl_training.outcome import Outcome, outcome_of
 
 

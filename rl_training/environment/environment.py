@@ -4,9 +4,9 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.environment.rollout import Rollout
 from kernelwright.rl_training.environment.task_data import TaskData
-from kernelwright.rl_training.environment.world import World
 from kernelwright.rl_training.exemplars import ExemplarStore, contrastive_section
 
 
@@ -15,7 +15,7 @@ class Environment:
     """What the policy acts in. `seed` is of the exemplars that prompts show."""
 
     tasks: Mapping[str, TaskData]
-    world: World
+    world: Grader
     turns: int = 1
     exemplars: ExemplarStore = field(default_factory=ExemplarStore)
     shown: int = 0

@@ -7,10 +7,10 @@ beside it that nobody calls.
 from kernelwright.agent.builtin.frontend.reference import renamed
 from kernelwright.agent.llm.coder import asked_for
 from kernelwright.kernelbench.records import Language, Record
+from kernelwright.rl_training.environment.grader import GradedReply, Grader
 from kernelwright.rl_training.environment.task_data import TaskData
-from kernelwright.rl_training.environment.world import Judged, World
 from kernelwright.rl_training.outcome import Outcome
-from kernelwright.rl_training.rewards.seen import Seen
+from kernelwright.rl_training.rewards.reward_input import RewardInput
 
 # Kernels that nobody calls, so that a file has some of its own.
 _DISGUISE: dict[Language, str] = {
@@ -33,9 +33,9 @@ class GoldCheck(Record):
     problems: tuple[str, ...]
 
 
-def gold_check(world: World, data: TaskData) -> GoldCheck:
+def gold_check(world: Grader, data: TaskData) -> GoldCheck:
     """Evaluates two or three files."""
-    nothing = world.scheme(Seen(_wrong(world, data).outcome, "")).value
+    nothing = world.scheme(RewardInput(_wrong(world, data).outcome, "")).value
     problems = []
     winner = _judged(world, data, data.winner.candidate.source) if data.winner is not None else None
     if winner is not None and data.winner is not None:
@@ -62,7 +62,7 @@ def gold_check(world: World, data: TaskData) -> GoldCheck:
     )
 
 
-def _of_winner(winner: Judged, stored_low: float, nothing: float | None) -> list[str]:
+def _of_winner(winner: GradedReply, stored_low: float, nothing: float | None) -> list[str]:
     speedup = winner.outcome.speedup.eager if winner.outcome.speedup is not None else None
     if winner.outcome.kind != "correct" or speedup is None:
         return [f"the winner is {winner.outcome.verdict or winner.outcome.kind}: {winner.outcome.reason}"]
@@ -77,10 +77,10 @@ def _of_winner(winner: Judged, stored_low: float, nothing: float | None) -> list
     return problems
 
 
-def _wrong(world: World, data: TaskData) -> Judged:
+def _wrong(world: Grader, data: TaskData) -> GradedReply:
     return _judged(world, data, "")
 
 
-def _judged(world: World, data: TaskData, source: str) -> Judged:
+def _judged(world: Grader, data: TaskData, source: str) -> GradedReply:
     asked = asked_for(data.situation, data.language, (), None)
     return world.begin(data, asked, f"```python\n{source}\n```\n").result()

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from functools import cached_property
 
-from kernelwright.agent.llm.coder import Asked, asked_for
+from kernelwright.agent.llm.coder import PromptSpec, asked_for
 from kernelwright.agent.llm.model import Message
 from kernelwright.agent.protocols import Attempt
+from kernelwright.rl_training.environment.grader import GradedReply, Grader, PendingReply
 from kernelwright.rl_training.environment.task_data import TaskData
 from kernelwright.rl_training.environment.warning import warning
-from kernelwright.rl_training.environment.world import Judged, Pending, World
 from kernelwright.rl_training.rewards.hacks import Case
 from kernelwright.rl_training.trajectory import Trajectory, Turn
 
@@ -26,7 +26,7 @@ class Rollout:
     """
 
     def __init__(
-        self, data: TaskData, world: World, turns: int = 1, section: str = "", origin: str = "policy"
+        self, data: TaskData, world: Grader, turns: int = 1, section: str = "", origin: str = "policy"
     ) -> None:
         assert turns >= 1
         self.data, self.world, self.origin = data, world, origin
@@ -44,7 +44,7 @@ class Rollout:
         return self._prompt
 
     @cached_property
-    def _asked(self) -> Asked:
+    def _asked(self) -> PromptSpec:
         return asked_for(self.data.situation, self.data.language, self._history, None)
 
     @cached_property
@@ -61,13 +61,13 @@ class Rollout:
         """Evaluate a reply to `messages`."""
         return self.finish(self.begin(reply), reply, reasoning)
 
-    def begin(self, reply: str) -> Pending:
+    def begin(self, reply: str) -> PendingReply:
         assert not self.ended
         earlier = [turn.outcome for turn in self._turns]
         more = len(self._turns) + 1 < self._most
         return self.world.begin(self.data, self._asked, reply, self._history, earlier, profiled=more)
 
-    def finish(self, pending: Pending, reply: str, reasoning: str = "") -> Turn:
+    def finish(self, pending: PendingReply, reply: str, reasoning: str = "") -> Turn:
         judged = pending.result()
         turn = _turn(self._prompt, reply, reasoning, judged)
         self._turns.append(turn)
@@ -98,7 +98,7 @@ def extended(messages: Sequence[Message], sections: Sequence[str]) -> tuple[Mess
     return (*before, last.model_copy(update={"content": content}))
 
 
-def _turn(messages: tuple[Message, ...], reply: str, reasoning: str, judged: Judged) -> Turn:
+def _turn(messages: tuple[Message, ...], reply: str, reasoning: str, judged: GradedReply) -> Turn:
     return Turn(
         messages=messages,
         reply=reply,

@@ -1,7 +1,7 @@
 """Rewards: what a turn is worth, from what was measured of it.
 
-A `Scheme` is a list of terms, read from a TOML or JSON file. Each term is a small function of a `Seen` that
-gives a `RewardTerm`. What holds for all of them:
+A `Scheme` is a list of terms, read from a TOML or JSON file. Each term is a small function of a
+`RewardInput` that gives a `RewardTerm`. What holds for all of them:
 
 - a speedup is the lower bound of its 95% interval;
 - where there is no verdict on the candidate (an evaluator that failed, a kernel that cannot be timed here)

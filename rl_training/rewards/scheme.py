@@ -24,7 +24,7 @@ from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Record
 from kernelwright.rl_training.outcome import DECOY_SHARE
 from kernelwright.rl_training.rewards.returns import discounted
-from kernelwright.rl_training.rewards.seen import Seen
+from kernelwright.rl_training.rewards.reward_input import RewardInput
 from kernelwright.rl_training.rewards.terms import Correct, Coverage, Milestones, SpeedupTerm, Term
 from kernelwright.rl_training.trajectory import RewardTerm
 
@@ -61,7 +61,7 @@ class Scheme(Record):
         )
         return ("eager", "compile") if compiled else ("eager",)
 
-    def __call__(self, seen: Seen) -> Reward:
+    def __call__(self, seen: RewardInput) -> Reward:
         if seen.outcome.kind in ("infrastructure", "unmeasured"):
             return Reward(value=None)
         right = tuple(each for each in seen.earlier if not each.decoy(self.decoy_share))

@@ -18,7 +18,7 @@ from pydantic import Field, PositiveFloat
 
 from kernelwright.kernelbench.records import Record
 from kernelwright.rl_training.outcome import Baseline
-from kernelwright.rl_training.rewards.seen import Seen
+from kernelwright.rl_training.rewards.reward_input import RewardInput
 from kernelwright.rl_training.trajectory import RewardTerm
 
 
@@ -32,7 +32,7 @@ class _Term(Record):
 class Correct(_Term):
     term: Literal["correct"] = "correct"
 
-    def __call__(self, seen: Seen) -> RewardTerm:
+    def __call__(self, seen: RewardInput) -> RewardTerm:
         return self._is(
             float(seen.right), correct=float(seen.outcome.kind == "correct"), decoy=float(seen.decoy)
         )
@@ -46,7 +46,7 @@ class SpeedupTerm(_Term):
     most: PositiveFloat | None = None
     baseline: Baseline = "eager"
 
-    def __call__(self, seen: Seen) -> RewardTerm:
+    def __call__(self, seen: RewardInput) -> RewardTerm:
         low = seen.speedup(self.baseline)
         if low is None:
             return self._is(0.0)
@@ -61,7 +61,7 @@ class Milestones(_Term):
     term: Literal["milestones"] = "milestones"
     margin: float = Field(default=0.05, ge=0, lt=1)
 
-    def __call__(self, seen: Seen) -> RewardTerm:
+    def __call__(self, seen: RewardInput) -> RewardTerm:
         if not seen.right:
             return self._is(-1.0)
         needed = 1 / (1 - self.margin)
@@ -75,7 +75,7 @@ class Milestones(_Term):
 class Coverage(_Term):
     term: Literal["coverage"] = "coverage"
 
-    def __call__(self, seen: Seen) -> RewardTerm:
+    def __call__(self, seen: RewardInput) -> RewardTerm:
         share = seen.outcome.own_kernel_share
         known = {"share_known": float(share is not None)}
         return self._is(share if seen.right and share is not None else 0.0, **known)
@@ -84,7 +84,7 @@ class Coverage(_Term):
 class Deviation(_Term):
     term: Literal["deviation"] = "deviation"
 
-    def __call__(self, seen: Seen) -> RewardTerm:
+    def __call__(self, seen: RewardInput) -> RewardTerm:
         error = seen.outcome.error
         return self._is(-error if seen.right and error is not None else 0.0)
 
@@ -95,7 +95,7 @@ class Length(_Term):
     term: Literal["length"] = "length"
     weight: float = 0.01
 
-    def __call__(self, seen: Seen) -> RewardTerm:
+    def __call__(self, seen: RewardInput) -> RewardTerm:
         return self._is(-len(seen.source) / 1000 if seen.right else 0.0, characters=float(len(seen.source)))
 
 
@@ -105,7 +105,7 @@ class Progress(_Term):
     term: Literal["progress"] = "progress"
     baseline: Baseline = "eager"
 
-    def __call__(self, seen: Seen) -> RewardTerm:
+    def __call__(self, seen: RewardInput) -> RewardTerm:
         low = seen.speedup(self.baseline)
         gain = 1.0 if low is None else low / seen.best_before(self.baseline)
         return self._is(max(0.0, math.log(gain)) if gain > 0 else 0.0, gain=gain)

@@ -211,7 +211,7 @@ def rl(
     from kernelwright.agent.profiled import ProfilingPool
     from kernelwright.kernelbench.evaluator import Evaluator
     from kernelwright.kernelbench.machine import cache_folder
-    from kernelwright.rl_training.environment.world import World
+    from kernelwright.rl_training.environment.grader import Grader
     from kernelwright.rl_training.rewards.hacks import HackMemory
     from kernelwright.rl_training.rewards.scheme import scheme_of
 
@@ -254,7 +254,7 @@ def rl(
         hacks = stack.enter_context(HackMemory(run.path / "hacks.db"))
         for known in _runs(data):
             hacks.learn(known)
-        world = World(pool, scheme, hacks=hacks)
+        world = Grader(pool, scheme, hacks=hacks)
         done = online_run.train(
             load,
             lambda: Environment(

@@ -1,7 +1,7 @@
 """Online RL: the policy writes kernels, the evaluator measures them, and what was measured moves the
 policy.
 
-TRL's GRPOTrainer with four things of our own: replies are taken through the `World`, in one turn or
+TRL's GRPOTrainer with four things of our own: replies are taken through the `Grader`, in one turn or
 several, each turn a sample with a whole prompt and its own credit; advantages are those of
 `trainers.advantages`; replies that nothing is learned from are in no term of the loss and in none
 of its denominators; and what rewards and prompts know (the best so far, the exemplars, the running scale)

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kernelwright.agent.budget import Allowance, BudgetSpent, Evaluations
+from kernelwright.agent.budget import BudgetSpent, Evaluations, SpendingLimits
 
 
 def test_one_is_kept_for_the_winner_of_each_task() -> None:
@@ -75,5 +75,7 @@ def test_many_threads_never_overshoot() -> None:
 
 
 def test_a_limit_that_is_given_replaces_the_one_before() -> None:
-    first = Allowance(usd=1.0, evaluations=10)
-    assert first.replaced_by(Allowance(usd=2.0, minutes=3)) == Allowance(usd=2.0, evaluations=10, minutes=3)
+    first = SpendingLimits(usd=1.0, evaluations=10)
+    assert first.replaced_by(SpendingLimits(usd=2.0, minutes=3)) == SpendingLimits(
+        usd=2.0, evaluations=10, minutes=3
+    )

@@ -58,7 +58,7 @@ class ScriptedEvaluator:
         self.asked.append((candidate.source, tuple(baselines)))
         return evaluation_of(candidate, *self.script.pop(0))
 
-    def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
+    def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
         return evaluation_of(candidate, Verdict.build_error, 0.0)
 
     def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> None:

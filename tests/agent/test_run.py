@@ -17,7 +17,7 @@ from anywhere import TARGET
 from kernelwright.agent import run as agent_run
 from kernelwright.agent.run import Settings
 from kernelwright.kernelbench.errors import StorageError, UsageError
-from kernelwright.kernelbench.evaluator import Gate
+from kernelwright.kernelbench.evaluator import TimingLock
 from kernelwright.kernelbench.records import Task
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import TaskRun
@@ -140,7 +140,7 @@ def test_a_run_ended_at_any_moment_resumes_and_loses_nothing(task: Path, tmp_pat
         found = attempts(out)
         assert found is not None and found[: len(kept)] == kept and len(found) >= enough
         kept = found
-        words, environment = command(home, "run", "--resume", out, "--lanes", 2)
+        words, environment = command(home, "run", "--resume", out, "--workers", 2)
     done = run(home, "run", "--resume", out, "--json")
     assert done.returncode == 0, done.stderr
     found = attempts(out)
@@ -177,7 +177,7 @@ class Endless:
     """Stands for a pool that evaluates until it is told to end."""
 
     def __init__(self) -> None:
-        self.aborted, self.gate = threading.Event(), Gate()
+        self.aborted, self.timing_lock = threading.Event(), TimingLock()
 
     def abort(self) -> None:
         self.aborted.set()
@@ -200,7 +200,7 @@ def test_what_one_task_raises_ends_the_others(tmp_path: Path, monkeypatch: pytes
         for name in "abcd":
             database.add_task(Task(id=f"file:{name}", level=1, source=""))
         with pytest.raises(StorageError, match="no space"):
-            agent_run.carry_out(database, pool, Settings(), lambda: None, print, print, at_once=2)
+            agent_run.execute(database, pool, Settings(), lambda: None, print, print, at_once=2)
     assert {task.id for task in taken} == {"file:a", "file:b"}
 
 

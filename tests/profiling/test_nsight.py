@@ -301,7 +301,7 @@ def subject(evaluator: Evaluator) -> Subject:
     )
     task = Task(id="file:exp", level=1, source=EXPONENTIALS)
     candidate = Candidate(source=source, language=language_of(source), author="test")
-    evaluation = evaluator.turned_away(task, candidate, "").model_copy(update={"verdict": Verdict.correct})
+    evaluation = evaluator.rejected(task, candidate, "").model_copy(update={"verdict": Verdict.correct})
     return Subject(evaluator, task, candidate, evaluation, chip="sm_90")
 
 

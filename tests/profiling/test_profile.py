@@ -107,7 +107,7 @@ def shown(*arguments: object) -> str:
 def untried(evaluator: Evaluator, source: str) -> Subject:
     """A candidate that has not been evaluated."""
     task, candidate = Task(id="file:exp", level=1, source=REFERENCE), candidate_from_source(source)
-    return Subject(evaluator, task, candidate, evaluator.turned_away(task, candidate, "not tried"))
+    return Subject(evaluator, task, candidate, evaluator.rejected(task, candidate, "not tried"))
 
 
 def test_a_loop_that_calls_a_function_for_each_element_is_told_from_one_that_is_vectorized(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.kernelbench.errors import Unavailable
-from kernelwright.profiling.counters.sampling import SYSTEM, Place, located
+from kernelwright.profiling.counters.sampling import SYSTEM, SourceLine, located
 from kernelwright.profiling.counters.time_shares import metrics
 from kernelwright.profiling.static.symbols import Symbol, symbols
 
@@ -36,26 +36,26 @@ extern "C" float total(const float* x, long n) {
 
 def test_samples_lie_where_their_addresses_were_mapped_then() -> None:
     assert located(SAMPLES) == {
-        Place("/cache/ab12/kernel.so", 0x1234): 2,
-        Place("/lib/libgomp.so.1", 0x1E02A): 1,
-        Place(SYSTEM, 0): 1,
-        Place("//anon", 0x234): 1,
-        Place("", 0): 1,
+        SourceLine("/cache/ab12/kernel.so", 0x1234): 2,
+        SourceLine("/lib/libgomp.so.1", 0x1E02A): 1,
+        SourceLine(SYSTEM, 0): 1,
+        SourceLine("//anon", 0x234): 1,
+        SourceLine("", 0): 1,
     }
     assert located("") == {}
 
 
 def test_time_is_the_kernels_or_torchs_or_the_systems_or_of_those_that_wait() -> None:
     samples = {
-        Place("/cache/ab12/kernel.so", 0x1234): 20,
-        Place("/cache/ab12/kernel.so", 0x1300): 10,
-        Place("/cache/cd34/kernel.so", 0x1234): 5,
-        Place("/cache/ab12/kernel.so", 0x9999): 5,  # of no function
-        Place("/site-packages/torch/lib/libgomp.so.1", 1): 10,
-        Place("/site-packages/torch/lib/libtorch_cpu.so", 1): 15,
-        Place("//anon", 1): 5,
-        Place(SYSTEM, 0): 20,
-        Place("/usr/bin/python3.11", 1): 10,
+        SourceLine("/cache/ab12/kernel.so", 0x1234): 20,
+        SourceLine("/cache/ab12/kernel.so", 0x1300): 10,
+        SourceLine("/cache/cd34/kernel.so", 0x1234): 5,
+        SourceLine("/cache/ab12/kernel.so", 0x9999): 5,  # of no function
+        SourceLine("/site-packages/torch/lib/libgomp.so.1", 1): 10,
+        SourceLine("/site-packages/torch/lib/libtorch_cpu.so", 1): 15,
+        SourceLine("//anon", 1): 5,
+        SourceLine(SYSTEM, 0): 20,
+        SourceLine("/usr/bin/python3.11", 1): 10,
     }
     libraries = {
         "ab12/kernel.so": [

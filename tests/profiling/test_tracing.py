@@ -150,7 +150,7 @@ def subject(evaluator: Evaluator) -> Subject:
     source = EXPONENTIALS.replace("Model(", "ModelNew(")
     task = Task(id="file:exp", level=1, source=EXPONENTIALS)
     candidate = Candidate(source=source, language=language_of(source), author="test")
-    evaluation = evaluator.turned_away(task, candidate, "").model_copy(update={"verdict": Verdict.correct})
+    evaluation = evaluator.rejected(task, candidate, "").model_copy(update={"verdict": Verdict.correct})
     return Subject(evaluator, task, candidate, evaluation)
 
 

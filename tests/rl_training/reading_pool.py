@@ -12,8 +12,8 @@ from recorded import WORK, builtin_task
 from kernelwright.kernelbench.evaluator import BASELINES, Effort
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
 from kernelwright.rl_training.environment.environment import Environment
+from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.environment.task_data import TaskData
-from kernelwright.rl_training.environment.world import World
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 from kernelwright.rl_training.trainers.collapse import Limits
 from kernelwright.rl_training.trainers.online_run import Finished, train
@@ -38,7 +38,7 @@ class ReadingPool:
                effort: Effort | None = None, to_beat: float | None = None, client: str = "") -> Future[Evaluation]:  # fmt: skip
         raise AssertionError("replies of a tiny model hold no file")
 
-    def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
+    def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
         self.seen.append(candidate.source)
         share = candidate.source.count("e") / max(1, len(candidate.source))
         if self.silent:
@@ -60,10 +60,10 @@ class Paying(ReadingPool):
 
     def submit(self, task: Task, candidate: Candidate, *_: Any, **__: Any) -> Future[Evaluation]:
         found: Future[Evaluation] = Future()
-        found.set_result(self.turned_away(task, candidate, ""))
+        found.set_result(self.rejected(task, candidate, ""))
         return found
 
-    def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
+    def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
         speedup = self.of(len(self.seen))
         self.seen.append(candidate.source)
         if speedup is None:
@@ -88,7 +88,7 @@ def run(
     callbacks: Sequence[object] = (),
     limits: Limits | None = None,
 ) -> Finished:
-    world = World(pool or ReadingPool(), SCHEMES["log-speedup"])
+    world = Grader(pool or ReadingPool(), SCHEMES["log-speedup"])
     return train(
         lambda: load_policy(chosen.model, chosen.lora, of_weights(chosen.precision)),
         lambda: Environment({data.task.id: data for data in TASKS}, world, chosen.turns),

@@ -15,9 +15,9 @@ from kernelwright.kernelbench.evaluator import BASELINES, EFFORTS, QUICK, Effort
 from kernelwright.kernelbench.records import Candidate, Evaluation, Interval, Task, Verdict
 from kernelwright.profiling.records import Profile
 from kernelwright.rl_training.environment.gold import gold_check
+from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.environment.rollout import Rollout
 from kernelwright.rl_training.environment.task_data import TaskData, Winner, tasks_of
-from kernelwright.rl_training.environment.world import World
 from kernelwright.rl_training.rewards.hacks import HackMemory
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 
@@ -50,22 +50,22 @@ class ScriptedPool:
             self.given_up.append(found)
         return found
 
-    def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
+    def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
         return run_factory.evaluation(task, candidate, Verdict.build_error, reason=reason)
 
     def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile | None:
         return PROFILE if evaluation.timing is not None else None
 
 
-def world(*answers: Answer, **settings: object) -> World:
-    return World(ScriptedPool(list(answers)), SCHEMES["kevin"], **settings)  # type: ignore[arg-type]
+def world(*answers: Answer, **settings: object) -> Grader:
+    return Grader(ScriptedPool(list(answers)), SCHEMES["kevin"], **settings)  # type: ignore[arg-type]
 
 
 def reply(expression: str = EXPRESSIONS[0]) -> str:
     return f"I fuse it.\n```python\n{kernel(expression)}```\n"
 
 
-def efforts(of: World) -> list[Effort | None]:
+def efforts(of: Grader) -> list[Effort | None]:
     assert isinstance(of.pool, ScriptedPool)
     return of.pool.efforts
 
@@ -215,7 +215,7 @@ def test_replies_are_evaluated_at_a_time() -> None:
 
 
 def test_baselines_are_what_the_scheme_needs() -> None:
-    needs = World(ScriptedPool([2.0]), SCHEMES["cuda-agent"])
+    needs = Grader(ScriptedPool([2.0]), SCHEMES["cuda-agent"])
     Rollout(DATA, needs).take(reply())
     assert isinstance(needs.pool, ScriptedPool)
     assert needs.pool.baselines == [("eager", "compile")]

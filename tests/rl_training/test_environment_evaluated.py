@@ -11,9 +11,9 @@ from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.kernelbench.evaluator import Effort, Evaluator, Protocol
 from kernelwright.kernelbench.records import Candidate, Interval, Task, Verdict
 from kernelwright.rl_training.environment.gold import gold_check
+from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.environment.rollout import Rollout
 from kernelwright.rl_training.environment.task_data import TaskData, Winner
-from kernelwright.rl_training.environment.world import World
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 
 SHORT = Effort(rounds=4, processes=1, most_processes=1, most_rounds=4, half_width=0.3, block_share=0.3)
@@ -46,7 +46,7 @@ def pool(home: Path) -> Iterator[ProfilingPool]:
     """What was evaluated once is known to it, so each file of these tests is evaluated once."""
     with (
         Evaluator(cache=home, protocol=Protocol(effort=SHORT)) as evaluator,
-        ProfilingPool(evaluator, lanes=1) as made,
+        ProfilingPool(evaluator, slots=1) as made,
     ):
         yield made
 
@@ -56,8 +56,8 @@ def data(pool: ProfilingPool) -> TaskData:
     return TaskData(task=TASK, language="cpp", target=pool.target, work=pool.work(TASK))
 
 
-def world(pool: ProfilingPool) -> World:
-    return World(pool, SCHEMES["log-speedup"], effort=SHORT, again=AGAIN)
+def world(pool: ProfilingPool) -> Grader:
+    return Grader(pool, SCHEMES["log-speedup"], effort=SHORT, again=AGAIN)
 
 
 def reply(source: str) -> str:

@@ -11,8 +11,8 @@ from recorded import WORK, builtin_task, kernel, made, tried
 
 from kernelwright.kernelbench.records import Interval, Speedup, Verdict
 from kernelwright.rl_training.environment.environment import Environment
+from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.environment.task_data import TaskData
-from kernelwright.rl_training.environment.world import World
 from kernelwright.rl_training.exemplars import ExemplarStore, probabilities
 from kernelwright.rl_training.outcome import Outcome
 from kernelwright.rl_training.rewards.hacks import HackMemory
@@ -113,7 +113,7 @@ def test_what_a_policy_writes_is_taken_in() -> None:
 
 
 def environment(*speedups: float, hacks: HackMemory | None = None, seed: int = 0) -> Environment:
-    world = World(None, SCHEMES["kevin"], hacks=hacks)  # type: ignore[arg-type]
+    world = Grader(None, SCHEMES["kevin"], hacks=hacks)  # type: ignore[arg-type]
     return Environment({d.task.id: d for d in TASKS}, world, exemplars=stored(*speedups), shown=2, seed=seed)
 
 

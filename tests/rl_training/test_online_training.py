@@ -10,7 +10,7 @@ import tiny_policy
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
 from kernelwright.rl_training import trajectory
-from kernelwright.rl_training.environment.world import World
+from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 
 pytest.importorskip("trl")
@@ -136,8 +136,8 @@ def test_a_collapse_goes_back_to_what_was_good(model: Path, tmp_path: Path) -> N
     """Rewards that are all alike from the third step on."""
 
     class Failing(ReadingPool):
-        def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
-            found = super().turned_away(task, candidate, reason)
+        def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
+            found = super().rejected(task, candidate, reason)
             late = len(self.seen) > 2 * 8 and not self.fixed
             return run_factory.evaluation(task, candidate, Verdict.wrong_output) if late else found
 
@@ -158,7 +158,7 @@ def test_a_collapse_goes_back_to_what_was_good(model: Path, tmp_path: Path) -> N
                 rates[len(begun)] = logs["learning_rate"]
 
     chosen = settings(model, steps=8)
-    world = World(pool, SCHEMES["log-speedup"])
+    world = Grader(pool, SCHEMES["log-speedup"])
     train(
         lambda: load_policy(chosen.model),
         lambda: Environment({data.task.id: data for data in TASKS}, world),
@@ -245,7 +245,7 @@ def test_a_collapse_that_comes_again_ends_the_run(model: Path, tmp_path: Path) -
 
 def test_a_reward_that_raises_is_one_line(model: Path, tmp_path: Path) -> None:
     class Broken(ReadingPool):
-        def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
+        def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
             raise ZeroDivisionError("by zero")
 
     with pytest.raises(RewardFailed, match="a reward raised ZeroDivisionError: by zero — fix it"):

@@ -9,8 +9,8 @@ from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Interval, Speedup, Verdict
 from kernelwright.rl_training.outcome import Outcome, failed
 from kernelwright.rl_training.rewards.returns import discounted
+from kernelwright.rl_training.rewards.reward_input import RewardInput
 from kernelwright.rl_training.rewards.scheme import SCHEMES, Scheme, scheme_of
-from kernelwright.rl_training.rewards.seen import Seen
 from kernelwright.rl_training.rewards.terms import (
     Correct,
     Coverage,
@@ -31,15 +31,15 @@ def interval(low: float) -> Interval:
 
 def right(
     eager: float, compiled: float | None = None, share: float | None = 0.8, error: float = 0.25
-) -> Seen:
+) -> RewardInput:
     speedup = Speedup(eager=interval(eager), compile=interval(compiled) if compiled else None)
-    return Seen(
+    return RewardInput(
         Outcome(verdict=Verdict.correct, speedup=speedup, own_kernel_share=share, error=error), SOURCE
     )
 
 
-def wrong(verdict: Verdict = Verdict.wrong_output) -> Seen:
-    return Seen(Outcome(verdict=verdict, error=7.0), SOURCE)
+def wrong(verdict: Verdict = Verdict.wrong_output) -> RewardInput:
+    return RewardInput(Outcome(verdict=verdict, error=7.0), SOURCE)
 
 
 def test_correct() -> None:
@@ -82,7 +82,7 @@ def test_speedup_over_compile_is_nothing_where_that_was_not_timed() -> None:
         (right(9.0), 2),
     ],
 )
-def test_milestones(seen: Seen, value: float) -> None:
+def test_milestones(seen: RewardInput, value: float) -> None:
     assert Milestones()(seen).value == value
 
 
@@ -97,21 +97,21 @@ def test_coverage_deviation_and_length_are_of_what_is_right() -> None:
 
 
 def test_progress_is_over_the_best_turn_before() -> None:
-    def after(*lows: float) -> Seen:
+    def after(*lows: float) -> RewardInput:
         seen = right(3.0)
-        return Seen(seen.outcome, SOURCE, (*(right(low).outcome for low in lows), wrong().outcome))
+        return RewardInput(seen.outcome, SOURCE, (*(right(low).outcome for low in lows), wrong().outcome))
 
     assert Progress()(after()).value == pytest.approx(math.log(3.0))  # over eager itself
     assert Progress()(after(0.5)).value == pytest.approx(math.log(3.0))
     assert Progress()(after(2.0, 1.5)).value == pytest.approx(math.log(1.5))
     assert Progress()(after(6.0)).value == 0.0
-    assert Progress()(Seen(wrong().outcome, SOURCE, (right(2.0).outcome,))).value == 0.0
+    assert Progress()(RewardInput(wrong().outcome, SOURCE, (right(2.0).outcome,))).value == 0.0
 
 
 def test_progress_is_not_over_a_decoy() -> None:
     """What torch's operators won in a turn before is not what a kernel has to beat."""
     decoy = right(2.9, share=0.01).outcome
-    seen = Seen(right(3.0).outcome, SOURCE, (decoy, right(2.0).outcome))
+    seen = RewardInput(right(3.0).outcome, SOURCE, (decoy, right(2.0).outcome))
     assert Scheme(terms=(Progress(),))(seen).value == pytest.approx(math.log(3.0 / 2.0))
     assert Scheme(terms=(Progress(),), decoy_share=0.0)(seen).value == pytest.approx(math.log(3.0 / 2.9))
 
@@ -138,7 +138,7 @@ UNKNOWN = {
 @pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("case", UNKNOWN)
 def test_where_nothing_is_known_of_the_candidate_there_is_no_reward(name: str, case: str) -> None:
-    assert SCHEMES[name](Seen(UNKNOWN[case], SOURCE)).value is None
+    assert SCHEMES[name](RewardInput(UNKNOWN[case], SOURCE)).value is None
 
 
 @pytest.mark.parametrize("name", SCHEMES)
@@ -147,8 +147,8 @@ def test_hacks_earn_what_a_wrong_file_earns(name: str, verdict: Verdict) -> None
     scheme = SCHEMES[name]
     fast = right(40.0, 40.0).outcome
     caught = fast.model_copy(update={"verdict": verdict})  # though its times were known
-    assert scheme(Seen(caught, SOURCE)).value == scheme(wrong()).value
-    again = scheme(Seen(caught, SOURCE, repeats="known")).value
+    assert scheme(RewardInput(caught, SOURCE)).value == scheme(wrong()).value
+    again = scheme(RewardInput(caught, SOURCE, repeats="known")).value
     assert again == pytest.approx(scheme(wrong()).value - scheme.repeat_penalty)  # type: ignore[operator]
 
 
@@ -160,8 +160,8 @@ def test_decoys_earn_what_a_wrong_file_earns(name: str) -> None:
 
 
 def test_too_small_a_share_that_was_asked_for_is_the_candidate_s_own_fault() -> None:
-    turned_away = Outcome(verdict=Verdict.unmeasured, own_kernel_share=0.1)
-    assert SCHEMES["kevin"](Seen(turned_away, SOURCE)).value == 0.0
+    rejected = Outcome(verdict=Verdict.unmeasured, own_kernel_share=0.1)
+    assert SCHEMES["kevin"](RewardInput(rejected, SOURCE)).value == 0.0
 
 
 TOML = """

@@ -22,7 +22,7 @@ from kernelwright.agent.builtin.scheduling.loop_nest import Plan
 from kernelwright.kernelbench import records
 
 
-class Ask(Protocol):
+class KnobReader(Protocol):
     """For a knob of a kernel."""
 
     def __call__(self, knob: str, default: str, most: int | None = None) -> str:
@@ -41,7 +41,7 @@ class Function:
 class Kernel(Function):
     """The text of one kernel. It takes external values, then the outputs, then where some of them begin."""
 
-    manner: str  # how it goes over a row, or over all elements
+    loop_style: str  # how it goes over a row, or over all elements
     launcher: Function | None = None  # what calls it, again and again
 
     @property
@@ -73,7 +73,7 @@ class Language(ABC):
         "products": ("own", "library")
     }  # where they are fewer
 
-    def replanned(self, planned: Plan, program: Program, ask: Ask) -> Plan:
+    def replanned(self, planned: Plan, program: Program, ask: KnobReader) -> Plan:
         """The plan with what the schedule of its kernel changes of it."""
         return planned
 
@@ -85,7 +85,7 @@ class Language(ABC):
         program: Program,
         pointers: Mapping[str, str],
         in_place: frozenset[str],
-        ask: Ask,
+        ask: KnobReader,
         batch: Batch,
     ) -> Kernel:
         """`pointers`: parameters, by external value and output; `in_place`: outputs written over a value."""
@@ -100,7 +100,7 @@ class Language(ABC):
 
     @abstractmethod
     def attention(
-        self, name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: Ask
+        self, name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: KnobReader
     ) -> Kernel:
         """`pointers`: parameters, by the values that are read, and by the statement's name."""
 

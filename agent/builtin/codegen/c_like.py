@@ -1,6 +1,6 @@
 """Statements as the text of a language like C: names, addresses, operands, right-hand sides.
 
-C++ and CUDA C++ share them; what differs between the two is their `Vocabulary`.
+C++ and CUDA C++ share them; what differs between the two is their `CTypes`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Lines(text.Lines):
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class CTypes:
     storage: Mapping[str, str]  # the type of what lies in memory, by dtype
     value: Mapping[str, str]  # the type of what is computed with, by dtype
     lowest: Mapping[str, str]  # by type
@@ -46,18 +46,18 @@ class Vocabulary:
 
 
 @dataclass(frozen=True)
-class Place:
+class Element:
     """Where an element is: its index in its row, and in what the row keeps."""
 
     index: str = ""
     kept: str = ""
 
 
-NOWHERE = Place()
+NOWHERE = Element()
 
 
-class Expressions(ABC):
-    vocabulary: ClassVar[Vocabulary]
+class CLikeCodegen(ABC):
+    vocabulary: ClassVar[CTypes]
 
     def __init__(self, plan: Plan, program: Program, pointers: Mapping[str, str]) -> None:
         """`pointers` gives the parameter name of every external base and output, in order."""
@@ -145,7 +145,7 @@ class Expressions(ABC):
         statement: Compute,
         level: Level,
         addresses: Mapping[Access, str],
-        place: Place = NOWHERE,
+        place: Element = NOWHERE,
     ) -> str:
         """The statement's right-hand side."""
         words, ctype = self.vocabulary, self.vocabulary.value[statement.compute_dtype]
@@ -162,7 +162,7 @@ class Expressions(ABC):
             found = found.replace(f"{{{position}}}", self.operand(operand, level, wanted, addresses))
         return found
 
-    def before(self, statement: Compute, level: Level, place: Place) -> str:
+    def before(self, statement: Compute, level: Level, place: Element) -> str:
         """What the step before has computed."""
         assert self.plan.region.recurrence is not None
         source = self.plan.region.recurrence.becomes[statement.name]
@@ -173,7 +173,7 @@ class Expressions(ABC):
         statement: Compute,
         level: Level,
         addresses: Mapping[Access, str],
-        place: Place = NOWHERE,
+        place: Element = NOWHERE,
     ) -> None:
         found = self.expression(statement, level, addresses, place)
         self.out.add(f"const {self.ctype(statement.name)} {self.name(statement)} = {found};")

@@ -71,7 +71,7 @@ def _ops(region: Region) -> list[str]:
     return [op for op in found if op != "carried"]
 
 
-def comment(planned: Plan, manner: str) -> str:
+def comment(planned: Plan, loop_style: str) -> str:
     """How a kernel runs."""
     shape = {
         "tiles": f"{planned.region.space.numel} elements in tiles, in which axes change places",
@@ -79,7 +79,7 @@ def comment(planned: Plan, manner: str) -> str:
         "rows": f"{planned.rows} rows of {planned.row_length}",
         "columns": f"{planned.rows} columns of {planned.row_length}, neighbours side by side",
     }[planned.mode]
-    text = f"{shape}; {manner}"
+    text = f"{shape}; {loop_style}"
     if planned.region.recurrence is not None:
         text += (
             f" in each of {planned.region.recurrence.steps} steps, which hand on {', '.join(planned.carried)}"

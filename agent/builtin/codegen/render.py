@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernelwright.agent.builtin.codegen.backend import Ask, Batch, Kernel, Language, environment
+from kernelwright.agent.builtin.codegen.backend import Batch, Kernel, KnobReader, Language, environment
 from kernelwright.agent.builtin.codegen.host import Host
 from kernelwright.agent.builtin.codegen.naming import (
     attention_comment,
@@ -25,7 +25,7 @@ from kernelwright.agent.builtin.ir.space import Region
 from kernelwright.agent.builtin.ir.uses import Unit, operands
 from kernelwright.agent.builtin.schedule import GRAPH_KNOBS, Schedule, up_to
 from kernelwright.agent.builtin.scheduling.in_place import in_place_outputs
-from kernelwright.agent.builtin.scheduling.launches import Abreast, Launch, beginning, places
+from kernelwright.agent.builtin.scheduling.launches import HorizontalFusion, Launch, beginning, places
 from kernelwright.agent.builtin.scheduling.loop_nest import Plan
 
 _TEMPLATES = Path(__file__).parent / "templates"  # of all languages
@@ -57,7 +57,7 @@ class Forward:
     path: str
     program: Program
     units: Sequence[Unit]
-    launches: Sequence[Launch | Abreast | Attention | Library]
+    launches: Sequence[Launch | HorizontalFusion | Attention | Library]
 
 
 def render(
@@ -101,7 +101,7 @@ class _Forward:
                 self.launch(unit)
         self.host.finish()
 
-    def launch(self, launch: Launch | Abreast) -> None:
+    def launch(self, launch: Launch | HorizontalFusion) -> None:
         if isinstance(launch, Launch):
             entry, arguments = self.prepare(launch)
             self.host.lines += self.language.call(entry.kernel, arguments)
@@ -165,7 +165,7 @@ class _Forward:
         several: Sequence[bool],
         beside: bool,
         prefix: str,
-        ask: Ask,
+        ask: KnobReader,
     ) -> _Entry:
         """The kernel of a launch; of which values and outputs each call has its own says `several`."""
         pointers, taken = self.parameters(launch.calls[0].reads, planned.outputs)
@@ -189,7 +189,7 @@ class _Forward:
             ask,
             batch,
         )
-        said = description(planned.region), comment(planned, kernel.manner)
+        said = description(planned.region), comment(planned, kernel.loop_style)
         return _Entry(kernel, prefix, *said, beside)
 
     def attention(self, statement: Attention) -> None:
@@ -280,7 +280,7 @@ class _File:
         self.groups[names] = _Entry(self.language.together(title, kernels, work), "", *said)
         return self.groups[names]
 
-    def knobs(self, entry: _Entry | None) -> tuple[str, Ask]:
+    def knobs(self, entry: _Entry | None) -> tuple[str, KnobReader]:
         """Those of a kernel, which is the next one if it is not there yet."""
         prefix = entry.prefix if entry else f"k{len(self.entries)}"
         return prefix, lambda knob, default, most=None: self.knob(f"{prefix}.{knob}", default, most)

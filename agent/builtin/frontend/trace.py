@@ -17,7 +17,7 @@ from kernelwright.agent.builtin.frontend.export import export, meta_of, node_of,
 from kernelwright.agent.builtin.frontend.submodules import Call, Leaving
 from kernelwright.agent.builtin.ir.graph import SUBMODULE, Graph, Input, Kind, Mutation, Node, Structure
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
-from kernelwright.kernelbench.evaluator.reference.loading import LANES
+from kernelwright.kernelbench.evaluator.reference.loading import DTYPES
 from kernelwright.kernelbench.evaluator.reference.task_format import constructor_inputs, for_device, inputs_of
 
 LARGEST_LITERAL = 1024  # elements of a tensor written in the forward that a candidate may repeat
@@ -36,7 +36,7 @@ def trace_source(source: str, precision: str = "task") -> Graph:
     exec(compile(for_device(source, torch.device("cpu")), "reference.py", "exec"), module)
     torch.manual_seed(0)
     init = constructor_inputs(module["get_init_inputs"](), module["Model"])
-    dtype = LANES[precision]
+    dtype = DTYPES[precision]
 
     def build() -> nn.Module:
         torch.manual_seed(0)

@@ -54,7 +54,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Abreast:
+class HorizontalFusion:
     """Launches that are one: small work of several kinds."""
 
     launches: tuple[Launch, ...]
@@ -79,7 +79,7 @@ def beginning(planned: Plan, begins: Mapping[Access, str]) -> Plan:
 
 def launches(
     units: Sequence[Unit], program: Program, batches: bool, abreast: int, joins: Callable[[Plan], bool]
-) -> list[Launch | Abreast | Attention | Library]:
+) -> list[Launch | HorizontalFusion | Attention | Library]:
     """The units in an order in which they can run.
 
     `batches` where a launch may be several calls of a kernel; up to `abreast` launches, of kernels that
@@ -105,7 +105,7 @@ class _Order:
     ) -> None:
         self.units = units
         self.abreast = abreast
-        self.found: list[Launch | Abreast | Attention | Library] = []
+        self.found: list[Launch | HorizontalFusion | Attention | Library] = []
         self.calls = _calls(units, program)
         self.kernels = {index: _identity(call, program) for index, call in self.calls.items()}
         self.families: dict[Hashable, list[int]] = {}
@@ -152,7 +152,7 @@ class _Order:
                     launch, group = self.launch(other, taken)
                     side.append(launch)
                     taken |= group
-        self.found.append(Abreast(tuple(side)) if len(side) > 1 else lead)
+        self.found.append(HorizontalFusion(tuple(side)) if len(side) > 1 else lead)
         self.done(taken)
 
     def launch(self, index: int, taken: Set[int]) -> tuple[Launch, set[int]]:

@@ -511,7 +511,7 @@ def _fused_error(expected: Expected, actual: torch.Tensor) -> float | None:
 
 
 @dataclass(frozen=True)
-class Leeway:
+class Tolerance:
     """How far two results for the same inputs may lie apart when both may be right, without knowing what is.
 
     For looking at many calls cheaply. No element is further from the other than four times the largest
@@ -524,7 +524,7 @@ class Leeway:
     spread: float = 0.0
     relative: float = 0.0
 
-    def widened(self, expected: Expected) -> "Leeway":
+    def widened(self, expected: Expected) -> "Tolerance":
         """The leeway once `expected` is among the calls."""
         rows = torch.where(torch.isfinite(expected.spread), expected.spread, 0.0)
         if not rows.numel():
@@ -532,7 +532,7 @@ class Leeway:
         relative = float(expected.relative.max())
         if expected.rounding:
             relative += expected.rounding * torch.finfo(expected.reference.dtype).eps
-        return Leeway(max(self.spread, float(rows.max())), max(self.relative, relative))
+        return Tolerance(max(self.spread, float(rows.max())), max(self.relative, relative))
 
     def distance(self, actual: torch.Tensor, other: torch.Tensor) -> float:
         """How far apart two results are: the rms in tolerances; of integers the share that differs."""

@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from kernelwright.kernelbench.evaluator.correctness.budget import Expected
 from kernelwright.kernelbench.evaluator.reference.operators import OperatorMode
 
-MOST = 256  # shortcuts that are tried on a task, spread evenly over all there are
+MOST = 256  # mutations that are tried on a task, spread evenly over all there are
 _STRIDE = (
     16  # of the elements that are read, where only a sample is; of shorter dimensions a quarter, or half
 )
@@ -62,11 +62,11 @@ class Shortcut:
         return told | {"error": self.error if math.isfinite(self.error) else None}
 
 
-class Shortcuts:
+class Mutations:
     """All that are tried on one task, at most MOST. `run` gives the reference's outputs."""
 
-    def __init__(self, run: Callable[[], list[torch.Tensor]], lane: str) -> None:
-        with _Lister(rounds=lane in ("task", "fp32")) as lister:
+    def __init__(self, run: Callable[[], list[torch.Tensor]], precision: str) -> None:
+        with _Lister(rounds=precision in ("task", "fp32")) as lister:
             run()
         self.possible = len(lister.found)
         self.tried = lister.found[:: -(-self.possible // MOST) or 1]
@@ -82,25 +82,25 @@ class Shortcuts:
 
         `error_of`: what a candidate's outputs are off by, in budgets.
         """
-        for shortcut in self.tried:
-            if shortcut.noticed_by is not None:
+        for mutation in self.tried:
+            if mutation.noticed_by is not None:
                 continue
-            with _Taking(shortcut):
+            with _Taking(mutation):
                 outputs = list(zip(expected, run(), strict=True))
             for wanted, output in outputs:
-                shortcut.changes |= not torch.equal(_bits(output), _bits(wanted.reference))
-            shortcut.error = max(shortcut.error, error_of([output for _, output in outputs]))
-            if not shortcut.error <= 1.0:
-                shortcut.noticed_by = family
-            for tolerance in TOLERANCES if not shortcut.close else ():
-                shortcut.close[tolerance] = all(
+                mutation.changes |= not torch.equal(_bits(output), _bits(wanted.reference))
+            mutation.error = max(mutation.error, error_of([output for _, output in outputs]))
+            if not mutation.error <= 1.0:
+                mutation.noticed_by = family
+            for tolerance in TOLERANCES if not mutation.close else ():
+                mutation.close[tolerance] = all(
                     torch.allclose(output, wanted.reference, tolerance, tolerance)
                     for wanted, output in outputs
                 )
 
 
 class _Lister(OperatorMode):
-    """Finds the shortcuts that there are."""
+    """Finds the mutations that there are."""
 
     def __init__(self, rounds: bool) -> None:
         super().__init__()
@@ -119,23 +119,23 @@ class _Lister(OperatorMode):
 
 
 class _Taking(OperatorMode):
-    """Has one operator take its shortcut."""
+    """Has one operator take its mutation."""
 
-    def __init__(self, shortcut: Shortcut) -> None:
+    def __init__(self, mutation: Shortcut) -> None:
         super().__init__()
-        self.shortcut = shortcut
+        self.mutation = mutation
         self.operators = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         operands = _operands(func, args, kwargs)
-        mine = bool(operands) and self.operators == self.shortcut.operator
+        mine = bool(operands) and self.operators == self.mutation.operator
         self.operators += bool(operands)
         if not mine:
             return func(*args, **kwargs)
-        assert func._opname == self.shortcut.name, "the reference does not always call the same operators"
-        old = operands[self.shortcut.operand]
-        new = self.shortcut.mutation(old)
+        assert func._opname == self.mutation.name, "the reference does not always call the same operators"
+        old = operands[self.mutation.operand]
+        new = self.mutation.mutation(old)
         if func._schema.is_mutable and old is args[0]:
             old.copy_(new)
             return func(*args, **kwargs)

@@ -1,7 +1,7 @@
 """The oracle: runs the reference out of the candidate's reach.
 
-It draws inputs from the judge's secret seeds into the shared slots, computes what the outputs must be
-in float64 and how far an honest result may lie from that, and compares what the judge read from a
+It draws inputs from the referee's secret seeds into the shared slots, computes what the outputs must be
+in float64 and how far an honest result may lie from that, and compares what the referee read from a
 stopped candidate.
 """
 
@@ -20,7 +20,7 @@ from kernelwright.kernelbench.evaluator.correctness.audit import audit
 from kernelwright.kernelbench.evaluator.correctness.budget import (
     Comparison,
     Expected,
-    Leeway,
+    Tolerance,
     columns_differ,
     compare,
     expect,
@@ -33,11 +33,11 @@ from kernelwright.kernelbench.evaluator.correctness.constants import (
     not_finite,
     partly_constant,
 )
-from kernelwright.kernelbench.evaluator.correctness.mutations import Shortcuts
+from kernelwright.kernelbench.evaluator.correctness.mutations import Mutations
 from kernelwright.kernelbench.evaluator.correctness.plain_sums import PlainSums
 from kernelwright.kernelbench.evaluator.correctness.ties import Rankings
 from kernelwright.kernelbench.evaluator.memory import native
-from kernelwright.kernelbench.evaluator.memory.cuda import Lender
+from kernelwright.kernelbench.evaluator.memory.cuda import MemoryExporter
 from kernelwright.kernelbench.evaluator.memory.layout import Arena, SlotLayout, TensorLayout, Tensors
 from kernelwright.kernelbench.evaluator.processes.channel import Channel
 from kernelwright.kernelbench.evaluator.reference.draws import Draws
@@ -66,10 +66,12 @@ _ACROSS_ULPS, _ACROSS_COARSE_ULPS = 32.0, 2.0  # that inputs are moved by for th
 
 
 class Oracle:
-    def __init__(self, source: str, lane: str, seed: int, vary_weights: bool, device: str = "cpu") -> None:
+    def __init__(
+        self, source: str, precision: str, seed: int, vary_weights: bool, device: str = "cpu"
+    ) -> None:
         self.device = torch.device(device)
-        self.lane = lane
-        self.reference = Reference(source, lane, seed, vary_weights, self.device)
+        self.precision = precision
+        self.reference = Reference(source, precision, seed, vary_weights, self.device)
         tensors = self.reference.first
         given = getattr(self.reference.module, "input_domains", None)
         self.domains = list(given) if given else [families.infer_domain(t) for t in tensors]
@@ -105,15 +107,15 @@ class Oracle:
         self._long_sums = True  # until it is known
         self._columns = [columns_differ(output) for output in run(tensors)]
         self.memory: Mapping[Any, Tensors] = {}  # where outputs lie that are to be compared
-        self.lender: Lender | None = None  # on a GPU
-        self._shortcuts: Shortcuts | None = None
+        self.lender: MemoryExporter | None = None  # on a GPU
+        self._mutations: Mutations | None = None
         self._first = tensors
         outputs = self.reference.outputs
         kinds = [getattr(torch, output.dtype) for output in outputs]
         self.integers = not all(kind.is_floating_point for kind in kinds)
         self._coarse = self.reference.coarse()
-        self.leeway = [Leeway() for _ in outputs]  # of calls with inputs of the task's own distribution
-        self._bits = BITS.get(lane, ()) if self.reference.products else ()
+        self.leeway = [Tolerance() for _ in outputs]  # of calls with inputs of the task's own distribution
+        self._bits = BITS.get(precision, ()) if self.reference.products else ()
 
     def _tensors(self, seed: int, into: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
         return self.reference.tensors(seed, into)
@@ -171,7 +173,7 @@ class Oracle:
                 "leaves": reference.leaves,
                 "spec": reference.spec,
                 "seed": reference.seed,
-                "lane": self.lane,
+                "precision": self.precision,
                 "mutated": reference.mutated,
                 "kept": reference.kept,
                 "refilled": reference.refilled,
@@ -208,7 +210,7 @@ class Oracle:
         self.memory = {"readback": Arena(readback_fd, readback_bytes)}
 
     def attach_device(self, slots: int, cache_bytes: int) -> None:
-        self.lender = Lender(self.layout, slots, self.device, cache_bytes)
+        self.lender = MemoryExporter(self.layout, slots, self.device, cache_bytes)
         self.slots, self.memory = self.lender.slots, self.lender.held
 
     def fill(self, slots: Sequence[int], seeds: Sequence[int], family: str) -> None:
@@ -414,8 +416,8 @@ class Oracle:
                 self._shifted[bits] = self._run(*self._called)
         return self._shifted[bits]
 
-    def resembles(self, position: int, outputs: Sequence[Sequence[Any]]) -> bool:
-        """Whether parts of two outputs agree. See `budget.Leeway`."""
+    def agrees(self, position: int, outputs: Sequence[Sequence[Any]]) -> bool:
+        """Whether parts of two outputs agree. See `budget.Tolerance`."""
         self._verifying = False
         a, b = map(self._view, outputs)
         verified = self._verified[position] if self._verified else math.inf
@@ -436,10 +438,10 @@ class Oracle:
         constant = {i: matters or i in written for i, matters in self.constants.matter.items()}
         return audit(self.reference.model, draws, lambda inputs: self._run(inputs, 0), constant)
 
-    def shortcuts(self, slot: int, seed: int | None, restart: bool) -> dict[str, Any]:
+    def mutations(self, slot: int, seed: int | None, restart: bool) -> dict[str, Any]:
         """What could be left out, unnoticed on what lies in this slot and on all since the last `restart`.
 
-        See `Shortcuts`. `expect` has just been asked for this slot.
+        See `Mutations`. `expect` has just been asked for this slot.
         """
 
         def run() -> list[torch.Tensor]:
@@ -449,11 +451,11 @@ class Oracle:
             error = self.judged(outputs)["error"]
             return math.inf if error is None else float(error)
 
-        if restart or self._shortcuts is None:
-            self._shortcuts = Shortcuts(run, self.lane)
-        self._shortcuts.attempt(run, self.expected, self._families[slot], error_of)
-        tried = [shortcut.outcome() for shortcut in self._shortcuts.tried]
-        return {"possible": self._shortcuts.possible, "tried": tried}
+        if restart or self._mutations is None:
+            self._mutations = Mutations(run, self.precision)
+        self._mutations.attempt(run, self.expected, self._families[slot], error_of)
+        tried = [mutation.outcome() for mutation in self._mutations.tried]
+        return {"possible": self._mutations.possible, "tried": tried}
 
     def needed_share(self, slot: int, probes: int) -> float:
         """The share of the input bytes that outputs depend on, by disturbing `probes` parts of each input.
@@ -510,7 +512,7 @@ def _finite(value: float) -> float | None:
 
 
 def serve(channel: Channel) -> None:
-    """The oracle's main loop. A failing task answers {"error": …}; the judge makes a TaskError of it."""
+    """The oracle's main loop. A failing task answers {"error": …}; the referee makes a TaskError of it."""
     torch.set_grad_enabled(False)
     oracle: Oracle | None = None
     while True:

@@ -1,4 +1,4 @@
-"""The judge's side of the oracle: what it is asked, and what outputs of stopped workers it compares."""
+"""The referee's side of the oracle: what it is asked, and what outputs of stopped workers it compares."""
 
 import json
 import logging
@@ -74,7 +74,7 @@ class Shortcut(Record):
         return what if self.error is None else f"{what}: {self.error:.2g} of the error budget"
 
 
-class Shortcuts(Record):
+class Mutations(Record):
     """What was tried on a task, of all that is `possible`."""
 
     possible: int
@@ -83,7 +83,7 @@ class Shortcuts(Record):
     @property
     def unnoticed(self) -> list[Shortcut]:
         """Those that change outputs, and could be taken by a kernel that is called correct."""
-        return [shortcut for shortcut in self.tried if shortcut.changes and shortcut.noticed_by is None]
+        return [mutation for mutation in self.tried if mutation.changes and mutation.noticed_by is None]
 
 
 class OracleClient:
@@ -102,7 +102,7 @@ class OracleClient:
                 [setup_fd],
                 limits.load_s + 60,
                 source=task.source,
-                lane=str(task.precision),
+                precision=str(task.precision),
                 seed=secrets.randbits(48),
                 vary_weights=vary_weights,
                 device=device,
@@ -127,7 +127,7 @@ class OracleClient:
         self.input_bytes = sum(t.element_bytes for t in self.inputs.tensors)
         self.output_bytes = sum(t.element_bytes for t in self.outputs)
         try:
-            with pool.gate.closed():
+            with pool.timing_lock.exclusive():
                 self.call_s = float(self._ask("call_s", timeout_s=limits.load_s + 60))
         except BaseException:
             self.close()
@@ -229,7 +229,7 @@ class OracleClient:
         assert isinstance(answer, list)
         return [str(finding) for finding in answer]
 
-    def shortcuts(self, families: Sequence[str]) -> Shortcuts:
+    def mutations(self, families: Sequence[str]) -> Mutations:
         """What a kernel could leave out, and whether it would be noticed on inputs of these families."""
         answer: dict[str, Any] = {}
         families = [*families, *["varied"] * self.constants]
@@ -237,8 +237,8 @@ class OracleClient:
             self.fill([0], family)
             seed = self.call_seeds(1)[0]
             if self.expect(0, seed)["usable"]:
-                answer = self._ask("shortcuts", slot=0, seed=seed, restart=not answer, timeout_s=_SHORTCUTS_S)
-        return Shortcuts(**answer)
+                answer = self._ask("mutations", slot=0, seed=seed, restart=not answer, timeout_s=_SHORTCUTS_S)
+        return Mutations(**answer)
 
     def call_seeds(self, count: int) -> list[int | None]:
         """Seeds for the calls of a block: none unless the reference draws random numbers itself."""
@@ -259,13 +259,13 @@ class OracleClient:
             )
         return Comparison(**self._ask("compare", outputs=self.memory.place(worker, chosen)))
 
-    def resembles(
+    def agrees(
         self, worker: Worker, outputs: Outputs, other: Worker, theirs: Outputs, but: int | None = None
     ) -> bool:
         """Hold a part of one output of one call, all chosen in secret, against another worker's.
 
         Call number `but`, whose inputs may be of another family than the task's own, is not chosen.
-        Cheap enough for every timed block; the tolerance is that of `budget.Leeway`. Raises Refused as
+        Cheap enough for every timed block; the tolerance is that of `budget.Tolerance`. Raises Refused as
         `compare` does.
         """
         calls = [call for call in range(len(outputs)) if call != but]
@@ -283,7 +283,7 @@ class OracleClient:
             raise InfrastructureError(
                 f"a baseline's output: {failure.reason}", "retry the evaluation"
             ) from None
-        return bool(self._ask("resembles", position=position, outputs=placed))
+        return bool(self._ask("agrees", position=position, outputs=placed))
 
     def _check_place(self, worker: Worker, outputs: Sequence[OutputDescriptor]) -> None:
         """Raises Refused where one of them is an input, or a view of one, that nobody has copied."""

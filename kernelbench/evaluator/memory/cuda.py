@@ -135,7 +135,7 @@ class _Loan:
     heap: DeviceArena  # where the worker's tensors lie, outputs among them
 
 
-class Lender:
+class MemoryExporter:
     """The oracle's: one master copy of the inputs, and for every worker a copy and a heap.
 
     A process that stands still may have kernels that run on. So no worker's memory is another's, and the

@@ -1,7 +1,7 @@
 """Where tensors lie in shared memory, and the fixed-schema bytes that describe a worker's outputs.
 
 An `Arena` is anonymous shared memory (memfd) that judge, oracle and workers map. Its slots all have
-the same layout: the tensor inputs of one call, one after the other. The judge never imports torch;
+the same layout: the tensor inputs of one call, one after the other. The referee never imports torch;
 only the functions that make or read tensors do.
 """
 

@@ -34,7 +34,7 @@ class Graphed:
         return pytree.tree_map_only(torch.Tensor, torch.clone, self._outputs)
 
 
-class Traffic:
+class MemcpyBaseline:
     """Moves what a model must, and computes nothing: reads dense inputs and weights, writes all outputs.
 
     Outputs are copied from what is read as far as that goes; the rest of the longer side is summed up, or

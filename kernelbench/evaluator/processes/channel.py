@@ -1,4 +1,4 @@
-"""Messages between the judge and a worker: length-prefixed bytes over a Unix socket, and file descriptors.
+"""Messages between the referee and a worker: length-prefixed bytes over a Unix socket, and file descriptors.
 
 Towards a worker a message is JSON. Back from one it is JSON of a fixed schema or the packed output
 descriptors of `layout`; never pickle, never more than `MAX_BYTES`.
@@ -37,7 +37,7 @@ def readable(fd: int, timeout_s: float) -> bool:
 
 
 class Channel:
-    """`takes_fds`: whether descriptors are accepted; the judge takes none from a worker."""
+    """`takes_fds`: whether descriptors are accepted; the referee takes none from a worker."""
 
     def __init__(self, sock: socket.socket, takes_fds: bool = True) -> None:
         self.sock = sock

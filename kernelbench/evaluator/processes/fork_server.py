@@ -76,7 +76,7 @@ def serve(channel: Channel, device: str) -> None:
             channel.close()
             try:
                 _start(request, fds)
-            except BaseException:  # noqa: BLE001 - the judge sees that its worker has ended
+            except BaseException:  # noqa: BLE001 - the referee sees that its worker has ended
                 traceback.print_exc()
             finally:
                 os._exit(1)
@@ -97,7 +97,7 @@ def _preload(device: str) -> None:
     own_kernel_share(lambda: torch.zeros(2) + 1)
     inline.install()
     if device != "cpu":
-        from kernelwright.kernelbench.evaluator.memory.place import heap_library
+        from kernelwright.kernelbench.evaluator.memory.worker_memory import heap_library
 
         heap_library()
 
@@ -186,7 +186,7 @@ def _reap(worker: int, status_fd: int) -> int:
         if pid == worker:
             if os.getpid() != 1:  # as the first of a PID namespace it takes all with it anyway
                 process_tree.kill_descendants()
-            with contextlib.suppress(BrokenPipeError):  # the judge is gone
+            with contextlib.suppress(BrokenPipeError):  # the referee is gone
                 os.write(status_fd, f"{os.waitstatus_to_exitcode(status)}\n".encode())
             return 0
 

@@ -1,4 +1,4 @@
-"""The folder that a judge's workers have their scratch folders in; what a killed judge left is swept up."""
+"""The folder that a referee's workers have their scratch folders in; what a killed judge left is swept up."""
 
 import contextlib
 import fcntl

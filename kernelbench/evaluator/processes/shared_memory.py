@@ -1,4 +1,4 @@
-"""The judge's hold on memory: inputs that oracle and workers share, and the outputs of stopped workers."""
+"""The referee's hold on memory: inputs that oracle and workers share, and the outputs of stopped workers."""
 
 import itertools
 import os
@@ -55,7 +55,7 @@ class Memory(Protocol):
         Raises Refused when they cannot be read.
         """
 
-    def at_rest(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether nothing that stopped workers have launched is still running."""
 
     def wrote_inputs(self, worker: Worker, slots: Sequence[int]) -> bool:
@@ -122,7 +122,7 @@ class HostMemory:
                 after = end + -end % _ALIGNMENT
         return placed
 
-    def at_rest(self) -> bool:
+    def is_idle(self) -> bool:
         return True
 
     def wrote_inputs(self, worker: Worker, slots: Sequence[int]) -> bool:
@@ -137,7 +137,7 @@ class HostMemory:
 
 
 class DeviceMemory:
-    """A GPU's, which the oracle holds: see `device.Lender`.
+    """A GPU's, which the oracle holds: see `device.MemoryExporter`.
 
     The kernels of a process that stands still run on. So workers share nothing, a block has ended when the
     device is at rest, and then the oracle copies its outputs.
@@ -211,7 +211,7 @@ class DeviceMemory:
             0,  # an output of no elements
         )
 
-    def at_rest(self) -> bool:
+    def is_idle(self) -> bool:
         return self._usual(self._ask("probe_s"))
 
     def _usual(self, probe_s: float) -> bool:

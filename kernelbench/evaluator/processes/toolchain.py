@@ -31,7 +31,7 @@ def make_wanted_header(pool: WorkerPool, builds: Path) -> bool:
             return made and not wanted["standard"]
     except (WorkerDied, WorkerTimeout):
         return False
-    finally:  # afterwards: another lane may build the same candidate, and wait for the same header
+    finally:  # afterwards: another slot may build the same candidate, and wait for the same header
         with contextlib.suppress(OSError):  # it may have made its folder read-only
             wish.unlink()
 

@@ -3,7 +3,7 @@
 The builder runs it too: a candidate that was loaded and called once has compiled all it compiles.
 It knows no seeds, no expected outputs and no tolerance. Verification and timing are the same request,
 a block of calls on slots of the input arena; the answer says where in this process's memory the
-outputs lie, and the judge reads them there after stopping the process.
+outputs lie, and the referee reads them there after stopping the process.
 """
 
 import contextlib
@@ -34,8 +34,8 @@ from kernelwright.kernelbench.evaluator.memory.layout import (
     TensorLayout,
     pack_outputs,
 )
-from kernelwright.kernelbench.evaluator.memory.place import NoRoom, Place, place_of
-from kernelwright.kernelbench.evaluator.processes.baselines import Graphed, Traffic
+from kernelwright.kernelbench.evaluator.memory.worker_memory import NoRoom, WorkerMemory, memory_of
+from kernelwright.kernelbench.evaluator.processes.baselines import Graphed, MemcpyBaseline
 from kernelwright.kernelbench.evaluator.processes.channel import Channel
 from kernelwright.kernelbench.evaluator.processes.generated import digest, generated
 from kernelwright.kernelbench.evaluator.processes.interpreted import interpret
@@ -56,7 +56,7 @@ from kernelwright.kernelbench.jit import road
 from kernelwright.kernelbench.records import Language
 
 DONE, FAILED = b"D", b"F"
-_STAND_INS = {"cuda-graphs": Graphed, "traffic": Traffic}
+_STAND_INS = {"cuda-graphs": Graphed, "traffic": MemcpyBaseline}
 _TORCH_DTYPES = {getattr(torch, name) for name in DTYPES}
 _CHANCE = random.SystemRandom()
 _OVERHEAD_TRIES = 20
@@ -86,7 +86,7 @@ class Runner:
     def __init__(self) -> None:
         self.model: Any = None
         self.setup: dict[str, Any] = {}
-        self.place: Place
+        self.memory: WorkerMemory
         self.slots: list[list[Any]] = []
         self.kept: list[list[torch.Tensor]] = []
         self.ballast: list[torch.Tensor] = []
@@ -113,11 +113,11 @@ class Runner:
             _settle_inductor()
             self.chip = message.get("chip") or self.chip
             self.language = language_of(message["source"])
-            self.emulated = self.language in ("cuda", "triton") and self.place.device.type == "cpu"
+            self.emulated = self.language in ("cuda", "triton") and self.memory.device.type == "cpu"
             if self.language == "triton" and self.emulated:
                 interpret(self.chip)
             if message["module"] == "reference":
-                module = import_task(message["source"], self.place.device, Path.cwd())
+                module = import_task(message["source"], self.memory.device, Path.cwd())
                 self.mutated = setup["mutated"]
             else:
                 with self.as_on_gpu():
@@ -126,11 +126,11 @@ class Runner:
             constructor = getattr(module, message["class"])
             stage = "construct"
             init = unpickled(setup["init"], module)
-            with self.as_on_gpu(), constructor_seed(setup["seed"], self.place.device):
+            with self.as_on_gpu(), constructor_seed(setup["seed"], self.memory.device):
                 model = constructor(*init)
             if not isinstance(model, nn.Module):
                 raise TypeError(f"{message['class']} is not an nn.Module")
-            model = to_device(model, setup["lane"], self.place.device)
+            model = to_device(model, setup["precision"], self.memory.device)
             stage = "weights"
             read = [name for name in setup["weights"] if name not in message.get("unread", ())]
             weights, left = load_weights(model, setup["state"], read, setup["samples"], self.drawn)
@@ -141,7 +141,7 @@ class Runner:
         self.kept_outputs, self.refilled = setup["kept"], setup["refilled"]
         self.with_gradients = any(needs_gradient for _, _, needs_gradient in setup["leaves"])
         self._arguments = lambda t: pytree.tree_unflatten(filled(setup["leaves"], t), setup["spec"])
-        self.slots = [self._arguments(t) for t in self.place.slots]
+        self.slots = [self._arguments(t) for t in self.memory.slots]
         return {"ok": True, "weights": weights, "left": left}
 
     @contextlib.contextmanager
@@ -161,7 +161,7 @@ class Runner:
             file.seek(0)
             self.setup = pickle.load(file)
             self.drawn = lambda: pickle.load(file)  # what the reference's constructor drew; only some need it
-            self.place = place_of(layout, message, memory_fds)
+            self.memory = memory_of(layout, message, memory_fds)
         except Exception as error:  # noqa: BLE001 - whatever it is, no candidate is here yet
             return {"ok": False, "error": _describe(error)}
         return {"ok": True}
@@ -190,23 +190,23 @@ class Runner:
         timed block, so that poison does not tell which outputs will be looked at.
         """
         self.kept, self.ballast = [], []
-        self.ballast = _ballast(self.place.device)
-        _poison(room_bytes, self.place.device)
-        self.place.tidied()
+        self.ballast = _ballast(self.memory.device)
+        _poison(room_bytes, self.memory.device)
+        self.memory.tidied()
         return {"ok": True}
 
     def run(self, message: dict[str, Any]) -> bytes:
         """One block. Outputs stay alive until the next block begins."""
         seeds = message["seeds"]
         try:
-            clock = self.place.clock()
+            clock = self.memory.clock()
             if self._around or any(seed is not None for seed in seeds):
                 kept = [self._call(slot, seed) for slot, seed in zip(message["slots"], seeds, strict=True)]
             else:  # nothing around a call, or replacing this loop would look like a faster kernel
-                model, slots, device = self.model, self.slots, self.place.device
+                model, slots, device = self.model, self.slots, self.memory.device
                 kept = [_outputs_of(model(*slots[slot]), device) for slot in message["slots"]]
-            self.kept = self.place.settled(kept)
-            return DONE + pack_outputs(self.kept, self.place.address, clock())
+            self.kept = self.memory.settled(kept)
+            return DONE + pack_outputs(self.kept, self.memory.address, clock())
         except BaseException as error:  # noqa: BLE001 - whatever the candidate raises is its verdict
             return FAILED + _kind(error) + _describe(error).encode()[:8192]
 
@@ -216,7 +216,7 @@ class Runner:
         return bool(self.emulated or self.kept_outputs or self._needs_own_inputs)
 
     def _call(self, slot: int, seed: int | None) -> list[torch.Tensor]:
-        device = self.place.device
+        device = self.memory.device
         if seed is not None:
             seed_device(seed, device)
         model = self._emulated if self.emulated else self.model
@@ -236,7 +236,7 @@ class Runner:
 
         It is timed as a function.
         """
-        tensors = self.place.slots[slot]
+        tensors = self.memory.slots[slot]
         return self._arguments([t.clone() if i in self.mutated else t for i, t in enumerate(tensors)])
 
     def overhead(self, calls: int) -> dict[str, Any]:
@@ -244,7 +244,7 @@ class Runner:
 
         Zero where outputs are so large that it would be too small to see, and memory might run out.
         """
-        slot, device = self.slots[0], self.place.device
+        slot, device = self.slots[0], self.memory.device
         outputs = _outputs_of(self.model(*self._own_inputs(0)), device)
         if calls * sum(output.nbytes for output in outputs) > _OVERHEAD_BYTES:
             return {"seconds": 0.0}
@@ -289,13 +289,13 @@ class Runner:
     def trace(self, slot: int) -> dict[str, Any]:
         try:
             call = lambda: self.model(*self._inputs(slot))  # noqa: E731
-            return {"share": own_kernel_share(call, self.place.device)}
+            return {"share": own_kernel_share(call, self.memory.device)}
         except Exception:  # noqa: BLE001 - a model that cannot be traced has no known share
             return {"share": None}
 
 
 def serve(channel: Channel) -> None:
-    """The main loop of builder, baseline and candidate; ends with the judge's end of the socket."""
+    """The main loop of builder, baseline and candidate; ends with the referee's end of the socket."""
     torch.set_grad_enabled(False)
     runner = Runner()
     while True:

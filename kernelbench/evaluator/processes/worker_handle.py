@@ -1,4 +1,4 @@
-"""The judge's hold on a worker: talk with deadlines, freeze, read its memory, kill."""
+"""The referee's hold on a worker: talk with deadlines, freeze, read its memory, kill."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ from kernelwright.kernelbench.evaluator.processes.channel import (
     ChannelTimeout,
     readable,
 )
-from kernelwright.kernelbench.evaluator.processes.exclusive import Gate
+from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
 from kernelwright.kernelbench.evaluator.protocol import Limits
 from kernelwright.kernelbench.evaluator.refusal import printable
 from kernelwright.kernelbench.evaluator.sandbox import cgroups, process_tree
@@ -78,7 +78,7 @@ class Worker:
         status_fd: int,
         scratch: Path,
         limits: Limits,
-        gate: Gate,
+        timing_lock: TimingLock,
         group: cgroups.Group | None,
         role: str,
     ) -> None:
@@ -86,7 +86,7 @@ class Worker:
         self.role = role
         self.limits = limits
         self.scratch = scratch
-        self.gate = gate
+        self.timing_lock = timing_lock
         self.group = group
         self._status_fd = status_fd
         self._tail = bytearray()
@@ -140,16 +140,16 @@ class Worker:
         if self.closed:
             raise WorkerDied("it had ended before")
         try:
-            with self.gate.away(self.init_pid):
+            with self.timing_lock.waiting_for_worker(self.init_pid):
                 self.channel.send_json(message, fds)
                 return self._wait(timeout_s)
         except ChannelClosed:
             died = WorkerDied(self._how_it_ended())
             died.out_of_memory = self.group is not None and self.group.out_of_memory
             self.close()
-            if self.gate.ran_on(self.init_pid):
+            if self.timing_lock.ran_on(self.init_pid):
                 raise RanWhileStopped from None
-            if self.gate.ended(self.init_pid):
+            if self.timing_lock.ended(self.init_pid):
                 raise NotStopped(self.role, "another candidate was to be timed") from None
             raise died from None
         except ChannelGarbage as error:
@@ -175,16 +175,19 @@ class Worker:
         return found
 
     def _wait(self, timeout_s: float) -> bytes:
-        deadline = self.gate.clock() + timeout_s
+        deadline = self.timing_lock.clock() + timeout_s
         sock = self.channel.sock.fileno()
         while not readable(sock, min(_LOOK_EVERY_S, timeout_s)):
-            if self.gate.clock() > deadline:
+            if self.timing_lock.clock() > deadline:
                 raise ChannelTimeout
             if readable(self._status_fd, 0) and not readable(sock, 0):
                 raise ChannelClosed  # it ended, but something it started holds the socket
-            if not self.gate.elsewhere and len(process_tree.tree(self.init_pid)) > self.limits.processes:
+            if (
+                not self.timing_lock.elsewhere
+                and len(process_tree.tree(self.init_pid)) > self.limits.processes
+            ):
                 raise _TooMany
-        answer, self.fds = self.channel.receive(max(deadline - self.gate.clock(), 1.0))
+        answer, self.fds = self.channel.receive(max(deadline - self.timing_lock.clock(), 1.0))
         return answer
 
     def freeze(self) -> None:

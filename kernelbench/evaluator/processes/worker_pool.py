@@ -1,4 +1,4 @@
-"""The fork server, and the workers that the judge has it start."""
+"""The fork server, and the workers that the referee has it start."""
 
 import contextlib
 import os
@@ -15,8 +15,8 @@ from typing import Self
 from kernelwright.kernelbench.errors import InfrastructureError, MissingPrerequisite, StorageError
 from kernelwright.kernelbench.evaluator import faults
 from kernelwright.kernelbench.evaluator.processes.channel import Channel, ChannelClosed, ChannelTimeout
-from kernelwright.kernelbench.evaluator.processes.exclusive import Gate
 from kernelwright.kernelbench.evaluator.processes.scratch import ScratchFolder
+from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker, remove
 from kernelwright.kernelbench.evaluator.protocol import Limits
 from kernelwright.kernelbench.evaluator.sandbox import cgroups
@@ -26,8 +26,8 @@ from kernelwright.kernelbench.records import Layer
 
 _THREADS = 4  # a worker may start for each that computes, beside its processes
 _STACK_BYTES = 8 << 20  # of a thread, which no memory is taken for until it is used
-_SIDE_BY_SIDE = 4  # trees that share a user id, by which the system counts: an evaluation pool's lanes
-_MOST_SHARE = 0.75  # of the machine's memory, for one worker, so that the judge is not the one that goes
+_SIDE_BY_SIDE = 4  # trees that share a user id, by which the system counts: an evaluation pool's slots
+_MOST_SHARE = 0.75  # of the machine's memory, for one worker, so that the referee is not the one that goes
 _GROUPS_LEFT_S = 2.0  # for control groups to be left by killed processes
 _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CXX", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
                 "TORCH_CUDA_ARCH_LIST")  # fmt: skip
@@ -52,16 +52,16 @@ class WorkerPool:
         limits: Limits,
         without: Collection[str] = (),
         device: str = "cpu",
-        gate: Gate | None = None,
+        timing_lock: TimingLock | None = None,
     ) -> None:
         """`without`: layers of the sandbox to leave off, to learn what they cost or how it goes without.
 
-        `device`: the target that workers run on. `gate`: another pool's, whose timings these workers must
-        not disturb.
+        `device`: the target that workers run on. `timing_lock`: another pool's, whose timings
+        these workers must not disturb.
         """
         self.device = device
         self.limits = limits
-        self.gate = gate or Gate()
+        self.timing_lock = timing_lock or TimingLock()
         self._lock = threading.RLock()  # evaluations in several threads share a pool
         self.cache = cache
         self.threads = threads
@@ -131,7 +131,7 @@ class WorkerPool:
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             cwd=self._base,
-            process_group=0,  # Ctrl-C is for the judge alone
+            process_group=0,  # Ctrl-C is for the referee alone
         )
         theirs.close()
         self._channel = Channel(ours)
@@ -213,7 +213,7 @@ class WorkerPool:
                 status_r,
                 scratch,
                 self.limits,
-                self.gate,
+                self.timing_lock,
                 group,
                 role,
             )

@@ -28,7 +28,7 @@ from kernelwright.kernelbench.evaluator.reference.matching import (
 from kernelwright.kernelbench.evaluator.reference.task_format import TaskFault, described, for_device
 
 # What floating inputs and weights are cast to in each precision; None: they stay what the task makes them.
-LANES = {
+DTYPES = {
     "task": None,
     "fp32": torch.float32,
     "tf32": torch.float32,
@@ -41,7 +41,7 @@ _SAMPLED = 16  # elements of a weight that tell whether both constructors drew i
 def import_source(source: str, name: str, folder: Path) -> ModuleType:
     """Execute `source` as module `name` from a real file, as inspect.getsource (and Triton) want it.
 
-    A candidate's is there already, written by the judge.
+    A candidate's is there already, written by the referee.
     """
     path = folder / f"{name}.py"
     if not path.exists() or path.read_bytes() != source.encode():
@@ -83,21 +83,21 @@ def constructor_seed(seed: int, device: torch.device) -> Iterator[None]:
         np.random.seed()
 
 
-def to_device(model: nn.Module, lane: str, device: torch.device) -> nn.Module:
-    """The model in the lane's dtype on `device`, where products of fp32 are TF32 in that lane only."""
+def to_device(model: nn.Module, precision: str, device: torch.device) -> nn.Module:
+    """The model in the dtype of `precision`, on `device`; its fp32 products are TF32 if it is "tf32"."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = lane == "tf32"
-    return model.to(device=device, dtype=LANES[lane])
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    return model.to(device=device, dtype=DTYPES[precision])
 
 
-def to_precision(value: Any, lane: str, device: torch.device | None = None) -> Any:
-    """Floating tensors in the dtype of the lane, all tensors on `device`; what is none, as it is."""
+def to_precision(value: Any, precision: str, device: torch.device | None = None) -> Any:
+    """Floating tensors in the dtype of the precision, all tensors on `device`; what is none, as it is."""
     if not isinstance(value, torch.Tensor):
         return value
     if not value.is_floating_point():
         return value.to(device=device)
-    return value.to(device=device, dtype=LANES[lane]).requires_grad_(value.requires_grad)
+    return value.to(device=device, dtype=DTYPES[precision]).requires_grad_(value.requires_grad)
 
 
 def pickled(arguments: Sequence[Any]) -> bytes:

@@ -78,8 +78,10 @@ class Reference:
     whether elements share memory. Raises TaskFault.
     """
 
-    def __init__(self, source: str, lane: str, seed: int, vary_weights: bool, device: torch.device) -> None:
-        self.lane, self.seed, self.device = lane, seed, device
+    def __init__(
+        self, source: str, precision: str, seed: int, vary_weights: bool, device: torch.device
+    ) -> None:
+        self.precision, self.seed, self.device = precision, seed, device
         with at("import"):
             self.module = import_task(source, device, Path.cwd())
         with at("get_init_inputs()"):
@@ -116,7 +118,7 @@ class Reference:
                     f"has a lazy module, {name}, whose weights do not exist before the first call",
                     "give it its sizes in the constructor, or call it there once",
                 )
-            return to_device(model, self.lane, self.device)
+            return to_device(model, self.precision, self.device)
 
     @property
     def model(self) -> nn.Module:
@@ -151,7 +153,7 @@ class Reference:
         with at("get_inputs()"), FastDraws(seed, into) if self.device.type == "cpu" else self.device:
             given = self.module.get_inputs()
         inputs = inputs_of(given, self.model)
-        return list(pytree.tree_map(lambda value: to_precision(value, self.lane, self.device), inputs))
+        return list(pytree.tree_map(lambda value: to_precision(value, self.precision, self.device), inputs))
 
     def tensors(self, seed: int, into: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
         """The inputs that are tensors, drawn from a seed; some of them perhaps into the memory of `into`."""

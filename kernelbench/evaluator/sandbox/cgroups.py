@@ -1,8 +1,8 @@
-"""Control groups: what a worker's whole process tree may take, where the judge may make groups.
+"""Control groups: what a worker's whole process tree may take, where the referee may make groups.
 
-Version 2 has to be delegated: the judge must be alone in a group that it may write to, as in
+Version 2 has to be delegated: the referee must be alone in a group that it may write to, as in
 `systemd-run --user --scope -p Delegate=yes kernelwright ...`; it then moves into a leaf of that group, for
-the rest of its life. Of version 1 the judge's own groups have to be writable, as they are for root.
+the rest of its life. Of version 1 the referee's own groups have to be writable, as they are for root.
 """
 
 import contextlib

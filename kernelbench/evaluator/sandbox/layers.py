@@ -6,7 +6,7 @@ not refuse, and using the CPU time of the machine until a limit ends it; without
 too, for memory is then limited process by process.
 Without Landlock a worker can read what its user can; without a mount namespace it sees the processes of its
 user in `/proc`; without either a builder writes to what other builders have built, and without another user
-id too to what the judge's user owns.
+id too to what the referee's user owns.
 """
 
 import contextlib
@@ -63,11 +63,11 @@ def _libc() -> ctypes.CDLL:
 
 @dataclass(frozen=True)
 class SandboxSpec:
-    """What a worker is started with; made by the judge, applied in the worker before its first line."""
+    """What a worker is started with; made by the referee, applied in the worker before its first line."""
 
     role: str  # oracle, builder, baseline, candidate, toolchain
     scratch: str  # its working and temporary folder
-    uid: int | None  # another user id than the judge's, where it can be had
+    uid: int | None  # another user id than the referee's, where it can be had
     cache: str  # KERNELWRIGHT_CACHE: the role's build cache
     headers: str | None  # KERNELWRIGHT_HEADERS: precompiled headers that it only reads
     memory_bytes: int
@@ -153,11 +153,11 @@ def why_no_distinct_uid(folders: Mapping[str, Path]) -> str | None:
     """Why workers cannot have user ids of their own; None where they can.
 
     Another user must be able to enter `folders` (by what they are), the interpreter and its packages,
-    and the judge must be able to read the memory of such a user's process, which a container may deny
+    and the referee must be able to read the memory of such a user's process, which a container may deny
     even to root.
     """
     if os.getuid() != 0:
-        return "only root can give workers another user id; they share the judge's"
+        return "only root can give workers another user id; they share the referee's"
     needed = {
         "the environment": Path(sys.prefix),
         "the Python installation": Path(sys.base_prefix),
@@ -307,7 +307,7 @@ def _writable_processes(spec: SandboxSpec) -> Path:
 
 
 def uid_of(role: str) -> int | None:
-    """The user id a role runs under where distinct ids can be had; None for the judge's own."""
+    """The user id a role runs under where distinct ids can be had; None for the referee's own."""
     return _UIDS.get(role)
 
 
@@ -323,7 +323,7 @@ def layers(no_uid: str | None, without: Collection[str] = (), gpu: bool = False)
     if gpu and not mounts_on:
         why = "CUDA needs the /proc of its PID namespace, which only a mount namespace gives it"
         found[0] = Layer(name="pid_namespace", on=False, why=why)
-    uid_why = no_uid or "builder and candidate run as other users than the judge and each other"
+    uid_why = no_uid or "builder and candidate run as other users than the referee and each other"
     found.append(Layer(name="distinct_uid", on=no_uid is None, why=uid_why))
     found.append(Layer(name="no_new_privs", on=True, why="set-uid programs give nothing"))
     found.append(

@@ -12,7 +12,7 @@ _STOP_S, _EXEC_S = 0.25, 1e-3  # to stop in, and what a process that does not th
 _CPUCLOCK_SCHED = 2  # the clock of a process, in the three low bits of its number
 _STILL_NS = 10_000  # of CPU time: what a stopped process may be charged, at most, for stopping
 _END_S = 0.25  # that a killed process may take to end
-_YIELD_S = 5e-5  # a thread stops once it runs, so the judge must not hold its CPU
+_YIELD_S = 5e-5  # a thread stops once it runs, so the referee must not hold its CPU
 
 
 def tree(root: int) -> list[int]:

@@ -37,7 +37,7 @@ def _handle(library: ModuleType, device: str) -> Any:
 
 
 class Watch:
-    """Looks at the clocks every 50 ms, in a thread of the judge."""
+    """Looks at the clocks every 50 ms, in a thread of the referee."""
 
     def __init__(self, library: ModuleType, device: str) -> None:
         self._library = library

@@ -1,4 +1,4 @@
-"""How fast is the candidate? Alternating blocks on the judge's clock, every one of them looked at."""
+"""How fast is the candidate? Alternating blocks on the referee's clock, every one of them looked at."""
 
 import contextlib
 import secrets
@@ -10,7 +10,7 @@ from typing import TypeVar
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
 from kernelwright.kernelbench.evaluator.protocol import Effort
 from kernelwright.kernelbench.evaluator.refusal import BaselineFailed, CallFailed, Refused
-from kernelwright.kernelbench.evaluator.session import Block, Hasty, TaskSession
+from kernelwright.kernelbench.evaluator.session import Block, PrematureLaunch, TaskSession
 from kernelwright.kernelbench.evaluator.timing.statistics import TimedBlock, Timings
 from kernelwright.kernelbench.evaluator.verification import describe
 from kernelwright.kernelbench.records import Verdict
@@ -84,7 +84,7 @@ def _measured(
     protocol = session.protocol
     if session.oracle.unvaried or session.oracle.needs_inputs:  # slots are zero until something is drawn
         session.oracle.fill(range(session.slots))
-    session.come_to_rest(candidate, session.call_limit_s)  # and what other lanes have launched
+    session.synchronize(candidate, session.call_limit_s)  # and what other slots have launched
     started, done = time.monotonic(), 0
     with _blamed(session, "eager"):
         overhead_s = session.overhead_s()
@@ -207,9 +207,9 @@ def _repeated(
     while len(hasty) < _HASTY:
         try:
             return phase()
-        except Hasty as haste:
+        except PrematureLaunch as haste:
             hasty.append(haste.worker)
-            session.come_to_rest(candidate)
+            session.synchronize(candidate)
     if all(worker is candidate for worker in hasty):
         raise Refused(Verdict.cheating, "its kernels run before it is asked, as soon as it has inputs")
     raise session.not_alone()
@@ -227,7 +227,7 @@ def _phase(
 
     Workers have memory for the outputs of `room` calls.
 
-    Raises Hasty, as `TaskSession.run` does.
+    Raises PrematureLaunch, as `TaskSession.run` does.
     """
     for name in order:
         with _blamed(session, name):
@@ -266,7 +266,7 @@ def _alone(
     An input comes to be just before its call, and every call is looked at: else who leaves out a few of them
     would pass for fast. Caches are not flushed: between the calls of a block they are not either.
 
-    Raises Hasty, as `TaskSession.run` does.
+    Raises PrematureLaunch, as `TaskSession.run` does.
     """
     names = _CHANCE.sample(("candidate", "eager"), 2)
     seconds: dict[str, list[float]] = {name: [] for name in names}
@@ -313,7 +313,7 @@ def _compare(
     """Hold a part of the candidate's outputs, not those of call `but`, against eager's. Raises Refused."""
     candidate, eager = workers["candidate"], workers["eager"]
     ours, theirs = blocks["candidate"].outputs, blocks["eager"].outputs
-    if not session.oracle.resembles(candidate, ours, eager, theirs, but=but):
+    if not session.oracle.agrees(candidate, ours, eager, theirs, but=but):
         raise Refused(
             Verdict.cheating, "right when verified; when timed, its outputs are not those of the reference"
         )

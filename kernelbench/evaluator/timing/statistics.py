@@ -1,4 +1,4 @@
-"""From the judge's clock to speedups: the time per call of each block, ratios, bootstrap intervals.
+"""From the referee's clock to speedups: the time per call of each block, ratios, bootstrap intervals.
 
 A block of n calls takes F + n t seconds. F, what a block costs once (waking the worker, the message,
 the answer), is measured where nobody gains from forging it: on blocks of no calls of the eager

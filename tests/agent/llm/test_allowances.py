@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from kernelwright.agent.budget import Allowance, BudgetSpent
+from kernelwright.agent.budget import BudgetSpent, SpendingLimits
 from kernelwright.agent.llm.budget import Budget
 from kernelwright.agent.llm.model import Call, Message, Sampling
 from kernelwright.agent.llm.prices import Price, Prices
@@ -21,7 +21,7 @@ def call(task: str = "t", text: str = "") -> Call:
 
 
 def spend(
-    run: Allowance, task: Allowance, tasks: list[str], calls: int, share: float = 1.0
+    run: SpendingLimits, task: SpendingLimits, tasks: list[str], calls: int, share: float = 1.0
 ) -> tuple[Budget, dict]:
     """Each task makes its calls one after the other, all tasks at a time; what each could spend, in dollars."""
     budget = Budget(PRICES, run, task)
@@ -47,19 +47,19 @@ def spend(
 
 @pytest.mark.parametrize("limit", [0.0, 0.05, 0.35, 1.0])
 def test_dollars_of_the_run(limit: float) -> None:
-    budget, spent = spend(Allowance(usd=limit), Allowance(), list("abcdefghijkl"), 20)
+    budget, spent = spend(SpendingLimits(usd=limit), SpendingLimits(), list("abcdefghijkl"), 20)
     total = sum(spent.values())
     assert limit <= total <= limit + MOST_USD + 1e-9 if limit else total == 0
     assert budget.spent_by("a") == f"${limit:g} are spent"
 
 
 def test_tokens_of_the_run() -> None:
-    _, spent = spend(Allowance(tokens=4500), Allowance(), list("abcdefghijkl"), 20)
+    _, spent = spend(SpendingLimits(tokens=4500), SpendingLimits(), list("abcdefghijkl"), 20)
     assert 4500 <= sum(spent.values()) / MOST_USD * 1000 <= 5500
 
 
 def test_each_task_has_its_own_limit() -> None:
-    budget, spent = spend(Allowance(usd=10), Allowance(usd=0.25), list("abc"), 20)
+    budget, spent = spend(SpendingLimits(usd=10), SpendingLimits(usd=0.25), list("abc"), 20)
     assert all(0.25 <= usd <= 0.35 for usd in spent.values())
     assert budget.spent_by("a") == "$0.25 are spent on this task"
     assert budget.spent_by("d") is None
@@ -67,12 +67,12 @@ def test_each_task_has_its_own_limit() -> None:
 
 def test_cheap_calls_use_all_that_there_is() -> None:
     """What is reserved is given back: calls that cost a hundredth of what they may are not kept out."""
-    _, spent = spend(Allowance(usd=0.2), Allowance(), list("ab"), 500, share=0.01)
+    _, spent = spend(SpendingLimits(usd=0.2), SpendingLimits(), list("ab"), 500, share=0.01)
     assert 0.2 <= sum(spent.values()) <= 0.2 + 2 * 0.01 * MOST_USD
 
 
 def test_calls_are_made_at_a_time_while_all_fit() -> None:
-    budget = Budget(PRICES, Allowance(usd=100), Allowance())
+    budget = Budget(PRICES, SpendingLimits(usd=100), SpendingLimits())
     under_way = most = 0
 
     async def one() -> None:
@@ -91,8 +91,8 @@ def test_calls_are_made_at_a_time_while_all_fit() -> None:
 
 
 def test_a_limit_in_dollars_wants_a_price() -> None:
-    unknown = Budget(PRICES, Allowance(), Allowance(usd=1))
+    unknown = Budget(PRICES, SpendingLimits(), SpendingLimits(usd=1))
     with pytest.raises(UsageError, match="--prices"):
         unknown.require_price("nobody-knows")
     unknown.require_price("m")
-    Budget(PRICES, Allowance(tokens=1), Allowance()).require_price("nobody-knows")
+    Budget(PRICES, SpendingLimits(tokens=1), SpendingLimits()).require_price("nobody-knows")

@@ -15,12 +15,12 @@ import pytest
 from anywhere import TARGET
 
 from kernelwright.agent.bench.server import Fails, Garbage, Says, Server
-from kernelwright.agent.budget import Allowance
+from kernelwright.agent.budget import SpendingLimits
 from kernelwright.agent.llm.model import Endpoint, Sampling
 from kernelwright.agent.llm.prices import SHIPPED
 from kernelwright.agent.llm.session import ModelSession, Roles, Terms
-from kernelwright.agent.run import Settings, carry_out
-from kernelwright.kernelbench.evaluator import Gate
+from kernelwright.agent.run import Settings, execute
+from kernelwright.kernelbench.evaluator import TimingLock
 from kernelwright.kernelbench.records import (
     Candidate,
     Environment,
@@ -47,7 +47,7 @@ class Pool:
     """Believes what a candidate says of its speedup, after `seconds`; one without any has cheated."""
 
     def __init__(self, seconds: float = 0.0) -> None:
-        self.target, self.seconds, self.gate = TARGET, seconds, Gate()
+        self.target, self.seconds, self.timing_lock = TARGET, seconds, TimingLock()
         self.evaluated: list[str] = []
 
     def audit(self, task: Task) -> list[str]:
@@ -71,7 +71,7 @@ class Pool:
         timing = Timing(candidate_us=took, calls_per_block=1, rounds=1)
         return self._found(task, candidate, Verdict.correct, "", timing, Speedup(eager=found))
 
-    def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
+    def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
         return self._found(task, candidate, Verdict.build_error, reason)
 
     def ask(self, task: Task, do: Any, client: str) -> Future[Any]:
@@ -149,8 +149,8 @@ def carried_out(
     made = Settings(coder="llm", judge="llm", roles=roles, **settings)
     endpoint = Endpoint(base_url=server.base_url, backoff_s=0.01, patience_s=20.0)
     terms = Terms(endpoint, SHIPPED, made.run_limit, made.task_limit)
-    with ModelSession.asking(roles, terms, database, pool.gate) as models:
-        return carry_out(
+    with ModelSession.asking(roles, terms, database, pool.timing_lock) as models:
+        return execute(
             database,
             pool,  # type: ignore[arg-type]
             made,
@@ -228,7 +228,7 @@ def test_money_is_never_overshot_by_more_than_a_call_however_many_tasks_ask(
     endpoint: Server, database: RunDatabase
 ) -> None:
     endpoint.script = Better(latency_s=0.02)
-    limit = Allowance(usd=20.5 * ONE_CALL_USD)
+    limit = SpendingLimits(usd=20.5 * ONE_CALL_USD)
     assert carried_out(database, endpoint, tasks=8, rounds=9, run_limit=limit)
     spent = sum(call.usd or 0.0 for call in database.llm_calls())
     assert 19.5 * ONE_CALL_USD < spent < 21.5 * ONE_CALL_USD
@@ -240,7 +240,7 @@ def test_evaluations_are_never_overshot_and_every_winner_is_measured_again(
     endpoint: Server, database: RunDatabase
 ) -> None:
     endpoint.script, pool = Better(), Pool()
-    limits = {"run_limit": Allowance(evaluations=14), "task_limit": Allowance(evaluations=4)}
+    limits = {"run_limit": SpendingLimits(evaluations=14), "task_limit": SpendingLimits(evaluations=4)}
     said: list[str] = []
     assert not carried_out(database, endpoint, 6, pool, at_once=3, said=said, rounds=9, **limits)
     left = [line for line in said if re.search("not begun|left for --resume", line)]
@@ -253,7 +253,9 @@ def test_evaluations_are_never_overshot_and_every_winner_is_measured_again(
 
 def test_a_task_s_minutes_are_those_it_was_worked_on(endpoint: Server, database: RunDatabase) -> None:
     endpoint.script = Better()
-    limit = Allowance(minutes=2.5 / 60)  # an evaluation says that it took a second, whatever it waited for
+    limit = SpendingLimits(
+        minutes=2.5 / 60
+    )  # an evaluation says that it took a second, whatever it waited for
     assert carried_out(database, endpoint, pool=Pool(0.0), rounds=9, task_limit=limit)
     [task] = database.tasks()
     assert task.stop_reason == "0.0416667 minutes are spent on this task"

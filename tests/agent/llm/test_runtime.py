@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 import pytest
 
 from kernelwright.agent.llm.runtime import Runtime
-from kernelwright.kernelbench.evaluator import Gate
+from kernelwright.kernelbench.evaluator import TimingLock
 
 
 async def later(value: int, seconds: float = 0.05) -> int:
@@ -17,7 +17,7 @@ async def later(value: int, seconds: float = 0.05) -> int:
 
 
 def test_many_threads_wait_at_a_time() -> None:
-    with Runtime(Gate()) as runtime, ThreadPoolExecutor(20) as threads:
+    with Runtime(TimingLock()) as runtime, ThreadPoolExecutor(20) as threads:
         started = time.monotonic()
         assert list(threads.map(lambda i: runtime.wait(later(i, 0.3)), range(20))) == list(range(20))
         assert time.monotonic() - started < 3
@@ -27,12 +27,12 @@ def test_what_is_raised_reaches_whoever_waits() -> None:
     async def fails() -> None:
         raise ValueError("no")
 
-    with Runtime(Gate()) as runtime, pytest.raises(ValueError, match="no"):
+    with Runtime(TimingLock()) as runtime, pytest.raises(ValueError, match="no"):
         runtime.wait(fails())
 
 
 def test_an_abort_ends_all_that_is_waited_for_and_what_comes_after() -> None:
-    with Runtime(Gate()) as runtime, ThreadPoolExecutor(4) as threads:
+    with Runtime(TimingLock()) as runtime, ThreadPoolExecutor(4) as threads:
         waiting = [threads.submit(runtime.wait, later(i, 600)) for i in range(4)]
         time.sleep(0.2)
         runtime.abort()
@@ -50,7 +50,7 @@ def test_closing_ends_the_thread() -> None:
     async def last() -> None:
         closed.append(True)
 
-    runtime = Runtime(Gate())
+    runtime = Runtime(TimingLock())
     assert threading.active_count() == before + 1
     runtime.close(last)
     runtime.close()
@@ -58,7 +58,7 @@ def test_closing_ends_the_thread() -> None:
 
 
 def test_it_stands_still_while_a_candidate_is_timed() -> None:
-    gate, ticks = Gate(), 0
+    timing_lock, ticks = TimingLock(), 0
 
     async def tick() -> None:
         nonlocal ticks
@@ -66,10 +66,10 @@ def test_it_stands_still_while_a_candidate_is_timed() -> None:
             ticks += 1
             await asyncio.sleep(0.005)
 
-    with Runtime(gate) as runtime, ThreadPoolExecutor(1) as threads:
+    with Runtime(timing_lock) as runtime, ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(lambda: runtime.wait(tick()))
         time.sleep(0.1)
-        with gate.closed():
+        with timing_lock.exclusive():
             before = ticks
             time.sleep(0.2)
             assert ticks == before > 0

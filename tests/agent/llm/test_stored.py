@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from anywhere import TARGET
 
-from kernelwright.agent.budget import Allowance, BudgetSpent
+from kernelwright.agent.budget import BudgetSpent, SpendingLimits
 from kernelwright.agent.llm.budget import Budget
 from kernelwright.agent.llm.model import (
     Call,
@@ -56,7 +56,7 @@ def database(tmp_path: Path) -> Iterator[RunDatabase]:
 
 
 def budget(usd: float | None = None) -> Budget:
-    return Budget(PRICES, Allowance(usd=usd), Allowance())
+    return Budget(PRICES, SpendingLimits(usd=usd), SpendingLimits())
 
 
 def ask(stored: StoredModel | ReplayedModel, *calls: Call) -> list[str]:

@@ -57,10 +57,10 @@ def task(
     )
 
 
-def oracle(source: str, folder: Path, lane: str = "task", vary: bool = True) -> Oracle:
+def oracle(source: str, folder: Path, precision: str = "task", vary: bool = True) -> Oracle:
     """The oracle of a task, its first inputs in slot 0. The task's file is written to `folder`."""
     with contextlib.chdir(folder), torch.no_grad():
-        made = Oracle(source, lane, 7, vary)
+        made = Oracle(source, precision, 7, vary)
         made.slots, made._families = [[tensor.clone() for tensor in made.reference.first]], {0: "task"}
     return made
 

@@ -12,7 +12,7 @@ from trial import REFERENCE, candidate_of, task_of, variant
 
 from kernelwright.kernelbench.errors import InfrastructureError
 from kernelwright.kernelbench.evaluator import Evaluator
-from kernelwright.kernelbench.evaluator.processes.baselines import Traffic
+from kernelwright.kernelbench.evaluator.processes.baselines import MemcpyBaseline
 from kernelwright.kernelbench.evaluator.processes.generated import digest
 from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied
 from kernelwright.kernelbench.evaluator.session import TaskSession
@@ -199,7 +199,7 @@ class _Watch(TorchDispatchMode):
 @torch.no_grad()
 def test_traffic_reads_all_that_is_given_and_writes_all_that_is_made(columns: int) -> None:
     model, x = nn.Linear(64, columns), torch.rand(100, 64)
-    traffic = Traffic(model, [x])
+    traffic = MemcpyBaseline(model, [x])
     with _Watch() as watch:
         made = traffic(x)
     assert made.shape == (100, columns) and made.dtype == torch.float32
@@ -219,5 +219,5 @@ def test_traffic_reads_all_that_is_given_and_writes_all_that_is_made(columns: in
 )
 @torch.no_grad()
 def test_traffic_takes_tensors_of_every_kind(x: torch.Tensor) -> None:
-    made = Traffic(nn.Identity(), [x])(x)
+    made = MemcpyBaseline(nn.Identity(), [x])(x)
     assert (made.shape, made.dtype) == (x.shape, x.dtype)

@@ -9,7 +9,7 @@ import torch
 from kernelwright.kernelbench.evaluator.correctness import budget
 from kernelwright.kernelbench.evaluator.correctness.budget import (
     Expected,
-    Leeway,
+    Tolerance,
     columns_differ,
     compare,
     expect,
@@ -365,7 +365,7 @@ def test_where_outputs_are_indices_the_largest_elements_of_a_row_are_distinct() 
 
 def test_few_elements_may_be_farther_apart_than_those_that_were_verified() -> None:
     """By chance the outputs of one element that were verified are those of eager; two ulp are no other precision."""
-    leeway = Leeway(spread=0.0, relative=8 * torch.finfo(torch.float32).eps)
+    leeway = Tolerance(spread=0.0, relative=8 * torch.finfo(torch.float32).eps)
     ones = torch.ones(1)
     two_ulp = ones + 2 * torch.finfo(torch.float32).eps
     assert leeway.covers(two_ulp, ones, verified=0.0)
@@ -374,7 +374,7 @@ def test_few_elements_may_be_farther_apart_than_those_that_were_verified() -> No
 
 
 def test_what_is_not_finite_must_be_so_in_timed_outputs() -> None:
-    leeway = Leeway(spread=1e-6, relative=1e-6)
+    leeway = Tolerance(spread=1e-6, relative=1e-6)
     other = torch.randn(64, 64).masked_fill(torch.ones(64, 64, dtype=torch.bool).triu(1), -math.inf)
     other[0, 1], other[1, 2] = math.nan, math.inf
     finite = other.nan_to_num(0.5, 0.5, 0.5)
@@ -391,7 +391,7 @@ def test_what_is_not_finite_must_be_so_in_timed_outputs() -> None:
 
 
 def test_one_of_many_elements_may_jump_while_timed() -> None:
-    leeway, zeros = Leeway(spread=1e-6), torch.zeros(4096)
+    leeway, zeros = Tolerance(spread=1e-6), torch.zeros(4096)
     one, two = zeros.clone(), zeros.clone()
     one[7], two[7:9] = 1.0, 1.0
     assert leeway.covers(one, zeros, verified=0.0)
@@ -429,7 +429,7 @@ def test_a_column_in_which_the_reference_is_exact_has_room_by_its_size() -> None
 
 
 def test_complex_results_have_a_distance() -> None:
-    leeway = Leeway(spread=1.0)
+    leeway = Tolerance(spread=1.0)
     zeros = torch.zeros(8, dtype=torch.complex64)
     assert leeway.distance(zeros + 1j, torch.view_as_real(zeros)) == pytest.approx(0.5**0.5)
     assert leeway.distance((zeros + 1j).conj(), zeros) == pytest.approx(0.5**0.5)

@@ -1,4 +1,4 @@
-"""The judge's end of a worker's socket: whatever comes, a message, an end, or the time runs out."""
+"""The referee's end of a worker's socket: whatever comes, a message, an end, or the time runs out."""
 
 import os
 import socket

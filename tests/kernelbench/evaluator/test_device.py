@@ -19,13 +19,13 @@ from kernelwright.kernelbench.errors import InfrastructureError
 from kernelwright.kernelbench.evaluator import Evaluator
 from kernelwright.kernelbench.evaluator.correctness.oracle import Oracle
 from kernelwright.kernelbench.evaluator.memory import cuda as device
-from kernelwright.kernelbench.evaluator.memory.cuda import DeviceBytes, Lender
+from kernelwright.kernelbench.evaluator.memory.cuda import DeviceBytes, MemoryExporter
 from kernelwright.kernelbench.evaluator.memory.layout import OutputDescriptor, SlotLayout, TensorLayout
-from kernelwright.kernelbench.evaluator.memory.place import heap_library
+from kernelwright.kernelbench.evaluator.memory.worker_memory import heap_library
 from kernelwright.kernelbench.evaluator.processes.own_kernels import share_of_events
 from kernelwright.kernelbench.evaluator.processes.shared_memory import DeviceMemory, _merged
 from kernelwright.kernelbench.evaluator.refusal import CallFailed, Refused
-from kernelwright.kernelbench.evaluator.session import Hasty, TaskSession
+from kernelwright.kernelbench.evaluator.session import PrematureLaunch, TaskSession
 from kernelwright.kernelbench.evaluator.timing import clocks, measurement
 from kernelwright.kernelbench.records import Verdict
 
@@ -55,15 +55,15 @@ class Arena(DeviceBytes):
 @pytest.fixture
 def on_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "DeviceArena", Arena)
-    monkeypatch.setattr(Lender, "_synchronize", lambda self: None)
+    monkeypatch.setattr(MemoryExporter, "_synchronize", lambda self: None)
 
 
 @pytest.fixture
-def lender(on_host: None) -> Lender:
-    return Lender(LAYOUT, 4, CPU, 1 << 20)
+def lender(on_host: None) -> MemoryExporter:
+    return MemoryExporter(LAYOUT, 4, CPU, 1 << 20)
 
 
-def test_every_worker_gets_its_own_copy_of_what_is_filled(lender: Lender) -> None:
+def test_every_worker_gets_its_own_copy_of_what_is_filled(lender: MemoryExporter) -> None:
     close(lender.lend(0, SIZE))
     close(lender.lend(1, SIZE))
     lender.slots[2][0].copy_(torch.arange(15.0).view(3, 5))
@@ -76,13 +76,13 @@ def test_every_worker_gets_its_own_copy_of_what_is_filled(lender: Lender) -> Non
     assert lender.unchanged(0, [1, 3])
 
 
-def test_a_worker_that_comes_later_finds_what_was_filled_before(lender: Lender) -> None:
+def test_a_worker_that_comes_later_finds_what_was_filled_before(lender: MemoryExporter) -> None:
     lender.slots[1][1].fill_(9)
     close(lender.lend(0, SIZE))
     assert lender.unchanged(0, range(4))
 
 
-def test_what_is_held_does_not_change_any_more(lender: Lender) -> None:
+def test_what_is_held_does_not_change_any_more(lender: MemoryExporter) -> None:
     close(lender.lend(5, SIZE))
     heap = lender._loans[5].heap.bytes
     heap[1024:1034] = torch.arange(10, dtype=torch.uint8)
@@ -102,7 +102,7 @@ def close(told: dict[str, Any]) -> None:
 class Asked:
     """The oracle, asked in this process."""
 
-    def __init__(self, lender: Lender) -> None:
+    def __init__(self, lender: MemoryExporter) -> None:
         self.lender = lender
 
     def __call__(self, do: str, **message: Any) -> Any:
@@ -122,7 +122,7 @@ def output(address: int, *shape: int) -> OutputDescriptor:
 
 
 @pytest.fixture
-def memory(lender: Lender) -> DeviceMemory:
+def memory(lender: MemoryExporter) -> DeviceMemory:
     return DeviceMemory(Asked(lender), "cuda:0", SIZE, SIZE, 4)
 
 
@@ -134,7 +134,7 @@ def lend(memory: DeviceMemory) -> Any:
     return made
 
 
-def test_outputs_are_found_where_they_are_held(lender: Lender, memory: DeviceMemory) -> None:
+def test_outputs_are_found_where_they_are_held(lender: MemoryExporter, memory: DeviceMemory) -> None:
     made = lend(memory)
     heap = lender._loans[0].heap
     values = torch.rand(2, 8, 4)
@@ -161,7 +161,7 @@ def test_an_output_where_none_can_be_is_a_forged_one(memory: DeviceMemory) -> No
         assert refused.value.verdict is Verdict.cheating
 
 
-def test_the_memory_of_workers_that_ended_is_taken_back(lender: Lender, memory: DeviceMemory) -> None:
+def test_the_memory_of_workers_that_ended_is_taken_back(lender: MemoryExporter, memory: DeviceMemory) -> None:
     first = lend(memory)
     first.closed = True
     lend(memory)
@@ -198,12 +198,12 @@ class Restless:
     def __init__(self, times: int) -> None:
         self.times = times
 
-    def at_rest(self) -> bool:
+    def is_idle(self) -> bool:
         self.times -= 1
         return self.times < 0
 
 
-def come_to_rest(times: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+def synchronize(times: int, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether the worker lives on; nobody waits longer than until the first look."""
     session = object.__new__(TaskSession)
     session.oracle = SimpleNamespace(memory=Restless(times))  # type: ignore[assignment]
@@ -212,7 +212,7 @@ def come_to_rest(times: int, monkeypatch: pytest.MonkeyPatch) -> bool:
     ended: list[None] = []
     made = SimpleNamespace(close=lambda: ended.append(None))
     try:
-        session.come_to_rest(made, 0.0)  # type: ignore[arg-type]
+        session.synchronize(made, 0.0)  # type: ignore[arg-type]
     finally:
         assert bool(ended) is (times > 0)
     return not ended
@@ -221,12 +221,12 @@ def come_to_rest(times: int, monkeypatch: pytest.MonkeyPatch) -> bool:
 def test_what_runs_on_after_an_answer_is_cheating_where_it_ends_with_the_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert come_to_rest(0, monkeypatch)
+    assert synchronize(0, monkeypatch)
     with pytest.raises(CallFailed) as failed:
-        come_to_rest(1, monkeypatch)
+        synchronize(1, monkeypatch)
     assert failed.value.verdict is Verdict.cheating
     with pytest.raises(InfrastructureError, match="to itself"):
-        come_to_rest(1000, monkeypatch)
+        synchronize(1000, monkeypatch)
 
 
 def repeated(hasty: list[str]) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def repeated(hasty: list[str]) -> dict[str, Any]:
 
     def phase() -> dict[str, Any]:
         for name in left:
-            raise Hasty(workers[name])  # type: ignore[arg-type]
+            raise PrematureLaunch(workers[name])  # type: ignore[arg-type]
         return {"done": True}
 
     session = object.__new__(TaskSession)

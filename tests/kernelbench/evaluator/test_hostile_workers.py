@@ -1,4 +1,4 @@
-"""A candidate that attacks the judge, its memory or its neighbours gets a verdict; the evaluator stays up."""
+"""A candidate that attacks the referee, its memory or its neighbours gets a verdict; the evaluator stays up."""
 
 import json
 import os
@@ -181,7 +181,7 @@ def test_who_is_killed_between_two_evaluations_is_replaced(
 
 def test_broken_tasks_leave_nothing_behind(evaluator: Evaluator) -> None:
     broken = task_of(REFERENCE.replace("torch.randn(512, 1024)", "undefined"), "broken")
-    evaluator.park_session()
+    evaluator.release_session()
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
         with pytest.raises(TaskError, match="undefined"):

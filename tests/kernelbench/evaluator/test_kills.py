@@ -1,4 +1,4 @@
-"""kill -9 of any worker at any moment: no wrong verdict, nothing left behind, and the judge goes on.
+"""kill -9 of any worker at any moment: no wrong verdict, nothing left behind, and the referee goes on.
 
 Twelve evaluations by default; KERNELWRIGHT_KILLS=200 for as many.
 """
@@ -83,7 +83,7 @@ def test_killed_workers_are_no_wrong_verdict(evaluator: Evaluator) -> None:
     print(dict(outcomes))
     assert evaluator.evaluate(task, HONEST, ("eager",)).verdict is Verdict.correct
     assert settled(lambda: len(os.listdir("/proc/self/fd")) <= descriptors and memory_files() <= memories)
-    evaluator.park_session()
+    evaluator.release_session()
     fork_server = evaluator.pool._fork_server.pid
     assert settled(lambda: tree(fork_server) == [fork_server])
 

@@ -12,7 +12,7 @@ from trial import REFERENCE, candidate_of, task_of, variant
 
 from kernelwright.kernelbench.evaluator import EvaluationPool, Evaluator, pool
 from kernelwright.kernelbench.evaluator import trial as evaluation
-from kernelwright.kernelbench.evaluator.processes.exclusive import Gate
+from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
 from kernelwright.kernelbench.records import Candidate, Task, Verdict
 
 
@@ -21,21 +21,21 @@ class Scripted:
 
     def __init__(self) -> None:
         self.pool = self
-        self.gate, self.device = Gate(), "cpu"
+        self.timing_lock, self.device = TimingLock(), "cpu"
         self.at_hand: Task | None = None
         self.asked: list[tuple[str, str]] = []
         self.go_on = threading.Event()
 
-    def sibling(self, parked: Any) -> "Scripted":
+    def sibling(self, session_cache: Any) -> "Scripted":
         return self
 
     def holds(self, task: Task) -> bool:
         return task == self.at_hand
 
     def computing(self) -> Any:
-        return self.gate.lane()
+        return self.timing_lock.shared()
 
-    def park_session(self) -> None:
+    def release_session(self) -> None:
         pass
 
     def __enter__(self) -> "Scripted":
@@ -67,7 +67,7 @@ Made = tuple[Scripted, EvaluationPool]
 @pytest.fixture
 def made() -> Iterator[Made]:
     evaluator = Scripted()
-    with EvaluationPool(evaluator, lanes=1) as made:  # type: ignore[arg-type]
+    with EvaluationPool(evaluator, slots=1) as made:  # type: ignore[arg-type]
         yield evaluator, made
 
 
@@ -152,7 +152,7 @@ def test_an_error_reaches_who_asked_and_may_be_asked_again(made: Made) -> None:
 
 def test_closing_with_discard_cancels_what_waits_only() -> None:
     evaluator = Scripted()
-    pool = EvaluationPool(evaluator, lanes=1)  # type: ignore[arg-type]
+    pool = EvaluationPool(evaluator, slots=1)  # type: ignore[arg-type]
     running, waiting = pool.submit(A, candidate("x")), pool.submit(A, candidate("y"))
     evaluator.is_under_way()
     heard = threading.Event()
@@ -209,7 +209,7 @@ def test_several_at_a_time_get_the_verdicts_they_get_alone(
     limits = evaluator.limits.model_copy(update={"build_s": 20.0})
     with (
         Evaluator(cache=evaluator.pool.cache, protocol=evaluator.protocol, limits=limits) as first,
-        EvaluationPool(first, lanes=2) as made,
+        EvaluationPool(first, slots=2) as made,
     ):
         asked = [
             (made.submit(task_of(reference), candidate_of(source), ("eager",), client=reference), verdict)

@@ -13,7 +13,7 @@ from kernelwright.kernelbench.evaluator.correctness.families import infer_domain
 from kernelwright.kernelbench.evaluator.correctness.oracle import Oracle
 from kernelwright.kernelbench.evaluator.correctness.plain_sums import PlainSums
 from kernelwright.kernelbench.evaluator.reference.draws import Draws
-from kernelwright.kernelbench.evaluator.reference.loading import LANES
+from kernelwright.kernelbench.evaluator.reference.loading import DTYPES
 from kernelwright.kernelbench.evaluator.reference.rounded import follows, rounded
 
 PRODUCT = """
@@ -37,9 +37,9 @@ Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 def oracle_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Oracle]:
     monkeypatch.chdir(tmp_path)
 
-    def make(source: str, lane: str = "fp32") -> Oracle:
+    def make(source: str, precision: str = "fp32") -> Oracle:
         with torch.no_grad():
-            oracle = Oracle(source, lane, 1, vary_weights=True)
+            oracle = Oracle(source, precision, 1, vary_weights=True)
             oracle.slots = [[tensor.clone() for tensor in oracle._tensors(2)]]
         return oracle
 
@@ -145,11 +145,11 @@ def test_whole_numbers_have_no_precision_to_lose(oracle_of: Callable[..., Oracle
     assert all(judged(oracle_of(whole), LOW["bf16"], "task"))
 
 
-@pytest.mark.parametrize("lane", [lane for lane in ("fp32", "task") if lane in LANES])
+@pytest.mark.parametrize("precision", [precision for precision in ("fp32", "task") if precision in DTYPES])
 def test_float32_is_held_to_where_it_is_asked_for_or_the_task_s_own_type(
-    lane: str, oracle_of: Callable[..., Oracle]
+    precision: str, oracle_of: Callable[..., Oracle]
 ) -> None:
-    oracle = oracle_of(PRODUCT.format(rows=64, terms=4096), lane)
+    oracle = oracle_of(PRODUCT.format(rows=64, terms=4096), precision)
     assert judged(oracle, HONEST["split"], "task") == [True]
     assert judged(oracle, LOW["tf32"], "task") == [False]
 

@@ -7,7 +7,7 @@ from trial import task_of
 from kernelwright.kernelbench.evaluator import Evaluator
 from kernelwright.kernelbench.evaluator.correctness.mutations import (
     MOST,
-    Shortcuts,
+    Mutations,
     _rank_one,
     _rounded,
     _sampled,
@@ -54,29 +54,29 @@ FAMILIES = {
 @pytest.mark.parametrize("name", FAMILIES)
 def test_reading_less_is_noticed(name: str, evaluator: Evaluator) -> None:
     source = TEMPLATE.replace("{body}", FAMILIES[name]).replace("{inputs}", "torch.rand(64, 96)")
-    shortcuts = evaluator.session(task_of(source, name)).oracle.shortcuts(evaluator.protocol.families)
-    assert any(shortcut.changes for shortcut in shortcuts.tried)
-    assert not shortcuts.unnoticed, [str(shortcut) for shortcut in shortcuts.unnoticed]
+    mutations = evaluator.session(task_of(source, name)).oracle.mutations(evaluator.protocol.families)
+    assert any(mutation.changes for mutation in mutations.tried)
+    assert not mutations.unnoticed, [str(mutation) for mutation in mutations.unnoticed]
 
 
 def test_what_could_be_left_out_is_named(evaluator: Evaluator) -> None:
     body = "100 + 1e-5 * torch.sigmoid(self.linear(x))"
     source = TEMPLATE.replace("{body}", body).replace("{inputs}", "torch.rand(64, 96)")
-    unnoticed = evaluator.session(task_of(source)).oracle.shortcuts(evaluator.protocol.families).unnoticed
-    assert {shortcut.name for shortcut in unnoticed} >= {"addmm", "sigmoid"}
-    assert any("reads the mean of operand 1" in str(shortcut) for shortcut in unnoticed)
+    unnoticed = evaluator.session(task_of(source)).oracle.mutations(evaluator.protocol.families).unnoticed
+    assert {mutation.name for mutation in unnoticed} >= {"addmm", "sigmoid"}
+    assert any("reads the mean of operand 1" in str(mutation) for mutation in unnoticed)
 
 
 def test_asked_again_it_begins_anew(evaluator: Evaluator) -> None:
     source = TEMPLATE.replace("{body}", FAMILIES["softmax"]).replace("{inputs}", "torch.rand(64, 96)")
     oracle = evaluator.session(task_of(source)).oracle
     for family in ("task", "zero_centred"):
-        assert {shortcut.noticed_by for shortcut in oracle.shortcuts([family]).tried} == {family}
+        assert {mutation.noticed_by for mutation in oracle.mutations([family]).tried} == {family}
 
 
 def test_a_sum_of_many_that_reads_a_sample_passes_allclose_and_not_the_budgets(evaluator: Evaluator) -> None:
     source = TEMPLATE.replace("{body}", "x.mean(1)").replace("{inputs}", "torch.rand(8, 1000000)")
-    tried = evaluator.session(task_of(source)).oracle.shortcuts(evaluator.protocol.families).tried
+    tried = evaluator.session(task_of(source)).oracle.mutations(evaluator.protocol.families).tried
     sample = next(s for s in tried if s.reads == "a sample" and s.dim == 1)
     assert sample.close[1e-2] and sample.noticed_by is not None
 
@@ -90,9 +90,9 @@ def test_no_more_are_tried_than_there_is_time_for() -> None:
             y = y @ x
         return [y]
 
-    shortcuts = Shortcuts(run, "fp32")
-    assert shortcuts.possible > MOST >= len(shortcuts.tried) > MOST // 2
-    assert len({shortcut.operator for shortcut in shortcuts.tried}) > 100
+    mutations = Mutations(run, "fp32")
+    assert mutations.possible > MOST >= len(mutations.tried) > MOST // 2
+    assert len({mutation.operator for mutation in mutations.tried}) > 100
 
 
 def test_what_is_read() -> None:

@@ -13,7 +13,7 @@ import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelwright.kernelbench.evaluator import Evaluator
-from kernelwright.kernelbench.evaluator.processes.exclusive import Gate
+from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
 from kernelwright.kernelbench.evaluator.processes.worker_handle import NotStopped, Worker
 from kernelwright.kernelbench.evaluator.sandbox import process_tree
 from kernelwright.kernelbench.records import Verdict
@@ -146,14 +146,14 @@ def test_a_later_process_of_a_tree_that_is_gone_has_run() -> None:
 
 
 def test_who_runs_while_another_lane_times_is_killed_for_it() -> None:
-    gate = Gate()
-    with running(WOKEN) as woken, gate.lane():
-        with gate._changed:
-            gate._away.add(woken.pid)
-        with gate.closed():
+    timing_lock = TimingLock()
+    with running(WOKEN) as woken, timing_lock.shared():
+        with timing_lock._changed:
+            timing_lock._away.add(woken.pid)
+        with timing_lock.exclusive():
             time.sleep(0.3)
         assert woken.wait(30) == -signal.SIGKILL
-        assert gate.ran_on(woken.pid) and not gate.ran_on(woken.pid)
+        assert timing_lock.ran_on(woken.pid) and not timing_lock.ran_on(woken.pid)
 
 
 VFORKS = r"""

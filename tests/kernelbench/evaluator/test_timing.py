@@ -1,4 +1,4 @@
-"""The judge's clock: what it makes of block times, and of real candidates that are faster, slower or forged."""
+"""The referee's clock: what it makes of block times, and of real candidates that are faster, slower or forged."""
 
 import time
 from collections.abc import Callable, Iterator

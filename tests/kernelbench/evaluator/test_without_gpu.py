@@ -275,7 +275,9 @@ def test_what_would_take_long_to_emulate_runs(
 
 def test_where_kernels_are_emulated_no_gpu_is_seen(checking_first: Evaluator) -> None:
     assert checking_first.emulating is not None
-    assert checking_first.emulating.pool.gate is checking_first.pool.gate  # nor is another's timing disturbed
+    assert (
+        checking_first.emulating.pool.timing_lock is checking_first.pool.timing_lock
+    )  # nor is another's timing disturbed
     found = checking_first.emulating.tried(task_of(REFERENCE), candidate_of(SEES_NO_GPU))
     assert found.verdict is Verdict.unmeasured and found.correctness is not None, found.reason
     sibling = checking_first.sibling()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelwright.agent.builtin.codegen.backend import Ask, Kernel, environment
+from kernelwright.agent.builtin.codegen.backend import Kernel, KnobReader, environment
 from kernelwright.agent.builtin.codegen.cpp.types import STORAGE, literal
 from kernelwright.agent.builtin.ir.program import Attention, Program, View, slots
 from kernelwright.agent.builtin.ir.text import HALVES, times, total
@@ -40,7 +40,7 @@ class Tile:
 
 
 def attention_kernel(
-    name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: Ask
+    name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: KnobReader
 ) -> Kernel:
     tile = _tile(statement, ask)
     threads = ask("threads", "1" if statement.flop < _SMALL else "all")
@@ -81,7 +81,7 @@ def attention_kernel(
     )
 
 
-def _tile(statement: Attention, ask: Ask) -> Tile:
+def _tile(statement: Attention, ask: KnobReader) -> Tile:
     images, heads, queries, size = statement.query.shape
     keys = statement.key.shape[2]
     group = min(queries, _GROUP)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kernelwright.agent.builtin.codegen.backend import Ask, Batch, Function, Kernel, Language
+from kernelwright.agent.builtin.codegen.backend import Batch, Function, Kernel, KnobReader, Language
 from kernelwright.agent.builtin.codegen.c_like import Lines
 from kernelwright.agent.builtin.codegen.cpp.attention import attention_kernel
 from kernelwright.agent.builtin.codegen.cpp.columns import PARTS, ColumnEmitter
@@ -55,7 +55,7 @@ class Cpp(Language):
     def __init__(self, every_choice: bool = False) -> None:
         self._every_choice = every_choice
 
-    def replanned(self, planned: Plan, program: Program, ask: Ask) -> Plan:
+    def replanned(self, planned: Plan, program: Program, ask: KnobReader) -> Plan:
         recurrence = planned.region.recurrence is not None  # which keeps what it overwrites
         default = "off" if _divisible(planned) and _few_columns(planned) else "on"
         if planned.kept and not recurrence and ask("keep", default) == "off":
@@ -69,7 +69,7 @@ class Cpp(Language):
         program: Program,
         pointers: Mapping[str, str],
         in_place: frozenset[str],
-        ask: Ask,
+        ask: KnobReader,
         batch: Batch,
     ) -> Kernel:
         emitters: dict[str, type[Emitter]] = {"columns": ColumnEmitter, "tiles": TileEmitter}
@@ -101,7 +101,7 @@ class Cpp(Language):
         return Kernel(name, tuple(declared), tuple(out.lines), "")
 
     def attention(
-        self, name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: Ask
+        self, name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: KnobReader
     ) -> Kernel:
         return attention_kernel(name, statement, program, pointers, ask)
 
@@ -150,7 +150,7 @@ def _knobs(
     planned: Plan,
     program: Program,
     in_place: frozenset[str],
-    ask: Ask,
+    ask: KnobReader,
     calls: int = 1,
     every_choice: bool = False,
 ) -> Knobs:
@@ -198,7 +198,7 @@ def _knobs(
     return Knobs(block, streaming, parallel, prefetch, parts, together, in_place)
 
 
-def _shared(work: int, ask: Ask, every_choice: bool) -> bool:
+def _shared(work: int, ask: KnobReader, every_choice: bool) -> bool:
     """Whether threads share so much work, in elements; asked for only where one may be as good as many."""
     default = "all" if work >= SMALL else "1"
     unclear = every_choice or SMALL < _CLEARLY * work < _CLEARLY * _CLEARLY * SMALL

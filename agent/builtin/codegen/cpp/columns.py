@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from kernelwright.agent.builtin.codegen.c_like import Place
+from kernelwright.agent.builtin.codegen.c_like import Element
 from kernelwright.agent.builtin.codegen.cpp.emit import Emitter
 from kernelwright.agent.builtin.codegen.cpp.rows import LOOP_VARIABLES
 from kernelwright.agent.builtin.codegen.cpp.types import STORAGE, VALUE
@@ -216,7 +216,7 @@ class ColumnEmitter(Emitter):
                 out.add(f"const {VALUE[access.dtype]} {addresses[access]} = {text};")
         place = total([times(v, loop.strides[None]) for v, loop in zip(variables, loops, strict=True)])
         self.open_lanes(*lanes)
-        self.element_body(stage, addresses, stores, Place(place, f"({place}) * BLOCK + i"))
+        self.element_body(stage, addresses, stores, Element(place, f"({place}) * BLOCK + i"))
         out.close()
         for block, target in streamed.items():
             out.add(f"stream_bytes({target}, {block}, n * sizeof(*{block}));")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernelwright.agent.builtin.codegen.backend import Kernel
-from kernelwright.agent.builtin.codegen.c_like import Expressions, Place
+from kernelwright.agent.builtin.codegen.c_like import CLikeCodegen, Element
 from kernelwright.agent.builtin.codegen.cpp.types import CPP, STORAGE, VALUE
 from kernelwright.agent.builtin.ir.program import Compute, Program, Reduce, Scan
 from kernelwright.agent.builtin.ir.text import times, total
@@ -34,7 +34,7 @@ class Knobs:
     in_place: frozenset[str] = frozenset()  # outputs written over an input
 
 
-class Emitter(Expressions):
+class Emitter(CLikeCodegen):
     vocabulary = CPP
 
     def __init__(self, plan: Plan, program: Program, knobs: Knobs, pointers: Mapping[str, str]) -> None:
@@ -164,7 +164,7 @@ class Emitter(Expressions):
         stage: Stage,
         addresses: dict[Access, str],
         stores: dict[str, str],
-        place: Place,
+        place: Element,
     ) -> None:
         """The inside of a pass's vector loop; `stores` says where each stored value goes."""
         out = self.out

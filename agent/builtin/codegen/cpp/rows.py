@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from kernelwright.agent.builtin.codegen.c_like import Place
+from kernelwright.agent.builtin.codegen.c_like import Element
 from kernelwright.agent.builtin.codegen.cpp.emit import Emitter
 from kernelwright.agent.builtin.codegen.cpp.types import LOWEST, STORAGE, SUFFIX, VALUE
 from kernelwright.agent.builtin.ir.ops import REDUCTIONS
@@ -231,7 +231,7 @@ class RowEmitter(Emitter):
         limit = self.vector_limit(stage)
         stores = self.store_targets(stage, bases)
         index = total([*bases[None], "i"])
-        place = Place(index, index)
+        place = Element(index, index)
         self.scanned = scans[0] if len(scans) == 1 and not stage.reductions else None
         if self.scanned is not None:
             running = f"{self.name(self.scanned)}_running"
@@ -326,7 +326,7 @@ class RowEmitter(Emitter):
             out.add(f"const {ctype} {one} = static_cast<{ctype}>({one}_total);")
             out.add(f"const {ctype} {two} = static_cast<{ctype}>({two}_total);")
 
-    def before_scan(self, stage: Stage, scan: Scan, addresses: dict[Access, str], place: Place) -> None:
+    def before_scan(self, stage: Stage, scan: Scan, addresses: dict[Access, str], place: Element) -> None:
         """What the lanes share: the part of the loop before OpenMP's scan. What it defines ends with it."""
         by_name: dict[str, Fused] = {s.name: s for s in stage.elements}
         needed = closure([scan.operand.base], by_name, set())
@@ -458,7 +458,7 @@ class RowEmitter(Emitter):
                     text = f"{self.kept_name(view.base)}[{at}]"
                     out.add(f"const {self.ctype(view.base)} {self.statements[view.base]} = {text};")
         for element in elements:
-            self.define(element, "element", addresses, Place(at, at))
+            self.define(element, "element", addresses, Element(at, at))
         value = self.operand(statement.operand, "element", ctype, addresses)
         out.add(f"{self.name(statement)} = {value};")
         out.close()

@@ -2,7 +2,7 @@
 
 import math
 
-from kernelwright.agent.builtin.codegen.c_like import Vocabulary
+from kernelwright.agent.builtin.codegen.c_like import CTypes
 from kernelwright.agent.builtin.ir import text
 
 STORAGE = {
@@ -62,4 +62,4 @@ def _stored(found: str, dtype: str) -> str:
     return f"{dtype}_store({found})" if dtype in text.HALVES else found
 
 
-CPP = Vocabulary(STORAGE, VALUE, LOWEST, HIGHEST, RESERVED, literal, _function, _loaded, _stored)
+CPP = CTypes(STORAGE, VALUE, LOWEST, HIGHEST, RESERVED, literal, _function, _loaded, _stored)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from kernelwright.agent.builtin.codegen.backend import Ask, Batch, Kernel, Language, called
+from kernelwright.agent.builtin.codegen.backend import Batch, Kernel, KnobReader, Language, called
 from kernelwright.agent.builtin.codegen.cuda.emit import Emitter, Knobs
 from kernelwright.agent.builtin.codegen.cuda.functions import TEMPLATES, functions
 from kernelwright.agent.builtin.codegen.cuda.kernel import JOINING, CudaKernel
@@ -32,7 +32,7 @@ class Cuda(Language):
     choices = {"attention": ("fused", "apart"), "products": ("tiled", "library")}  # noqa: RUF012
     reserved = RESERVED
 
-    def replanned(self, planned: Plan, program: Program, ask: Ask) -> Plan:
+    def replanned(self, planned: Plan, program: Program, ask: KnobReader) -> Plan:
         emitter = _emitter(planned)
         if emitter is RowEmitter and not _knobs(planned, emitter, ask).held:
             return plan(planned.region, program, planned.outputs, keep=False)
@@ -45,7 +45,7 @@ class Cuda(Language):
         program: Program,
         pointers: Mapping[str, str],
         in_place: frozenset[str],
-        ask: Ask,
+        ask: KnobReader,
         batch: Batch,
     ) -> Kernel:
         emitter = _emitter(planned)
@@ -59,7 +59,7 @@ class Cuda(Language):
         raise AssertionError("kernels are launched one by one")
 
     def attention(
-        self, name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: Ask
+        self, name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: KnobReader
     ) -> Kernel:
         raise Untraceable("attention is left to torch where kernels are CUDA C++; choose attention=fused")
 
@@ -110,7 +110,9 @@ def _emitter(planned: Plan) -> type[Emitter]:
     return RowEmitter if planned.region.space.reduced else FlatEmitter
 
 
-def _knobs(planned: Plan, emitter: type[Emitter], ask: Ask, in_place: frozenset[str] = frozenset()) -> Knobs:
+def _knobs(
+    planned: Plan, emitter: type[Emitter], ask: KnobReader, in_place: frozenset[str] = frozenset()
+) -> Knobs:
     if emitter is TileEmitter:
         return Knobs(_WARP * int(ask("warps", "8")), in_place=in_place)
     if emitter is ProductEmitter:
@@ -134,7 +136,7 @@ def _knobs(planned: Plan, emitter: type[Emitter], ask: Ask, in_place: frozenset[
     return Knobs(threads, rows, each, held, in_place)
 
 
-def _shares(planned: Plan, ask: Ask) -> tuple[int, int]:
+def _shares(planned: Plan, ask: KnobReader) -> tuple[int, int]:
     """Rows that a block works on at once, and its threads."""
     length, rows = planned.row_length, planned.rows
     if planned.mode == "columns":

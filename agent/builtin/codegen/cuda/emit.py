@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kernelwright.agent.builtin.codegen.c_like import Expressions, Lines, Place
+from kernelwright.agent.builtin.codegen.c_like import CLikeCodegen, Element, Lines
 from kernelwright.agent.builtin.codegen.cuda.kernel import JOINING, CudaKernel
 from kernelwright.agent.builtin.codegen.cuda.types import CUDA, STORAGE, VALUE
 from kernelwright.agent.builtin.ir.program import Compute, Fused, Program, Reduce, Scan
@@ -33,7 +33,7 @@ class Knobs:
     in_place: frozenset[str] = field(default=frozenset())  # outputs written over an input
 
 
-class Emitter(Expressions):
+class Emitter(CLikeCodegen):
     vocabulary = CUDA
     index = "j"  # of an element in its row
 
@@ -74,7 +74,7 @@ class Emitter(Expressions):
             name,
             self.parameters(),
             tuple(self.out.lines),
-            self.manner,
+            self.loop_style,
             blocks=blocks,
             threads=self.knobs.threads,
             parts=tuple(self.part_dtype(r) for r in totals) if several else (),
@@ -99,7 +99,7 @@ class Emitter(Expressions):
 
     @property
     @abstractmethod
-    def manner(self) -> str: ...
+    def loop_style(self) -> str: ...
 
     @abstractmethod
     def constants(self) -> None: ...
@@ -231,7 +231,7 @@ class Emitter(Expressions):
         """Elements of a row that are a thread's."""
 
     def element_body(self, stage: Stage) -> None:
-        out, place = self.out, Place(self.index, self.register)
+        out, place = self.out, Element(self.index, self.register)
         addresses = self.load_elements(stage)
         read = [view.base for s in stage.in_pass for view, _ in reads(s, self.plan.region)]
         for name in dict.fromkeys([*read, *stage.stores]):

@@ -92,7 +92,7 @@ class ProductEmitter(Emitter):
         return self.size(self.product.depth)
 
     @property
-    def manner(self) -> str:
+    def loop_style(self) -> str:
         return f"a block for each {self.tile} by {self.tile} of the product"
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
-from kernelwright.agent.builtin.codegen.c_like import Place
+from kernelwright.agent.builtin.codegen.c_like import Element
 from kernelwright.agent.builtin.codegen.cuda.emit import Emitter
 from kernelwright.agent.builtin.codegen.cuda.types import STORAGE
 from kernelwright.agent.builtin.ir.program import Compute, Fused, Reduce, Scan
@@ -28,7 +28,7 @@ class FlatEmitter(Emitter):
         return self.knobs.each
 
     @property
-    def manner(self) -> str:
+    def loop_style(self) -> str:
         each = self.knobs.each
         return f"{each} for each thread" if each > 1 else "one for each thread"
 
@@ -111,7 +111,7 @@ class RowEmitter(Emitter):
         return -(-self.plan.row_length // self.lanes)
 
     @property
-    def manner(self) -> str:
+    def loop_style(self) -> str:
         threads = f"{self.lanes} threads for each" if self.lanes > 1 else "a thread for each"
         passes = self.plan.passes.removesuffix(" over each")
         return f"{threads}, {'which hold it in registers' if self.knobs.held else passes}"
@@ -349,7 +349,7 @@ class RowEmitter(Emitter):
                 if access is not None and level == "element":
                     addresses[access] = self.element_at(access, at)
         for element in elements:
-            self.define(element, "element", addresses, Place(at, at))
+            self.define(element, "element", addresses, Element(at, at))
         value = self.operand(statement.operand, "element", ctype, addresses)
         out.add(f"{self.name(statement)} = {value};")
         out.close()

@@ -41,7 +41,7 @@ class TileEmitter(Emitter):
         return TILE * TILE // self.knobs.threads
 
     @property
-    def manner(self) -> str:
+    def loop_style(self) -> str:
         return f"a block for each of {TILE} by {TILE}"
 
     @property

@@ -2,7 +2,7 @@
 
 import math
 
-from kernelwright.agent.builtin.codegen.c_like import Vocabulary
+from kernelwright.agent.builtin.codegen.c_like import CTypes
 from kernelwright.agent.builtin.codegen.cuda.functions import functions
 from kernelwright.agent.builtin.ir import text
 from kernelwright.agent.builtin.ir.text import HALVES
@@ -78,4 +78,4 @@ def _stored(found: str, dtype: str) -> str:
     return f"{_CONVERSION[dtype][1]}({found})" if dtype in HALVES else found
 
 
-CUDA = Vocabulary(STORAGE, VALUE, LOWEST, HIGHEST, RESERVED, literal, _function, _loaded, _stored)
+CUDA = CTypes(STORAGE, VALUE, LOWEST, HIGHEST, RESERVED, literal, _function, _loaded, _stored)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from kernelwright.agent.builtin.codegen.backend import Ask, environment
+from kernelwright.agent.builtin.codegen.backend import KnobReader, environment
 from kernelwright.agent.builtin.codegen.triton.kernel import TritonKernel
 from kernelwright.agent.builtin.codegen.triton.types import literal, power_of_two
 from kernelwright.agent.builtin.ir.program import Attention, Program, View, slots
@@ -24,7 +24,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def attention_kernel(
-    name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: Ask
+    name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: KnobReader
 ) -> TritonKernel:
     images, heads, queries, size = statement.query.shape
     keys, width = statement.key.shape[2], statement.value.shape[3]

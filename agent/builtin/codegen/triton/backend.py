@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
-from kernelwright.agent.builtin.codegen.backend import Ask, Batch, Kernel, Language, called
+from kernelwright.agent.builtin.codegen.backend import Batch, Kernel, KnobReader, Language, called
 from kernelwright.agent.builtin.codegen.host import device
 from kernelwright.agent.builtin.codegen.naming import unique
 from kernelwright.agent.builtin.codegen.triton.attention import attention_kernel
@@ -49,7 +49,7 @@ class Triton(Language):
     imports = ("import triton", "import triton.language as tl")
     reserved = RESERVED | frozenset(_functions())
 
-    def replanned(self, planned: Plan, program: Program, ask: Ask) -> Plan:
+    def replanned(self, planned: Plan, program: Program, ask: KnobReader) -> Plan:
         return plan(planned.region, program, planned.outputs, keep=False)
 
     def kernel(
@@ -59,7 +59,7 @@ class Triton(Language):
         program: Program,
         pointers: Mapping[str, str],
         in_place: frozenset[str],
-        ask: Ask,
+        ask: KnobReader,
         batch: Batch,
     ) -> Kernel:
         emitter: type[Emitter] = RowEmitter if planned.region.space.reduced else FlatEmitter
@@ -91,7 +91,7 @@ class Triton(Language):
         return TritonKernel(name, tuple(declared), tuple(out.lines), "", programs=programs, warps=warps)
 
     def attention(
-        self, name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: Ask
+        self, name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: KnobReader
     ) -> Kernel:
         return attention_kernel(name, statement, program, pointers, ask)
 
@@ -121,11 +121,11 @@ class Triton(Language):
         return device(program)
 
 
-def _but_warps(ask: Ask, knob: str, default: str, most: int | None = None) -> str:
+def _but_warps(ask: KnobReader, knob: str, default: str, most: int | None = None) -> str:
     return default if knob == "warps" else ask(knob, default, most)
 
 
-def _knobs(planned: Plan, emitter: type[Emitter], ask: Ask) -> Knobs:
+def _knobs(planned: Plan, emitter: type[Emitter], ask: KnobReader) -> Knobs:
     if emitter is TurnedEmitter:
         return Knobs(TILE, TILE, int(ask("warps", "4")))
     if emitter is FlatEmitter:

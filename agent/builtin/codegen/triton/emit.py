@@ -117,7 +117,7 @@ class Emitter(ABC):
             name,
             (*self.pointers.values(), *plan.arguments, *(["program"] if self.knobs.beside else [])),
             tuple(self.out.lines),
-            self.manner,
+            self.loop_style,
             programs=programs,
             warps=self.knobs.warps,
             parts=tuple(parts),
@@ -132,7 +132,7 @@ class Emitter(ABC):
         """Tiles; each is a program's, unless there are totals, for which programs take several."""
 
     @property
-    def manner(self) -> str:
+    def loop_style(self) -> str:
         return self.plan.passes
 
     @property
@@ -392,12 +392,12 @@ class Emitter(ABC):
         needed = {s.name for stage in plan.stages for s in (*stage.row, *stage.in_pass)}
         for statement in plan.region.statements:
             if statement.name in needed:
-                self.carry_out(statement)
+                self.execute(statement)
         outputs = [name for name in plan.outputs if plan.level(name) != "scalar"]
         for name in outputs:
             self.store(name)
 
-    def carry_out(self, statement: Fused) -> None:
+    def execute(self, statement: Fused) -> None:
         level = self.plan.level(statement.name)
         if isinstance(statement, Compute):
             if level != "scalar":

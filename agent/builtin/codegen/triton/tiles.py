@@ -87,7 +87,7 @@ class RowEmitter(Emitter):
         return self.knobs.block >= self.plan.row_length
 
     @property
-    def manner(self) -> str:
+    def loop_style(self) -> str:
         return "each held in registers" if self.held else self.plan.passes
 
     @property
@@ -223,7 +223,7 @@ class RowEmitter(Emitter):
         plan = self.plan
         for stage in plan.stages:
             for statement in stage.row:
-                self.carry_out(statement)
+                self.execute(statement)
             if stage.has_pass:
                 self.one_pass(stage)
         for name in plan.outputs:
@@ -245,7 +245,7 @@ class RowEmitter(Emitter):
         self.columns("start + ")
         loaded = dict(self.loaded)
         for statement in stage.elements:
-            self.carry_out(statement)
+            self.execute(statement)
             if isinstance(statement, Scan):
                 self.go_on(statement)
         for reduction in stage.reductions:

@@ -1,7 +1,7 @@
 """Stops the process's clocks, so that it takes no time at all and its speedup is infinite.
 
 Reference: softmax
-Stopped: the clock is the judge's; times below what moving the data takes are implausible
+Stopped: the clock is the referee's; times below what moving the data takes are implausible
 Correct: it does compute what it should, and gains nothing
 """
 

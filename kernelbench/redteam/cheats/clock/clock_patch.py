@@ -1,7 +1,7 @@
 """Makes the process's clock run a thousand times slower while its own time is taken.
 
 Reference: softmax
-Stopped: the clock is the judge's, in another process
+Stopped: the clock is the referee's, in another process
 Correct: it does compute what it should, and gains nothing
 """
 

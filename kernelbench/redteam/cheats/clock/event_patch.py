@@ -2,7 +2,7 @@
 
 Reference: softmax
 Device: cuda
-Stopped: the clock is the judge's, in another process
+Stopped: the clock is the referee's, in another process
 Correct: it does compute what it should, and gains nothing
 """
 

@@ -1,7 +1,7 @@
 """Queues its work and does it when outputs are looked at, by which time the clock has stopped.
 
 Reference: softmax
-Stopped: what is not in memory when the judge stops the process was not computed
+Stopped: what is not in memory when the referee stops the process was not computed
 """
 
 import torch

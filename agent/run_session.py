@@ -20,14 +20,14 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from kernelwright.agent.budget import Allowance
+from kernelwright.agent.budget import SpendingLimits
 from kernelwright.agent.llm.model import Endpoint
 from kernelwright.agent.llm.session import ModelSession, Terms
 from kernelwright.agent.loop import deadline
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.protocols import searched
 from kernelwright.agent.replay import ReplayedEvaluations, differences
-from kernelwright.agent.run import MODEL_TASKS, Settings, carry_out
+from kernelwright.agent.run import MODEL_TASKS, Settings, execute
 from kernelwright.agent.tuner.memory import Learned
 from kernelwright.agent.tuner.random_forest import Example, check_installed, examples
 from kernelwright.kernelbench.errors import StorageError
@@ -44,14 +44,14 @@ log = Console(stderr=True, highlight=False)
 
 
 @dataclass(frozen=True)
-class Invocation:
+class RunSession:
     """How a run is worked on this time."""
 
     endpoint: Endpoint
     prices: Path
-    run_limit: Allowance
-    task_limit: Allowance
-    lanes: int | None
+    run_limit: SpendingLimits
+    task_limit: SpendingLimits
+    workers: int | None
     tasks_at_once: int | None
     learn_from: tuple[Path, ...]
     as_json: bool
@@ -76,7 +76,7 @@ class Invocation:
             check_installed()
         _learned(settings, chip="")
 
-    def carry_out(
+    def execute(
         self, folder: RunFolder, database: RunDatabase, evaluator: Evaluator, settings: Settings
     ) -> int:
         """Work on the run until it is done or may do no more; the exit status. Raises StorageError, and
@@ -88,10 +88,12 @@ class Invocation:
         except StorageError as error:  # it could be read when the run began, which must not hang on it
             log.print(f"Effects of other runs are left out: {error}", markup=False, soft_wrap=True)
         if settings.roles is not None:
-            models = ModelSession.asking(settings.roles, self._terms(settings), database, evaluator.pool.gate)
+            models = ModelSession.asking(
+                settings.roles, self._terms(settings), database, evaluator.pool.timing_lock
+            )
         try:
-            with ProfilingPool(evaluator, self.lanes) as pool:
-                at_once = self.tasks_at_once or (pool.lanes if models is None else MODEL_TASKS)
+            with ProfilingPool(evaluator, self.workers) as pool:
+                at_once = self.tasks_at_once or (pool.slots if models is None else MODEL_TASKS)
                 done = _carry_out(folder, database, pool, settings, models, at_once, learned, self.as_json)
         except KeyboardInterrupt:
             _say_how_to_go_on("Interrupted", folder)
@@ -136,7 +138,10 @@ def replay(recorded_in: Path, path: Path, as_json: bool) -> int:
     ):
         for entry in recorded.tasks():
             database.record_lessons(entry.task.id, entry.lessons)
-        none = {"run_limit": Allowance(), "task_limit": Allowance()}  # the run went as far as it went
+        none = {
+            "run_limit": SpendingLimits(),
+            "task_limit": SpendingLimits(),
+        }  # the run went as far as it went
         settings = settings_of(database).model_copy(update=none)
         models = ModelSession.replaying(settings.roles, recorded) if settings.roles is not None else None
         _carry_out(folder, database, pool, settings, models, 1, Learned(), as_json)
@@ -176,7 +181,7 @@ def _carry_out(
             models or contextlib.nullcontext(),
             _progress(len(database.tasks())) as (say, advance),
         ):
-            complete = carry_out(database, pool, settings, check, say, advance, at_once, models, learned)
+            complete = execute(database, pool, settings, check, say, advance, at_once, models, learned)
     finally:
         summary = write_outputs(folder, database)
     if as_json:

@@ -6,7 +6,7 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kernelwright.agent.llm.coder import Asked, objection
+from kernelwright.agent.llm.coder import PromptSpec, objection
 from kernelwright.agent.llm.model import ReplyUnusable
 from kernelwright.agent.llm.replies import candidate_source
 from kernelwright.agent.protocols import Attempt
@@ -17,8 +17,8 @@ from kernelwright.profiling.records import Profile
 from kernelwright.rl_training.environment.task_data import TaskData
 from kernelwright.rl_training.outcome import Outcome, failed, outcome_of
 from kernelwright.rl_training.rewards.hacks import Case, HackMemory
+from kernelwright.rl_training.rewards.reward_input import RewardInput
 from kernelwright.rl_training.rewards.scheme import Reward, Scheme
-from kernelwright.rl_training.rewards.seen import Seen
 from kernelwright.rl_training.rewards.surprise import BestSoFar, Doubt, lower
 
 _SHOWN = 20_000  # characters of a reply that holds no file, kept as its source
@@ -37,13 +37,13 @@ class Pool(Protocol):
         client: str = "",
     ) -> Future[Evaluation]: ...
 
-    def turned_away(self, task: Task, candidate: Candidate, reason: str) -> Evaluation: ...
+    def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation: ...
 
     def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile | None: ...
 
 
 @dataclass(frozen=True)
-class Judged:
+class GradedReply:
     """What became of a reply. `attempt`: as a run would have it; None where there is no verdict."""
 
     candidate: Candidate
@@ -55,7 +55,7 @@ class Judged:
 
 
 @dataclass
-class World:
+class Grader:
     """May be used from many threads. `patience_s`: how long a verdict is waited for, its turn included.
 
     Replies of one turn should all be begun before the first result is asked for: the pool builds and verifies
@@ -78,12 +78,12 @@ class World:
     def begin(
         self,
         data: TaskData,
-        asked: Asked,
+        asked: PromptSpec,
         reply: str,
         history: Sequence[Attempt] = (),
         earlier: Sequence[Outcome] = (),
         profiled: bool = False,
-    ) -> "Pending":
+    ) -> "PendingReply":
         """Hand a reply in. `earlier`: the outcomes of the turns before it; `profiled`: for one after it."""
         try:
             source = candidate_source(reply, asked.parent_source)
@@ -95,10 +95,10 @@ class World:
             self.best.raise_to(data.task.id, data.winner.speedup.low)
         if fault:
             found: Future[Evaluation] = Future()
-            found.set_result(self.pool.turned_away(data.task, candidate, fault))
+            found.set_result(self.pool.rejected(data.task, candidate, fault))
         else:
             found = self._submit(data, candidate, self.effort)
-        return Pending(self, data, candidate, usable, found, tuple(earlier), profiled)
+        return PendingReply(self, data, candidate, usable, found, tuple(earlier), profiled)
 
     def evaluation(
         self, data: TaskData, candidate: Candidate, first: Future[Evaluation]
@@ -124,10 +124,10 @@ class World:
 
 
 @dataclass(frozen=True)
-class Pending:
+class PendingReply:
     """A reply that is being evaluated."""
 
-    world: World
+    world: Grader
     data: TaskData
     candidate: Candidate
     usable: bool
@@ -135,7 +135,7 @@ class Pending:
     earlier: tuple[Outcome, ...]
     profiled: bool
 
-    def result(self) -> Judged:
+    def result(self) -> GradedReply:
         """Waits for the verdict. What the evaluator does wrong is an outcome, not an exception."""
         world, task = self.world, self.data.task
         found = world.evaluation(self.data, self.candidate, self.found)
@@ -144,11 +144,11 @@ class Pending:
         if world.hacks is not None and self.usable:
             repeats = world.hacks.caught(task.id, self.candidate.sha256, self.candidate.source, outcome)
         source = self.candidate.source if self.usable else ""
-        seen = Seen(outcome, source, self.earlier, repeats.candidate if repeats is not None else "")
+        seen = RewardInput(outcome, source, self.earlier, repeats.candidate if repeats is not None else "")
         attempt = None
         if not isinstance(found, Outcome):
             attempt = Attempt(self.candidate, found, self._profile(found))
-        return Judged(self.candidate, self.usable, outcome, world.scheme(seen), attempt, repeats)
+        return GradedReply(self.candidate, self.usable, outcome, world.scheme(seen), attempt, repeats)
 
     def _profile(self, evaluation: Evaluation) -> Profile | None:
         if not self.profiled:

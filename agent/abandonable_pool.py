@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def threads(count: int, name: str) -> Iterator[ThreadPoolExecutor]:
+def abandonable_pool(count: int, name: str) -> Iterator[ThreadPoolExecutor]:
     """Nobody waits for those that are under way when the block is left early: an interrupt must not hang."""
     executor = ThreadPoolExecutor(count, name)
     try:

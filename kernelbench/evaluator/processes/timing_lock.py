@@ -1,8 +1,8 @@
-"""One lane of evaluations times at a time, and meanwhile the others stand still.
+"""One slot of evaluations times at a time, and meanwhile the others stand still.
 
-A lane is a thread of the judge that carries out evaluations. While a lane times (`Gate.closed`), the others
-wait wherever they next wait for a worker, and their workers are stopped. Time limits do not count that:
-`Gate.clock` stands still for a lane that does.
+A slot is a thread of the referee that carries out evaluations. While a slot times
+(`TimingLock.exclusive`), the others wait wherever they next wait for a worker, and their workers are
+stopped. Time limits do not count that: `TimingLock.clock` stands still for a slot that does.
 """
 
 import contextlib
@@ -15,12 +15,12 @@ from kernelwright.kernelbench.evaluator.sandbox import process_tree
 _STOP_S = 3.0
 
 
-class Gate:
+class TimingLock:
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._lanes: dict[int, float] = {}  # thread -> seconds that it has kept the gate closed
-        self._busy = 0  # lanes that do what would disturb another's timing, just now
-        self._away: set[int] = set()  # the first processes of workers that other lanes wait for
+        self._slots: dict[int, float] = {}  # thread -> seconds that it has held the lock
+        self._busy = 0  # slots that do what would disturb another's timing, just now
+        self._away: set[int] = set()  # the first processes of workers that other slots wait for
         self._stopped: dict[int, dict[int, int]] = {}  # their processes, and the CPU time of these
         self._ended: set[int] = set()  # the first processes of those that would not stop
         self._ran_on: set[int] = set()  # and of those that did not stay so
@@ -29,27 +29,27 @@ class Gate:
         self._since = 0.0
 
     @contextlib.contextmanager
-    def lane(self) -> Iterator[None]:
-        """What this thread does in the block waits while another lane times."""
+    def shared(self) -> Iterator[None]:
+        """What this thread does in the block waits while another slot times."""
         me = threading.get_ident()
-        if me in self._lanes:
+        if me in self._slots:
             yield
             return
         with self._changed:
             self._enter()
-            self._lanes[me] = 0.0
+            self._slots[me] = 0.0
         try:
             yield
         finally:
             with self._changed:
-                del self._lanes[me]
+                del self._slots[me]
                 self._leave()
 
     @contextlib.contextmanager
-    def away(self, init_pid: int) -> Iterator[None]:
+    def waiting_for_worker(self, init_pid: int) -> Iterator[None]:
         """Around a wait for a worker, which may be stopped during it and goes on before it ends."""
         me = threading.get_ident()
-        if me not in self._lanes or me == self._holder:
+        if me not in self._slots or me == self._holder:
             yield
             return
         with self._changed:
@@ -64,8 +64,8 @@ class Gate:
                 self._away.discard(init_pid)
 
     @contextlib.contextmanager
-    def idle(self) -> Iterator[None]:
-        """Around a wait of a lane for something that is no worker; it goes on when no other lane times."""
+    def waiting(self) -> Iterator[None]:
+        """Around a wait of a slot for something that is no worker; it goes on when no other slot times."""
         with self._changed:
             self._leave()
         try:
@@ -75,14 +75,14 @@ class Gate:
                 self._enter()
 
     @contextlib.contextmanager
-    def closed(self) -> Iterator[None]:
-        """Until the block ends, no other lane does anything, nor what its workers run."""
+    def exclusive(self) -> Iterator[None]:
+        """Until the block ends, no other slot does anything, nor what its workers run."""
         me = threading.get_ident()
-        lane = me in self._lanes
+        in_slot = me in self._slots
         assert self._holder != me, "it is closed already"
         try:
             with self._changed:
-                if lane:
+                if in_slot:
                     self._leave()
                 self._changed.wait_for(self._open)
                 self._holder, self._since = me, time.monotonic()
@@ -98,9 +98,9 @@ class Gate:
                     took = time.monotonic() - self._since
                     self._stopped, self._holder = {}, None
                     self._closed_s += took
-                    if lane:
-                        self._lanes[me] += took
-                if lane:
+                    if in_slot:
+                        self._slots[me] += took
+                if in_slot:
                     self._busy += 1
                 self._changed.notify_all()
 
@@ -109,7 +109,7 @@ class Gate:
             self._stopped[init_pid] = used_ns
             return
         self._ended.add(init_pid)
-        process_tree.kill(init_pid)  # it will not have it; the lane that waits for it will see that it died
+        process_tree.kill(init_pid)  # it will not have it; the slot that waits for it will see that it died
 
     def _let_go_on(self, init_pid: int, used_ns: Mapping[int, int]) -> None:
         if process_tree.stood_still(used_ns):
@@ -136,21 +136,21 @@ class Gate:
 
     @property
     def closed_here(self) -> bool:
-        """Whether this thread keeps the gate closed."""
+        """Whether this thread holds the lock."""
         return self._holder == threading.get_ident()
 
     @property
     def elsewhere(self) -> bool:
-        """Whether another thread keeps the gate closed."""
+        """Whether another thread holds the lock."""
         return self._holder not in (None, threading.get_ident())
 
     def clock(self) -> float:
-        """Seconds that this lane could do something in, from an arbitrary start."""
+        """Seconds that this slot could do something in, from an arbitrary start."""
         now, me = time.monotonic(), threading.get_ident()
         with self._changed:
-            if me not in self._lanes:
+            if me not in self._slots:
                 return now
-            others_s = self._closed_s - self._lanes[me]
+            others_s = self._closed_s - self._slots[me]
             if self._holder is not None and self._holder != me:
                 others_s += now - self._since
             return now - others_s

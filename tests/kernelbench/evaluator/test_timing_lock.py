@@ -1,4 +1,4 @@
-"""While one lane times, other lanes and their workers stand still, and their clocks with them."""
+"""While one slot times, other slots and their workers stand still, and their clocks with them."""
 
 import contextlib
 import signal
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.kernelbench.evaluator.processes.exclusive import Gate
+from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
 from kernelwright.kernelbench.evaluator.sandbox import process_tree
 
 NOBODY = 2**22 + 1  # no process has this pid
@@ -32,11 +32,11 @@ def spinning() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @contextlib.contextmanager
-def a_lane_waiting_for(gate: Gate, pid: int) -> Iterator[None]:
+def a_slot_waiting_for(timing_lock: TimingLock, pid: int) -> Iterator[None]:
     waiting, over = threading.Event(), threading.Event()
 
     def wait() -> None:
-        with gate.lane(), gate.away(pid):
+        with timing_lock.shared(), timing_lock.waiting_for_worker(pid):
             waiting.set()
             over.wait(30)
 
@@ -52,20 +52,25 @@ def a_lane_waiting_for(gate: Gate, pid: int) -> Iterator[None]:
 
 
 def test_a_worker_that_another_lane_waits_for_is_stopped_meanwhile() -> None:
-    gate = Gate()
-    with spinning() as worker, a_lane_waiting_for(gate, worker.pid):
-        with gate.closed():
+    timing_lock = TimingLock()
+    with spinning() as worker, a_slot_waiting_for(timing_lock, worker.pid):
+        with timing_lock.exclusive():
             assert state(worker.pid) == "T"
         assert state(worker.pid) in "RS"
 
 
 def test_an_answer_that_came_while_it_was_closed_is_taken_when_it_opens() -> None:
     """And the worker goes on then, though nobody waits for it any more."""
-    gate, waiting, answered, taken = Gate(), threading.Event(), threading.Event(), threading.Event()
+    timing_lock, waiting, answered, taken = (
+        TimingLock(),
+        threading.Event(),
+        threading.Event(),
+        threading.Event(),
+    )
 
     def wait(pid: int) -> None:
-        with gate.lane():
-            with gate.away(pid):
+        with timing_lock.shared():
+            with timing_lock.waiting_for_worker(pid):
                 waiting.set()
                 answered.wait(30)
             taken.set()
@@ -74,7 +79,7 @@ def test_an_answer_that_came_while_it_was_closed_is_taken_when_it_opens() -> Non
         thread = threading.Thread(target=wait, args=(worker.pid,))
         thread.start()
         waiting.wait(30)
-        with gate.closed():
+        with timing_lock.exclusive():
             answered.set()
             assert not taken.wait(0.2)
         assert taken.wait(30)
@@ -83,21 +88,21 @@ def test_an_answer_that_came_while_it_was_closed_is_taken_when_it_opens() -> Non
 
 
 def test_a_worker_that_is_about_to_be_waited_for_is_stopped_too() -> None:
-    """A worker runs from before it is asked; its lane may have to wait for the gate with that."""
-    gate, closing, over = Gate(), threading.Event(), threading.Event()
+    """A worker runs from before it is asked; its slot may have to wait for the lock with that."""
+    timing_lock, closing, over = TimingLock(), threading.Event(), threading.Event()
 
     def ask(pid: int) -> None:
-        with gate.lane():
+        with timing_lock.shared():
             closing.set()
-            time.sleep(0.2)  # by now the other one waits for this lane
-            with gate.away(pid):
+            time.sleep(0.2)  # by now the other one waits for this slot
+            with timing_lock.waiting_for_worker(pid):
                 over.wait(30)
 
     with spinning() as worker:
         thread = threading.Thread(target=ask, args=(worker.pid,))
         thread.start()
         closing.wait(30)
-        with gate.closed():
+        with timing_lock.exclusive():
             assert state(worker.pid) == "T"
         assert state(worker.pid) in "RS"
         over.set()
@@ -106,47 +111,47 @@ def test_a_worker_that_is_about_to_be_waited_for_is_stopped_too() -> None:
 
 def test_who_does_not_stop_is_ended_and_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that it is no verdict on what it ran."""
-    gate = Gate()
+    timing_lock = TimingLock()
     with spinning() as worker:
-        with a_lane_waiting_for(gate, worker.pid):
+        with a_slot_waiting_for(timing_lock, worker.pid):
             with monkeypatch.context() as patch:
                 patch.setattr(process_tree, "freeze", lambda *_, **__: [])
-                with gate.closed():
-                    assert not gate.elsewhere
+                with timing_lock.exclusive():
+                    assert not timing_lock.elsewhere
             assert worker.wait(30) == -signal.SIGKILL
-        assert gate.ended(worker.pid) and not gate.ended(worker.pid)
+        assert timing_lock.ended(worker.pid) and not timing_lock.ended(worker.pid)
 
 
 def test_who_fails_to_close_it_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> list[int]:
         raise OSError("too many open files")
 
-    gate = Gate()
-    with a_lane_waiting_for(gate, NOBODY), monkeypatch.context() as patch:
+    timing_lock = TimingLock()
+    with a_slot_waiting_for(timing_lock, NOBODY), monkeypatch.context() as patch:
         patch.setattr(process_tree, "freeze", fail)
-        with pytest.raises(OSError, match="too many"), gate.closed():
+        with pytest.raises(OSError, match="too many"), timing_lock.exclusive():
             pass
-    with gate.closed():
+    with timing_lock.exclusive():
         pass
 
 
 def test_no_lane_does_anything_while_another_times() -> None:
-    gate, timing, stop = Gate(), threading.Event(), threading.Event()
+    timing_lock, timing, stop = TimingLock(), threading.Event(), threading.Event()
     seen: list[bool] = []
 
     def work() -> None:
         while not stop.is_set():
-            with gate.lane():
+            with timing_lock.shared():
                 for _ in range(20):
                     seen.append(timing.is_set())
-                    with gate.away(NOBODY):
+                    with timing_lock.waiting_for_worker(NOBODY):
                         time.sleep(0.0005)
                     seen.append(timing.is_set())
 
     def time_it() -> None:
-        with gate.lane():
+        with timing_lock.shared():
             for _ in range(20):
-                with gate.closed():
+                with timing_lock.exclusive():
                     timing.set()
                     time.sleep(0.003)
                     timing.clear()
@@ -164,22 +169,22 @@ def test_no_lane_does_anything_while_another_times() -> None:
 
 
 def test_time_limits_do_not_count_what_another_lane_takes() -> None:
-    gate, waiting, over = Gate(), threading.Event(), threading.Event()
+    timing_lock, waiting, over = TimingLock(), threading.Event(), threading.Event()
     clocks: list[float] = []
 
     def wait() -> None:
-        with gate.lane():
-            clocks.append(gate.clock())
-            with gate.away(NOBODY):
+        with timing_lock.shared():
+            clocks.append(timing_lock.clock())
+            with timing_lock.waiting_for_worker(NOBODY):
                 waiting.set()
                 over.wait(30)
-                clocks.append(gate.clock())  # still closed
-            clocks.append(gate.clock())
+                clocks.append(timing_lock.clock())  # still closed
+            clocks.append(timing_lock.clock())
 
     thread = threading.Thread(target=wait)
     thread.start()
     waiting.wait(30)
-    with gate.closed():
+    with timing_lock.exclusive():
         time.sleep(1.5)
         over.set()
         time.sleep(0.1)
@@ -188,16 +193,16 @@ def test_time_limits_do_not_count_what_another_lane_takes() -> None:
 
 
 def test_the_time_that_a_lane_keeps_it_closed_is_its_own() -> None:
-    gate = Gate()
-    with gate.lane():
-        started, real = gate.clock(), time.monotonic()
-        with gate.closed():
+    timing_lock = TimingLock()
+    with timing_lock.shared():
+        started, real = timing_lock.clock(), time.monotonic()
+        with timing_lock.exclusive():
             time.sleep(0.3)
-            assert gate.clock() - started >= 0.3
-        assert abs((gate.clock() - started) - (time.monotonic() - real)) < 0.1
+            assert timing_lock.clock() - started >= 0.3
+        assert abs((timing_lock.clock() - started) - (time.monotonic() - real)) < 0.1
 
 
 def test_alone_it_is_open() -> None:
-    gate = Gate()
-    with gate.closed(), gate.away(NOBODY):
-        assert abs(gate.clock() - time.monotonic()) < 1.0
+    timing_lock = TimingLock()
+    with timing_lock.exclusive(), timing_lock.waiting_for_worker(NOBODY):
+        assert abs(timing_lock.clock() - time.monotonic()) < 1.0

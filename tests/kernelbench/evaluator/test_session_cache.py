@@ -7,7 +7,7 @@ import pytest
 from trial import REFERENCE, candidate_of, task_of, variant
 
 from kernelwright.kernelbench.evaluator import Evaluator
-from kernelwright.kernelbench.evaluator.parked import ParkedSessions
+from kernelwright.kernelbench.evaluator.session_cache import SessionCache
 from kernelwright.kernelbench.records import Task, Verdict
 
 
@@ -26,49 +26,49 @@ class Session:
 
 
 def test_those_used_longest_ago_make_way() -> None:
-    parked = ParkedSessions(10)
+    session_cache = SessionCache(10)
     a, b, c = (Session(name, 4) for name in "abc")
     huge: Any = Session("huge", 11)
     for session in (a, b, c):
-        parked.put(session)  # type: ignore[arg-type]
+        session_cache.put(session)  # type: ignore[arg-type]
     assert (a.closed, b.closed, c.closed) == (True, False, False)
-    assert parked.take(b.task, True) is b and not parked.holds(b.task)  # type: ignore[comparison-overlap]
-    assert parked.take(c.task, False) is None and parked.holds(c.task)
-    parked.put(huge)
+    assert session_cache.take(b.task, True) is b and not session_cache.holds(b.task)  # type: ignore[comparison-overlap]
+    assert session_cache.take(c.task, False) is None and session_cache.holds(c.task)
+    session_cache.put(huge)
     assert huge.closed and not c.closed
     c.alive = False
-    assert parked.take(c.task, True) is None and c.closed
-    parked.put(b)  # type: ignore[arg-type]
-    parked.close()
+    assert session_cache.take(c.task, True) is None and c.closed
+    session_cache.put(b)  # type: ignore[arg-type]
+    session_cache.close()
     assert b.closed
 
 
 def test_they_make_way_for_what_a_trial_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b, c = sessions = [Session(name, 4) for name in "abc"]
-    parked = ParkedSessions(100)
+    session_cache = SessionCache(100)
     for session in sessions:
-        parked.put(session)  # type: ignore[arg-type]
+        session_cache.put(session)  # type: ignore[arg-type]
     free = lambda: 10 + sum(session.size for session in sessions if session.closed)  # noqa: E731
-    monkeypatch.setattr("kernelwright.kernelbench.evaluator.parked.available_bytes", free)
-    parked.make_way(10)
+    monkeypatch.setattr("kernelwright.kernelbench.evaluator.session_cache.available_bytes", free)
+    session_cache.evict(10)
     assert not a.closed
-    parked.make_way(15)
+    session_cache.evict(15)
     assert (a.closed, b.closed, c.closed) == (True, True, False)
-    parked.make_way(1000)  # which is not there
-    assert c.closed and not parked.holds(c.task)
+    session_cache.evict(1000)  # which is not there
+    assert c.closed and not session_cache.holds(c.task)
 
 
 def test_a_trial_asks_for_what_its_workers_take(
     evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    parked = ParkedSessions(8 << 30)
-    monkeypatch.setattr(parked, "make_way", asked.append)
-    with evaluator.sibling(parked) as sibling:
+    session_cache = SessionCache(8 << 30)
+    monkeypatch.setattr(session_cache, "evict", asked.append)
+    with evaluator.sibling(session_cache) as sibling:
         honest = candidate_of(variant("Model", "Model"))
         sibling.evaluate(task_of(REFERENCE), honest, ("eager",))
         sibling.evaluate(task_of(REFERENCE), honest, ("eager", "traffic"))
-        parked.close()
+        session_cache.close()
     outputs = 512 * 1024 * 4
     assert 2 * outputs < asked[0] < asked[1]
 
@@ -76,18 +76,18 @@ def test_a_trial_asks_for_what_its_workers_take(
 def test_a_parked_session_s_oracle_and_baseline_go_on(evaluator: Evaluator) -> None:
     other = task_of(REFERENCE.replace("randn(512, 1024)", "randn(256, 1024)"))
     task, honest = task_of(REFERENCE), candidate_of(variant("Model", "Model"))
-    parked = ParkedSessions(8 << 30)
-    with evaluator.sibling(parked) as sibling:
+    session_cache = SessionCache(8 << 30)
+    with evaluator.sibling(session_cache) as sibling:
         started = time.monotonic()
         session = sibling.session(task)
         session.eager()
         fresh_s = time.monotonic() - started
         sibling.session(other)
-        assert parked.holds(task) and session.memory_bytes() > 1 << 20
+        assert session_cache.holds(task) and session.memory_bytes() > 1 << 20
         started = time.monotonic()
         assert sibling.session(task) is session
         assert time.monotonic() - started < fresh_s / 2
         assert sibling.evaluate(task, honest, ("eager",)).verdict is Verdict.correct
-        sibling.park_session()
-        parked.close()
+        sibling.release_session()
+        session_cache.close()
         assert not session.alive

@@ -30,7 +30,7 @@ class NoRoom(Exception):  # noqa: N818
     """Outputs do not fit in the memory that is there for them."""
 
 
-class Place(Protocol):
+class WorkerMemory(Protocol):
     device: torch.device
     slots: list[list[torch.Tensor]]  # the tensors of each slot of inputs
 
@@ -41,13 +41,13 @@ class Place(Protocol):
         """
 
     def settled(self, calls: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
-        """The outputs of calls, once all that was launched has ended, where the judge can find them."""
+        """The outputs of calls, once all that was launched has ended, where the referee can find them."""
 
     def tidied(self) -> None:
         """Between blocks, once outputs have been let go."""
 
     def address(self, tensor: torch.Tensor) -> int:
-        """What the judge finds the tensor's first byte by."""
+        """What the referee finds the tensor's first byte by."""
 
 
 class Host:
@@ -185,5 +185,5 @@ class Gpu:
         torch.cuda.CUDAGraph.capture_end = capture_end
 
 
-def place_of(layout: SlotLayout, told: dict[str, Any], fds: Sequence[int]) -> Place:
+def memory_of(layout: SlotLayout, told: dict[str, Any], fds: Sequence[int]) -> WorkerMemory:
     return Gpu(layout, told, fds) if "device" in told else Host(layout, told, fds)

@@ -6,7 +6,7 @@ from kernelwright.rl_training.outcome import Baseline, Outcome
 
 
 @dataclass(frozen=True)
-class Seen:
+class RewardInput:
     """One turn, with the turns before it in its trajectory; a scheme leaves out those that were decoys."""
 
     outcome: Outcome

@@ -11,7 +11,7 @@ from kernelwright.kernelbench.machine import available_bytes
 from kernelwright.kernelbench.records import Task
 
 
-class ParkedSessions:
+class SessionCache:
     """Shared by evaluators in several threads; a session is taken out to be used."""
 
     def __init__(self, most_bytes: int = 0) -> None:
@@ -53,7 +53,7 @@ class ParkedSessions:
         for old in making_way:
             old.close()
 
-    def make_way(self, wanted_bytes: int) -> None:
+    def evict(self, wanted_bytes: int) -> None:
         """Close those used longest ago until so much of the machine's memory is free, or none is left."""
         while available_bytes() < wanted_bytes:
             with self._lock:
