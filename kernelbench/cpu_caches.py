@@ -1,4 +1,4 @@
-"""The caches of this machine's CPUs, as far as Linux tells of them."""
+"""The caches of this machine's CPUs, as Linux describes them."""
 
 import os
 import re
@@ -12,7 +12,7 @@ _UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
 
 @dataclass(frozen=True)
 class CpuCache:
-    """`kind`: Data, Instruction or Unified. `ways`, `line_bytes`: 0 where they are not told."""
+    """A cache of a CPU. `kind`: Data, Instruction or Unified; `ways`, `line_bytes`: 0 if unknown."""
 
     level: int
     kind: str
@@ -32,7 +32,7 @@ class SharedCache:
 
 
 def own_caches(devices: Path | None = None) -> tuple[SharedCache, ...]:
-    """Each cache for data that this process's CPUs use, once, the nearest level first.
+    """Return each data cache that this process's CPUs use, once, the nearest level first.
 
     A chip may have several last-level caches (AMD: one for every four to eight cores), a machine several
     chips.
@@ -52,7 +52,7 @@ def own_caches(devices: Path | None = None) -> tuple[SharedCache, ...]:
 
 
 def cpu_caches(cpu: int = 0, devices: Path | None = None) -> Iterator[CpuCache]:
-    """Those that a CPU uses; none where nothing is told."""
+    """Yield the caches of a CPU; none if Linux does not describe them."""
     for folder in sorted(((devices or DEVICES) / f"cpu{cpu}" / "cache").glob("index*")):
         size = re.fullmatch(r"(\d+)([KMG]?)", _told(folder, "size"))
         level = _number(folder, "level")

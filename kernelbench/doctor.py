@@ -1,4 +1,4 @@
-"""What this machine can build, run, time and profile, each as on, or off with the way to get it."""
+"""Capabilities of this machine to build, run, time and profile; each is on, or off with the way to get it."""
 
 import importlib.util
 import shutil
@@ -20,9 +20,9 @@ class Findings(Record):
 
 
 def examine(evaluator: Evaluator, profilers: Iterable[Layer], ceilings: Iterable[Layer]) -> Findings:
-    """Measures the machine's ceilings if that was not done before (seconds).
+    """Examine the machine; its ceilings are measured if that was not done before (seconds).
 
-    `ceilings`: what else is known of them.
+    `ceilings`: further known ones.
     """
     target, gpu = evaluator.target, _gpu(evaluator.pool)
     machine = (*_machine(target), *ceilings)
@@ -43,16 +43,16 @@ def _languages() -> Iterator[Layer]:
 
 
 def _gpu(pool: WorkerPool) -> Layer:
-    """The first one, as a target."""
+    """Return the capability of the first GPU as a target."""
     if not any(Path("/dev").glob("nvidia[0-9]*")):
-        return Layer(name="target cuda:0", on=False, why="there is no NVIDIA device")
+        return Layer(name="target cuda:0", on=False, why="no NVIDIA device found")
     try:
         with WorkerPool(threads=1, cache=pool.cache, limits=pool.limits, device="cuda:0") as seeing:
             found = describe_gpu(seeing, "cuda:0")
     except InfrastructureError as error:
         return Layer(name="target cuda:0", on=False, why=str(error))
     if "error" in found:
-        why = f"{found['error']}; does it lack pip install 'kernelwright[cuda]'?"
+        why = f"{found['error']}; try pip install 'kernelwright[cuda]'"
         return Layer(name="target cuda:0", on=False, why=why)
     return Layer(
         name="target cuda:0", on=True, why=f"{found['chip']}, {found['capability']}, CUDA {found['cuda']}"
@@ -66,7 +66,7 @@ def _machine(target: Target) -> Iterator[Layer]:
     copy, cached, flops = best.copy_bytes_s, best.cached_copy_bytes_s, best.fp32_flops_s
     where = (("from memory", copy), ("in cache", cached))
     copies = ", ".join(f"{rate / 1e9:.1f} GB/s {what}" for what, rate in where if rate is not None)
-    without = "could not be measured: too little memory is free; no time is held against it"
+    without = "not measured, as too little memory is free; times are not compared with it"
     yield Layer(
         name="copy bandwidth",
         on=copy is not None,
@@ -76,7 +76,7 @@ def _machine(target: Target) -> Iterator[Layer]:
         name="fp32 matmul", on=flops is not None, why=f"{flops / 1e9:.0f} GFLOP/s" if flops else without
     )
     if best.busy:
-        why = f"threads waited for a CPU for {best.disturbed:.0%} of the time: they may be too low"
+        why = f"threads waited for a CPU {best.disturbed:.0%} of the time, so they may be too low"
         yield Layer(
             name="ceilings undisturbed", on=False, why=f"{why}; run `kernelwright doctor` on a quiet machine"
         )
@@ -85,15 +85,15 @@ def _machine(target: Target) -> Iterator[Layer]:
 
 
 def _cold_caches() -> Layer:
-    """Whether inputs can be put out of the caches before they are timed."""
+    """Return the capability to evict inputs from the caches before they are timed."""
     caches, evict = last_level_caches(), eviction.of_machine()
     size_mib = sum(cache.size_bytes for cache in caches) >> 20
     many = f" in {len(caches)}" if len(caches) > 1 else ""
     if evict.complete:
         return Layer(
-            name="cold caches", on=True, why=f"a last-level cache of {size_mib} MiB{many} is emptied"
+            name="cold caches", on=True, why=f"a last-level cache of {size_mib} MiB{many} is evicted"
         )
     why = (
-        f"too little memory is free to empty a last-level cache of {size_mib} MiB{many}: calls are timed hot"
+        f"too little memory is free to evict a last-level cache of {size_mib} MiB{many}: calls are timed hot"
     )
     return Layer(name="cold caches", on=False, why=why)

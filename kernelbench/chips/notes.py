@@ -1,4 +1,4 @@
-"""What a candidate launches, noted with the machine code that was built for it."""
+"""Launches of a candidate, recorded with the machine code that was built for them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Launched:
-    """A kernel as it is launched, one or more times in a call."""
+    """A kernel with its launch, one or more times in a call."""
 
     builder: Builder
     name: str
@@ -56,12 +56,12 @@ class Notebook:
             self.problems.append(text)
 
     def failure(self, text: str) -> None:
-        """A problem that is the source's own."""
+        """Record a problem that the source itself caused."""
         self.failed = True
         self.problem(text)
 
     def read(self) -> list[Launched]:
-        """What was launched so far. Raises Unavailable."""
+        """Return the launches so far. Raises Unavailable."""
         found = []
         known: dict[bytes, dict[str, sass.Kernel]] = {}
         for (launch, cubin), launches in list(self._counts.items())[:_MOST_KERNELS]:
@@ -69,7 +69,7 @@ class Notebook:
                 known[cubin] = {kernel.name: kernel for kernel in sass.kernels(cubin)}
             kernel = known[cubin].get(launch.name)
             if kernel is None:
-                self.problem(f"there is no kernel {launch.name} in what was built")
+                self.problem(f"the build contains no kernel {launch.name}")
                 continue
             found.append(
                 Launched(
@@ -91,7 +91,7 @@ class Notebook:
 
 
 def three(sizes: Sequence[int]) -> tuple[int, int, int]:
-    """A grid or a block of up to three dimensions, by all of them."""
+    """Extend a grid or a block to three dimensions."""
     x, y, z = (*map(int, sizes), 1, 1)[:3]
     return x, y, z
 

@@ -1,4 +1,4 @@
-"""Kernels of a cubin: what they take of a multiprocessor, and their machine code (SASS).
+"""Kernels of a cubin: their resources, and their machine code (SASS).
 
 Read with cuobjdump and nvdisasm, which need no GPU: those of the CUDA toolkit, or those that Triton brings.
 """
@@ -54,24 +54,24 @@ class Instruction:
 
     @property
     def works(self) -> bool:
-        """Whether it does more than to wait, or to go elsewhere."""
+        """True if it does more than wait or branch."""
         return self.name not in _WAITS
 
     @property
     def is_tensor(self) -> bool:
-        """A product of the tensor cores: HMMA, IMMA, DMMA, HGMMA, QGMMA, UTCHMMA, …"""
+        """True for products of the tensor cores: HMMA, IMMA, DMMA, HGMMA, QGMMA, UTCHMMA and others."""
         return _TENSOR.match(self.name) is not None
 
     @property
     def bits(self) -> int:
-        """Of what a thread loads or stores at once."""
+        """Bits that a thread loads or stores at once."""
         found = _WIDTH.search(self.opcode)
         return int(found[1].lstrip("US")) if found else 32
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """Of a cubin. Shared memory is what is declared; a launch may add to it."""
+    """A kernel of a cubin. Shared memory is as declared; a launch may add to it."""
 
     name: str
     chip: str  # "sm_90"
@@ -96,7 +96,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Mix:
-    """What a kernel's machine code consists of, in its innermost loops where it has any."""
+    """Mix of instructions of a kernel, in its innermost loops if it has any."""
 
     instructions: Count
     tensor: Count  # products of tensor cores: those of the next three lines
@@ -117,7 +117,7 @@ class Mix:
 
 
 def kernels(cubin: bytes) -> list[Kernel]:
-    """The kernels of a cubin. Raises Unavailable where there is no tool, or it cannot read that."""
+    """Return the kernels of a cubin. Raises Unavailable if a tool is missing or cannot read it."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cubin"
         file.write_bytes(cubin)
@@ -128,13 +128,13 @@ def kernels(cubin: bytes) -> list[Kernel]:
 
 @cache
 def tool(name: str) -> str:
-    """The path of "cuobjdump" or "nvdisasm". Raises Unavailable where there is none."""
+    """Return the path of "cuobjdump" or "nvdisasm". Raises Unavailable if it is missing."""
     found = shutil.which(name)
     if found is None and (triton := importlib.util.find_spec("triton")) and triton.origin:
         with_triton = Path(triton.origin).parent / "backends" / "nvidia" / "bin" / name
         found = str(with_triton) if with_triton.exists() else None
     if found is None:
-        raise Unavailable(f"there is no {name}; pip install 'kernelwright[cuda]', or the CUDA toolkit")
+        raise Unavailable(f"{name} is not installed; pip install 'kernelwright[cuda]', or the CUDA toolkit")
     return found
 
 
@@ -151,7 +151,7 @@ def _run(*words: str) -> str:
 
 
 def parsed(resources: str, text: str) -> list[Kernel]:
-    """From what cuobjdump says of resources, and nvdisasm's code with encodings."""
+    """Parse cuobjdump's list of resources and nvdisasm's code with encodings."""
     bodies = re.split(_SECTION, text)
     chip = _CHIP.search(bodies[0])
     number = int(chip[1]) if chip else 0
@@ -204,7 +204,7 @@ def mix(kernel: Kernel) -> Mix:
 
 
 def whole(kernel: Kernel) -> Mix:
-    """The same of all its code, what runs once included."""
+    """Return the mix of all its code, including what runs once."""
     return _mix(kernel.instructions)
 
 

@@ -1,4 +1,4 @@
-"""Launches of emulated kernels: ctypes on the one side of simt.cpp, findings in words on the other."""
+"""Launches of emulated kernels: ctypes structures for simt.cpp, and its findings in words."""
 
 import contextlib
 import ctypes
@@ -102,8 +102,11 @@ class _Launch(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Memory:
-    """What a pointer argument may be used for. `written`: address of a byte for each of its bytes, 0 where
-    that has not been written yet; 0 where all of it has."""
+    """Memory that a pointer argument may access.
+
+    `written`: address of a byte for each of its bytes, 0 if that has not been written yet; 0 if all of it
+    has.
+    """
 
     name: str
     address: int
@@ -117,7 +120,7 @@ _counting: list[list[MemoryTraffic]] = []
 
 @contextlib.contextmanager
 def traffic() -> Iterator[list[MemoryTraffic]]:
-    """What four blocks of each kernel launched in the `with` block ask of memory comes into the list."""
+    """Collect the memory requests of four blocks of each kernel launched in the block."""
     found: list[MemoryTraffic] = []
     _counting.append(found)
     try:
@@ -128,7 +131,7 @@ def traffic() -> Iterator[list[MemoryTraffic]]:
 
 @contextlib.contextmanager
 def collected() -> Iterator[list[Finding]]:
-    """Findings of launches in the block come into the list, and do not raise."""
+    """Collect the findings of launches in the block instead of raising them."""
     found: list[Finding] = []
     _collecting.append(found)
     try:
@@ -160,7 +163,7 @@ class Emulated:
         memory: Sequence[Memory],
         shared_bytes: int = 0,
     ) -> None:
-        """Runs all blocks. Raises KernelFault where something was found, ArgumentError, Unsupported."""
+        """Run all blocks. Raises KernelFault if there are findings, ArgumentError, Unsupported."""
         pointers = (ctypes.c_void_p * max(1, len(arguments)))(
             *(ctypes.cast(ctypes.pointer(each), ctypes.c_void_p) for each in arguments)
         )
@@ -169,7 +172,7 @@ class Emulated:
         threads = block[0] * block[1] * block[2]
         if threads > (bound := self._bound(kernel)):
             raise ArgumentError(
-                f"{kernel}: a block of {threads} threads, where its __launch_bounds__ say {bound} at most"
+                f"{kernel}: a block of {threads} threads exceeds its __launch_bounds__ of {bound}"
             )
         self.run(kernel, call, given, grid, block, memory, shared_bytes)
 
@@ -183,7 +186,7 @@ class Emulated:
         memory: Sequence[Memory],
         shared_bytes: int,
     ) -> None:
-        """Has each thread of all blocks call `call`, of the library, with `given`. Raises as `launch`."""
+        """Make each thread of all blocks call the library's `call` with `given`. Raises as `launch`."""
         with history.watched():
             self._run(kernel, call, given, grid, block, memory, shared_bytes)
         history.has_run(kernel)
@@ -235,7 +238,7 @@ class Emulated:
             findings = tuple(self._findings(found[:count], memory, variables))
             if not findings:
                 line = self._built.lines.get(found[0].pc, 0)
-                raise Unsupported("more than 192 KiB of local memory, or a recursion as deep as that,", line)
+                raise Unsupported("more than 192 KiB of local memory, or recursion that deep,", line)
             if not _collecting:
                 raise KernelFault(kernel, findings)
             _collecting[-1].extend(findings)
@@ -247,7 +250,7 @@ class Emulated:
         return MemoryTraffic(kernel, line, space, access, found.requests, found.pieces, found.least, code)
 
     def name_of(self, kernel: int) -> str:
-        """The kernel whose address lies at this one; empty where it is not known."""
+        """Return the kernel whose address is stored at this one; empty if unknown."""
         address = ctypes.c_void_p.from_address(kernel).value or 0
         local = ctypes.cast(self.library.kw_local, ctypes.c_void_p).value or 0
         return self._built.kernels.get(address - local + self._built.local, "")
@@ -307,7 +310,7 @@ def _dim(index: _Index) -> Dim:
 
 
 def _place(line: int, translated: Translated) -> str:
-    """Of the source: "kernel.cu:12 `y[i] = x[i];`"."""
+    """Format a place in the source: "kernel.cu:12 `y[i] = x[i];`"."""
     if not line:
         return SOURCE_NAME
     code = translated.code(line)
@@ -321,7 +324,7 @@ def _said(
     lines: dict[int, int],
     translated: Translated,
 ) -> str:
-    """In words."""
+    """Describe a finding in words."""
     line, other = lines.get(found.pc, 0), lines.get(found.other_pc, 0)
     here, there = _place(line, translated), _place(other, translated)
     who = f"thread {_dim(found.thread)} in block {_dim(found.block)}"
@@ -353,8 +356,8 @@ def _said(
             )
         case "stuck":
             rest = f", thread {_dim(found.other_thread)} at {there}" if other else ""
-            return f"Barrier error: {who} waits at {here}{rest}, for threads that do not come."
+            return f"Barrier error: {who} waits at {here}{rest}, for threads that never arrive."
         case "not_in_mask":
-            return f"Barrier error at {here}: the mask that {who} gives leaves itself out."
+            return f"Barrier error at {here}: the mask given by {who} does not include itself."
         case "failed":
             return f"{found.text.decode(errors='replace')} at {here} by {who}."

@@ -1,4 +1,4 @@
-"""Whether CUDA kernels are launched on a GPU or emulated, whatever host code is told of GPUs."""
+"""Choice between launching CUDA kernels on a GPU and emulating them, whatever host code sees."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ _settled: list[Road] = []
 
 
 def on_gpu() -> bool:
-    """As it was settled, else whether torch sees a GPU."""
+    """Return the settled choice, else True if torch sees a GPU."""
     import torch
 
     return _settled[-1] == "gpu" if _settled else torch.cuda.is_available()
@@ -17,7 +17,7 @@ def on_gpu() -> bool:
 
 @contextmanager
 def settled(road: Road) -> Iterator[None]:
-    """In the block kernels take this road."""
+    """Settle the choice in the block."""
     _settled.append(road)
     try:
         yield

@@ -20,9 +20,9 @@ class Listing(Record):
 
 
 def catalogue(suite: str | None = None, *, kernelbench_dir: Path | None = None) -> list[Listing]:
-    """The tasks of a suite, or of anything else that `resolve` takes for a name.
+    """Return the tasks of a suite, or of anything else that `resolve` accepts as a name.
 
-    Without a suite: the built-in one, and the KernelBench checkout where one is known.
+    Without a suite: the built-in one, and the KernelBench checkout if one is known.
     """
     library = Library(kernelbench_dir)
     names = [suite] if suite else ["builtin"]
@@ -43,7 +43,7 @@ def catalogue(suite: str | None = None, *, kernelbench_dir: Path | None = None) 
 
 
 def title(source: str, entry: Entry) -> str:
-    """The first line of the file's docstring, else of `Model`'s, else the file's name as words."""
+    """Return the first line of the file's docstring, else of `Model`'s, else the file's name as words."""
     tree = parse(source, entry.where)
     model = model_class(module_scope(tree))
     documented: list[ast.Module | ast.ClassDef] = [tree, *([] if model is None else [model])]

@@ -198,7 +198,7 @@ def test_a_scheme_is_a_file(tmp_path: Path) -> None:
         ("reward.toml", "terms = []", "at least one term"),
         ("reward.toml", "decoy_share = ", "cannot be read"),
         ("reward.json", "{", "cannot be read"),
-        ("reward.yaml", "", "there is no reward scheme"),
+        ("reward.yaml", "", "unknown reward scheme"),
     ],
 )
 def test_a_bad_file_is_one_line(tmp_path: Path, name: str, text: str, words: str) -> None:
