@@ -55,8 +55,8 @@ Baselines = Annotated[
     list[str] | None,
     typer.Option(
         "--baseline",
-        help="Baseline to time: eager, compile, max-autotune, cuda-graphs (GPU), or traffic, which only moves "
-        "the data. Can be repeated. Default: eager and compile.",
+        help="Baseline to time: eager, compile, max-autotune, cuda-graphs (GPU), or traffic, which only "
+        "moves the data. Can be repeated. Default: eager and compile.",
     ),
 ]
 CompileLimit = Annotated[

@@ -1,4 +1,4 @@
-"""The coder that is a language model."""
+"""The language-model coder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _SHOWN = 20_000  # characters of such a reply that the model is shown again
 
 @dataclass(frozen=True)
 class LlmCoder:
-    """Asks for one file a round: a first one, or one made from the attempt that the advice is on."""
+    """Coder that asks for one file a round: a first one, or one made from the attempt advised on."""
 
     model: ChatModel
     sampling: Sampling
@@ -33,7 +33,10 @@ class LlmCoder:
     def propose(
         self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
     ) -> Candidate:
-        """Raises NoCandidate where the model's replies hold none, a ModelError where there are no replies."""
+        """Propose a candidate.
+
+        Raises NoCandidate if the model's replies contain none, a ModelError if there are no replies.
+        """
         return self.runtime.wait(
             self._propose(self.situation(task, len(history), self.language), history, advice, sample)
         )
@@ -76,7 +79,7 @@ class LlmCoder:
 
 @dataclass(frozen=True)
 class PromptSpec:
-    """What a model is asked for: a file, by a prompt, perhaps made from another file."""
+    """A request for a file: the prompt, and the file it is to be made from, if any."""
 
     messages: tuple[Message, ...]
     language: Language
@@ -88,7 +91,7 @@ class PromptSpec:
         return self.parent.source if self.parent is not None else None
 
     def candidate(self, source: str, author: str) -> Candidate:
-        """What was made of it."""
+        """Return the candidate with this source."""
         return Candidate(
             source=source,
             language=self.language,
@@ -101,7 +104,7 @@ class PromptSpec:
 def asked_for(
     situation: Situation, language: Language, history: Sequence[Attempt], advice: Advice | None
 ) -> PromptSpec:
-    """The next file, after this history."""
+    """Return the request for the next file, after this history."""
     shown = start_of(history, advice)
     failed = _failed_since(history, shown)
     is_best = shown is not None and shown.attempt is best_of(history)
@@ -110,7 +113,7 @@ def asked_for(
 
 
 def start_of(history: Sequence[Attempt], advice: Advice | None) -> Subject | None:
-    """The attempt to go on from: the one that the advice is on, else the best, else the last."""
+    """Return the attempt to continue from: the one that the advice is on, else the best, else the last."""
     if not history:
         return None
     if advice is not None and advice.about:
@@ -122,7 +125,7 @@ def start_of(history: Sequence[Attempt], advice: Advice | None) -> Subject | Non
 
 
 def _failed_since(history: Sequence[Attempt], shown: Subject | None) -> Subject | None:
-    """The last attempt, where it was made from the one shown and failed."""
+    """Return the last attempt if it was made from the one shown and failed."""
     if not history or shown is None:
         return None
     last = Subject(history[-1], len(history) - 1)
@@ -131,12 +134,12 @@ def _failed_since(history: Sequence[Attempt], shown: Subject | None) -> Subject 
 
 
 def objection(source: str, language: Language, history: Sequence[Attempt]) -> str:
-    """Why a file is not worth an evaluation; "" where it is."""
+    """Return the reason a file is not worth an evaluation; "" if it is."""
     found = language_of(source)
     if found != language:
         what = "no kernels of its own" if found == "torch" else f"{NAMES[found]} kernels"
-        return f"the file has {what}, where {NAMES[language]} is asked for"
+        return f"the file has {what}, but {NAMES[language]} was requested"
     for number, attempt in enumerate(history):
         if attempt.candidate.source == source:
-            return f"it is the very file of round {number} again ({attempt.evaluation.verdict})"
+            return f"it repeats the file of round {number} ({attempt.evaluation.verdict})"
     return ""

@@ -95,7 +95,7 @@ def test_later_turns_see_the_best_file_the_failure_and_what_was_measured() -> No
     assert "2 [1.96, 2.04] times as fast as eager" in second and "bound by memory" in second
     rollout.take(reply(EXPRESSIONS[1]))
     third = rollout.messages[-1].content
-    assert "# What was made from it last, and failed (round 1)" in third and "it is wrong_output" in third
+    assert "# The last file made from it, which failed (round 1)" in third and "it is wrong_output" in third
     assert not rollout.ended
     rollout.take(reply(EXPRESSIONS[2]))
     assert rollout.ended == "3 turns"
@@ -122,7 +122,7 @@ def test_the_same_file_again_is_turned_away() -> None:
     rollout = Rollout(DATA, world(2.0), turns=2)
     rollout.take(reply())
     turn = rollout.take(reply())
-    assert turn.reward == 0.0 and "the very file of round 0 again" in turn.outcome.reason
+    assert turn.reward == 0.0 and "repeats the file of round 0" in turn.outcome.reason
 
 
 FAILURES: dict[str, tuple[Answer, str]] = {

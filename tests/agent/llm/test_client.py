@@ -234,8 +234,8 @@ def test_a_character_that_is_cut_in_two_is_whole_again(endpoint: Server) -> None
 
 @pytest.mark.parametrize(
     ("name", "value", "said"),
-    [("OPENAI_API_KEY", "…", "no key"), ("OPENAI_BASE_URL", "http://host:port/v1", "no address"),
-     ("OPENAI_BASE_URL", "localhost:8000", "no address")],
+    [("OPENAI_API_KEY", "…", "invalid OPENAI_API_KEY"), ("OPENAI_BASE_URL", "http://host:port/v1", "invalid OPENAI_BASE_URL"),
+     ("OPENAI_BASE_URL", "localhost:8000", "invalid OPENAI_BASE_URL")],
 )  # fmt: skip
 def test_what_cannot_be_an_endpoint_is_said(
     name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch

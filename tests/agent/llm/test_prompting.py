@@ -189,7 +189,7 @@ def test_what_predictions_came_to() -> None:
     second = attempt("second", Verdict.correct, 500, advice=advice_on(first, 2.0))
     third = attempt("third", Verdict.wrong_output, advice=advice_on(second, 1.3))
     assert predictions([first, second, third]) == [
-        "round 1, THE-METHOD: predicted 2.00, came to 1.20",
+        "round 1, THE-METHOD: predicted 2.00, measured 1.20",
         "round 2, THE-METHOD: predicted 1.30, the file failed (wrong_output)",
     ]
 

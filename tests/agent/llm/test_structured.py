@@ -72,7 +72,7 @@ def test_one_that_is_none_is_sent_back_once(endpoint: Server, reply: str, words:
 
 def test_two_are_enough(endpoint: Server) -> None:
     endpoint.say("no", "no", GOOD)
-    with pytest.raises(ReplyUnusable, match="twice no usable answer of the judge"):
+    with pytest.raises(ReplyUnusable, match="no usable answer of the judge in two attempts"):
         asked(endpoint)
     assert len(endpoint.requests) == 2
 
