@@ -362,7 +362,7 @@ def test_the_page_of_a_chip(
         cli.main()
     assert ended.value.code == 0
     page = capsys.readouterr().out
-    assert re.search(r"unmeasured: read for sm_90, not timed; nor checked", page)
+    assert re.search(r"unmeasured: built for sm_90, neither timed nor checked", page)
     assert re.search(r"group_products +[1-9]\d* +products by four warps: HGMMA, QGMMA, IGMMA", page)
     assert re.search(r"(registers|shared memory) +limited by", page)
     assert re.search(r"local_accesses +0 +loads, stores of what was spilled", page)

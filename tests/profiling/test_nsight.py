@@ -317,7 +317,7 @@ def test_own_kernels_are_counted_behind_the_fence(subject: Subject, monkeypatch:
 
 
 def test_without_a_gpu_or_the_tool_it_says_why(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Unavailable, match="kernels of GPUs"):
+    with pytest.raises(Unavailable, match="only for candidates on a GPU"):
         NsightCompute().read(subject)
     assert "2025.1.1.0" in NsightCompute().available()
     monkeypatch.setenv("PATH", "")

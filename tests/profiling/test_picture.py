@@ -115,7 +115,11 @@ def test_a_candidates_name_stays_text() -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("roofline.png", "name it roofline.svg"), ("roofline", "SVG"), ("nowhere/roofline.svg", "no folder")],
+    [
+        ("roofline.png", "such as roofline.svg"),
+        ("roofline", "ends in .svg"),
+        ("nowhere/roofline.svg", "not exist"),
+    ],
 )
 def test_where_no_picture_can_be_written_is_said_with_the_mend(tmp_path: Path, name: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):

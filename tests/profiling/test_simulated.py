@@ -186,7 +186,7 @@ extern "C" {attribute} void zero() {{ kept = _mm512_add_ps(kept, kept); }}
     ("attribute", "said"),
     [
         ("", "do not build for x86-64-v3, .*error"),
-        ('__attribute__((target("avx512f")))', "instructions that valgrind does not know"),
+        ('__attribute__((target("avx512f")))', "instructions that valgrind does not support"),
     ],
 )
 def test_kernels_for_avx_512_alone_are_refused_with_the_reason(
@@ -224,5 +224,5 @@ def test_the_machine_s_caches_with_a_power_of_two_of_sets(tmp_path: Path) -> Non
 
 
 def test_a_machine_that_does_not_say_what_caches_it_has(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="does not say what caches"):
+    with pytest.raises(Unavailable, match="does not describe this machine's caches"):
         caches.of_machine(cache_folder(tmp_path, (3, "Unified", "512K", 0)))

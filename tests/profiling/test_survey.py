@@ -291,7 +291,7 @@ def test_doctor_goes_on_without_a_survey_that_is_damaged(
 
 def test_a_task_without_products_has_no_place_in_a_roofline(kept_home: Path, tmp_path: Path) -> None:
     """Which is said before anything is evaluated."""
-    with pytest.raises(UsageError, match="no products"):
+    with pytest.raises(UsageError, match="no matrix products"):
         profile(
             "builtin:level1/softmax", Path(__file__), overrides=["batch_size=8"], roofline=tmp_path / "r.svg"
         )

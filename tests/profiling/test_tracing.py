@@ -117,7 +117,7 @@ def test_what_kineto_does_not_know_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (trace(*ELSEWHERE), "nothing ran on the GPU"),
+        (trace(*ELSEWHERE), "CUPTI recorded nothing on the GPU"),
         ("", "invalid GPU trace"),
         ("{}", "invalid GPU trace"),
         (trace(kernel(OWN, 0.0, -1.0)), "invalid GPU trace"),
@@ -155,7 +155,7 @@ def subject(evaluator: Evaluator) -> Subject:
 
 
 def test_a_real_trace_of_a_cpu_holds_nothing_of_a_gpu(subject: Subject) -> None:
-    with pytest.raises(Unavailable, match="kernels of GPUs"):
+    with pytest.raises(Unavailable, match="only for candidates on a GPU"):
         Trace().read(subject)
     session = subject.evaluator.session(subject.task)
     ran = under_tool.run(session, subject.candidate, "traced", (), 120.0)
