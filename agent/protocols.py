@@ -23,7 +23,7 @@ class Attempt:
     advice: Advice | None = None
 
 
-def searched(recorded: Iterable[records.Attempt]) -> list[Attempt]:
+def searched(recorded: Iterable[records.RecordedAttempt]) -> list[Attempt]:
     """A task's attempts as a search sees them: without those that only confirm one."""
     found = (attempt for attempt in recorded if not attempt.confirms)
     return [Attempt(a.candidate, a.evaluation, a.profile, a.advice) for a in found]

@@ -35,7 +35,7 @@ from kernelwright.kernelbench.evaluator import Evaluator
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.results.lessons.lessons import Effect, effects_of
 from kernelwright.results.outputs import write_outputs
-from kernelwright.results.report.contents import Report
+from kernelwright.results.report.contents import RunReport
 from kernelwright.results.report.formats import show
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.folder import RunFolder
@@ -187,7 +187,7 @@ def _carry_out(
     if as_json:
         print(summary.model_dump_json())
     else:
-        show(Report.read(database))
+        show(RunReport.read(database))
     log.print(f"Report: {folder.report}", markup=False, soft_wrap=True)
     return complete
 

@@ -43,7 +43,7 @@ _HOLE = "kw_hole"  # for what an f-string puts in
 
 
 @dataclass(frozen=True)
-class Kernel:
+class SourceKernel:
     """A kernel in a candidate's file. `line`: from 1."""
 
     name: str
@@ -63,7 +63,7 @@ class KernelFile:
         self._modules = dict(_imports(self._nodes))  # name in the file -> what it stands for
 
     @property
-    def kernels(self) -> tuple[Kernel, ...]:
+    def kernels(self) -> tuple[SourceKernel, ...]:
         """Kernels, each once, in the order of the file."""
         found = sorted([*self._of_triton, *self._of_cuda], key=lambda kernel: kernel.line)
         return tuple({kernel.name: kernel for kernel in reversed(found)}.values())[::-1]
@@ -139,7 +139,7 @@ class KernelFile:
         return self._modules.get(node.id, "") if isinstance(node, ast.Name) else ""
 
     @cached_property
-    def _of_triton(self) -> list[Kernel]:
+    def _of_triton(self) -> list[SourceKernel]:
         helpers = {
             word.id
             for name, function in self._jitted.items()
@@ -154,18 +154,18 @@ class KernelFile:
                 values = [*node.args, *(keyword.value for keyword in node.keywords)]
                 given |= {value.id for value in values if isinstance(value, ast.Name)}
         return [
-            Kernel(name, function.lineno, "triton")
+            SourceKernel(name, function.lineno, "triton")
             for name, function in self._jitted.items()
             if name not in helpers and (name in launched or name not in given)
         ]
 
     @cached_property
-    def _of_cuda(self) -> list[Kernel]:
+    def _of_cuda(self) -> list[SourceKernel]:
         found = []
         for line, text in self._strings():
             for name, at in global_functions(text):
                 if _HOLE not in name:
-                    found.append(Kernel(name, line + at - 1, "cuda"))
+                    found.append(SourceKernel(name, line + at - 1, "cuda"))
         return found
 
     def _strings(self) -> Iterator[tuple[int, str]]:

@@ -252,7 +252,7 @@ class Stages(Record):
     total_s: float = 0.0
 
 
-class Layer(Record):
+class Capability(Record):
     """A capability of this machine, such as a layer of the sandbox or a profiler."""
 
     name: str
@@ -263,7 +263,7 @@ class Layer(Record):
 class Environment(Record):
     """The conditions of one evaluation that its target does not fix."""
 
-    sandbox: tuple[Layer, ...]
+    sandbox: tuple[Capability, ...]
     caches: Literal["cold", "hot"] = "cold"
     arrivals_per_s: float | None = None  # calls came after pauses of its inverse; None: in blocks
 

@@ -53,7 +53,7 @@ def curate(
 
     Writes DIR/README.md (a Hugging Face card), DIR/DATASHEET.md and parquet files for load_dataset("DIR").
     """
-    from kernelwright.rl_training.curation.curate import Settings, write
+    from kernelwright.rl_training.curation.curate import CurationSettings, write
     from kernelwright.rl_training.curation.curate import curate as curated_of
 
     if k < 1:
@@ -62,7 +62,7 @@ def curate(
     evaluation = (
         sources.resolve([], suite=evaluation_list, kernelbench_dir=kernelbench_dir) if evaluation_list else []
     )
-    settings = Settings(k=k, held_out_share=held_out_share, seed=seed)
+    settings = CurationSettings(k=k, held_out_share=held_out_share, seed=seed)
     with ExitStack() as stack:
         opened = [stack.enter_context(RunDatabase.open(run, read_only=True)) for run in runs]
         curated = curated_of(opened, evaluation, settings)
@@ -152,14 +152,14 @@ def verl(
     docs/verl.md explains how to start it. Nothing is trained here.
     """
     from kernelwright.rl_training.cluster.folder import write as written_of
-    from kernelwright.rl_training.cluster.plan import TASKS, Plan
+    from kernelwright.rl_training.cluster.plan import TASKS, ClusterPlan
     from kernelwright.rl_training.rewards.scheme import scheme_of
     from kernelwright.rl_training.tasks import tasks_from
 
     _require_share(held_out_share)
     scheme = scheme_of(reward)
     tasks = tasks_from(sources, held_out_share, seed)
-    plan = Plan(
+    plan = ClusterPlan(
         algorithm=algorithm,
         model=model,
         engine=engine,

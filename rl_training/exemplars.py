@@ -16,7 +16,7 @@ from typing import Self
 
 from kernelwright.kernelbench.records import Candidate, Record, Speedup, Verdict
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import Attempt
+from kernelwright.results.store.records import RecordedAttempt
 from kernelwright.rl_training.environment.task_data import TaskData
 from kernelwright.rl_training.outcome import Outcome, counting
 from kernelwright.rl_training.rewards import kept
@@ -38,7 +38,7 @@ class Exemplar(Record):
         return math.floor(math.log(self.speedup) / math.log(BUCKET))
 
 
-class _Kept(Record):
+class _StoredExemplars(Record):
     version: int
     exemplars: dict[str, tuple[Exemplar, ...]]  # by task
 
@@ -77,7 +77,7 @@ class ExemplarStore:
     def learn(self, run: RunDatabase) -> None:
         """Add the candidates of a run, except those that failed once. Raises StorageError."""
         for entry in run.tasks():
-            found: dict[str, list[Attempt]] = {}
+            found: dict[str, list[RecordedAttempt]] = {}
             for attempt in run.attempts(entry.task.id):
                 found.setdefault(attempt.candidate.sha256, []).append(attempt)
             for attempts in found.values():
@@ -92,12 +92,12 @@ class ExemplarStore:
         """Save the store. Raises StorageError."""
         with self._lock:
             exemplars = {task: tuple(known.values()) for task, known in self._exemplars.items()}
-            kept.write(path, _Kept(version=self.version, exemplars=exemplars))
+            kept.write(path, _StoredExemplars(version=self.version, exemplars=exemplars))
 
     @classmethod
     def load(cls, path: Path) -> Self:
         """Load a store; an empty one if there is no such file. Raises StorageError."""
-        found = kept.read(path, _Kept)
+        found = kept.read(path, _StoredExemplars)
         if found is None:
             return cls()
         by_task = {task: {e.candidate: e for e in known} for task, known in found.exemplars.items()}

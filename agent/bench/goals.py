@@ -19,7 +19,7 @@ from kernelwright.kernelbench.records import Fingerprint, Speedup, Task, Verdict
 from kernelwright.profiling.records import Profile
 from kernelwright.results.deliverable import submitted
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import Attempt
+from kernelwright.results.store.records import RecordedAttempt
 from kernelwright.results.summary import best_attempt
 
 _BEHIND = 0.97
@@ -31,8 +31,8 @@ _EVERY = 4  # task of the suite is one of those that first kernels are timed on
 class _Outcome:
     """A task's winner, with what was tried before it; where nothing was right, there is none."""
 
-    winner: Attempt | None
-    before: tuple[Attempt, ...]
+    winner: RecordedAttempt | None
+    before: tuple[RecordedAttempt, ...]
     covered: Coverage | None = None
 
     @property
@@ -62,7 +62,7 @@ class _Outcome:
         return seconds
 
 
-def _rate(attempt: Attempt) -> float:
+def _rate(attempt: RecordedAttempt) -> float:
     """How many times as fast as eager; 0 where that was not measured."""
     speedup = attempt.evaluation.speedup
     return speedup.eager.median if speedup is not None and speedup.eager is not None else 0.0

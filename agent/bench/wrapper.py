@@ -13,7 +13,7 @@ from kernelwright.agent.tracing import trace
 from kernelwright.kernelbench.evaluator import Evaluator
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Task
-from kernelwright.results.dropin.package import Chosen, write
+from kernelwright.results.dropin.package import PackagedKernel, write
 from kernelwright.results.dropin.winner import Winner
 
 _TASK = """
@@ -93,7 +93,7 @@ def wrapper() -> None:
     )
     with TemporaryDirectory() as folder:
         out = Path(folder) / "package"
-        write([Chosen("norm", winner, layer="Model")], out, "small", measure=False)
+        write([PackagedKernel("norm", winner, layer="Model")], out, "small", measure=False)
         command = [sys.executable, "-W", "ignore", "-c", _SCRIPT]
         done = subprocess.run(command, cwd=out, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout.splitlines()[-1])

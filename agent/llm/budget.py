@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from kernelwright.agent.budget import BudgetSpent, SpendingLimits
-from kernelwright.agent.llm.model import Call, Usage, estimated_tokens
+from kernelwright.agent.llm.model import ModelCall, Usage, estimated_tokens
 from kernelwright.agent.llm.prices import Prices
 from kernelwright.kernelbench.errors import UsageError
 
@@ -70,7 +70,7 @@ class Budget:
         return None
 
     @asynccontextmanager
-    async def reserved(self, call: Call) -> AsyncIterator[None]:
+    async def reserved(self, call: ModelCall) -> AsyncIterator[None]:
         """Reserve the cost of a call around it and its `count`. Raises BudgetSpent if it must not be made."""
         most = self._most(call)
         accounts = {None, call.task}
@@ -88,7 +88,7 @@ class Budget:
                     self._under_way[account] -= 1
                 self._changed.notify_all()
 
-    def _may_begin(self, call: Call, accounts: set[str | None], most: Spent) -> bool:
+    def _may_begin(self, call: ModelCall, accounts: set[str | None], most: Spent) -> bool:
         """Return True if a call may begin now; False while it must wait. Raises BudgetSpent."""
         reached = self.spent_by(call.task)
         if reached is not None:
@@ -99,7 +99,7 @@ class Budget:
                 return False
         return True
 
-    def _most(self, call: Call) -> Spent:
+    def _most(self, call: ModelCall) -> Spent:
         """Return the highest possible cost of a call."""
         prompt = sum(estimated_tokens(message.content) for message in call.messages)
         usage = Usage(prompt_tokens=prompt, completion_tokens=call.sampling.max_tokens)

@@ -25,10 +25,10 @@ from tenacity import (
 
 from kernelwright.agent.llm.model import (
     NO_TOKENS,
-    Call,
     Completion,
     Endpoint,
     ModelAbsent,
+    ModelCall,
     ModelRefused,
     Usage,
     estimated_tokens,
@@ -63,7 +63,7 @@ class OpenAIModel:
     async def close(self) -> None:
         await self._client.close()
 
-    async def complete(self, call: Call) -> Completion:
+    async def complete(self, call: ModelCall) -> Completion:
         """Return the completion of a call. Raises ModelRefused or ModelAbsent."""
         attempts, broken, wasted = 0, 0, NO_TOKENS
         took: list[float] = []  # seconds of each attempt, without what it waited for its turn
@@ -105,7 +105,7 @@ class OpenAIModel:
         asked = _asked_pause_s(error) if isinstance(error, openai.APIStatusError) else None
         return asked if asked is not None else self._backoff(state)
 
-    async def _attempt(self, call: Call, took: list[float]) -> Completion:
+    async def _attempt(self, call: ModelCall, took: list[float]) -> Completion:
         prompt = sum(estimated_tokens(message.content) for message in call.messages)
         if self._requests is not None:
             await self._requests.acquire()
@@ -144,7 +144,7 @@ class OpenAIModel:
             raise _BrokenOffError(what, answer.usage) from None
         return answer.completion()
 
-    def _request(self, call: Call) -> dict[str, Any]:
+    def _request(self, call: ModelCall) -> dict[str, Any]:
         sampling = call.sampling
         request: dict[str, Any] = {
             "model": sampling.model,

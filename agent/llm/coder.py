@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelwright.agent.llm.model import Call, ChatModel, Message, ModelRefused, ReplyUnusable, Sampling
-from kernelwright.agent.llm.prompting import NAMES, Situation, Situations, Subject, coder_messages
+from kernelwright.agent.llm.model import ChatModel, Message, ModelCall, ModelRefused, ReplyUnusable, Sampling
+from kernelwright.agent.llm.prompting import NAMES, PromptSubject, Situation, Situations, coder_messages
 from kernelwright.agent.llm.replies import candidate_source
 from kernelwright.agent.llm.runtime import Runtime
 from kernelwright.agent.protocols import Attempt, NoCandidate
@@ -45,7 +45,7 @@ class LlmCoder:
         self, situation: Situation, history: Sequence[Attempt], advice: Advice | None, sample: int
     ) -> Candidate:
         asked = asked_for(situation, self.language, history, advice)
-        call = Call(
+        call = ModelCall(
             role="coder",
             task=situation.task.id,
             messages=asked.messages,
@@ -112,23 +112,23 @@ def asked_for(
     return PromptSpec(messages, language, shown.attempt.candidate if shown is not None else None, advice)
 
 
-def start_of(history: Sequence[Attempt], advice: Advice | None) -> Subject | None:
+def start_of(history: Sequence[Attempt], advice: Advice | None) -> PromptSubject | None:
     """Return the attempt to continue from: the one that the advice is on, else the best, else the last."""
     if not history:
         return None
     if advice is not None and advice.about:
         for number, attempt in enumerate(history):  # the first such: a repetition was not evaluated
             if attempt.candidate.sha256 == advice.about:
-                return Subject(attempt, number)
+                return PromptSubject(attempt, number)
     attempt = best_of(history) or history[-1]
-    return Subject(attempt, next(i for i, other in enumerate(history) if other is attempt))
+    return PromptSubject(attempt, next(i for i, other in enumerate(history) if other is attempt))
 
 
-def _failed_since(history: Sequence[Attempt], shown: Subject | None) -> Subject | None:
+def _failed_since(history: Sequence[Attempt], shown: PromptSubject | None) -> PromptSubject | None:
     """Return the last attempt if it was made from the one shown and failed."""
     if not history or shown is None:
         return None
-    last = Subject(history[-1], len(history) - 1)
+    last = PromptSubject(history[-1], len(history) - 1)
     made_from_it = shown.attempt.candidate.sha256 in last.attempt.candidate.parents
     return last if made_from_it and not last.correct else None
 

@@ -12,12 +12,12 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, PositiveFloat
 
 from kernelwright.agent.llm.coder import start_of
-from kernelwright.agent.llm.model import Call, ChatModel, ModelRefused, ReplyUnusable, Sampling
+from kernelwright.agent.llm.model import ChatModel, ModelCall, ModelRefused, ReplyUnusable, Sampling
 from kernelwright.agent.llm.prompting import (
     TECHNIQUES,
+    PromptSubject,
     Situation,
     Situations,
-    Subject,
     judge_messages,
     metrics_of,
 )
@@ -82,20 +82,24 @@ class LlmJudge:
         self, task: Task, history: Sequence[Attempt], attempt: Attempt, besides: Sequence[Advice]
     ) -> Advice:
         """Advise on an attempt of the history, with something other than the advice in `besides`."""
-        subject = Subject(attempt, next(i for i, other in enumerate(history) if other is attempt))
+        subject = PromptSubject(attempt, next(i for i, other in enumerate(history) if other is attempt))
         return self._on(task, history, subject, besides)
 
     def _on(
-        self, task: Task, history: Sequence[Attempt], shown: Subject, besides: Sequence[Advice]
+        self, task: Task, history: Sequence[Attempt], shown: PromptSubject, besides: Sequence[Advice]
     ) -> Advice:
         situation = self.situation(task, len(history), shown.attempt.candidate.language)
         return self.runtime.wait(self._advise(situation, history, shown, besides))
 
     async def _advise(
-        self, situation: Situation, history: Sequence[Attempt], shown: Subject, besides: Sequence[Advice]
+        self,
+        situation: Situation,
+        history: Sequence[Attempt],
+        shown: PromptSubject,
+        besides: Sequence[Advice],
     ) -> Advice:
         metrics = metrics_of(shown.attempt, self.selection) if shown.correct else ()
-        call = Call(
+        call = ModelCall(
             role="judge",
             task=situation.task.id,
             messages=judge_messages(situation, shown, metrics, predictions(history), besides),
@@ -133,9 +137,9 @@ class LlmJudge:
         )
 
 
-def _subject(history: Sequence[Attempt]) -> Subject:
+def _subject(history: Sequence[Attempt]) -> PromptSubject:
     """Return the attempt to advise on: the last one while it is worth fixing, else the best."""
-    last = Subject(history[-1], len(history) - 1)
+    last = PromptSubject(history[-1], len(history) - 1)
     repeated = any(a.candidate.sha256 == last.attempt.candidate.sha256 for a in history[:-1])
     if last.correct or repeated:
         best = start_of(history, None)
@@ -143,7 +147,7 @@ def _subject(history: Sequence[Attempt]) -> Subject:
         return best
     failures = 0
     for attempt in reversed(history):
-        if Subject(attempt, 0).correct:
+        if PromptSubject(attempt, 0).correct:
             break
         failures += 1
     best = start_of(history, None)
@@ -171,7 +175,7 @@ def _objection(reply: Optimization, metrics: Sequence[Metric]) -> str | None:
 
 def predictions(history: Sequence[Attempt]) -> list[str]:
     """Return the predicted and measured gains on correct files, a line each."""
-    correct = {a.candidate.sha256: a for a in history if Subject(a, 0).correct}
+    correct = {a.candidate.sha256: a for a in history if PromptSubject(a, 0).correct}
     lines = []
     for number, attempt in enumerate(history):
         advice = attempt.advice

@@ -27,7 +27,7 @@ class Sampling(Record):
     max_tokens: PositiveInt = 16384  # of the completion, reasoning included
 
 
-class Call(Record):
+class ModelCall(Record):
     """One request. Calls with equal `sha256` have the same answer, once there is one."""
 
     role: str  # "coder", "judge"
@@ -124,7 +124,7 @@ class Completion(Record):
 
 
 class ChatModel(Protocol):
-    async def complete(self, call: Call) -> Completion:
+    async def complete(self, call: ModelCall) -> Completion:
         """Return the completion of a call. Raises a ModelError."""
         ...
 

@@ -63,7 +63,7 @@ Mode = Literal["correction", "optimization"]
 
 
 @dataclass(frozen=True)
-class Subject:
+class PromptSubject:
     """An attempt and the number of its round."""
 
     attempt: Attempt
@@ -121,8 +121,8 @@ Situations = Callable[[Task, int, Language], Situation]
 def coder_messages(
     situation: Situation,
     language: Language,
-    shown: Subject | None,
-    failed: Subject | None,
+    shown: PromptSubject | None,
+    failed: PromptSubject | None,
     advice: Advice | None,
     is_best: bool = False,
 ) -> tuple[Message, ...]:
@@ -161,7 +161,7 @@ def coder_messages(
 
 def judge_messages(
     situation: Situation,
-    shown: Subject,
+    shown: PromptSubject,
     metrics: Sequence[Metric],
     record: Sequence[str],
     besides: Sequence[Advice] = (),

@@ -21,7 +21,7 @@ _KERNEL = re.compile(r'extern\s+"C"|__global__|#include')
 
 
 @dataclass(frozen=True)
-class Block:
+class CodeBlock:
     language: str  # as the fence has it, in lower case
     text: str
 
@@ -54,7 +54,7 @@ def candidate_source(reply: str, parent: str | None = None) -> str:
     raise ReplyUnusable(next((error for error in errors if "line" in error), errors[0]))
 
 
-def _blocks(text: str) -> Iterator[Block]:
+def _blocks(text: str) -> Iterator[CodeBlock]:
     """Yield the fenced blocks. One that is never closed goes to the end."""
     opened, language = "", ""
     lines: list[str] = []
@@ -63,15 +63,15 @@ def _blocks(text: str) -> Iterator[Block]:
         if not opened and fence is not None:
             opened, language, lines = fence.group(1), fence.group(2).lower(), []
         elif opened and fence is not None and fence.group(1).startswith(opened) and not fence.group(2):
-            yield Block(language, "\n".join(lines))
+            yield CodeBlock(language, "\n".join(lines))
             opened = ""
         elif opened:
             lines.append(line)
     if opened:
-        yield Block(language, "\n".join(lines))
+        yield CodeBlock(language, "\n".join(lines))
 
 
-def _unfenced(text: str, blocks: Sequence[Block]) -> Iterator[str]:
+def _unfenced(text: str, blocks: Sequence[CodeBlock]) -> Iterator[str]:
     """Yield the text from where a file could begin, if there are no blocks; prose after it is removed."""
     if blocks or "class ModelNew" not in text:
         return

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from kernelwright.agent.budget import BudgetSpent
 from kernelwright.agent.llm import model as models
 from kernelwright.agent.llm.budget import Budget
-from kernelwright.agent.llm.model import Call, ChatModel, Completion, ModelError, Usage, estimated_tokens
+from kernelwright.agent.llm.model import ChatModel, Completion, ModelCall, ModelError, Usage, estimated_tokens
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import LlmCall
 
@@ -32,7 +32,7 @@ class StoredModel:
             if isinstance(answer, Completion):
                 self._answers[call.request_sha256] = answer
 
-    async def complete(self, call: Call) -> Completion:
+    async def complete(self, call: ModelCall) -> Completion:
         """Return the completion. Raises a ModelError, and StorageError if the answer cannot be stored."""
         known = self._answers.get(call.sha256)
         if known is not None:
@@ -44,7 +44,7 @@ class StoredModel:
             asked.add_done_callback(lambda _: self._under_way.pop(call.sha256))
         return await asyncio.shield(asked)  # whoever gives up waiting has paid for it all the same
 
-    async def _ask(self, call: Call) -> Completion:
+    async def _ask(self, call: ModelCall) -> Completion:
         async with self._budget.reserved(call):
             try:
                 completion = await self._model.complete(call)
@@ -64,7 +64,7 @@ class StoredModel:
         return completion
 
     def _keep(
-        self, call: Call, response: JsonValue, usage: Usage, seconds: float, priced: bool = True
+        self, call: ModelCall, response: JsonValue, usage: Usage, seconds: float, priced: bool = True
     ) -> None:
         price = self._budget.prices.of(call.sampling.model) if priced else None
         tokens = usage.prompt_tokens + usage.completion_tokens
@@ -92,7 +92,7 @@ class ReplayedModel:
     def __init__(self, calls: Iterable[LlmCall]) -> None:
         self._answers = {call.request_sha256: _answer(call) for call in calls}  # of several the last
 
-    async def complete(self, call: Call) -> Completion:
+    async def complete(self, call: ModelCall) -> Completion:
         """Return the recorded completion.
 
         Raises the run's ModelError, and BudgetSpent if the run never made such a call.

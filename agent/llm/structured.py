@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from kernelwright.agent.llm.model import Call, ChatModel, Message, ReplyUnusable
+from kernelwright.agent.llm.model import ChatModel, Message, ModelCall, ReplyUnusable
 from kernelwright.kernelbench.records import Record
 
 R = TypeVar("R", bound=Record)
@@ -14,7 +14,7 @@ _SHOWN = 4000  # characters of a bad reply that the model is shown again
 
 
 async def ask(
-    model: ChatModel, call: Call, kind: type[R], objection: Callable[[R], str | None] = lambda _: None
+    model: ChatModel, call: ModelCall, kind: type[R], objection: Callable[[R], str | None] = lambda _: None
 ) -> R:
     """Return the record that the model answers with.
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernelwright.kernelbench.chips import nvrtc
-from kernelwright.kernelbench.chips.notes import Launch, Notebook, three
+from kernelwright.kernelbench.chips.notes import Notebook, RecordedLaunch, three
 from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.jit import BuildError
 
@@ -63,7 +63,7 @@ def note_cupy(notebook: Notebook, chip: str) -> None:
                 notebook.problem(f"{self.name} cannot be built: {error}")
                 return
             x, y, z = three(block)
-            notebook.note(Launch("NVRTC", self.name, three(grid), x * y * z, shared_mem), cubin)
+            notebook.note(RecordedLaunch("NVRTC", self.name, three(grid), x * y * z, shared_mem), cubin)
 
     cupy: Any = ModuleType("cupy")
     cupy.RawKernel, cupy.RawModule = RawKernel, RawModule

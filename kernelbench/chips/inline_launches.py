@@ -11,7 +11,7 @@ from typing import Any
 
 from kernelwright.kernelbench.chips import nvrtc
 from kernelwright.kernelbench.chips.device_code import device_code
-from kernelwright.kernelbench.chips.notes import Launch, Notebook
+from kernelwright.kernelbench.chips.notes import Notebook, RecordedLaunch
 from kernelwright.kernelbench.emulate.findings import Dim
 from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.jit import BuildError, inline
@@ -37,7 +37,7 @@ def note_inline(notebook: Notebook, chip: str) -> None:
                 return
             cubin, name = found[expression]
             threads = block[0] * block[1] * block[2]
-            notebook.note(Launch("NVRTC", name, grid, threads, shared), cubin)
+            notebook.note(RecordedLaunch("NVRTC", name, grid, threads, shared), cubin)
 
         return inline.emulated(given, cache, launched)
 

@@ -7,7 +7,7 @@ import networkx as nx  # type: ignore[import-untyped]
 
 
 @dataclass(frozen=True)
-class Loop:
+class NaturalLoop:
     """A loop by the numbers of its instructions, in order, without those of inner loops."""
 
     own: tuple[int, ...]
@@ -16,7 +16,7 @@ class Loop:
 
 def loops(
     successors: Sequence[Sequence[int]], counts: Callable[[set[int]], bool] = lambda body: True
-) -> list[Loop]:
+) -> list[NaturalLoop]:
     """Return the loops of code in which instruction n is followed by one of `successors[n]`; it starts at 0.
 
     An edge back to an instruction that dominates its origin makes a loop; an edge from code behind a loop
@@ -36,7 +36,7 @@ def loops(
     found = []
     for head, body in bodies.items():
         inner = [other for at, other in bodies.items() if at != head and at in body]
-        found.append(Loop(tuple(sorted(body.difference(*inner))), not inner))
+        found.append(NaturalLoop(tuple(sorted(body.difference(*inner))), not inner))
     return sorted(found, key=lambda loop: loop.own)
 
 

@@ -15,7 +15,7 @@ Builder = Literal["Triton", "NVRTC"]
 
 
 @dataclass(frozen=True)
-class Launch:
+class RecordedLaunch:
     builder: Builder
     name: str  # in the cubin
     grid: tuple[int, int, int]
@@ -38,17 +38,17 @@ class Launched:
     stack_bytes: Count
     shared_bytes: Count  # of a block, static and dynamic
     loops: Count  # innermost ones, which `mix` is of
-    mix: sass.Mix
-    whole: sass.Mix
+    mix: sass.SassMix
+    whole: sass.SassMix
 
 
 class Notebook:
     def __init__(self) -> None:
         self.problems: list[str] = []
         self.failed = False  # whether a kernel could not be built
-        self._counts: dict[tuple[Launch, bytes], int] = {}
+        self._counts: dict[tuple[RecordedLaunch, bytes], int] = {}
 
-    def note(self, launch: Launch, cubin: bytes) -> None:
+    def note(self, launch: RecordedLaunch, cubin: bytes) -> None:
         self._counts[launch, cubin] = self._counts.get((launch, cubin), 0) + 1
 
     def problem(self, text: str) -> None:
@@ -63,7 +63,7 @@ class Notebook:
     def read(self) -> list[Launched]:
         """Return the launches so far. Raises Unavailable."""
         found = []
-        known: dict[bytes, dict[str, sass.Kernel]] = {}
+        known: dict[bytes, dict[str, sass.SassKernel]] = {}
         for (launch, cubin), launches in list(self._counts.items())[:_MOST_KERNELS]:
             if cubin not in known:
                 known[cubin] = {kernel.name: kernel for kernel in sass.kernels(cubin)}

@@ -41,7 +41,7 @@ _WIDTH = re.compile(r"\.(U?8|S8|U?16|S16|64|128|256)\b")
 
 
 @dataclass(frozen=True)
-class Instruction:
+class SassInstruction:
     address: int
     opcode: str  # with its modifiers: LDG.E.128
     stall: int | None = None  # cycles that the compiler has the warp wait after it
@@ -70,7 +70,7 @@ class Instruction:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class SassKernel:
     """A kernel of a cubin. Shared memory is as declared; a launch may add to it."""
 
     name: str
@@ -78,10 +78,10 @@ class Kernel:
     registers: int  # of a thread
     stack_bytes: int
     shared_bytes: int
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[SassInstruction, ...]
     labels: tuple[tuple[str, int], ...]  # with the place of the instruction that they are before
 
-    def innermost_loops(self) -> list[list[Instruction]]:
+    def innermost_loops(self) -> list[list[SassInstruction]]:
         places = dict(self.labels)
         last = len(self.instructions) - 1
         successors = []
@@ -95,7 +95,7 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Mix:
+class SassMix:
     """Mix of instructions of a kernel, in its innermost loops if it has any."""
 
     instructions: Count
@@ -116,7 +116,7 @@ class Mix:
     stall_cycles: Count  # that the compiler has a warp wait for fixed latencies
 
 
-def kernels(cubin: bytes) -> list[Kernel]:
+def kernels(cubin: bytes) -> list[SassKernel]:
     """Return the kernels of a cubin. Raises Unavailable if a tool is missing or cannot read it."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cubin"
@@ -150,7 +150,7 @@ def _run(*words: str) -> str:
     return done.stdout
 
 
-def parsed(resources: str, text: str) -> list[Kernel]:
+def parsed(resources: str, text: str) -> list[SassKernel]:
     """Parse cuobjdump's list of resources and nvdisasm's code with encodings."""
     bodies = re.split(_SECTION, text)
     chip = _CHIP.search(bodies[0])
@@ -162,7 +162,7 @@ def parsed(resources: str, text: str) -> list[Kernel]:
         instructions, labels = code.get(match["name"], ((), ()))
         shared = values.get("SHARED", 0)
         found.append(
-            Kernel(
+            SassKernel(
                 name=match["name"],
                 chip=f"sm_{number}",
                 registers=values.get("REG", 0),
@@ -175,8 +175,8 @@ def parsed(resources: str, text: str) -> list[Kernel]:
     return found
 
 
-def _code(body: str) -> tuple[tuple[Instruction, ...], tuple[tuple[str, int], ...]]:
-    found: list[Instruction] = []
+def _code(body: str) -> tuple[tuple[SassInstruction, ...], tuple[tuple[str, int], ...]]:
+    found: list[SassInstruction] = []
     labels: list[tuple[str, int]] = []
     waiting: re.Match[str] | None = None
     for line in body.splitlines():
@@ -190,25 +190,25 @@ def _code(body: str) -> tuple[tuple[Instruction, ...], tuple[tuple[str, int], ..
     return tuple(found), tuple(labels)
 
 
-def _instruction(match: re.Match[str], stall: int) -> Instruction:
+def _instruction(match: re.Match[str], stall: int) -> SassInstruction:
     goes_to = _GOES_TO.search(match["rest"])
     branches = match["opcode"].partition(".")[0] in _BRANCHES
     label = goes_to["label"] if goes_to and branches else ""
     guarded = match["guard"] is not None or _UNIFORM.match(match["rest"]) is not None
-    return Instruction(int(match["address"], 16), match["opcode"], stall, label, guarded)
+    return SassInstruction(int(match["address"], 16), match["opcode"], stall, label, guarded)
 
 
-def mix(kernel: Kernel) -> Mix:
+def mix(kernel: SassKernel) -> SassMix:
     inner = kernel.innermost_loops()
     return _mix([i for loop in inner for i in loop] if inner else kernel.instructions)
 
 
-def whole(kernel: Kernel) -> Mix:
+def whole(kernel: SassKernel) -> SassMix:
     """Return the mix of all its code, including what runs once."""
     return _mix(kernel.instructions)
 
 
-def _mix(every: Sequence[Instruction]) -> Mix:
+def _mix(every: Sequence[SassInstruction]) -> SassMix:
     def of(*names: str) -> int:
         return sum(i.name in names for i in every)
 
@@ -216,7 +216,7 @@ def _mix(every: Sequence[Instruction]) -> Mix:
     tensor = [i.name for i in every if i.is_tensor]
     by_block = sum(name.startswith("UTC") for name in tensor)
     by_group = sum(name.endswith("GMMA") for name in tensor)
-    return Mix(
+    return SassMix(
         instructions=len(every),
         tensor=len(tensor),
         warp_products=len(tensor) - by_group - by_block,

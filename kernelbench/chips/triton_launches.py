@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any
 
-from kernelwright.kernelbench.chips.notes import Launch, Notebook, last_line, three
+from kernelwright.kernelbench.chips.notes import Notebook, RecordedLaunch, last_line, three
 from kernelwright.kernelbench.chips.occupancy import WARP
 from kernelwright.kernelbench.emulate.triton_driver import NoGpu
 
@@ -38,7 +38,7 @@ def note_triton(notebook: Notebook, capability: int) -> None:
             given = {name: kwargs[name] for name in function.signature.parameters if name in kwargs}
             bound = function.signature.bind(*args, **given)
             bound.apply_defaults()
-            launch = Launch(
+            launch = RecordedLaunch(
                 builder="Triton",
                 name=kernel.metadata.name,
                 grid=three(grid(dict(bound.arguments)) if callable(grid) else grid),

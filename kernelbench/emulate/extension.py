@@ -28,7 +28,7 @@ from kernelwright.kernelbench.emulate.building import (
     write_source,
 )
 from kernelwright.kernelbench.emulate.findings import Dim
-from kernelwright.kernelbench.emulate.launching import Emulated, Memory
+from kernelwright.kernelbench.emulate.launching import Emulated, EmulatedMemory
 from kernelwright.kernelbench.emulate.memory import fresh_memory, made, sizes, unwritten
 from kernelwright.kernelbench.emulate.translation import translate
 from kernelwright.kernelbench.jit import compiler, precompiled
@@ -154,7 +154,7 @@ class Extension:
                 if begin is not None:
                     names.setdefault(begin, f"argument {number}")
         memory = [
-            Memory(names.get(begin, "a tensor"), begin, size, unwritten(begin))
+            EmulatedMemory(names.get(begin, "a tensor"), begin, size, unwritten(begin))
             for begin, size in ranges.items()
         ]
         try:

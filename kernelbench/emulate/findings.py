@@ -24,7 +24,7 @@ _MOST_SAID = 4  # in words
 
 
 @dataclass(frozen=True)
-class Finding:
+class KernelFinding:
     """A fault of a kernel. `line`: of the source, from 1; 0 if unknown."""
 
     kind: FindingKind
@@ -66,7 +66,7 @@ class Unsupported(Exception):  # noqa: N818 - a property of the source, not a fa
 class KernelFault(Exception):  # noqa: N818 - a property of the kernel
     """An illegal operation of a kernel."""
 
-    def __init__(self, kernel: str, findings: tuple[Finding, ...]) -> None:
+    def __init__(self, kernel: str, findings: tuple[KernelFinding, ...]) -> None:
         said = [finding.says for finding in findings[:_MOST_SAID]]
         if len(findings) > _MOST_SAID:
             said.append(f"{len(findings) - _MOST_SAID} more findings.")

@@ -12,9 +12,9 @@ from kernelwright.kernelbench.emulate.building import SOURCE_NAME, Built, Variab
 from kernelwright.kernelbench.emulate.findings import (
     RETURNED,
     Dim,
-    Finding,
     FindingKind,
     KernelFault,
+    KernelFinding,
     MemoryTraffic,
     Unsupported,
 )
@@ -101,7 +101,7 @@ class _Launch(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Memory:
+class EmulatedMemory:
     """Memory that a pointer argument may access.
 
     `written`: address of a byte for each of its bytes, 0 if that has not been written yet; 0 if all of it
@@ -114,7 +114,7 @@ class Memory:
     written: int = 0
 
 
-_collecting: list[list[Finding]] = []
+_collecting: list[list[KernelFinding]] = []
 _counting: list[list[MemoryTraffic]] = []
 
 
@@ -130,9 +130,9 @@ def traffic() -> Iterator[list[MemoryTraffic]]:
 
 
 @contextlib.contextmanager
-def collected() -> Iterator[list[Finding]]:
+def collected() -> Iterator[list[KernelFinding]]:
     """Collect the findings of launches in the block instead of raising them."""
-    found: list[Finding] = []
+    found: list[KernelFinding] = []
     _collecting.append(found)
     try:
         yield found
@@ -160,7 +160,7 @@ class Emulated:
         grid: Dim,
         block: Dim,
         arguments: Sequence[ctypes._SimpleCData],  # type: ignore[type-arg]
-        memory: Sequence[Memory],
+        memory: Sequence[EmulatedMemory],
         shared_bytes: int = 0,
     ) -> None:
         """Run all blocks. Raises KernelFault if there are findings, ArgumentError, Unsupported."""
@@ -183,7 +183,7 @@ class Emulated:
         given: ctypes.c_void_p,
         grid: Dim,
         block: Dim,
-        memory: Sequence[Memory],
+        memory: Sequence[EmulatedMemory],
         shared_bytes: int,
     ) -> None:
         """Make each thread of all blocks call the library's `call` with `given`. Raises as `launch`."""
@@ -198,7 +198,7 @@ class Emulated:
         given: ctypes.c_void_p,
         grid: Dim,
         block: Dim,
-        memory: Sequence[Memory],
+        memory: Sequence[EmulatedMemory],
         shared_bytes: int,
     ) -> None:
         _check(kernel, grid, block)
@@ -280,8 +280,8 @@ class Emulated:
         return sorted([*static, *dynamic], key=lambda v: v.begin)
 
     def _findings(
-        self, found: Sequence[_Finding], memory: Sequence[Memory], variables: Sequence[Variable]
-    ) -> Iterator[Finding]:
+        self, found: Sequence[_Finding], memory: Sequence[EmulatedMemory], variables: Sequence[Variable]
+    ) -> Iterator[KernelFinding]:
         lines = self._built.lines
         for each in found:
             if each.kind == _OVERFLOW:
@@ -289,9 +289,9 @@ class Emulated:
             kind, line = _KINDS[each.kind], lines.get(each.pc, 0)
             of = "" if each.what < 0 else self._of(each, memory, variables)
             says = _said(kind, each, of, lines, self._built.translated)
-            yield Finding(kind, says, line, _dim(each.thread), _dim(each.block), each.count)
+            yield KernelFinding(kind, says, line, _dim(each.thread), _dim(each.block), each.count)
 
-    def _of(self, found: _Finding, memory: Sequence[Memory], variables: Sequence[Variable]) -> str:
+    def _of(self, found: _Finding, memory: Sequence[EmulatedMemory], variables: Sequence[Variable]) -> str:
         among = {1: variables, 3: self._built.globals}.get(found.space)
         what = among[found.what] if among else memory[found.what]
         return f"'{what.name}', which has {what.size} bytes"

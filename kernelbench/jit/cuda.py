@@ -33,7 +33,7 @@ Dims = Sequence[int]
 
 
 @dataclass(frozen=True)
-class _Launch:
+class _LaunchRequest:
     signature: Signature
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -53,7 +53,7 @@ class _Backend(Protocol):
     @property
     def device(self) -> str: ...
 
-    def launch(self, wanted: _Launch) -> None: ...
+    def launch(self, wanted: _LaunchRequest) -> None: ...
 
 
 class CudaKernel:
@@ -76,7 +76,7 @@ class CudaKernel:
             raise ArgumentError(f"{signature} takes {len(signature.parameters)} arguments, got {len(args)}")
         values = [convert(value) for convert, value in zip(self._converters, args, strict=True)]
         sizes = (_dims(signature.name, "grid", grid), _dims(signature.name, "block", block))
-        self._backend.launch(_Launch(signature, *sizes, args, values, shared_mem))
+        self._backend.launch(_LaunchRequest(signature, *sizes, args, values, shared_mem))
 
     @cached_property
     def _converters(self) -> "list[Converter]":
@@ -171,8 +171,8 @@ class _Emulator:
 
         return torch.empty(0).device.type
 
-    def launch(self, wanted: _Launch) -> None:
-        from kernelwright.kernelbench.emulate.launching import Memory
+    def launch(self, wanted: _LaunchRequest) -> None:
+        from kernelwright.kernelbench.emulate.launching import EmulatedMemory
         from kernelwright.kernelbench.emulate.memory import written
         from kernelwright.kernelbench.jit.callplan import C_TYPES
 
@@ -180,7 +180,7 @@ class _Emulator:
         for parameter, tensor, value in wanted.arguments:
             if parameter.pointers:
                 size = tensor.numel() * tensor.element_size()
-                memory.append(Memory(parameter.name, value, size, written(tensor)))
+                memory.append(EmulatedMemory(parameter.name, value, size, written(tensor)))
                 arguments.append(ctypes.c_void_p(value))
             else:
                 arguments.append(C_TYPES[parameter.type](value))
@@ -205,7 +205,7 @@ class _Cupy:
         except cupy.cuda.compiler.CompileException as error:
             raise BuildError("NVRTC failed", str(error)) from None
 
-    def launch(self, wanted: _Launch) -> None:
+    def launch(self, wanted: _LaunchRequest) -> None:
         import numpy as np
         import torch
 

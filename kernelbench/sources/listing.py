@@ -8,7 +8,7 @@ from kernelwright.kernelbench.records import Record
 from kernelwright.kernelbench.sources import checkout
 from kernelwright.kernelbench.sources.assignments import constants, module_scope, parse
 from kernelwright.kernelbench.sources.entry import Entry
-from kernelwright.kernelbench.sources.names import Library
+from kernelwright.kernelbench.sources.names import TaskLibrary
 from kernelwright.kernelbench.sources.validate import model_class
 
 
@@ -24,7 +24,7 @@ def catalogue(suite: str | None = None, *, kernelbench_dir: Path | None = None) 
 
     Without a suite: the built-in one, and the KernelBench checkout if one is known.
     """
-    library = Library(kernelbench_dir)
+    library = TaskLibrary(kernelbench_dir)
     names = [suite] if suite else ["builtin"]
     if not suite and checkout.known(kernelbench_dir) is not None:
         names.append("kernelbench")

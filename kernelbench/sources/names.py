@@ -15,7 +15,7 @@ from kernelwright.kernelbench.sources.validate import check
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundTask:
     """An entry with its text and the overrides that a list file gave it."""
 
     entry: Entry
@@ -47,7 +47,7 @@ def resolve(
         raise UsageError(
             "no task is given", "name a task, e.g. builtin:level1/softmax, or use --suite builtin"
         )
-    library = Library(kernelbench_dir)
+    library = TaskLibrary(kernelbench_dir)
     found = [each for name in wanted for each in library.find(name)]
     where = found[0].entry.where if len(found) == 1 else f"the {len(found)} tasks"
     given = distribute([each.source for each in found], overrides or {}, where)
@@ -61,13 +61,13 @@ def resolve(
 
 
 @dataclass
-class Library:
+class TaskLibrary:
     """Finder of entries by name; a suite is listed once and kept for the next name."""
 
     kernelbench_dir: Path | None
     shelves: dict[str, list[Entry]] = field(default_factory=dict)
 
-    def find(self, name: str, folder: Path = Path(), lists: tuple[Path, ...] = ()) -> list[Found]:
+    def find(self, name: str, folder: Path = Path(), lists: tuple[Path, ...] = ()) -> list[FoundTask]:
         """Return the tasks a name means; relative paths start at `folder`, within the list files `lists`."""
         entries = self._of_suite(name)
         if entries is None:
@@ -77,7 +77,7 @@ class Library:
             if path.suffix != ".py" or not path.is_file():
                 raise self._no_file(name, path)
             entries = [from_file(path)]
-        return [Found(entry, _read(entry), {}) for entry in entries]
+        return [FoundTask(entry, _read(entry), {}) for entry in entries]
 
     def _of_suite(self, name: str) -> list[Entry] | None:
         suite, _, rest = name.partition(":")
@@ -100,7 +100,7 @@ class Library:
                 self.shelves[suite] = hub.entries(suite.removeprefix("hf:"))
         return self.shelves[suite]
 
-    def _of_list(self, path: Path, lists: tuple[Path, ...]) -> list[Found]:
+    def _of_list(self, path: Path, lists: tuple[Path, ...]) -> list[FoundTask]:
         if not path.is_file():
             raise UnknownTaskError(f"the list of tasks {path} does not exist", "check the path")
         if path.resolve() in lists:
@@ -120,7 +120,7 @@ class Library:
             values = from_words(word for word in words[2:] if word != "set")
             given = distribute([each.source for each in here], values, where)
             found += [
-                Found(each.entry, each.source, {**each.overrides, **own})
+                FoundTask(each.entry, each.source, {**each.overrides, **own})
                 for each, own in zip(here, given, strict=True)
             ]
         if not found:
@@ -155,7 +155,7 @@ def _read(entry: Entry) -> str:
     return source
 
 
-def _task(found: Found, overrides: dict[str, str], precision: Precision) -> Task:
+def _task(found: FoundTask, overrides: dict[str, str], precision: Precision) -> Task:
     source = apply(found.source, overrides, found.entry.where)
     return Task(
         id=found.entry.id, level=found.entry.level, source=source, overrides=overrides, precision=precision

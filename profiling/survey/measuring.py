@@ -53,13 +53,13 @@ class Step(Record):
     streaming: bool = False
 
 
-class Found(Record):
+class StepResult(Record):
     """A worker's result of one step."""
 
     value: float | None = None  # None: there is no such thing here, or it could not be told
     path: str = ""
 
-    def better(self, step: Step, other: "Found") -> bool:
+    def better(self, step: Step, other: "StepResult") -> bool:
         if self.value is None or other.value is None:
             return other.value is None
         return self.value < other.value if step.do == "overhead" else self.value > other.value
@@ -85,7 +85,7 @@ def measure(pool: WorkerPool, target: Target, advance: Callable[[float], None] =
     load = os.getloadavg()[0]
     caches = _caches(target)
     wanted = list(steps(target, caches))
-    best: dict[Step, Found] = {}
+    best: dict[Step, StepResult] = {}
     try:
         with (
             pool.timing_lock.exclusive(),
@@ -96,7 +96,7 @@ def measure(pool: WorkerPool, target: Target, advance: Callable[[float], None] =
             for number, step in enumerate(_ROUNDS * wanted):
                 if number >= len(wanted) and time.monotonic() - started > _ENOUGH_S:
                     break
-                found = Found.model_validate(worker.ask(step.model_dump(), _STEP_S))
+                found = StepResult.model_validate(worker.ask(step.model_dump(), _STEP_S))
                 if step not in best or found.better(step, best[step]):
                     best[step] = found
                 advance((number + 1) / (_ROUNDS * len(wanted)))
@@ -137,7 +137,7 @@ def _sizes(target: Target, last: int) -> Iterator[int]:
         size *= 2
 
 
-def _survey(target: Target, load: float, caches: tuple[Cache, ...], best: dict[Step, Found]) -> Survey:
+def _survey(target: Target, load: float, caches: tuple[Cache, ...], best: dict[Step, StepResult]) -> Survey:
     bandwidths: dict[tuple[str, int], Bandwidth] = {}
     peaks, overheads = [], []
     for step, found in best.items():

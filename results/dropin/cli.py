@@ -72,7 +72,7 @@ def export(
     gradients are those of a kernel (--backward), or the reference's. Reports how fast it is, eager and
     compiled, in its wrapper.
     """
-    from kernelwright.results.dropin.package import Chosen, write
+    from kernelwright.results.dropin.package import PackagedKernel, write
     from kernelwright.results.dropin.winner import Winner
 
     if bool(task) == every:
@@ -83,7 +83,7 @@ def export(
     renames = _by_kernel(rename, names, "--rename", every)
     runs = _by_kernel(backward, names, "--backward", every)
     chosen = [
-        Chosen(
+        PackagedKernel(
             named,
             winner,
             layers[named][0] if layers[named] else "",

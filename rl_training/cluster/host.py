@@ -21,7 +21,7 @@ from kernelwright.rl_training.rewards.hacks import HackMemory
 from kernelwright.rl_training.rewards.scheme import Scheme
 
 
-class Evaluation(Record):
+class EvaluationSettings(Record):
     """Settings of evaluations and rewards: the file evaluation.json, which all processes read."""
 
     scheme: Scheme
@@ -33,7 +33,7 @@ class Evaluation(Record):
     hacks: str | None = None  # the folder, on each host, of the memory of what was caught
 
     @classmethod
-    def read(cls, path: Path) -> "Evaluation":
+    def read(cls, path: Path) -> "EvaluationSettings":
         """Read the settings. Raises StorageError."""
         try:
             return cls.model_validate_json(path.read_text(encoding="utf-8"))
@@ -50,13 +50,13 @@ class Begun(Record):
     messages: tuple[Message, ...]
 
 
-class Host:
+class EvaluationHost:
     """Owner of the machine's one Evaluator. Thread-safe; replies wait for their turn.
 
     Two hosts on one device would disturb each other's timings: `hosts` prevents that.
     """
 
-    def __init__(self, evaluation: Evaluation, number: int = 0) -> None:
+    def __init__(self, evaluation: EvaluationSettings, number: int = 0) -> None:
         self._stack = ExitStack()
         evaluator = self._stack.enter_context(
             Evaluator(

@@ -35,7 +35,7 @@ class DemoTask(Record):
         return TaskData(task=self.drawn.task, language="cpp", target=target, work=self.drawn.work)
 
 
-class _Kept(Record):
+class _StoredTasks(Record):
     tasks: tuple[DemoTask, ...]
 
 
@@ -48,9 +48,9 @@ class DemoTasks:
 def tasks_of(settings: DemoSettings, folder: Path) -> DemoTasks:
     """Return the tasks stored in the folder, or draw and trace them now. Raises StorageError."""
     kept_in = folder / "tasks.json"
-    found = kept.read(kept_in, _Kept)
+    found = kept.read(kept_in, _StoredTasks)
     if found is None:
-        found = _Kept(tasks=tuple(_made(settings)))
+        found = _StoredTasks(tasks=tuple(_made(settings)))
         kept.write(kept_in, found)
     by_kind = (tuple(task for task in found.tasks if task.held == held) for held in (False, True))
     return DemoTasks(*by_kind)

@@ -11,7 +11,7 @@ from kernelwright.rl_training.exemplars import ExemplarStore, contrastive_sectio
 
 
 @dataclass
-class Environment:
+class TrainingEnvironment:
     """Environment of a policy. `seed`: of the exemplars in prompts."""
 
     tasks: Mapping[str, TaskData]

@@ -97,7 +97,7 @@ def sft(
     from transformers import set_seed
 
     from kernelwright.rl_training.tracking.environment import hashes
-    from kernelwright.rl_training.tracking.metrics import MetricsFile, Progress
+    from kernelwright.rl_training.tracking.metrics import MetricsFile, ProgressPrinter
     from kernelwright.rl_training.tracking.run import tracked
     from kernelwright.rl_training.tracking.trackers import reporting
     from kernelwright.rl_training.trainers import supervised
@@ -126,7 +126,7 @@ def sft(
             rows,
             settings,
             run.path,
-            [MetricsFile(run.path), Progress()],
+            [MetricsFile(run.path), ProgressPrinter()],
             reporting(tracking, run.path),
         )
     reasoned = sum(bool(row.get("reasoning")) for row in rows)
@@ -219,9 +219,9 @@ def rl(
     _quiet()
     from transformers import set_seed
 
-    from kernelwright.rl_training.environment.environment import Environment
+    from kernelwright.rl_training.environment.environment import TrainingEnvironment
     from kernelwright.rl_training.tracking.environment import hashes
-    from kernelwright.rl_training.tracking.metrics import MetricsFile, Progress
+    from kernelwright.rl_training.tracking.metrics import MetricsFile, ProgressPrinter
     from kernelwright.rl_training.tracking.run import tracked
     from kernelwright.rl_training.tracking.trackers import reporting
     from kernelwright.rl_training.trainers import online_run
@@ -257,13 +257,13 @@ def rl(
         world = Grader(pool, scheme, hacks=hacks)
         done = online_run.train(
             load,
-            lambda: Environment(
+            lambda: TrainingEnvironment(
                 {each.task.id: each for each in tasks}, world, turns, _exemplars(data, tasks), exemplars, seed
             ),
             tasks,
             settings,
             run.path,
-            [MetricsFile(run.path), Progress()],
+            [MetricsFile(run.path), ProgressPrinter()],
             reporting=reporting(tracking, run.path),
         )
     _tell(out, done.policy, done.steps, as_json, done.settled)

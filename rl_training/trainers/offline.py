@@ -61,7 +61,7 @@ class OfflineSettings(Record):
 
 
 @dataclass(frozen=True)
-class Ranked:
+class RankedReplies:
     """Sample of RRHF: the replies to one prompt."""
 
     replies: tuple[Encoded, ...]
@@ -120,7 +120,7 @@ class OfflineTrainer(WholeCheckpoints, Trainer, ABC):
 
 
 class RankingTrainer(OfflineTrainer):
-    def collate(self, samples: Sequence[Ranked]) -> dict[str, torch.Tensor]:
+    def collate(self, samples: Sequence[RankedReplies]) -> dict[str, torch.Tensor]:
         prompts = [number for number, one in enumerate(samples) for _ in one.replies]
         return {
             **padded([reply for one in samples for reply in one.replies], self.pad),
@@ -178,7 +178,7 @@ def samples_of(
         too_long += fits.count(False)
         short = [(reply, r) for reply, r, ok in zip(replies, one.rewards, fits, strict=True) if ok]
         if short:
-            kept.append(Ranked(*zip(*short, strict=True)))
+            kept.append(RankedReplies(*zip(*short, strict=True)))
     if not kept:
         raise UsageError(
             f"none of {too_long} replies has at most {most} tokens with its prompt",
@@ -236,7 +236,7 @@ def train(
 
 
 def _better(
-    policy: Policy, kept: Sequence[Ranked], device: str, autocast: bool
+    policy: Policy, kept: Sequence[RankedReplies], device: str, autocast: bool
 ) -> tuple[list[Better], list[float]]:
     """Return the replies with an advantage above 0, and these advantages."""
     pairs = [(reply, reward) for one in kept for reply, reward in zip(one.replies, one.rewards, strict=True)]
@@ -266,9 +266,9 @@ def _by_reference(
     return log_probs[0].cpu(), found.hidden_states[-1][0, reply.prompt - 1].float().cpu()
 
 
-def _shuffled(kept: Sequence[Ranked], count: int, seed: int) -> list[Ranked]:
+def _shuffled(kept: Sequence[RankedReplies], count: int, seed: int) -> list[RankedReplies]:
     """Return samples in equal numbers, shuffled again for each pass."""
-    chance, drawn = random.Random(seed), list[Ranked]()
+    chance, drawn = random.Random(seed), list[RankedReplies]()
     while len(drawn) < count:
         drawn += chance.sample(kept, len(kept))
     return drawn[:count]

@@ -22,7 +22,7 @@ from trl import GRPOConfig, GRPOTrainer
 from kernelwright.agent.llm.model import Message
 from kernelwright.kernelbench.errors import KernelwrightError
 from kernelwright.rl_training import trajectory
-from kernelwright.rl_training.environment.environment import Environment
+from kernelwright.rl_training.environment.environment import TrainingEnvironment
 from kernelwright.rl_training.environment.rollout import Rollout
 from kernelwright.rl_training.exemplars import ExemplarStore
 from kernelwright.rl_training.rewards.smoothing import Running
@@ -69,7 +69,7 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         model: Any,
         tokenizer: Any,
         rows: Any,
-        environment: Environment,
+        environment: TrainingEnvironment,
         settings: OnlineSettings,
         args: GRPOConfig,
         callbacks: Sequence[Any] = (),

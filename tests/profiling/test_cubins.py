@@ -12,7 +12,7 @@ from rich.console import Console
 from kernelwright import cli
 from kernelwright.kernelbench.chips import nvrtc
 from kernelwright.kernelbench.chips.notes import Launched
-from kernelwright.kernelbench.chips.sass import Mix
+from kernelwright.kernelbench.chips.sass import SassMix
 from kernelwright.kernelbench.errors import Unavailable, UsageError
 from kernelwright.kernelbench.evaluator import Evaluator
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
@@ -292,7 +292,7 @@ def test_without_a_chip_nothing_is_built(evaluator: Evaluator) -> None:
         Cubins().read(subject(evaluator, candidate(SUMS), ""))
 
 
-MIX = Mix(**dict.fromkeys((field.name for field in fields(Mix)), 0))
+MIX = SassMix(**dict.fromkeys((field.name for field in fields(SassMix)), 0))
 KERNEL = Launched("Triton", "f", 1, (1, 1, 1), 32, 0, 32, 0, 0, 0, MIX, MIX)
 
 

@@ -24,7 +24,7 @@ from kernelwright.profiling.simulated.callgrind import Costs
 from kernelwright.profiling.simulated.simulation import Simulation
 from kernelwright.profiling.static.kernel_loops import Loops, static_metrics
 from kernelwright.profiling.static.vectorization import Vectorization
-from kernelwright.profiling.static.x86 import Mix
+from kernelwright.profiling.static.x86 import LoopMix
 
 REFERENCE = """
 import torch
@@ -67,7 +67,7 @@ class ModelNew(nn.Module):
 '''
 
 
-MIX = Mix(
+MIX = LoopMix(
     kernel="f",
     loops=1,
     instructions=9,

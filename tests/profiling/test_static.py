@@ -35,7 +35,7 @@ float first(const float* x) { return x[0]; }
 """
 
 
-def mixes_of(folder: Path, march: str) -> dict[str, x86.Mix]:
+def mixes_of(folder: Path, march: str) -> dict[str, x86.LoopMix]:
     """Of the kernels in SOURCE, built for an architecture."""
     (folder / "kernel.cpp").write_text(SOURCE)
     library = folder / "kernel.so"

@@ -18,7 +18,7 @@ from kernelwright.kernelbench.machine import fingerprint, physical_threads
 from kernelwright.kernelbench.records import Ceilings
 from kernelwright.profiling.cli import doctor, profile
 from kernelwright.profiling.survey import cpu, gpu, measuring
-from kernelwright.profiling.survey.measuring import Found, Step
+from kernelwright.profiling.survey.measuring import Step, StepResult
 from kernelwright.profiling.survey.records import Cache, Survey
 from kernelwright.profiling.survey.wording import in_words, not_measured, scaled
 
@@ -85,17 +85,17 @@ def test_the_worker_knows_every_step_by_its_name() -> None:
 
 def test_the_best_of_several_rounds_counts() -> None:
     rate, cost = Step(do="matmul", name="fp32"), Step(do="overhead", name="barrier")
-    one, two, none = Found(value=1.0), Found(value=2.0), Found()
+    one, two, none = StepResult(value=1.0), StepResult(value=2.0), StepResult()
     assert two.better(rate, one) and not one.better(rate, two)
     assert one.better(cost, two) and not two.better(cost, one)
     assert one.better(cost, none) and not none.better(cost, one)
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cpu.Cpu]:
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cpu.CpuBench]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KERNELWRIGHT_CACHE", str(tmp_path_factory.mktemp("build")))
-        yield cpu.Cpu()
+        yield cpu.CpuBench()
 
 
 def test_trials_in_which_threads_took_turns_count_only_where_there_are_no_others() -> None:
@@ -119,7 +119,9 @@ def test_trials_go_on_until_the_two_best_are_alike() -> None:
 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("blocks", [1, 3, 1001])
-def test_the_loops_move_all_that_they_are_timed_for(bench: cpu.Cpu, blocks: int, streaming: bool) -> None:
+def test_the_loops_move_all_that_they_are_timed_for(
+    bench: cpu.CpuBench, blocks: int, streaming: bool
+) -> None:
     loops: jit.CppLibrary = bench._loops
     a, b, c, d = (cpu._array(blocks, number) for number in range(4))
     a.copy_(torch.rand(a.numel()))
@@ -134,7 +136,7 @@ def test_the_loops_move_all_that_they_are_timed_for(bench: cpu.Cpu, blocks: int,
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="names of x86's instruction sets")
-def test_vector_units_are_measured_where_the_cpu_has_them(bench: cpu.Cpu) -> None:
+def test_vector_units_are_measured_where_the_cpu_has_them(bench: cpu.CpuBench) -> None:
     has = {
         "fp32": True,
         "fp16": "avx512_fp16" in FLAGS,
@@ -147,7 +149,7 @@ def test_vector_units_are_measured_where_the_cpu_has_them(bench: cpu.Cpu) -> Non
     assert all(rate.path.endswith(f"{width} bits") for rate in found.values() if rate)
 
 
-def test_a_product_says_whose_code_it_is(bench: cpu.Cpu) -> None:
+def test_a_product_says_whose_code_it_is(bench: cpu.CpuBench) -> None:
     """oneDNN names the instruction set itself; AMX is said only of a CPU that has it."""
     found = {precision: bench.matmul(precision) for precision in ("fp32", "bf16")}
     assert all(rate.flops_s > 0 and rate.path for rate in found.values())
@@ -157,7 +159,7 @@ def test_a_product_says_whose_code_it_is(bench: cpu.Cpu) -> None:
 
 
 def test_what_oneDNN_prints_does_not_reach_the_screen(  # noqa: N802 - its name
-    bench: cpu.Cpu, capfd: pytest.CaptureFixture[str]
+    bench: cpu.CpuBench, capfd: pytest.CaptureFixture[str]
 ) -> None:
     bench.matmul("bf16")
     assert capfd.readouterr().out == ""
@@ -165,7 +167,7 @@ def test_what_oneDNN_prints_does_not_reach_the_screen(  # noqa: N802 - its name
 
 def test_what_a_gpu_is_asked_runs_on_any_device() -> None:
     """All but its graphs and events, which need one."""
-    here = gpu.Gpu(torch.device("cpu"))
+    here = gpu.GpuBench(torch.device("cpu"))
     assert all(here.bandwidth(kind, 1 << 20, False) > 0 for kind in ("copy", "read", "triad"))
     assert here.vector_units("fp32") is None
 

@@ -17,7 +17,7 @@ from kernelwright.profiling.records import Profile
 from kernelwright.rl_training.environment.gold import gold_check
 from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.environment.rollout import Rollout
-from kernelwright.rl_training.environment.task_data import TaskData, Winner, tasks_of
+from kernelwright.rl_training.environment.task_data import TaskData, WinningKernel, tasks_of
 from kernelwright.rl_training.rewards.hacks import HackMemory
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 
@@ -239,7 +239,7 @@ def test_who_repeats_a_hack_pays_and_is_shown_it(tmp_path: Path) -> None:
 
 def test_the_gold_check_says_what_is_paid_for_and_should_not_be() -> None:
     """The scripted pool takes the disguised reference for a kernel; the real one is asked elsewhere."""
-    winner = Winner(candidate=made(kernel()), speedup=Interval(median=4.0, low=3.0, high=5.0))
+    winner = WinningKernel(candidate=made(kernel()), speedup=Interval(median=4.0, low=3.0, high=5.0))
     data = DATA.model_copy(update={"winner": winner})
     slower = gold_check(world(2.0, 1.0), data)
     assert slower.problems == (

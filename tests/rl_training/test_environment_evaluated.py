@@ -13,7 +13,7 @@ from kernelwright.kernelbench.records import Candidate, Interval, Task, Verdict
 from kernelwright.rl_training.environment.gold import gold_check
 from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.environment.rollout import Rollout
-from kernelwright.rl_training.environment.task_data import TaskData, Winner
+from kernelwright.rl_training.environment.task_data import TaskData, WinningKernel
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 
 SHORT = Effort(rounds=4, processes=1, most_processes=1, most_rounds=4, half_width=0.3, block_share=0.3)
@@ -82,7 +82,7 @@ def test_the_winner_scores_full_marks_and_the_reference_nothing(pool: ProfilingP
     made = world(pool)
     winner = Candidate(source=RIGHT, language="cpp", author="file")
     stored = Interval(median=0.1, low=0.1, high=0.1)  # which it surely is
-    golden = data.model_copy(update={"winner": Winner(candidate=winner, speedup=stored)})
+    golden = data.model_copy(update={"winner": WinningKernel(candidate=winner, speedup=stored)})
     found = gold_check(made, golden)
     assert found.problems == ()
     assert found.winner_reward is not None and found.winner_reward >= 0.3

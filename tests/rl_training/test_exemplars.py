@@ -10,7 +10,7 @@ import run_factory
 from recorded import WORK, builtin_task, kernel, made, tried
 
 from kernelwright.kernelbench.records import Interval, Speedup, Verdict
-from kernelwright.rl_training.environment.environment import Environment
+from kernelwright.rl_training.environment.environment import TrainingEnvironment
 from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.environment.task_data import TaskData
 from kernelwright.rl_training.exemplars import ExemplarStore, probabilities
@@ -112,12 +112,14 @@ def test_what_a_policy_writes_is_taken_in() -> None:
     assert [e.speedup for e in store.of(RELU)] == [1.0, 9.0]
 
 
-def environment(*speedups: float, hacks: HackMemory | None = None, seed: int = 0) -> Environment:
+def environment(*speedups: float, hacks: HackMemory | None = None, seed: int = 0) -> TrainingEnvironment:
     world = Grader(None, SCHEMES["kevin"], hacks=hacks)  # type: ignore[arg-type]
-    return Environment({d.task.id: d for d in TASKS}, world, exemplars=stored(*speedups), shown=2, seed=seed)
+    return TrainingEnvironment(
+        {d.task.id: d for d in TASKS}, world, exemplars=stored(*speedups), shown=2, seed=seed
+    )
 
 
-def prompt(of: Environment, draw: int = 0) -> str:
+def prompt(of: TrainingEnvironment, draw: int = 0) -> str:
     return of.rollout(RELU, draw).messages[-1].content
 
 

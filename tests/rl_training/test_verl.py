@@ -34,8 +34,8 @@ from verl.utils.config import omega_conf_to_dataclass, validate_config
 
 from kernelwright.rl_training.cluster import hosts
 from kernelwright.rl_training.cluster.folder import write
-from kernelwright.rl_training.cluster.host import Host
-from kernelwright.rl_training.cluster.plan import Plan
+from kernelwright.rl_training.cluster.host import EvaluationHost
+from kernelwright.rl_training.cluster.plan import ClusterPlan
 from kernelwright.rl_training.cluster.scored import NoVerdict
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 from kernelwright.rl_training.tasks import Tasks
@@ -64,14 +64,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[Host]:
-    made = Host(swish.evaluation())
+def host() -> Iterator[EvaluationHost]:
+    made = EvaluationHost(swish.evaluation())
     yield made
     made.close()
 
 
 def written(folder: Path, model: Path, **options: Any) -> Path:
-    plan = Plan.model_validate(
+    plan = ClusterPlan.model_validate(
         {
             "model": str(model),
             "tasks": 1,
@@ -164,7 +164,7 @@ def batch(tokenizer: Any, replies: list[str]) -> DataProto:
 
 
 @pytest.fixture
-def managed(host: Host, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+def managed(host: EvaluationHost, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     """What a reward manager of verl's makes of replies."""
     monkeypatch.setattr(hosts._Here, "_host", host)
 
@@ -194,7 +194,9 @@ def test_dapo_s_reward_manager_takes_off_for_what_is_overlong(managed) -> None: 
     assert short["reward_score"] == 0.0
 
 
-def test_no_verdict_is_an_exception_for_verl(managed, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_no_verdict_is_an_exception_for_verl(
+    managed, host: EvaluationHost, monkeypatch: pytest.MonkeyPatch
+) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(host._world, "patience_s", 0.0)
     with pytest.raises(NoVerdict):
         managed("grpo", [swish.reply("x[i] / (1 + std::exp(-x[i])) + 1.0f")])

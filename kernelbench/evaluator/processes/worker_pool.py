@@ -22,7 +22,7 @@ from kernelwright.kernelbench.evaluator.protocol import Limits
 from kernelwright.kernelbench.evaluator.sandbox import cgroups
 from kernelwright.kernelbench.evaluator.sandbox import layers as sandbox
 from kernelwright.kernelbench.machine import memory_bytes as machine_bytes
-from kernelwright.kernelbench.records import Layer
+from kernelwright.kernelbench.records import Capability
 
 _THREADS = 4  # a worker may start for each that computes, beside its processes
 _STACK_BYTES = 8 << 20  # of a thread, which no memory is taken for until it is used
@@ -138,7 +138,7 @@ class WorkerPool:
         self._ready = False
         self._imported: list[str] = []
 
-    def layers(self) -> tuple[Layer, ...]:
+    def layers(self) -> tuple[Capability, ...]:
         """The layers of the sandbox around this pool's workers."""
         return self._layers
 

@@ -9,28 +9,28 @@ import pytest
 from kernelwright.agent.bench.server import Fails, Garbage, Says, Server
 from kernelwright.agent.llm.client import OpenAIModel
 from kernelwright.agent.llm.model import (
-    Call,
     Completion,
     Endpoint,
     Message,
     ModelAbsent,
+    ModelCall,
     ModelRefused,
     Sampling,
 )
 from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
 
 
-def call(text: str = "hello", **changes: object) -> Call:
+def call(text: str = "hello", **changes: object) -> ModelCall:
     sampling = Sampling(model="m", max_tokens=1000)
     messages = (Message(role="system", content="You write kernels."), Message(role="user", content=text))
-    return Call(role="coder", task="t", messages=messages, sampling=sampling).model_copy(update=changes)
+    return ModelCall(role="coder", task="t", messages=messages, sampling=sampling).model_copy(update=changes)
 
 
-def completed(server: Server, asked: Call | None = None, **limits: float) -> Completion:
+def completed(server: Server, asked: ModelCall | None = None, **limits: float) -> Completion:
     return many(server, [asked or call()], **limits)[0]
 
 
-def many(server: Server, calls: list[Call], **limits: float) -> list[Completion]:
+def many(server: Server, calls: list[ModelCall], **limits: float) -> list[Completion]:
     async def ask() -> list[Completion]:
         model = OpenAIModel(Endpoint(base_url=server.base_url, **{"backoff_s": 0.02, **limits}))  # type: ignore[arg-type]
         try:

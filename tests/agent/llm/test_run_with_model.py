@@ -14,7 +14,7 @@ import pytest
 from kernelwright import cli
 from kernelwright.agent.bench.server import Fails, Says, Server
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import Attempt
+from kernelwright.results.store.records import RecordedAttempt
 
 pytestmark = pytest.mark.timeout(900)  # whole runs, beside other tests
 
@@ -124,12 +124,12 @@ def run(home: Path, endpoint: Server, *words: object) -> subprocess.CompletedPro
 MODEL = ("--coder", "llm", "--model", "gpt-4.1", "--effort", "quick", "--baseline", "eager")
 
 
-def low(attempt: Attempt) -> float:
+def low(attempt: RecordedAttempt) -> float:
     speedup = attempt.evaluation.speedup
     return speedup.eager.low if speedup is not None and speedup.eager is not None else 0.0
 
 
-def attempts(out: Path) -> list[Attempt]:
+def attempts(out: Path) -> list[RecordedAttempt]:
     with RunDatabase.open(out, read_only=True) as database:
         [task] = database.tasks()
         return database.attempts(task.task.id)

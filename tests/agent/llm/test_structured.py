@@ -7,7 +7,7 @@ from pydantic import Field
 
 from kernelwright.agent.bench.server import Server
 from kernelwright.agent.llm.client import OpenAIModel
-from kernelwright.agent.llm.model import Call, Endpoint, Message, ReplyUnusable, Sampling
+from kernelwright.agent.llm.model import Endpoint, Message, ModelCall, ReplyUnusable, Sampling
 from kernelwright.agent.llm.structured import ask, strict_schema
 from kernelwright.kernelbench.records import Record
 
@@ -22,7 +22,7 @@ GOOD = '{"bottleneck": "memory", "gain": 1.5, "metrics": {"bytes": 3}}'
 
 
 def asked(server: Server, objection=lambda _: None) -> Verdict:
-    call = Call(
+    call = ModelCall(
         role="judge",
         task="t",
         messages=(Message(role="user", content="what is wrong?"),),

@@ -6,7 +6,7 @@ import pytest
 from exporting import NORM, python
 
 from kernelwright.results.dropin.format import Format
-from kernelwright.results.dropin.package import Chosen, write
+from kernelwright.results.dropin.package import PackagedKernel, write
 
 pytest.importorskip("kernels", reason="kernels is not installed: pip install 'kernelwright[dropin]'")
 
@@ -42,7 +42,7 @@ package = get_local_kernel(HERE)
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("hub") / "fused_norm"
-    chosen = [Chosen("rms_norm", NORM, layer="LlamaRMSNorm")]
+    chosen = [PackagedKernel("rms_norm", NORM, layer="LlamaRMSNorm")]
     write(chosen, out, "fused_norm", Format.hf, measure=False)
     return out
 

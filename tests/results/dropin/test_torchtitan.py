@@ -9,7 +9,7 @@ import small_kernels as kernels
 from exporting import python, winner
 
 from kernelwright.results.dropin.format import Format
-from kernelwright.results.dropin.package import Chosen, write
+from kernelwright.results.dropin.package import PackagedKernel, write
 
 pytest.importorskip("torchtitan", reason="torchtitan is not installed: pip install 'kernelwright[dropin]'")
 
@@ -103,7 +103,7 @@ def trained(*options):
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("torchtitan") / "package"
-    chosen = [Chosen("rms_norm", NORM, layer="torchtitan.models.common.nn_modules.RMSNorm")]
+    chosen = [PackagedKernel("rms_norm", NORM, layer="torchtitan.models.common.nn_modules.RMSNorm")]
     write(chosen, out, "fused", Format.torchtitan, measure=False)
     return out
 
