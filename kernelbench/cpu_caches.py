@@ -54,25 +54,25 @@ def own_caches(devices: Path | None = None) -> tuple[SharedCache, ...]:
 def cpu_caches(cpu: int = 0, devices: Path | None = None) -> Iterator[CpuCache]:
     """Yield the caches of a CPU; none if Linux does not describe them."""
     for folder in sorted(((devices or DEVICES) / f"cpu{cpu}" / "cache").glob("index*")):
-        size = re.fullmatch(r"(\d+)([KMG]?)", _told(folder, "size"))
+        size = re.fullmatch(r"(\d+)([KMG]?)", _read(folder, "size"))
         level = _number(folder, "level")
         if size is not None and level:
             yield CpuCache(
                 level=level,
-                kind=_told(folder, "type"),
+                kind=_read(folder, "type"),
                 size_bytes=int(size[1]) << _UNITS[size[2]],
                 ways=_number(folder, "ways_of_associativity"),
                 line_bytes=_number(folder, "coherency_line_size"),
-                shared_by=_told(folder, "shared_cpu_list"),
+                shared_by=_read(folder, "shared_cpu_list"),
             )
 
 
 def _number(folder: Path, name: str) -> int:
-    told = _told(folder, name)
-    return int(told) if told.isdecimal() else 0
+    text = _read(folder, name)
+    return int(text) if text.isdecimal() else 0
 
 
-def _told(folder: Path, name: str) -> str:
+def _read(folder: Path, name: str) -> str:
     try:
         return (folder / name).read_text().strip()
     except OSError:

@@ -86,7 +86,7 @@ def _surveyed(
     survey, problem = None, ""
     if not again:
         try:
-            survey = measuring.known(pool.cache, target)
+            survey = measuring.stored(pool.cache, target)
         except StorageError as error:
             problem = error.message
     if again or (wanted and survey is None):

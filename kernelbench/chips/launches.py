@@ -19,7 +19,7 @@ from kernelwright.kernelbench.emulate.torch_on_gpu import TorchOnGpu
 from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.evaluator.processes.channel import Channel
 from kernelwright.kernelbench.evaluator.processes.worker import Runner
-from kernelwright.kernelbench.jit import road
+from kernelwright.kernelbench.jit import launch_mode
 
 
 class Builder(Runner):
@@ -27,7 +27,7 @@ class Builder(Runner):
 
     @contextlib.contextmanager
     def as_on_gpu(self) -> Iterator[None]:
-        with road.settled("gpu"), TorchOnGpu(self.chip, zeros=True):
+        with launch_mode.fixed("gpu"), TorchOnGpu(self.chip, zeros=True):
             yield
 
 

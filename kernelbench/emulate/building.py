@@ -170,18 +170,18 @@ def take_notes(workspace: Path, translated: Translated, timeout_s: float) -> Non
 
 def _notes(workspace: Path, translated: Translated, timeout_s: float) -> dict[str, object]:
     """Return the data that findings are worded with; where kernels run no program may be started."""
-    symbols = compiler.said(("objdump", "--syms", "--demangle", LIBRARY), workspace, timeout_s)
+    symbols = compiler.output_of(("objdump", "--syms", "--demangle", LIBRARY), workspace, timeout_s)
     variables: dict[bool, list[tuple[str, int, int, str]]] = {False: [], True: []}
     for found in _VARIABLE.finditer(symbols):
         if (size := int(found["size"], 16)) and not _NO_VARIABLE.match(found["name"]):
             function, _, name = found["name"].rpartition("::")
             place = (name, int(found["begin"], 16), size, function.partition("(")[0])
             variables[found["section"].startswith("t")].append(place)
-    code = compiler.said(("objdump", "--disassemble", "--wide", LIBRARY), workspace, timeout_s)
+    code = compiler.output_of(("objdump", "--disassemble", "--wide", LIBRARY), workspace, timeout_s)
     calls = [int(found["next"], 16) for found in _CALL.finditer(code)]
     (workspace / "addresses").write_text("".join(f"{address - 1:#x}\n" for address in calls))
     words = ("addr2line", "--inlines", "--addresses", "--exe", LIBRARY, "@addresses")
-    told = compiler.said(words, workspace, timeout_s)
+    told = compiler.output_of(words, workspace, timeout_s)
     (workspace / "addresses").unlink()
     lines: dict[int, int] = {}
     current = 0

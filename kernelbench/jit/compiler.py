@@ -67,11 +67,11 @@ def _cpu() -> str:
 
 
 def run(words: Sequence[str], folder: Path, timeout_s: float) -> None:
-    """Run the compiler in `folder`, temporary files included. Raises BuildError, as `said` does."""
-    said((*words, *_DIAGNOSTICS), folder, timeout_s)
+    """Run the compiler in `folder`, temporary files included. Raises BuildError, as `output_of` does."""
+    output_of((*words, *_DIAGNOSTICS), folder, timeout_s)
 
 
-def said(words: Sequence[str], folder: Path, timeout_s: float) -> str:
+def output_of(words: Sequence[str], folder: Path, timeout_s: float) -> str:
     """Run a program of the compiler in `folder` and return its output.
 
     Raises BuildError if it fails or takes longer than `timeout_s`, not counting the time that this process

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kernelwright.kernelbench.errors import MissingPrerequisite
 from kernelwright.kernelbench.jit.cache import BuildCache
 from kernelwright.kernelbench.jit.errors import ArgumentError, BuildError
+from kernelwright.kernelbench.jit.launch_mode import on_gpu
 from kernelwright.kernelbench.jit.nvrtc_source import for_nvrtc
-from kernelwright.kernelbench.jit.road import on_gpu
 from kernelwright.kernelbench.jit.signature import Parameter, Signature, expanded, parse
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from kernelwright.kernelbench.errors import MissingPrerequisite
 from kernelwright.kernelbench.jit import compiler, flags, openmp, precompiled
 from kernelwright.kernelbench.jit.cache import BuildCache, content_key
 from kernelwright.kernelbench.jit.errors import BuildError
-from kernelwright.kernelbench.jit.road import on_gpu
+from kernelwright.kernelbench.jit.launch_mode import on_gpu
 
 if TYPE_CHECKING:
     from kernelwright.kernelbench.emulate.extension import Launched

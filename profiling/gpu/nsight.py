@@ -91,15 +91,15 @@ def count(
     for _ in range(_ATTEMPTS):
         before = command(tool, asked, declared(candidate.source), session.protocol.caches == "cold")
         ran = under_tool.run(session, candidate, "marked", before, _LIMIT_S)
-        unknown = set(_UNKNOWN.findall(ran.said + ran.output))
+        unknown = set(_UNKNOWN.findall(ran.log + ran.output))
         if not unknown:
             break
         asked = asked.without(unknown)
-    why = explained(ran.said + ran.output)
+    why = explained(ran.log + ran.output)
     if why is not None:
         raise Unavailable(why)
     if ran.status != 0:
-        raise Unavailable(f"the candidate failed under ncu: {under_tool.last_line(ran.said)}")
+        raise Unavailable(f"the candidate failed under ncu: {under_tool.last_line(ran.log)}")
     return launches(ran.output, asked)[:_MOST_LAUNCHES], asked
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kernelwright.kernelbench.chips.loops import loops
 from kernelwright.kernelbench.evaluator.processes.answers import Count
-from kernelwright.profiling.static.objdump import said
+from kernelwright.profiling.static.objdump import output_of
 
 _FUNCTION = re.compile(r"^[0-9a-f]+ <(?P<name>[^>]+)>:$")
 _INSTRUCTION = re.compile(r"^ *(?P<address>[0-9a-f]+):\t(?P<text>.*)$")
@@ -137,7 +137,7 @@ def functions(library: Path) -> list[MachineFunction]:
 
     Raises Unavailable if objdump is missing or cannot read it.
     """
-    return list(parsed(said(library, "--disassemble", "--no-show-raw-insn", "--section=.text")))
+    return list(parsed(output_of(library, "--disassemble", "--no-show-raw-insn", "--section=.text")))
 
 
 def parsed(text: str) -> Iterator[MachineFunction]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from kernelwright.kernelbench import kept
+from kernelwright.kernelbench import machine_cache
 from kernelwright.kernelbench.cpu_caches import DEVICES, own_caches
 from kernelwright.kernelbench.errors import InfrastructureError
 from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
@@ -66,12 +66,12 @@ class StepResult(Record):
 
 
 def file_of(cache: Path, target: Target) -> Path:
-    return kept.kept_file(cache, "surveys", target.fingerprint)
+    return machine_cache.file_for(cache, "surveys", target.fingerprint)
 
 
-def known(cache: Path, target: Target) -> Survey | None:
+def stored(cache: Path, target: Target) -> Survey | None:
     """Return the stored survey, if any. Raises StorageError if it is damaged."""
-    return kept.read(file_of(cache, target), Survey)
+    return machine_cache.read(file_of(cache, target), Survey)
 
 
 def measure(pool: WorkerPool, target: Target, advance: Callable[[float], None] = lambda _: None) -> Survey:
@@ -106,7 +106,7 @@ def measure(pool: WorkerPool, target: Target, advance: Callable[[float], None] =
         ) from None
     advance(1.0)
     survey = _survey(target, load, caches, best)
-    kept.write(file_of(pool.cache, target), survey)
+    machine_cache.write(file_of(pool.cache, target), survey)
     return survey
 
 

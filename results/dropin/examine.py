@@ -280,10 +280,10 @@ def _rows(
     """
     if max(each.numel() for each in (*inputs, *outputs)) > _LARGEST:
         return ()
-    chance = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     forms = [Argument("", tuple(x.shape), tuple(x.stride()), x.dtype) for x in inputs]
     # The second is larger, so that what is taken over both, a mean say, is that of neither.
-    parts = [[_scaled(form.like(chance), by) for form in forms] for by in (1.0, 3.0)]
+    parts = [[_scaled(form.like(generator), by) for form in forms] for by in (1.0, 3.0)]
     try:
         twin = copy.deepcopy(model).double()
         alone = [_all(twin(*part)) for part in parts]

@@ -20,7 +20,7 @@ from kernelwright.results.lessons.calibration import over_eager
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import RecordedAttempt
 
-_USUAL_CHANCE = 0.05
+_SIGNIFICANT = 0.05
 COLUMNS = ("metric", "kept", "|rho|", "least rho", "most", "tasks", "candidates", "p-value", "meaning")
 
 
@@ -103,7 +103,7 @@ def caveats(selection: Selection) -> list[str]:
         lines.append(f"Left out, with fewer than {FEWEST_CANDIDATES} correct candidates profiled: {names}.")
     if not selection.kept:
         lines.append("No metric correlates with the time alike in all tasks, so none is kept.")
-    doubtful = [e.name for e in selection.ranked if e.name in selection.kept and e.chance > _USUAL_CHANCE]
+    doubtful = [e.name for e in selection.ranked if e.name in selection.kept and e.chance > _SIGNIFICANT]
     if doubtful:
         lines.append(f"Not significant (p > 0.05 against shuffled times): {', '.join(doubtful)}.")
     return lines

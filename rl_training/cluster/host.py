@@ -67,7 +67,7 @@ class EvaluationHost:
         hacks = None
         if evaluation.hacks is not None:
             hacks = self._stack.enter_context(HackMemory(Path(evaluation.hacks) / f"host-{number}.sqlite3"))
-        self._world = Grader(
+        self._grader = Grader(
             self._pool,
             evaluation.scheme,
             effort=evaluation.effort,
@@ -84,12 +84,12 @@ class EvaluationHost:
 
     def judge(self, task: str, reply: str) -> Scored:
         """Grade one reply to the first prompt of a task, a `TaskData` as JSON."""
-        turn = Rollout(TaskData.model_validate_json(task), self._world).take(reply)
+        turn = Rollout(TaskData.model_validate_json(task), self._grader).take(reply)
         return scored(turn, turn.reward)
 
     def begin(self, task: str, turns: int) -> Begun:
         """Begin a rollout of several turns; the caller must `end` it."""
-        rollout, key = Rollout(TaskData.model_validate_json(task), self._world, turns), uuid.uuid4().hex
+        rollout, key = Rollout(TaskData.model_validate_json(task), self._grader, turns), uuid.uuid4().hex
         messages = rollout.messages
         with self._lock:
             self._open[key] = rollout
@@ -106,7 +106,7 @@ class EvaluationHost:
         trajectory = self._rollout(key).trajectory()
         with self._lock:
             del self._open[key]
-        credits = self._world.scheme.returns(trajectory.rewards)
+        credits = self._grader.scheme.returns(trajectory.rewards)
         return tuple(scored(turn, credit) for turn, credit in zip(trajectory.turns, credits, strict=True))
 
     def _rollout(self, key: str) -> Rollout:

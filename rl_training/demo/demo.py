@@ -26,9 +26,9 @@ from kernelwright.rl_training.demo.teaching import BEGUN, SFT, teach
 from kernelwright.rl_training.demo.trial import PolicyTrial, Tried, files_of
 from kernelwright.rl_training.environment.environment import TrainingEnvironment
 from kernelwright.rl_training.environment.grader import Grader
-from kernelwright.rl_training.rewards import kept
+from kernelwright.rl_training.rewards import state_io
+from kernelwright.rl_training.rewards.remeasure import Doubt
 from kernelwright.rl_training.rewards.scheme import SCHEMES
-from kernelwright.rl_training.rewards.surprise import Doubt
 from kernelwright.rl_training.tracking.metrics import MetricsFile, ProgressPrinter
 from kernelwright.rl_training.tracking.run import tracked
 from kernelwright.rl_training.trainers import online_run
@@ -91,7 +91,7 @@ class Demo:
 
     def _seed(self, seed: int, tasks: DemoTasks, target: Target, pool: MeasuredPool, drawing: float) -> Seed:
         folder = self.out / f"seed-{seed}"
-        done = kept.read(folder / "tried.json", Seed)
+        done = state_io.read(folder / "tried.json", Seed)
         if done is not None:
             return done
         rewarded = self._rl(seed, tasks.known[: self.settings.rewarded_tasks], target, pool, folder)
@@ -114,7 +114,7 @@ class Demo:
             evaluations=_submitted(folder / "rl"),
             seconds=seconds,
         )
-        kept.write(folder / "tried.json", found)
+        state_io.write(folder / "tried.json", found)
         return found
 
     def _rl(
@@ -122,7 +122,7 @@ class Demo:
     ) -> Path:
         self.say(f"seed {seed}: RL with measured speedups")
         data = [task.data(target) for task in rewarded]
-        world = Grader(pool, _REWARD, effort=ONCE, again=AFRESH, doubt=Doubt(over_eager=20.0))
+        grader = Grader(pool, _REWARD, effort=ONCE, again=AFRESH, doubt=Doubt(over_eager=20.0))
         chosen = OnlineSettings(
             model=str(folder / SFT / POLICY),
             steps=self.settings.rl_steps,
@@ -140,7 +140,7 @@ class Demo:
         with tracked(folder / "rl", "online", chosen, {"seed": seed}, {}) as training:
             finished = online_run.train(
                 lambda: load_policy(chosen.model),
-                lambda: TrainingEnvironment({each.task.id: each for each in data}, world),
+                lambda: TrainingEnvironment({each.task.id: each for each in data}, grader),
                 data,
                 chosen,
                 training.path,

@@ -254,11 +254,16 @@ def rl(
         hacks = stack.enter_context(HackMemory(run.path / "hacks.db"))
         for known in _runs(data):
             hacks.learn(known)
-        world = Grader(pool, scheme, hacks=hacks)
+        grader = Grader(pool, scheme, hacks=hacks)
         done = online_run.train(
             load,
             lambda: TrainingEnvironment(
-                {each.task.id: each for each in tasks}, world, turns, _exemplars(data, tasks), exemplars, seed
+                {each.task.id: each for each in tasks},
+                grader,
+                turns,
+                _exemplars(data, tasks),
+                exemplars,
+                seed,
             ),
             tasks,
             settings,

@@ -21,10 +21,10 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArgu
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Record
 from kernelwright.rl_training.rewards.scheme import Scheme
-from kernelwright.rl_training.trainers import leftover_lunch
+from kernelwright.rl_training.trainers import a_lol
+from kernelwright.rl_training.trainers.a_lol import Variant
 from kernelwright.rl_training.trainers.checkpoints import WholeCheckpoints
 from kernelwright.rl_training.trainers.guards import StopAtNaN
-from kernelwright.rl_training.trainers.leftover_lunch import Variant
 from kernelwright.rl_training.trainers.log_probs import Encoded, encode, padded, token_log_probs
 from kernelwright.rl_training.trainers.policy import LoraSettings, Policy, keep_base
 from kernelwright.rl_training.trainers.precision import Precision, autocasts, require_learnable
@@ -137,7 +137,7 @@ class RankingTrainer(OfflineTrainer):
         return found.loss
 
 
-class LeftoverLunchTrainer(OfflineTrainer):
+class ALolTrainer(OfflineTrainer):
     def __init__(self, *given: Any, settings: OfflineSettings, **others: Any) -> None:
         self.settings = settings
         super().__init__(*given, **others)
@@ -158,7 +158,7 @@ class LeftoverLunchTrainer(OfflineTrainer):
         clip, beta = self.settings.clip, self.settings.beta
         clipped = (whole.exp() - 1).abs() > clip
         self.measured("clipped_share", clipped.float().mean().item())
-        return leftover_lunch.loss(
+        return a_lol.loss(
             Variant(self.settings.method), log_probs, reference, inputs["advantages"], clip, beta
         )
 
@@ -192,7 +192,7 @@ def samples_of(
         return Samples(drawn, sum(len(one.replies) for one in kept), too_long)
     better, advantages = _better(policy, kept, device, autocasts(settings.precision))
     _require(bool(better), "no reply is better than the value of its prompt", too_long, most)
-    order = leftover_lunch.drawn(torch.tensor(advantages), count, settings.seed)
+    order = a_lol.drawn(torch.tensor(advantages), count, settings.seed)
     return Samples([better[index] for index in order], len(better), too_long)
 
 
@@ -229,7 +229,7 @@ def train(
     if settings.method == RRHF:
         trainer = RankingTrainer(policy, samples, arguments, callbacks=listening)
     else:
-        trainer = LeftoverLunchTrainer(policy, samples, arguments, callbacks=listening, settings=settings)
+        trainer = ALolTrainer(policy, samples, arguments, callbacks=listening, settings=settings)
     trainer.remove_callback(PrinterCallback)  # which writes to stdout
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
     return trainer.save_policy()
@@ -243,7 +243,7 @@ def _better(
     policy.model.to(device).eval()
     seen = [_by_reference(policy, reply, device, autocast) for reply, _ in pairs]
     rewards = torch.tensor([reward for _, reward in pairs])
-    values = leftover_lunch.values(torch.stack([feature for _, feature in seen]), rewards)
+    values = a_lol.values(torch.stack([feature for _, feature in seen]), rewards)
     better = [
         Better(reply, advantage, reference)
         for (reply, _), (reference, _), advantage in zip(
@@ -268,9 +268,9 @@ def _by_reference(
 
 def _shuffled(kept: Sequence[RankedReplies], count: int, seed: int) -> list[RankedReplies]:
     """Return samples in equal numbers, shuffled again for each pass."""
-    chance, drawn = random.Random(seed), list[RankedReplies]()
+    rng, drawn = random.Random(seed), list[RankedReplies]()
     while len(drawn) < count:
-        drawn += chance.sample(kept, len(kept))
+        drawn += rng.sample(kept, len(kept))
     return drawn[:count]
 
 

@@ -85,11 +85,11 @@ def train(
 
 def rows(tasks: Sequence[TaskData], settings: OnlineSettings) -> Dataset:
     """Return a row for each group, in the order of training: the tasks in turn, reshuffled for each pass."""
-    chance = random.Random(settings.seed)
+    rng = random.Random(settings.seed)
     groups = settings.steps * settings.batch // settings.group
     order: list[TaskData] = []
     while len(order) < groups:
-        order += chance.sample(list(tasks), len(tasks))
+        order += rng.sample(list(tasks), len(tasks))
     return Dataset.from_list(
         [
             {"prompt": [{"role": "user", "content": data.task.id}], "task": data.task.id, "draw": draw}

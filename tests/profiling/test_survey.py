@@ -11,7 +11,7 @@ import pytest
 import torch
 from surveys import CACHES, FINGERPRINT, GIGABYTES_S, SURVEY, TARGET
 
-from kernelwright.kernelbench import jit, kept
+from kernelwright.kernelbench import jit, machine_cache
 from kernelwright.kernelbench.errors import MissingPrerequisite, StorageError, UsageError
 from kernelwright.kernelbench.evaluator import Evaluator
 from kernelwright.kernelbench.machine import fingerprint, physical_threads
@@ -213,11 +213,11 @@ def test_doctor_says_how_to_measure() -> None:
 
 
 def test_a_survey_is_kept_for_one_machine(tmp_path: Path) -> None:
-    assert measuring.known(tmp_path, TARGET) is None
-    kept.write(measuring.file_of(tmp_path, TARGET), SURVEY)
-    assert measuring.known(tmp_path, TARGET) == SURVEY
+    assert measuring.stored(tmp_path, TARGET) is None
+    machine_cache.write(measuring.file_of(tmp_path, TARGET), SURVEY)
+    assert measuring.stored(tmp_path, TARGET) == SURVEY
     other = FINGERPRINT.model_copy(update={"threads": 4})
-    assert measuring.known(tmp_path, TARGET.model_copy(update={"fingerprint": other})) is None
+    assert measuring.stored(tmp_path, TARGET.model_copy(update={"fingerprint": other})) is None
 
 
 @pytest.mark.parametrize(
@@ -228,13 +228,13 @@ def test_a_damaged_file_says_how_to_mend_it(tmp_path: Path, content: bytes) -> N
     file.parent.mkdir()
     file.write_bytes(content)
     with pytest.raises(StorageError, match=r"damaged.* — delete it"):
-        measuring.known(tmp_path, TARGET)
+        measuring.stored(tmp_path, TARGET)
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="KERNELWRIGHT_HOME"):
-        kept.write(tmp_path / "file" / "x.json", SURVEY)
+        machine_cache.write(tmp_path / "file" / "x.json", SURVEY)
 
 
 def test_no_compiler_is_said_before_anything_is_measured(
@@ -249,7 +249,7 @@ def test_no_compiler_is_said_before_anything_is_measured(
 def kept_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache in which the evaluator finds its ceilings, and where measuring is not done."""
     mark = fingerprint(physical_threads())
-    kept.write(kept.kept_file(tmp_path, "ceilings", mark), TARGET.ceilings)
+    machine_cache.write(machine_cache.file_for(tmp_path, "ceilings", mark), TARGET.ceilings)
     monkeypatch.setenv("KERNELWRIGHT_HOME", str(tmp_path))
     monkeypatch.setattr(measuring, "measure", lambda *_: SURVEY)
     return tmp_path
@@ -273,7 +273,7 @@ def test_doctor_draws_what_it_knows_and_measures_only_what_it_does_not(
     assert "Abacus 9000" in file.read_text()
     target = TARGET.model_copy(update={"fingerprint": fingerprint(physical_threads())})
     slower = SURVEY.model_copy(update={"peaks": SURVEY.peaks[:1]})
-    kept.write(measuring.file_of(kept_home, target), slower)
+    machine_cache.write(measuring.file_of(kept_home, target), slower)
     doctor(roofline=file, as_json=True)
     assert "fp32 vector units" not in file.read_text()
 
@@ -301,7 +301,7 @@ def test_a_task_without_products_has_no_place_in_a_roofline(kept_home: Path, tmp
 
 def test_damaged_ceilings_are_one_line_with_their_mend(kept_home: Path) -> None:
     """Verdicts rest on them: nothing is done without."""
-    kept.kept_file(kept_home, "ceilings", fingerprint(physical_threads())).write_text("{}")
+    machine_cache.file_for(kept_home, "ceilings", fingerprint(physical_threads())).write_text("{}")
     with pytest.raises(StorageError, match=r"damaged.* — delete it"):
         doctor()
 
@@ -311,7 +311,7 @@ def survey(tmp_path_factory: pytest.TempPathFactory) -> Survey:
     told: list[float] = []
     with Evaluator(cache=tmp_path_factory.mktemp("home")) as evaluator:
         found = measuring.measure(evaluator.pool, evaluator.target, told.append)
-        assert measuring.known(evaluator.pool.cache, evaluator.target) == found
+        assert measuring.stored(evaluator.pool.cache, evaluator.target) == found
     assert told == sorted(told) and told[-1] == 1.0
     return found
 

@@ -159,7 +159,7 @@ def test_a_real_trace_of_a_cpu_holds_nothing_of_a_gpu(subject: Subject) -> None:
         Trace().read(subject)
     session = subject.evaluator.session(subject.task)
     ran = under_tool.run(session, subject.candidate, "traced", (), 120.0)
-    assert ran.status == 0, ran.said
+    assert ran.status == 0, ran.log
     assert json.loads(ran.output) == {"traceEvents": []}
 
 
@@ -169,4 +169,4 @@ def test_a_candidate_that_fails_says_with_what(subject: Subject) -> None:
     )
     session = subject.evaluator.session(subject.task)
     ran = under_tool.run(session, broken, "traced", (), 120.0)
-    assert ran.status != 0 and "nothing" in under_tool.last_line(ran.said)
+    assert ran.status != 0 and "nothing" in under_tool.last_line(ran.log)

@@ -88,10 +88,10 @@ def run(
     callbacks: Sequence[object] = (),
     limits: HealthLimits | None = None,
 ) -> Finished:
-    world = Grader(pool or ReadingPool(), SCHEMES["log-speedup"])
+    grader = Grader(pool or ReadingPool(), SCHEMES["log-speedup"])
     return train(
         lambda: load_policy(chosen.model, chosen.lora, of_weights(chosen.precision)),
-        lambda: TrainingEnvironment({data.task.id: data for data in TASKS}, world, chosen.turns),
+        lambda: TrainingEnvironment({data.task.id: data for data in TASKS}, grader, chosen.turns),
         TASKS,
         chosen,
         out,

@@ -56,7 +56,7 @@ def data(pool: ProfilingPool) -> TaskData:
     return TaskData(task=TASK, language="cpp", target=pool.target, work=pool.work(TASK))
 
 
-def world(pool: ProfilingPool) -> Grader:
+def grader(pool: ProfilingPool) -> Grader:
     return Grader(pool, SCHEMES["log-speedup"], effort=SHORT, again=AGAIN)
 
 
@@ -65,7 +65,7 @@ def reply(source: str) -> str:
 
 
 def test_a_rollout_of_three_turns(pool: ProfilingPool, data: TaskData) -> None:
-    rollout = Rollout(data, world(pool), turns=3)
+    rollout = Rollout(data, grader(pool), turns=3)
     uncompiled = rollout.take(reply(BROKEN))
     assert uncompiled.outcome.verdict is Verdict.build_error
     assert "tangh" in rollout.messages[-1].content.rpartition("Result: build_error")[2]
@@ -79,7 +79,7 @@ def test_a_rollout_of_three_turns(pool: ProfilingPool, data: TaskData) -> None:
 
 
 def test_the_winner_scores_full_marks_and_the_reference_nothing(pool: ProfilingPool, data: TaskData) -> None:
-    made = world(pool)
+    made = grader(pool)
     winner = Candidate(source=RIGHT, language="cpp", author="file")
     stored = Interval(median=0.1, low=0.1, high=0.1)  # which it surely is
     golden = data.model_copy(update={"winner": WinningKernel(candidate=winner, speedup=stored)})
@@ -94,6 +94,6 @@ def test_the_winner_scores_full_marks_and_the_reference_nothing(pool: ProfilingP
 def test_the_suite_s_tasks_are_environments(pool: ProfilingPool) -> None:
     task = builtin_task("level1/relu")
     shown = Rollout(
-        TaskData(task=task, language="cpp", target=pool.target, work=pool.work(task)), world(pool)
+        TaskData(task=task, language="cpp", target=pool.target, work=pool.work(task)), grader(pool)
     ).messages
     assert "A call must read and write 67.1 MB at least" in shown[-1].content

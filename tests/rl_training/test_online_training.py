@@ -158,10 +158,10 @@ def test_a_collapse_goes_back_to_what_was_good(model: Path, tmp_path: Path) -> N
                 rates[len(begun)] = logs["learning_rate"]
 
     chosen = settings(model, steps=8)
-    world = Grader(pool, SCHEMES["log-speedup"])
+    grader = Grader(pool, SCHEMES["log-speedup"])
     train(
         lambda: load_policy(chosen.model),
-        lambda: TrainingEnvironment({data.task.id: data for data in TASKS}, world),
+        lambda: TrainingEnvironment({data.task.id: data for data in TASKS}, grader),
         TASKS,
         chosen,
         tmp_path,

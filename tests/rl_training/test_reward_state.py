@@ -11,8 +11,8 @@ from kernelwright.kernelbench.errors import StorageError
 from kernelwright.kernelbench.records import Interval, Verdict
 from kernelwright.rl_training.outcome import Outcome
 from kernelwright.rl_training.rewards.hacks import HackMemory
+from kernelwright.rl_training.rewards.remeasure import BestSoFar, Doubt, lower
 from kernelwright.rl_training.rewards.smoothing import Running
-from kernelwright.rl_training.rewards.surprise import BestSoFar, Doubt, lower
 
 REWARDS = [0.0, 1.3, 2.0, None, 0.3, 5.0]
 

@@ -197,7 +197,7 @@ def test_dapo_s_reward_manager_takes_off_for_what_is_overlong(managed) -> None: 
 def test_no_verdict_is_an_exception_for_verl(
     managed, host: EvaluationHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(host._world, "patience_s", 0.0)
+    monkeypatch.setattr(host._grader, "patience_s", 0.0)
     with pytest.raises(NoVerdict):
         managed("grpo", [swish.reply("x[i] / (1 + std::exp(-x[i])) + 1.0f")])
 

@@ -67,7 +67,7 @@ def test_a_right_file_earns_by_its_speedup_and_the_keys_are_always_the_same(rewa
 def test_where_there_is_no_verdict_there_is_no_reward(
     host: EvaluationHost, reward: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host._world, "patience_s", 0.0)
+    monkeypatch.setattr(host._grader, "patience_s", 0.0)
     late = swish.reply("x[i] / (1 + std::exp(-x[i])) + 1.0f")
     with pytest.raises(NoVerdict, match="no verdict came in time"):
         scored(reward, late)
@@ -102,7 +102,7 @@ def test_a_verdict_that_fails_to_come_leaves_its_turns_without_credit(
 ) -> None:
     begun = host.begin(TASK, 3)
     assert host.answer(begun.key, swish.BROKEN) is not None
-    monkeypatch.setattr(host._world, "patience_s", 0.0)
+    monkeypatch.setattr(host._grader, "patience_s", 0.0)
     assert host.answer(begun.key, swish.reply("x[i] / (1 + std::exp(-x[i])) + 1.00f")) is None
     first, second = host.end(begun.key)
     assert first.score is None and second.score is None  # a later reward that is not known is no zero

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
-from kernelwright.kernelbench import kept
+from kernelwright.kernelbench import machine_cache
 from kernelwright.kernelbench.errors import InfrastructureError, StorageError
 from kernelwright.kernelbench.evaluator import Evaluator, faults
 from kernelwright.kernelbench.evaluator.correctness import oracle_client
@@ -241,7 +241,9 @@ def test_sigterm_ends_an_evaluation_as_ctrl_c_does(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     home, mark = tmp_path / "home", fingerprint(physical_threads())
     known = Ceilings(copy_bytes_s=1e10, cached_copy_bytes_s=1e11, fp32_flops_s=1e11)
-    kept.write(kept.kept_file(home, "ceilings", mark), known)  # so that they are not measured first
+    machine_cache.write(
+        machine_cache.file_for(home, "ceilings", mark), known
+    )  # so that they are not measured first
     environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "KERNELWRIGHT_HOME": str(home)}
     command = [sys.executable, "-m", "kernelwright", "evaluate", tmp_path / "task.py", tmp_path / "slow.py"]
     with subprocess.Popen(

@@ -13,7 +13,7 @@ from kernelwright.kernelbench.records import Fingerprint, Record
 R = TypeVar("R", bound=Record)
 
 
-def kept_file(cache: Path, kind: str, mark: Fingerprint) -> Path:
+def file_for(cache: Path, kind: str, mark: Fingerprint) -> Path:
     """Return the cache file for a record of this kind about the machine of `mark`."""
     key = hashlib.sha256(mark.model_dump_json().encode()).hexdigest()[:16]
     return cache / kind / f"{key}.json"
