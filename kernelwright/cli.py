@@ -1,4 +1,4 @@
-"""The front door: composes the rooms' commands into one CLI."""
+"""The command line: the commands of all packages in one app."""
 
 import signal
 import sys
@@ -71,7 +71,7 @@ app.add_typer(rl_training_serving.app, name="serve")
 
 
 def main() -> None:
-    """Exit status: 0 done, 1 the verdict is not correct, 2 a usage error or a missing prerequisite.
+    """Run a command and return its exit status: 0 done, 1 the verdict is not correct, 2 a usage error or a missing prerequisite.
 
     130 after Ctrl-C, 143 after SIGTERM (docker stop, Slurm, systemd), which ends a command in the same way.
     """
