@@ -71,9 +71,10 @@ app.add_typer(rl_training_serving.app, name="serve")
 
 
 def main() -> None:
-    """Run a command and return its exit status: 0 done, 1 the verdict is not correct, 2 a usage error or a missing prerequisite.
+    """Run a command and exit with its status.
 
-    130 after Ctrl-C, 143 after SIGTERM (docker stop, Slurm, systemd), which ends a command in the same way.
+    0: done; 1: the verdict is not correct; 2: a usage error or a missing prerequisite; 130 after Ctrl-C, 143
+    after SIGTERM (docker stop, Slurm, systemd), which ends a command in the same way.
     """
     stopped_by: list[int] = []
 
