@@ -20,7 +20,7 @@ from test_triton import PICKS
 from kernelwright.agent.builtin.codegen.cuda.types import literal
 from kernelwright.kernelbench.chips import nvrtc
 from kernelwright.kernelbench.errors import Unavailable
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import EAGER, Referee
 from kernelwright.kernelbench.records import Candidate, Task, Verdict
 
 emulated = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
@@ -202,9 +202,9 @@ def test_the_file_is_lint_clean(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", {**REFERENCES, **PRODUCTS})
 def test_kernels_pass_on_a_gpu(name: str, tmp_path: Path) -> None:
     text = {**REFERENCES, **PRODUCTS}[name]
-    with Evaluator(cache=tmp_path, device="cuda:0") as evaluator:
+    with Referee.start(cache=tmp_path, device="cuda:0") as evaluator:
         task = Task(id="file:test", level=1, source=text)
-        evaluation = evaluator.evaluate(task, propose(text, "cuda"), ("eager",))
+        evaluation = evaluator.evaluate(task, propose(text, "cuda"), EAGER)
     assert evaluation.verdict is Verdict.correct, evaluation.reason
 
 

@@ -27,7 +27,7 @@ from test_steps import STEPS_TEXTS
 from test_submodules import LEFT, built
 
 from kernelwright.agent.builtin.codegen.triton.types import literal
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import EAGER, Referee
 from kernelwright.kernelbench.records import Candidate, Task, Verdict
 
 pytest.importorskip("triton", reason="triton is not installed")
@@ -447,7 +447,7 @@ def build(
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", REFERENCES)
 def test_kernels_pass_on_a_gpu(name: str, tmp_path: Path) -> None:
-    with Evaluator(cache=tmp_path, device="cuda:0") as evaluator:
+    with Referee.start(cache=tmp_path, device="cuda:0") as evaluator:
         task = Task(id="file:test", level=1, source=REFERENCES[name])
-        evaluation = evaluator.evaluate(task, propose(REFERENCES[name], "triton"), ("eager",))
+        evaluation = evaluator.evaluate(task, propose(REFERENCES[name], "triton"), EAGER)
     assert evaluation.verdict is Verdict.correct, evaluation.reason

@@ -20,7 +20,7 @@ from kernelwright.agent.llm.prompting import (
     outcome,
 )
 from kernelwright.agent.protocols import Attempt
-from kernelwright.kernelbench.evaluator import Effort, Evaluator
+from kernelwright.kernelbench.evaluator import EAGER, Effort, Measurement, Referee
 from kernelwright.kernelbench.records import (
     Advice,
     Candidate,
@@ -226,11 +226,11 @@ def get_init_inputs():
 def test_the_examples_pass_the_evaluator(home: Path) -> None:
     brief = Effort(rounds=1, processes=1, most_processes=1, half_width=1.0)
     task = Task(id="file:example", level=1, source=RMS_NORM_SILU)
-    with Evaluator(cache=home) as evaluator:
+    with Referee.start(cache=home) as evaluator:
         for language, verdict in {"cpp": Verdict.correct, "triton": Verdict.unmeasured}.items():
             source = (FOLDER / "examples" / f"{language}.py").read_text()
             candidate = Candidate(source=source, language=language, author="test")  # type: ignore[arg-type]
-            evaluation = evaluator.evaluate(task, candidate, ("eager",), brief)
+            evaluation = evaluator.evaluate(task, candidate, Measurement(("eager",), brief))
             assert evaluation.verdict is verdict, f"{language}: {evaluation.reason}"
 
 
@@ -239,7 +239,7 @@ def test_the_examples_pass_the_evaluator(home: Path) -> None:
 def test_the_examples_pass_on_a_gpu(language: str, tmp_path: Path) -> None:
     source = (FOLDER / "examples" / f"{language}.py").read_text()
     candidate = Candidate(source=source, language=language, author="test")  # type: ignore[arg-type]
-    with Evaluator(cache=tmp_path, device="cuda:0") as evaluator:
+    with Referee.start(cache=tmp_path, device="cuda:0") as evaluator:
         task = Task(id="file:example", level=1, source=RMS_NORM_SILU)
-        evaluation = evaluator.evaluate(task, candidate, ("eager",))
+        evaluation = evaluator.evaluate(task, candidate, EAGER)
     assert evaluation.verdict is Verdict.correct, evaluation.reason

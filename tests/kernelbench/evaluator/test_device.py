@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from trial import REFERENCE, candidate_of, task_of, variant
 
 from kernelwright.kernelbench.errors import InfrastructureError
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Measurement, Referee
 from kernelwright.kernelbench.evaluator.correctness.oracle import Oracle
 from kernelwright.kernelbench.evaluator.memory import cuda as device
 from kernelwright.kernelbench.evaluator.memory.cuda import DeviceBytes, MemoryExporter
@@ -374,19 +374,19 @@ def test_on_a_gpu_memory_is_shared_and_outlives_who_wrote_to_it() -> None:
 
 
 @pytest.fixture(scope="module")
-def gpu_evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
-    with Evaluator(cache=tmp_path_factory.mktemp("cache"), device="cuda:0") as made:
+def gpu_evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
+    with Referee.start(cache=tmp_path_factory.mktemp("cache"), device="cuda:0") as made:
         yield made
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("baselines", [("eager", "compile"), ("cuda-graphs",)])
 def test_on_a_gpu_the_reference_is_as_fast_as_itself(
-    gpu_evaluator: Evaluator, baselines: tuple[str, ...]
+    gpu_evaluator: Referee, baselines: tuple[str, ...]
 ) -> None:
     source = REFERENCE.replace("512, 1024", "8192, 1024")
     candidate = candidate_of(source.replace("class Model(", "class ModelNew("))
-    evaluation = gpu_evaluator.evaluate(task_of(source), candidate, baselines)
+    evaluation = gpu_evaluator.evaluate(task_of(source), candidate, Measurement(baselines))
     assert evaluation.verdict is Verdict.correct, evaluation.reason
     assert evaluation.speedup is not None and evaluation.speedup.eager is not None
     assert 0.95 < evaluation.speedup.eager.median < 1.05
@@ -394,11 +394,14 @@ def test_on_a_gpu_the_reference_is_as_fast_as_itself(
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_wrong_candidates_are_refused(gpu_evaluator: Evaluator) -> None:
+def test_on_a_gpu_wrong_candidates_are_refused(gpu_evaluator: Referee) -> None:
     wrong = {
         variant("self.norm(x)", "self.norm(x) * 1.001"): Verdict.wrong_output,
         variant("self.norm(x)", "self.norm(x).cpu()"): Verdict.wrong_output,
         variant("self.norm(x)", "self.norm(x.add_(1.0))"): Verdict.wrong_output,
     }
     for source, verdict in wrong.items():
-        assert gpu_evaluator.evaluate(task_of(REFERENCE), candidate_of(source), ()).verdict is verdict
+        assert (
+            gpu_evaluator.evaluate(task_of(REFERENCE), candidate_of(source), Measurement(())).verdict
+            is verdict
+        )
