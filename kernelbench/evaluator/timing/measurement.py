@@ -17,7 +17,7 @@ from kernelwright.kernelbench.records import Verdict
 
 Measured = TypeVar("Measured")
 _CHANCE = secrets.SystemRandom()
-_HASTY = 3  # times that a phase is begun
+_MOST_PREMATURE = 3  # times that a phase is begun
 _SLOW = 4.0  # times eager
 _LOADING = 0.2  # of the time for timing, that loading new processes may take
 _SERVED_S = 0.25  # that N calls are waited for, where calls come one by one
@@ -203,14 +203,14 @@ def _repeated(
     That happens when other processes use the device, or by a hiccup. Where it does again and again for the
     candidate alone, its kernels lie in wait for the inputs: then raises Refused.
     """
-    hasty: list[Worker] = []
-    while len(hasty) < _HASTY:
+    premature: list[Worker] = []
+    while len(premature) < _MOST_PREMATURE:
         try:
             return phase()
-        except PrematureLaunch as haste:
-            hasty.append(haste.worker)
+        except PrematureLaunch as launch:
+            premature.append(launch.worker)
             session.synchronize(candidate)
-    if all(worker is candidate for worker in hasty):
+    if all(worker is candidate for worker in premature):
         raise Refused(Verdict.cheating, "its kernels run before it is asked, as soon as it has inputs")
     raise session.not_alone()
 

@@ -64,8 +64,8 @@ def lender(on_host: None) -> MemoryExporter:
 
 
 def test_every_worker_gets_its_own_copy_of_what_is_filled(lender: MemoryExporter) -> None:
-    close(lender.lend(0, SIZE))
-    close(lender.lend(1, SIZE))
+    close(lender.describe(0, SIZE))
+    close(lender.describe(1, SIZE))
     lender.slots[2][0].copy_(torch.arange(15.0).view(3, 5))
     for number in range(2):
         assert lender.deliver(number, [2], False) > 0
@@ -78,12 +78,12 @@ def test_every_worker_gets_its_own_copy_of_what_is_filled(lender: MemoryExporter
 
 def test_a_worker_that_comes_later_finds_what_was_filled_before(lender: MemoryExporter) -> None:
     lender.slots[1][1].fill_(9)
-    close(lender.lend(0, SIZE))
+    close(lender.describe(0, SIZE))
     assert lender.unchanged(0, range(4))
 
 
 def test_what_is_held_does_not_change_any_more(lender: MemoryExporter) -> None:
-    close(lender.lend(5, SIZE))
+    close(lender.describe(5, SIZE))
     heap = lender._loans[5].heap.bytes
     heap[1024:1034] = torch.arange(10, dtype=torch.uint8)
     lender.hold(5, [[1024, 10, 64]], 128)
@@ -128,7 +128,7 @@ def memory(lender: MemoryExporter) -> DeviceMemory:
 
 def lend(memory: DeviceMemory) -> Any:
     made = Workers()
-    _, fds = memory.lend(made)  # type: ignore[arg-type]
+    _, fds = memory.describe(made)  # type: ignore[arg-type]
     for fd in fds:
         os.close(fd)
     return made
