@@ -19,6 +19,7 @@ from kernelwright.kernelbench.evaluator.refusal import BaselineFailed, Refused
 from kernelwright.kernelbench.evaluator.sanitizer import sanitize
 from kernelwright.kernelbench.evaluator.session import COMPILER, TaskSession
 from kernelwright.kernelbench.evaluator.sessions import Sessions
+from kernelwright.kernelbench.evaluator.timing import summary
 from kernelwright.kernelbench.evaluator.timing.clocks import watched
 from kernelwright.kernelbench.evaluator.timing.measurement import measure
 from kernelwright.kernelbench.evaluator.timing.plausibility import implausible, near_ceilings
@@ -26,16 +27,12 @@ from kernelwright.kernelbench.evaluator.timing.statistics import Timings
 from kernelwright.kernelbench.evaluator.verification import verify
 from kernelwright.kernelbench.parsing import parsed
 from kernelwright.kernelbench.records import (
-    TRAFFIC,
     Candidate,
     Correctness,
     Evaluation,
     GpuClocks,
-    Interval,
-    Speedup,
     Stages,
     Task,
-    Timing,
     Verdict,
 )
 
@@ -82,11 +79,12 @@ class Trial:
     def evaluation(self) -> Evaluation:
         started = self.clock()
         try:
-            verdict, reason = self._judge()
+            verdict, reason = self._verdict()
         except Refused as refusal:
             verdict, reason = refusal.verdict, refusal.reason
         self.stages["total_s"] = self.clock() - started
-        paid = verdict is Verdict.correct
+        paid, timings = verdict is Verdict.correct, self.timings
+        baselines = summary.Baselines(self.compile_s, self.failed_baselines, self.same_code)
         return Evaluation(
             task=self.task.id,
             candidate=self.candidate.sha256,
@@ -94,8 +92,8 @@ class Trial:
             verdict=verdict,
             reason=reason,
             correctness=self.correctness,
-            timing=self._timing(),
-            speedup=self._speedup() if paid else None,
+            timing=None if timings is None else summary.timing(timings, self.clocks, baselines),
+            speedup=summary.speedup(timings) if timings is not None and paid else None,
             own_kernel_share=self.share,
             needs_default_dtype=self.needs_default_dtype,
             launched=self.launched,
@@ -103,7 +101,7 @@ class Trial:
             environment=self.sessions.environment,
         )
 
-    def _judge(self) -> tuple[Verdict, str]:
+    def _verdict(self) -> tuple[Verdict, str]:
         _check_syntax(self.candidate.source)
         if self._without_gpu:
             emulated.refuse_other_kernels(self.candidate)
@@ -348,51 +346,6 @@ class Trial:
         except NotStopped:
             return None
         return not same if isinstance(same, bool) else None
-
-    def _timing(self) -> Timing | None:
-        timings = self.timings
-        if timings is None:
-            return None
-
-        def of(name: str) -> Interval | None:
-            return timings.time_us(name) if name in timings.blocks else None
-
-        first = timings.blocks["candidate"][0]
-        return Timing(
-            candidate_us=timings.time_us("candidate"),
-            eager_us=timings.time_us("eager"),
-            compile_us=of("compile"),
-            max_autotune_us=of("max-autotune"),
-            cuda_graphs_us=of("cuda-graphs"),
-            traffic_us=of(TRAFFIC),
-            calls_per_block=first.calls // first.messages,
-            rounds=len(timings.processes) // 2,
-            processes=len(set(timings.processes)),
-            disturbed=len(timings.processes) - len(timings.undisturbed("candidate", "eager")),
-            busy=timings.busy,
-            alone_factor=timings.alone.factor,
-            compile_s=self.compile_s,
-            failed_baselines=self.failed_baselines,
-            same_code=self.same_code,
-            device_us=timings.device_us("candidate"),
-            clocks=next(iter(self.clocks), None),
-        )
-
-    def _speedup(self) -> Speedup | None:
-        timings = self.timings
-        if timings is None:
-            return None
-
-        def over(name: str) -> Interval | None:
-            return timings.speedup(name) if name in timings.blocks else None
-
-        return Speedup(
-            eager=over("eager"),
-            compile=over("compile"),
-            max_autotune=over("max-autotune"),
-            cuda_graphs=over("cuda-graphs"),
-            fastest=over(timings.fastest_baseline()),
-        )
 
 
 @contextlib.contextmanager
