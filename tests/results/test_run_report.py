@@ -8,10 +8,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-import run_factory
 import typer
 from rich.console import Console
-from run_factory import TARGET, candidate, interval, llm_call, new_run, task
 from typer.testing import CliRunner
 
 from kernelwright.kernelbench.errors import KernelwrightError, StorageError
@@ -22,6 +20,8 @@ from kernelwright.results.report.contents import Report
 from kernelwright.results.report.formats import Format, render, table
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.summary import summarize
+from tests.helpers.results import run_factory
+from tests.helpers.results.run_factory import TARGET, candidate, interval, llm_call, new_run, task
 
 VOID = {"meta", "link", "br", "wbr", "hr", "img", "input", "line", "rect", "path"}
 

@@ -17,9 +17,7 @@ import pytest
 pytest.importorskip("verl", reason="verl has an environment of its own: make test-verl")
 
 import numpy as np
-import swish
 import torch
-import verl_model
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
@@ -39,6 +37,7 @@ from kernelwright.rl_training.cluster.plan import Plan
 from kernelwright.rl_training.cluster.scored import NoVerdict
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 from kernelwright.rl_training.tasks import Tasks
+from tests.helpers.rl_training import swish, verl_model
 
 PLANS = {
     "grpo": {"algorithm": "grpo"},

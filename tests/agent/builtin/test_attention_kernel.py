@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from proving import assert_right, models, propose, prove, source
 
 from kernelwright.kernelbench.records import Candidate
+from tests.helpers.builtin.proving import assert_right, models, propose, prove, source
 
 CALL = "F.scaled_dot_product_attention"
 

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from grammar import references
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from proving import models, propose, prove, ruff, source
 from test_lookups import LOOKUPS
 from test_numerics import EDGES, REFERENCES
 from test_order_of_axes import TURNED
@@ -22,6 +20,8 @@ from kernelwright.kernelbench.chips import nvrtc
 from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.evaluator import Evaluator
 from kernelwright.kernelbench.records import Candidate, Task, Verdict
+from tests.helpers.builtin.grammar import references
+from tests.helpers.builtin.proving import models, propose, prove, ruff, source
 
 emulated = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
 

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from proving import HEAD, propose, prove, source
 
 from kernelwright.agent.builtin.scheduling.launches import SMALL
+from tests.helpers.builtin.proving import HEAD, propose, prove, source
 
 # What forward does and with what, the kernels of the file, and the calls in its forward.
 CASES = {

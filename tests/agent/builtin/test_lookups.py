@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from proving import assert_right, models, propose, prove, source
+
+from tests.helpers.builtin.proving import assert_right, models, propose, prove, source
 
 TOKENS = "torch.randint(0, 50, (3, 5))"
 LOOKUPS = {

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from proving import assert_right, models, propose, prove, source
+
+from tests.helpers.builtin.proving import assert_right, models, propose, prove, source
 
 REFERENCES = {
     "pointwise chain with broadcasting": source(

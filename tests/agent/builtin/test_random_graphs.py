@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-from grammar import references
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
-from proving import as_list, double, models, propose, source
+
+from tests.helpers.builtin.grammar import references
+from tests.helpers.builtin.proving import as_list, double, models, propose, source
 
 EVERY = int(os.environ.get("KERNELWRIGHT_GRAPHS", "0"))
 SCHEDULES = st.fixed_dictionaries(

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from proving import models, propose, prove, source
+
+from tests.helpers.builtin.proving import models, propose, prove, source
 
 RANKS = {
     "of rows": source("v, i = x.topk(3); return v, i, v.softmax(-1)", "torch.randn(70, 33)"),

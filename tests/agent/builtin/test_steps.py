@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from proving import propose, prove, source
+
+from tests.helpers.builtin.proving import propose, prove, source
 
 CELLS = (
     "self.take = nn.Linear(8, 32); self.hold = nn.Linear(8, 32, bias=False); "

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from proving import assert_right, models, propose, prove, ruff, source
+
+from tests.helpers.builtin.proving import assert_right, models, propose, prove, ruff, source
 
 PARTS = """
 class Router(nn.Module):

@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from grammar import references
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from proving import models, propose, ruff, source
 from test_attention_kernel import CALL, CALLS, PROJECTED, SMALL, WILD, call, vectors
 from test_launches import REPEATED
 from test_lookups import LOOKUPS
@@ -29,6 +27,8 @@ from test_submodules import LEFT, built
 from kernelwright.agent.builtin.codegen.triton.types import literal
 from kernelwright.kernelbench.evaluator import Evaluator
 from kernelwright.kernelbench.records import Candidate, Task, Verdict
+from tests.helpers.builtin.grammar import references
+from tests.helpers.builtin.proving import models, propose, ruff, source
 
 pytest.importorskip("triton", reason="triton is not installed")
 
@@ -72,7 +72,7 @@ def interpreter() -> Iterator[ProcessPoolExecutor]:
 
 
 def hold(interpreter: ProcessPoolExecutor, text: str, loosely: bool, **schedule: str) -> Candidate:
-    import interpreting
+    from tests.helpers.builtin import interpreting
 
     candidate = propose(text, "triton", **schedule)
     interpreter.submit(interpreting.check, text, candidate, loosely).result()
@@ -265,7 +265,7 @@ SPECIALS = [0.0, -0.0, math.inf, -math.inf, math.nan, 1e-40, -1e-40, 3.4e38, -3.
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_keep_to_their_error(name: str, interpreter: ProcessPoolExecutor) -> None:
-    import interpreting
+    from tests.helpers.builtin import interpreting
 
     size, arguments, exact, most = FUNCTIONS[name]
     chance = np.random.default_rng(0)
@@ -282,7 +282,7 @@ def test_functions_keep_to_their_error(name: str, interpreter: ProcessPoolExecut
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_of_special_values(name: str, interpreter: ProcessPoolExecutor) -> None:
-    import interpreting
+    from tests.helpers.builtin import interpreting
 
     _, arguments, exact, _ = FUNCTIONS[name]
     x = np.array(SPECIALS, dtype=np.float32)
@@ -294,7 +294,7 @@ def test_functions_of_special_values(name: str, interpreter: ProcessPoolExecutor
 
 @pytest.mark.parametrize("exponent", [2.5, 3.0, -1.0, 0.0, -2.5, 2.0])
 def test_powers_of_special_values(exponent: float, interpreter: ProcessPoolExecutor) -> None:
-    import interpreting
+    from tests.helpers.builtin import interpreting
 
     x = np.array([*SPECIALS, 2.0, -2.0, -1.0], dtype=np.float32)
     found = interpreter.submit(interpreting.applied, "power", x, exponent).result()

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from trial import candidate_of, task_of
 
 from kernelwright.kernelbench.emulate.findings import Unsupported
 from kernelwright.kernelbench.evaluator import Evaluator, Protocol, without_gpu
 from kernelwright.kernelbench.evaluator.emulated import Seen, reason, refuse_fallback
 from kernelwright.kernelbench.evaluator.refusal import Refused
 from kernelwright.kernelbench.records import Evaluation, Verdict
+from tests.helpers.evaluator.trial import candidate_of, task_of
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import pytest
-from trial import candidate_of, task_of
 
 from kernelwright.kernelbench.candidates import language_of
 from kernelwright.kernelbench.chips import nvrtc
@@ -12,6 +11,7 @@ from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.evaluator import Evaluator, Protocol, without_gpu
 from kernelwright.kernelbench.records import Build, Candidate, Evaluation, Task, Verdict
 from kernelwright.kernelbench.sources.smaller import changed, share, smaller
+from tests.helpers.evaluator.trial import candidate_of, task_of
 
 REFERENCE = """
 import torch
