@@ -13,12 +13,12 @@ pytest.importorskip("verl", reason="verl has an environment of its own: make tes
 
 import ray
 from omegaconf import DictConfig, OmegaConf
-from test_verl import batch, composed, written
 
 from kernelwright.kernelbench.errors import MissingPrerequisite
 from kernelwright.rl_training.cluster import hosts
 from tests.helpers.rl_training import swish, verl_model
 from tests.helpers.rl_training.scripted import Scripted
+from tests.helpers.rl_training.verl_runs import batch, composed, written
 
 pytestmark = pytest.mark.timeout(1500)
 ONE_OF_EACH = (

@@ -14,21 +14,22 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from test_attention_kernel import CALL, CALLS, PROJECTED, SMALL, WILD, call, vectors
-from test_launches import REPEATED
-from test_lookups import LOOKUPS
-from test_numerics import EDGES, REFERENCES
-from test_order_of_axes import IMAGES, TURNED
-from test_random_graphs import EVERY, FOUND, graphs, squares_denormals, works
-from test_ranks import EXPERTS, RANKS
-from test_steps import STEPS_TEXTS
-from test_submodules import LEFT, built
 
 from kernelwright.agent.builtin.codegen.triton.types import literal
 from kernelwright.kernelbench.evaluator import Evaluator
 from kernelwright.kernelbench.records import Candidate, Task, Verdict
+from tests.helpers.builtin.attention import CALL, CALLS, PROJECTED, SMALL, WILD, call, vectors
 from tests.helpers.builtin.grammar import references
+from tests.helpers.builtin.launches import REPEATED
+from tests.helpers.builtin.lookups import LOOKUPS
+from tests.helpers.builtin.numerics import EDGES, REFERENCES
+from tests.helpers.builtin.order_of_axes import IMAGES, TURNED
+from tests.helpers.builtin.picks import PICKS
 from tests.helpers.builtin.proving import models, propose, ruff, source
+from tests.helpers.builtin.random_graphs import EVERY, FOUND, graphs, squares_denormals, works
+from tests.helpers.builtin.ranks import EXPERTS, RANKS
+from tests.helpers.builtin.steps import STEPS_TEXTS
+from tests.helpers.builtin.submodules import LEFT, built
 
 pytest.importorskip("triton", reason="triton is not installed")
 
@@ -136,21 +137,6 @@ def test_what_is_looked_up_at_the_places_of_the_largest(interpreter: ProcessPool
 @pytest.mark.parametrize("name", FOUND)
 def test_what_was_found_with_cpp(name: str, interpreter: ProcessPoolExecutor) -> None:
     hold(interpreter, FOUND[name][0], True, **IN_PASSES)
-
-
-PICKS = {
-    "a pick between uses of its row": source(
-        "m = x.amax(1, keepdim=True)\n        p = x.gather(1, t)\n        return (x - m).exp(), p",
-        "torch.randn(64, 80), torch.randint(0, 80, (64, 1))",
-        arguments="x, t",
-    ),
-    "a pick before passes over its row": source(
-        "p = x.gather(1, t)\n        return F.relu(x - p + 1).sum(1)",
-        "torch.randn(64, 2000), torch.randint(0, 2000, (64, 1))",
-        arguments="x, t",
-    ),
-    "the place of the largest": source("return x.argmax(-1), x.argmin(0)", "torch.randn(70, 2000)"),
-}
 
 
 @pytest.mark.parametrize("fuse", ["all", "apart"])
