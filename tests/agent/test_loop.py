@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from anywhere import TARGET
 
 from kernelwright.agent.budget import BudgetSpent, Evaluations
 from kernelwright.agent.loop import Loop, deadline
@@ -25,6 +24,7 @@ from kernelwright.kernelbench.records import (
     Verdict,
     Work,
 )
+from tests.helpers.anywhere import TARGET
 
 TASK = Task(id="file:t", level=1, source="")
 

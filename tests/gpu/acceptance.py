@@ -1,6 +1,6 @@
 """Acceptance of a GPU, step by step: does everything run there, is the clock right, is what is published true.
 
-    python tests/gpu/acceptance.py cuda:0 [STEP ...]     # all steps, in the order in which they stand here
+    python -m tests.gpu.acceptance cuda:0 [STEP ...]     # all steps, in the order in which they stand here
 
 Each step prints lines that begin with PASS or FAIL and has STEP_S seconds (environment variable, 120); one that
 fails or takes longer does not keep the others from running. WITHOUT="LAYER ..." leaves layers of the sandbox off.
@@ -20,8 +20,6 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import torch
 

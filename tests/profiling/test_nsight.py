@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from evaluated import EXPONENTIALS
 
 from kernelwright.kernelbench.candidates import language_of
 from kernelwright.kernelbench.errors import Unavailable
@@ -22,6 +21,7 @@ from kernelwright.profiling.gpu.nsight import NsightCompute, command, explained,
 from kernelwright.profiling.records import Profile
 from kernelwright.profiling.rung import Subject
 from kernelwright.profiling.selection import Sample, select
+from tests.helpers.profiling.evaluated import EXPONENTIALS
 
 ASKED = Wanted(
     {

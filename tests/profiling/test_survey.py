@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from surveys import CACHES, FINGERPRINT, GIGABYTES_S, SURVEY, TARGET
 
 from kernelwright.kernelbench import jit, kept
 from kernelwright.kernelbench.errors import MissingPrerequisite, StorageError, UsageError
@@ -21,6 +20,7 @@ from kernelwright.profiling.survey import cpu, gpu, measuring
 from kernelwright.profiling.survey.measuring import Found, Step
 from kernelwright.profiling.survey.records import Cache, Survey
 from kernelwright.profiling.survey.wording import in_words, not_measured, scaled
+from tests.helpers.profiling.surveys import CACHES, FINGERPRINT, GIGABYTES_S, SURVEY, TARGET
 
 FLAGS = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
 

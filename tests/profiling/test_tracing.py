@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from evaluated import EXPONENTIALS
 
 from kernelwright.kernelbench.candidates import language_of
 from kernelwright.kernelbench.errors import Unavailable
@@ -15,6 +14,7 @@ from kernelwright.profiling.gpu import under_tool
 from kernelwright.profiling.gpu.tracing import Trace, events, metrics_of
 from kernelwright.profiling.records import Profile
 from kernelwright.profiling.rung import Subject
+from tests.helpers.profiling.evaluated import EXPONENTIALS
 
 OWN = "void row_max<float, 4>(float const*, float*, int)"
 LIBRARY = "void at::native::vectorized_elementwise_kernel<4, at::native::exp_kernel>(int, F, D)"

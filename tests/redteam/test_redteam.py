@@ -69,7 +69,7 @@ def check(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Check]:
         "KERNELWRIGHT_CACHE": str(cache),
     }
     checker = subprocess.Popen(
-        [sys.executable, Path(__file__).with_name("naive.py")],
+        [sys.executable, Path(__file__).parents[1] / "helpers" / "redteam" / "naive.py"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
     )  # fmt: skip
     assert checker.stdin is not None and checker.stdout is not None

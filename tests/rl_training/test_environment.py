@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import run_factory
-from recorded import EXPRESSIONS, PROFILE, WORK, builtin_task, kernel, made, tried
 
 from kernelwright.agent.llm.coder import asked_for
 from kernelwright.kernelbench.errors import InfrastructureError, TaskError
@@ -19,6 +17,8 @@ from kernelwright.rl_training.environment.rollout import Rollout
 from kernelwright.rl_training.environment.task_data import TaskData, Winner, tasks_of
 from kernelwright.rl_training.rewards.hacks import HackMemory
 from kernelwright.rl_training.rewards.scheme import SCHEMES
+from tests.helpers.results import run_factory
+from tests.helpers.rl_training.recorded import EXPRESSIONS, PROFILE, WORK, builtin_task, kernel, made, tried
 
 DATA = TaskData(task=builtin_task("level1/relu"), language="cpp", target=run_factory.TARGET, work=WORK)
 Answer = float | Interval | Verdict | Exception | None  # None: none comes

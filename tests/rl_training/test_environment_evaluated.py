@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from recorded import builtin_task, kernel
 
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.kernelbench.evaluator import Effort, Protocol, Referee
@@ -15,6 +14,7 @@ from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.environment.rollout import Rollout
 from kernelwright.rl_training.environment.task_data import TaskData, Winner
 from kernelwright.rl_training.rewards.scheme import SCHEMES
+from tests.helpers.rl_training.recorded import builtin_task, kernel
 
 SHORT = Effort(rounds=4, processes=1, most_processes=1, most_rounds=4, half_width=0.3, block_share=0.3)
 AGAIN = Effort(rounds=5, processes=1, most_processes=1, most_rounds=5, half_width=0.3, block_share=0.3)

@@ -4,13 +4,13 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
-import run_factory
-from recorded import EXPRESSIONS, builtin_task, kernel, made
 
 from kernelwright.kernelbench.errors import StorageError, TaskError
 from kernelwright.kernelbench.evaluator import EAGER
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task
 from kernelwright.rl_training.demo.measured import MeasuredPool
+from tests.helpers.results import run_factory
+from tests.helpers.rl_training.recorded import EXPRESSIONS, builtin_task, kernel, made
 
 TASK = builtin_task("level1/relu")
 

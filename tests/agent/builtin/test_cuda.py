@@ -6,22 +6,28 @@ from pathlib import Path
 
 import pytest
 import torch
-from grammar import references
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from proving import models, propose, prove, ruff, source
-from test_lookups import LOOKUPS
-from test_numerics import EDGES, REFERENCES
-from test_order_of_axes import TURNED
-from test_random_graphs import FOUND, graphs, squares_denormals, within_what_rounding_explains, works
-from test_ranks import RANKS
-from test_triton import PICKS
 
 from kernelwright.agent.builtin.codegen.cuda.types import literal
 from kernelwright.kernelbench.chips import nvrtc
 from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.evaluator import EAGER, Referee
 from kernelwright.kernelbench.records import Candidate, Task, Verdict
+from tests.helpers.builtin.grammar import references
+from tests.helpers.builtin.lookups import LOOKUPS
+from tests.helpers.builtin.numerics import EDGES, REFERENCES
+from tests.helpers.builtin.order_of_axes import TURNED
+from tests.helpers.builtin.picks import PICKS
+from tests.helpers.builtin.proving import models, propose, prove, ruff, source
+from tests.helpers.builtin.random_graphs import (
+    FOUND,
+    graphs,
+    squares_denormals,
+    within_what_rounding_explains,
+    works,
+)
+from tests.helpers.builtin.ranks import RANKS
 
 emulated = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
 

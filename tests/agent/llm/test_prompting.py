@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from anywhere import TARGET as ANY_TARGET
 
 from kernelwright.agent.llm.coder import start_of
 from kernelwright.agent.llm.judge import predictions
@@ -38,6 +37,7 @@ from kernelwright.profiling.catalogue import metric
 from kernelwright.profiling.diagnosis import diagnose
 from kernelwright.profiling.records import Metric, Profile, Remark
 from kernelwright.profiling.selection import Sample, select
+from tests.helpers.anywhere import TARGET as ANY_TARGET
 
 CHIP = {"chip": "Testium 9000", "threads": 8, "last_level_cache_bytes": 32 << 20}
 CEILINGS = {"copy_bytes_s": 2e10, "fp32_flops_s": 3e11}

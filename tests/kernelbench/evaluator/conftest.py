@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from trial import REFERENCE, Evaluate, candidate_of, task_of
 
 from kernelwright.kernelbench.evaluator import EAGER, Effort, Limits, Protocol, Referee
 from kernelwright.kernelbench.records import Evaluation
+from tests.helpers.evaluator.trial import REFERENCE, Evaluate, candidate_of, task_of
 
 
 @pytest.fixture(scope="session")

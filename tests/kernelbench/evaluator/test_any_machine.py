@@ -9,8 +9,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from pretended import GIB, MIB, Machine, pretend
-from trial import REFERENCE, candidate_of, task_of, variant
 
 from kernelwright.kernelbench import jit
 from kernelwright.kernelbench.cpu_caches import SharedCache
@@ -24,6 +22,8 @@ from kernelwright.kernelbench.evaluator.timing.target import detect_target
 from kernelwright.kernelbench.records import Ceilings, Verdict, Work
 from kernelwright.profiling.roofline import in_words, roofline
 from kernelwright.results import formatting
+from tests.helpers.evaluator.trial import REFERENCE, candidate_of, task_of, variant
+from tests.helpers.pretended import GIB, MIB, Machine, pretend
 
 BRIEF = Protocol(
     effort=Effort(rounds=2, processes=1, most_processes=1, half_width=1.0), min_rounds=2, block_s=0.005
@@ -103,15 +103,12 @@ def test_ceilings_are_measured_or_unknown_and_never_fatal(
 
 
 @pytest.mark.parametrize("threads", [1, 128])
-def test_as_many_threads_as_a_machine_has_may_be_started(
-    threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_as_many_threads_as_a_machine_has_may_be_started(threads: int, tmp_path: Path) -> None:
     """They count as processes, and their stacks as memory."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     limits = Limits(memory_bytes=1 << 30, processes=16)
     with (
         WorkerPool(threads=threads, cache=tmp_path, limits=limits) as pool,
-        pool.start("baseline", "many_threads:serve") as worker,
+        pool.start("baseline", "tests.helpers.evaluator.many_threads:serve") as worker,
     ):
         assert worker.ask({"do": "start"}, 60) == {"threads": threads}
 

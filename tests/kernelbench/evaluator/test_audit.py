@@ -1,9 +1,9 @@
 """The audit flags tasks that measure nothing, and leaves sound ones alone."""
 
 import pytest
-from trial import REFERENCE, task_of
 
 from kernelwright.kernelbench.evaluator import Referee
+from tests.helpers.evaluator.trial import REFERENCE, task_of
 
 TEMPLATE = """
 import torch

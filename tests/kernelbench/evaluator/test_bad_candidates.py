@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from trial import Evaluate, variant
 
 from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.trial import Evaluate, variant
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from trial import REFERENCE, candidate_of, task_of, variant
 
 from kernelwright.kernelbench.errors import InfrastructureError
 from kernelwright.kernelbench.evaluator import Measurement, Referee
@@ -18,6 +17,7 @@ from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDie
 from kernelwright.kernelbench.evaluator.session import TaskSession
 from kernelwright.kernelbench.records import Verdict
 from kernelwright.profiling.roofline import roofline
+from tests.helpers.evaluator.trial import REFERENCE, candidate_of, task_of, variant
 
 HONEST = candidate_of(variant("Model", "Model"))
 POINTWISE_CONVOLUTION = """

@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
-from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelwright.kernelbench.errors import InfrastructureError
 from kernelwright.kernelbench.evaluator import EAGER, Referee
 from kernelwright.kernelbench.evaluator.sandbox import cgroups
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 # Each of the three stays below the limit of one process (2 GiB), together they do not.

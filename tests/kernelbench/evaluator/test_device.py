@@ -13,7 +13,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from trial import REFERENCE, candidate_of, task_of, variant
 
 from kernelwright.kernelbench.errors import InfrastructureError
 from kernelwright.kernelbench.evaluator import Measurement, Referee
@@ -28,6 +27,7 @@ from kernelwright.kernelbench.evaluator.refusal import CallFailed, Refused
 from kernelwright.kernelbench.evaluator.session import PrematureLaunch, TaskSession
 from kernelwright.kernelbench.evaluator.timing import clocks, measurement
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.trial import REFERENCE, candidate_of, task_of, variant
 
 CPU = torch.device("cpu")
 LAYOUT = SlotLayout((TensorLayout("float32", (3, 5), (5, 1)), TensorLayout("int64", (7,), (1,))))

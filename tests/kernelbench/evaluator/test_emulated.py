@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from trial import candidate_of, task_of
 
 from kernelwright.kernelbench.emulate.findings import Unsupported
 from kernelwright.kernelbench.evaluator import Protocol, Referee
@@ -12,6 +11,7 @@ from kernelwright.kernelbench.evaluator.emulated import Launches, reason, refuse
 from kernelwright.kernelbench.evaluator.refusal import Refused
 from kernelwright.kernelbench.records import Evaluation, Verdict
 from kernelwright.kernelbench.without_gpu import evaluator as without_gpu
+from tests.helpers.evaluator.trial import candidate_of, task_of
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
 

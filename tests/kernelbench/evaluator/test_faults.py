@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import pytest
-from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelwright.kernelbench import kept
 from kernelwright.kernelbench.errors import InfrastructureError, StorageError
@@ -23,18 +22,18 @@ from kernelwright.kernelbench.evaluator.processes import scratch
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.machine import cache_folder, fingerprint, physical_threads
 from kernelwright.kernelbench.records import Ceilings, Verdict
+from tests.helpers.evaluator.trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 BROKEN = "import nowhere\n" + variant("Model", "Model")
 
 FULL_DISK = """
 import json, os, subprocess, sys
 from pathlib import Path
-folder, tests = Path(sys.argv[1]), sys.argv[2]
-sys.path.insert(0, tests)
+folder = Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", str(folder)], check=True)
 (folder / "tmp").mkdir()
 os.environ["TMPDIR"] = str(folder / "tmp")
-from trial import REFERENCE, candidate_of, task_of, variant
+from tests.helpers.evaluator.trial import REFERENCE, candidate_of, task_of, variant
 from kernelwright.kernelbench.errors import KernelwrightError
 from kernelwright.kernelbench.evaluator import Effort, Referee, Protocol
 from kernelwright.kernelbench.evaluator.timing import target
@@ -68,8 +67,8 @@ def test_a_full_disk_is_not_the_candidate_s_fault(tmp_path: Path) -> None:
     unshare = [shutil.which("unshare") or "", "--user", "--map-root-user", "--mount"]
     if not unshare[0] or subprocess.run([*unshare, "mount", "-t", "tmpfs", "t", str(tmp_path)]).returncode:
         pytest.skip("this machine does not permit a tmpfs in a mount namespace")
-    script = [*unshare, sys.executable, "-c", FULL_DISK, str(tmp_path), str(Path(__file__).parent)]
-    done = subprocess.run(script, capture_output=True, text=True, cwd=Path.cwd())
+    script = [*unshare, sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    done = subprocess.run(script, capture_output=True, text=True, cwd=Path(__file__).parents[3])
     assert done.returncode == 0, done.stderr
     full, freed = json.loads(done.stdout)
     assert full.startswith("InfrastructureError: ") and "space" in full and "\n" not in full, full

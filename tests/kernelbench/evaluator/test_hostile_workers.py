@@ -6,13 +6,13 @@ import time
 from typing import Any
 
 import pytest
-from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelwright.kernelbench.errors import InfrastructureError, TaskError
 from kernelwright.kernelbench.evaluator import Measurement, Referee
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
 from kernelwright.kernelbench.evaluator.session import Block, TaskSession
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 HONEST = variant("Model", "Model")

@@ -13,12 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from trial import REFERENCE, candidate_of, task_of, variant
-
 from kernelwright.kernelbench.errors import KernelwrightError
 from kernelwright.kernelbench.evaluator import EAGER, Referee
 from kernelwright.kernelbench.evaluator.sandbox.process_tree import tree
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.trial import REFERENCE, candidate_of, task_of, variant
 
 KILLS = int(os.environ.get("KERNELWRIGHT_KILLS", "12"))
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from trial import Evaluate, variant
 
 from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.records import LEAST_OWN, Verdict
+from tests.helpers.evaluator.trial import Evaluate, variant
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 OWN = '''

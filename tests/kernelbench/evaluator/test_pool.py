@@ -8,12 +8,12 @@ from concurrent.futures import as_completed
 from typing import Any
 
 import pytest
-from trial import REFERENCE, candidate_of, task_of, variant
 
 from kernelwright.kernelbench.evaluator import EAGER, EvaluationPool, Referee, pool
 from kernelwright.kernelbench.evaluator import trial as evaluation
 from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
 from kernelwright.kernelbench.records import Candidate, Task, Verdict
+from tests.helpers.evaluator.trial import REFERENCE, candidate_of, task_of, variant
 
 
 class Scripted:

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelwright.kernelbench.errors import InfrastructureError
 from kernelwright.kernelbench.evaluator import EAGER, Effort, Limits, Protocol, Referee
@@ -17,6 +16,7 @@ from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.sandbox import layers as sandbox
 from kernelwright.kernelbench.evaluator.sandbox import process_tree
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 
@@ -352,12 +352,9 @@ def test_workers_of_a_gpu_have_a_proc_of_their_own_pid_namespace() -> None:
 
 
 @pytest.mark.parametrize("role", ["baseline", "candidate"])
-def test_a_worker_of_a_gpu_can_name_its_threads(
-    role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_of_a_gpu_can_name_its_threads(role: str, tmp_path: Path) -> None:
     """As CUDA does when it starts; where it cannot, cuInit returns error 304."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     with WorkerPool(threads=1, cache=tmp_path, limits=Limits(), device="cuda:0") as pool:
-        pool.import_first(("naming",))
-        with pool.start(role, "naming:serve", "0" * 64) as worker:
+        pool.import_first(("tests.helpers.evaluator.naming",))
+        with pool.start(role, "tests.helpers.evaluator.naming:serve", "0" * 64) as worker:
             assert worker.ask({}, 60) == {"pid": "own", "named": "renamed"}

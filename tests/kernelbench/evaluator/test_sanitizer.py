@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
-from trial import REFERENCE, candidate_of, task_of, variant
 
 from kernelwright.kernelbench.errors import MissingPrerequisite
 from kernelwright.kernelbench.evaluator import Referee, sanitizer
 from kernelwright.kernelbench.evaluator.refusal import Refused
 from kernelwright.kernelbench.evaluator.session import TaskSession
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.trial import REFERENCE, candidate_of, task_of, variant
 
 REPORT = """\
 ========= COMPUTE-SANITIZER

@@ -4,11 +4,11 @@ import time
 from typing import Any
 
 import pytest
-from trial import REFERENCE, candidate_of, task_of, variant
 
 from kernelwright.kernelbench.evaluator import EAGER, Measurement, Referee
 from kernelwright.kernelbench.evaluator.session_cache import SessionCache
 from kernelwright.kernelbench.records import Task, Verdict
+from tests.helpers.evaluator.trial import REFERENCE, candidate_of, task_of, variant
 
 
 class Session:

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from trial import task_of
 
 from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.evaluator.correctness.mutations import (
@@ -13,6 +12,7 @@ from kernelwright.kernelbench.evaluator.correctness.mutations import (
     _sampled,
     _truncated,
 )
+from tests.helpers.evaluator.trial import task_of
 
 TEMPLATE = """
 import torch

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from trial import candidate_of
 
 from kernelwright.kernelbench.evaluator import Effort, Measurement, Referee
 from kernelwright.kernelbench.records import Candidate, Precision, Task, Verdict
+from tests.helpers.evaluator.trial import candidate_of
 
 REFERENCE = """
 import torch

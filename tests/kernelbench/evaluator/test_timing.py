@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelwright.kernelbench.evaluator import EAGER, Effort, Measurement, Referee
 from kernelwright.kernelbench.evaluator import trial as evaluation_module
@@ -15,6 +14,7 @@ from kernelwright.kernelbench.evaluator.sandbox.process_tree import cpu_ns, tree
 from kernelwright.kernelbench.evaluator.session import Block, TaskSession
 from kernelwright.kernelbench.evaluator.timing.statistics import TimedBlock, Timings, interval
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 pytestmark = pytest.mark.timed
 

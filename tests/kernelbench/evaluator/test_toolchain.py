@@ -5,12 +5,12 @@ import os
 from pathlib import Path
 
 import pytest
-from trial import Evaluate, variant
 
 from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.evaluator.processes import toolchain
 from kernelwright.kernelbench.jit.precompiled import WISH
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.trial import Evaluate, variant
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 

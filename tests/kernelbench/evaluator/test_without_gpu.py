@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import pytest
-from trial import candidate_of, task_of
 
 from kernelwright.kernelbench.candidates import language_of
 from kernelwright.kernelbench.chips import nvrtc
@@ -14,6 +13,7 @@ from kernelwright.kernelbench.records import Build, Candidate, Evaluation, Task,
 from kernelwright.kernelbench.sources.smaller import changed, share, smaller
 from kernelwright.kernelbench.without_gpu import CheckedFirst, EmulatedEvaluator, start_evaluator
 from kernelwright.kernelbench.without_gpu import evaluator as without_gpu
+from tests.helpers.evaluator.trial import candidate_of, task_of
 
 REFERENCE = """
 import torch
@@ -275,12 +275,15 @@ def test_what_would_take_long_to_emulate_runs(
 def test_where_kernels_are_emulated_no_gpu_is_seen(checking_first: CheckedFirst) -> None:
     assert checking_first.emulating is not None
     assert (
-        checking_first.emulating.pool.timing_lock is checking_first.sessions.pool.timing_lock
+        checking_first.emulating.sessions.pool.timing_lock is checking_first.sessions.pool.timing_lock
     )  # nor is another's timing disturbed
     found = checking_first._on_cpu.evaluate(task_of(REFERENCE), candidate_of(SEES_NO_GPU))
     assert found.verdict is Verdict.unmeasured and found.correctness is not None, found.reason
     sibling = checking_first.sibling()
-    assert sibling.emulating is not None and sibling.emulating.pool is checking_first.emulating.pool
+    assert (
+        sibling.emulating is not None
+        and sibling.emulating.sessions.pool is checking_first.emulating.sessions.pool
+    )
 
 
 @pytest.mark.gpu

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from exporting import NORM, SIGMOIDS, python, winner
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.evaluator import Referee
@@ -18,6 +17,7 @@ from kernelwright.kernelbench.sources import input_domains
 from kernelwright.results.dropin.cli import _by_kernel
 from kernelwright.results.dropin.gradient_tasks import gradient_tasks
 from kernelwright.results.dropin.package import Chosen, write
+from tests.helpers.dropin.exporting import NORM, SIGMOIDS, python, winner
 
 
 @pytest.mark.parametrize("way", ["recompute", "saved"])

@@ -6,9 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import run_factory
-from recorded import WORK, builtin_task
-
 from kernelwright.kernelbench.evaluator import Measurement
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
 from kernelwright.rl_training.environment.environment import Environment
@@ -20,6 +17,8 @@ from kernelwright.rl_training.trainers.online_run import Finished, train
 from kernelwright.rl_training.trainers.policy import load_policy
 from kernelwright.rl_training.trainers.precision import of_weights
 from kernelwright.rl_training.trainers.settings import OnlineSettings
+from tests.helpers.results import run_factory
+from tests.helpers.rl_training.recorded import WORK, builtin_task
 
 TASKS = [
     TaskData(task=builtin_task(name), language="cpp", target=run_factory.TARGET, work=WORK)
