@@ -208,13 +208,14 @@ class Program:
         self.define(statement.name, shape, dtype)
 
     def copy(self) -> Program:
-        """One whose statements and values can be changed apart from these."""
+        """A program whose statements and values can be changed apart from these."""
         return replace(
             self,
             statements=[*self.statements],
             views={**self.views},
             shapes={**self.shapes},
             dtypes={**self.dtypes},
+            view_nodes={**self.view_nodes},
         )
 
     @property
