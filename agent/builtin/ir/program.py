@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
+from kernelwright.agent.builtin.ir.expression import Expression, Place, walk
 from kernelwright.agent.builtin.ir.graph import Graph, Meta, Node
 from kernelwright.agent.builtin.ir.ops import POINTWISE, Settings
 
@@ -81,9 +82,13 @@ class Compute:
     compute_dtype: str
 
     @property
+    def expression(self) -> Expression:
+        return POINTWISE[self.op].tree(self.settings)
+
+    @property
     def by_place(self) -> bool:
         """Whether what it computes depends on where in the whole it is computed."""
-        return self.op == "carried" or "{index}" in POINTWISE[self.op].template(self.settings)
+        return any(isinstance(node, Place) for node in walk(self.expression))
 
 
 @dataclass(frozen=True)
@@ -203,13 +208,14 @@ class Program:
         self.define(statement.name, shape, dtype)
 
     def copy(self) -> Program:
-        """One whose statements and values can be changed apart from these."""
+        """A program whose statements and values can be changed apart from these."""
         return replace(
             self,
             statements=[*self.statements],
             views={**self.views},
             shapes={**self.shapes},
             dtypes={**self.dtypes},
+            view_nodes={**self.view_nodes},
         )
 
     @property

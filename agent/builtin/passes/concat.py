@@ -23,7 +23,7 @@ from kernelwright.agent.builtin.ir.program import (
     turned,
     vectorisable,
 )
-from kernelwright.agent.builtin.ir.uses import needed_in_python, operands
+from kernelwright.agent.builtin.ir.uses import Uses
 
 _MOST_PIECES = 4  # for each of which there is a copy of every statement that reads the whole
 _LEAST_RUN = 16  # elements of a piece that lie together
@@ -43,20 +43,18 @@ class _Pieces:
         return tuple(sum(self.sizes[:number]) for number in range(len(self.views)))
 
 
-def join(program: Program) -> None:
+def concat(program: Program) -> Program:
     """Put what is computed, piece by piece, in the place of concatenations and of what reads only these."""
+    program = program.copy()
     program.statements = _Joining(program).run()
+    return program
 
 
 class _Joining:
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.python = needed_in_python(program)
+        self.uses = Uses(program)
         self.computed = {s.name: s for s in program.statements if isinstance(s, Compute)}
-        self.readers: dict[str, list[Statement]] = {}
-        for statement in program.statements:
-            for base in {view.base for view in operands(statement, program)}:
-                self.readers.setdefault(base, []).append(statement)
         self.apart: dict[str, _Pieces] = {}  # what exists in pieces only
         self.found: list[Statement] = []
 
@@ -110,7 +108,7 @@ class _Joining:
 
     def feeds(self, producer: Compute, statement: Compute, view: View, like: _Pieces) -> bool:
         """Whether this statement alone reads what the producer computes, by element, in such pieces."""
-        if self.readers[producer.name] != [statement] or producer.name in self.python:
+        if self.uses.readers(producer.name) != [statement] or producer.name in self.uses.in_python:
             return False
         if any(isinstance(o, View) and o.base == view.base and o != view for o in statement.operands):
             return False
@@ -129,8 +127,9 @@ class _Joining:
         if not all(vectorisable(view) for view in pieces.views):
             return False
         whole = View(name, self.program.shapes[name], contiguous(self.program.shapes[name]))
-        readers = self.readers.get(name, [])
-        return name not in self.python and all(self.can_be_split(r, whole, pieces) for r in readers)
+        if name in self.uses.in_python:
+            return False
+        return all(self.can_be_split(reader, whole, pieces) for reader in self.uses.readers(name))
 
     def can_be_split(self, reader: Statement, whole: View, pieces: _Pieces) -> bool:
         if not isinstance(reader, Compute) or reader.by_place or reader.shape != whole.shape:
