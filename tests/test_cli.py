@@ -32,6 +32,7 @@ def get_init_inputs():
 """
 
 SURFACE = {
+    "demo": {"--out"},
     "doctor": {"--target", "--measure", "--roofline", "--json"},
     "tasks": {"--suite", "--audit", "--mutations", "--set", "--kernelbench-dir", "--json"},
     "evaluate": {
