@@ -206,7 +206,7 @@ USAGE = {
     "unknown_target": (["evaluate", "builtin:level1/softmax", __file__, "--target", "tpu"], "tpu"),
     "unknown_chip": (
         ["profile", "builtin:level1/softmax", __file__, "--target", "sm_61"],
-        "sm_61' are not known — name one of sm_70",
+        "unknown chip 'sm_61' — use one of sm_70",
     ),
     "unknown_baseline": (
         ["run", "builtin:level1/softmax", "--baseline", "numpy"],
@@ -218,7 +218,7 @@ USAGE = {
     "no_workers": (["run", "builtin:level1/softmax", "--workers", "0"], "enough for 1 to"),
     "no_rate": (["evaluate", "builtin:level1/softmax", __file__, "--server", "0"], "calls a second"),
     "a_picture_of_another_kind": (["doctor", "--roofline", "roofline.png"], "roofline.svg"),
-    "a_picture_in_no_folder": (["doctor", "--roofline", "nowhere/roofline.svg"], "no folder"),
+    "a_picture_in_no_folder": (["doctor", "--roofline", "nowhere/roofline.svg"], "does not exist"),
     "unknown_target_of_doctor": (["doctor", "--target", "tpu"], "--target cpu"),
     "unknown_cheat": (["redteam", "bribery"], "clock, not_computing"),
     "a_gpu_that_is_not_there": (

@@ -147,7 +147,7 @@ def test_a_backward_from_what_the_forward_saves(tmp_path: Path) -> None:
             assert any("_training" in name for name in names) == grad, names
     """
     python(tmp_path / "out", "-c", textwrap.dedent(used))
-    with pytest.raises(UsageError, match="takes what no kernel of file:gated saves"):
+    with pytest.raises(UsageError, match="takes tensors that no kernel of file:gated saves"):
         write([Chosen("gated", itself, backward=[backward])], tmp_path / "other", "fused")
 
 

@@ -75,5 +75,5 @@ plain, dropped = llama(eps=0.5), kernelized(llama(eps=0.5), Mode.INFERENCE)
 with torch.no_grad():
     torch.testing.assert_close(plain(input_ids=tokens).logits, dropped(input_ids=tokens).logits)
 report = package.kernelized(dropped)
-assert not report.replaced and "something else" in report.left["model.norm"]
+assert not report.replaced and "kernel's reference" in report.left["model.norm"]
 """)  # fmt: skip

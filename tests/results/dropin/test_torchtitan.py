@@ -206,7 +206,7 @@ import fused
 try:
     import fused.titan
 except ImportError as error:
-    assert "here is 0.1.0: pip install 'torchtitan==0.3.*'" in str(error), error
+    assert "0.1.0 is installed: pip install 'torchtitan==0.3.*'" in str(error), error
 else:
     raise AssertionError
 """
