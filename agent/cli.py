@@ -18,7 +18,7 @@ from kernelwright.agent.run import Run
 from kernelwright.agent.tuner.memory import NOTHING, Learned
 from kernelwright.agent.tuner.random_forest import Example, examples
 from kernelwright.kernelbench.errors import StorageError
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import LocalEvaluator
 from kernelwright.kernelbench.options import command
 from kernelwright.results.lessons.lessons import Effect, effects_of
 from kernelwright.results.store.database import RunDatabase
@@ -54,7 +54,7 @@ def run(config: RunConfig) -> int:
     return 0
 
 
-Begun = tuple[RunFolder, RunDatabase, Evaluator, RunConfig]
+Begun = tuple[RunFolder, RunDatabase, LocalEvaluator, RunConfig]
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def _new(config: RunConfig, out: Path) -> Iterator[Begun]:
             folder.database,
             settings=config.record(),
             target=evaluator.target,
-            environment=evaluator.environment,
+            environment=evaluator.sessions.environment,
             command=shlex.join(["kernelwright", *sys.argv[1:]]),
             tasks=tasks,
         ) as database,
@@ -99,12 +99,12 @@ def _endpoint(config: RunConfig) -> Endpoint:
     )
 
 
-def _models(config: RunConfig, database: RunDatabase, evaluator: Evaluator) -> ModelSession | None:
+def _models(config: RunConfig, database: RunDatabase, evaluator: LocalEvaluator) -> ModelSession | None:
     roles, terms = config.model.roles(), config.terms(_endpoint(config))
-    return ModelSession.asking(roles, terms, database, evaluator.pool.timing_lock) if roles else None
+    return ModelSession.asking(roles, terms, database, evaluator.sessions.pool.timing_lock) if roles else None
 
 
-def _learned_if_readable(config: RunConfig, evaluator: Evaluator) -> Learned:
+def _learned_if_readable(config: RunConfig, evaluator: LocalEvaluator) -> Learned:
     """What other runs have found; they could be read when the run began, which must not hang on them."""
     try:
         return _learned(config, evaluator.target.fingerprint.chip)

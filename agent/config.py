@@ -32,10 +32,11 @@ from kernelwright.kernelbench.cli import (
     with_or_without_gpu,
 )
 from kernelwright.kernelbench.errors import MissingPrerequisite, StorageError, UsageError
-from kernelwright.kernelbench.evaluator import BASELINES, COMPILE_S, Evaluator, Protocol, most_slots
+from kernelwright.kernelbench.evaluator import BASELINES, COMPILE_S, LocalEvaluator, Protocol, most_slots
 from kernelwright.kernelbench.machine import cache_folder, compiler
 from kernelwright.kernelbench.options import Section, given
 from kernelwright.kernelbench.records import Language, Precision, Task
+from kernelwright.kernelbench.without_gpu import start_evaluator
 from kernelwright.profiling.selection import Selection, stored
 from kernelwright.results.store.database import RunDatabase
 
@@ -199,10 +200,10 @@ class EvaluationOptions(Section):
         baselines, _ = found._protocol()
         return found.model_copy(update={"baselines": list(baselines)})
 
-    def evaluator(self) -> Evaluator:
+    def evaluator(self) -> LocalEvaluator:
         """Raises UsageError."""
         _, protocol = self._protocol()
-        return Evaluator(
+        return start_evaluator(
             cache=cache_folder(),
             protocol=protocol,
             limits=check_limits(self.compile_limit),

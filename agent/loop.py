@@ -7,10 +7,10 @@ from functools import partial
 
 from kernelwright.agent.abandonable_pool import abandonable_pool
 from kernelwright.agent.budget import BudgetSpent, Evaluations
-from kernelwright.agent.protocols import Attempt, Coder, Evaluator, NoCandidate, Ranker, Recorder
+from kernelwright.agent.protocols import Attempt, Coder, NoCandidate, ProfilingEvaluator, Ranker, Recorder
 from kernelwright.agent.search import Request, Search, Stop, best_of
 from kernelwright.agent.winners import AsMeasured, rivals, speedup_of, winner
-from kernelwright.kernelbench.evaluator import SEARCH
+from kernelwright.kernelbench.evaluator import SEARCH, Measurement
 from kernelwright.kernelbench.records import Candidate, Evaluation, Stages, Task, Verdict
 
 
@@ -20,9 +20,9 @@ class Loop:
 
     coders: Mapping[str, Coder]  # by the names that requests have for them
     search: Search
-    evaluator: Evaluator
+    evaluator: ProfilingEvaluator
     evaluations: Evaluations  # that may be spent
-    baselines: Sequence[str]  # that the winner is held against; the search holds against eager
+    baselines: tuple[str, ...]  # that the winner is held against; the search holds against eager
     recorder: Recorder
     out_of_time: Callable[[Task], str | None]  # why no further round of a task may start, or None
     ranker: Ranker = field(default_factory=AsMeasured)
@@ -90,7 +90,8 @@ class Loop:
             if evaluation is None:
                 self.evaluations.begin(task.id)
                 to_beat = speedup_of(best_of(tried), self.ranker.speedups(task, tried))
-                evaluation = self.evaluator.evaluate(task, candidate, ("eager",), SEARCH, to_beat)
+                measurement = Measurement(("eager",), SEARCH, to_beat)
+                evaluation = self.evaluator.evaluate(task, candidate, measurement)
         except NoCandidate as none:
             candidate = none.candidate
             evaluation = self.evaluator.rejected(task, candidate, none.reason)
@@ -127,7 +128,7 @@ class Loop:
 
     def _measured_again(self, task: Task, candidate: Candidate, number: int) -> Attempt:
         self.evaluations.begin_last(task.id)
-        evaluation = self.evaluator.evaluate(task, candidate, self.baselines)
+        evaluation = self.evaluator.evaluate(task, candidate, Measurement(self.baselines))
         attempt = Attempt(candidate, evaluation, self.evaluator.profile(task, candidate, evaluation))
         self.recorder.attempt(task, number, attempt, None, confirms=True)
         return attempt

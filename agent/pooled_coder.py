@@ -9,7 +9,7 @@ from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.tracing import trace
 from kernelwright.agent.tuner.advise import fallback_advice
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import LocalEvaluator
 from kernelwright.kernelbench.records import Advice, Candidate, Language, Task
 
 if TYPE_CHECKING:
@@ -34,7 +34,12 @@ class PooledBuiltinCoder:
         return self.propose(task, history, advice) if advice is not None else None
 
     def _propose(
-        self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int, evaluator: Evaluator
+        self,
+        task: Task,
+        history: Sequence[Attempt],
+        advice: Advice | None,
+        sample: int,
+        evaluator: LocalEvaluator,
     ) -> Candidate:
         from kernelwright.agent.builtin.coder import (
             BuiltinCoder,  # imports torch, which other commands do without
@@ -42,7 +47,7 @@ class PooledBuiltinCoder:
 
         def traced(task: Task) -> "Graph":
             if task.sha256 not in self._graphs:
-                self._graphs[task.sha256] = trace(evaluator.pool, task)
+                self._graphs[task.sha256] = trace(evaluator.sessions.pool, task)
             return self._graphs[task.sha256]
 
         return BuiltinCoder(traced, self.language).propose(task, history, advice, sample)

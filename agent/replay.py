@@ -6,7 +6,6 @@ the run did.
 
 import shlex
 import sys
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.agent.progress import log, reported
 from kernelwright.agent.run import Run
-from kernelwright.kernelbench.evaluator import BASELINES, Effort, Evaluator
+from kernelwright.kernelbench.evaluator import LocalEvaluator, Measurement, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Candidate, Evaluation, Target, Task
 from kernelwright.profiling.records import Profile
@@ -32,7 +31,7 @@ def replay(path: Path, out: Path, as_json: bool) -> int:
     with ExitStack() as stack:
         recorded = stack.enter_context(RunDatabase.open(path, read_only=True))
         folder = stack.enter_context(RunFolder.create(out))
-        evaluator = stack.enter_context(Evaluator(cache=cache_folder()))
+        evaluator = stack.enter_context(Referee.start(cache=cache_folder()))
         database = stack.enter_context(
             RunDatabase.create(
                 folder.database,
@@ -65,7 +64,7 @@ def replay(path: Path, out: Path, as_json: bool) -> int:
 class ReplayedEvaluations(ProfilingPool):
     """Finds what a run has found; tasks are loaded, for what prompts say of them."""
 
-    def __init__(self, evaluator: Evaluator, recorded: RunDatabase) -> None:
+    def __init__(self, evaluator: LocalEvaluator, recorded: RunDatabase) -> None:
         super().__init__(evaluator, slots=1)
         self._recorded = recorded.run.target
         self._found: dict[tuple[str, str, bool], Evaluation] = {}
@@ -84,12 +83,10 @@ class ReplayedEvaluations(ProfilingPool):
         self,
         task: Task,
         candidate: Candidate,
-        baselines: Sequence[str] = BASELINES,
-        effort: Effort | None = None,
-        to_beat: float | None = None,
+        measurement: Measurement = Measurement(),
     ) -> Evaluation:
         """Raises BudgetSpent for a candidate that the run did not come to."""
-        confirms = effort is None  # a search times with less than the protocol's own
+        confirms = measurement.effort is None  # a search times with less than the protocol's own
         found = self._found.get((task.id, candidate.sha256, confirms))
         if found is None:
             raise BudgetSpent("the run that is replayed went no further")

@@ -267,10 +267,12 @@ def _usage_error(error: ErrorDetails, known: Mapping[str, Option]) -> UsageError
     if isinstance(value, list | tuple):
         value = " ".join(map(str, value))
     if option.choices:
-        return UsageError(f"{option.flag} {value} is invalid", f"choose {alternatives(option.choices)}")
+        return UsageError(f"invalid {option.flag} {value}", f"choose {alternatives(option.choices)}")
     if kind in ("greater_than", "greater_than_equal", "less_than", "less_than_equal"):
-        return UsageError(f"{option.flag} {value} is out of range", f"give {option.range_in_words()}")
-    return UsageError(f"{option.flag} {value}: {error['msg'].removeprefix('Value error, ')}", "see --help")
+        return UsageError(f"invalid {option.flag} {value}", f"use {option.range_in_words()}")
+    return UsageError(
+        f"invalid {option.flag} {value}: {error['msg'].removeprefix('Value error, ')}", "see --help"
+    )
 
 
 def _without_none(kind: Any) -> Any:

@@ -8,6 +8,7 @@ import typer
 
 from kernelwright import __version__
 from kernelwright.agent import cli as agent
+from kernelwright.agent import demo as agent_demo
 from kernelwright.agent.builtin import cli as agent_builtin
 from kernelwright.kernelbench import cli as kernelbench
 from kernelwright.kernelbench.errors import KernelwrightError, MissingPrerequisite
@@ -53,6 +54,7 @@ def _options(
 
 
 for name, function, example in (
+    ("demo", agent_demo.demo, "kernelwright demo"),
     ("doctor", profiling.doctor, "kernelwright doctor --measure"),
     ("tasks", kernelbench.tasks, "kernelwright tasks --suite builtin --audit"),
     ("evaluate", kernelbench.evaluate, "kernelwright evaluate builtin:level1/softmax softmax.py --json"),

@@ -33,6 +33,7 @@ def get_init_inputs():
 """
 
 SURFACE = {
+    "demo": {"--out"},
     "doctor": {"--target", "--measure", "--roofline", "--json"},
     "tasks": {"--suite", "--audit", "--mutations", "--set", "--kernelbench-dir", "--json"},
     "evaluate": {
@@ -206,7 +207,7 @@ USAGE = {
     "unknown_target": (["evaluate", "builtin:level1/softmax", __file__, "--target", "tpu"], "tpu"),
     "unknown_chip": (
         ["profile", "builtin:level1/softmax", __file__, "--target", "sm_61"],
-        "sm_61' are not known — name one of sm_70",
+        "unknown chip 'sm_61' — use one of sm_70",
     ),
     "unknown_baseline": (
         ["run", "builtin:level1/softmax", "--baseline", "numpy"],
@@ -218,7 +219,7 @@ USAGE = {
     "no_workers": (["run", "builtin:level1/softmax", "--workers", "0"], "enough for 1 to"),
     "no_rate": (["evaluate", "builtin:level1/softmax", __file__, "--server", "0"], "calls a second"),
     "a_picture_of_another_kind": (["doctor", "--roofline", "roofline.png"], "roofline.svg"),
-    "a_picture_in_no_folder": (["doctor", "--roofline", "nowhere/roofline.svg"], "no folder"),
+    "a_picture_in_no_folder": (["doctor", "--roofline", "nowhere/roofline.svg"], "does not exist"),
     "unknown_target_of_doctor": (["doctor", "--target", "tpu"], "--target cpu"),
     "unknown_cheat": (["redteam", "bribery"], "clock, not_computing"),
     "a_gpu_that_is_not_there": (
@@ -244,10 +245,10 @@ USAGE = {
         ["train", "curate", "/nonexistent", "--out", "/proc/nowhere"],
         "holds no run",
     ),
-    "no_winners": (["train", "curate", "/nonexistent", "--out", "/proc/nowhere", "--k", "0"], "at least 1"),
+    "no_winners": (["train", "curate", "/nonexistent", "--out", "/proc/nowhere", "--k", "0"], "1 or more"),
     "all_held_out": (
         ["train", "curate", "/nonexistent", "--out", "/proc/nowhere", "--held-out-share", "1"],
-        "a number below 1",
+        "from 0 to below 1",
     ),
     "no_evaluation_list": (
         ["train", "curate", "/nonexistent", "--out", "/proc/nowhere", "--evaluation-list", "tasks.txt"],
@@ -354,7 +355,7 @@ def test_the_command_line_goes_before_the_file(
         '[tasks]\ntasks = ["builtin:level1/softmax"]\n[model]\ncoder = "llm"\n[search]\nrounds = 0\n'
     )
     for words, said in (
-        ((), "--rounds 0 is out of range"),
+        ((), "invalid --rounds 0"),
         (("--rounds", "3"), "--coder llm and --model belong together"),
         (("--rounds", "3", "--coder", "builtin", "--set", "nonsense=1"), "nonsense"),
     ):

@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from anywhere import TARGET
 
 from kernelwright.agent.config import RunConfig
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.options import build, options, read_file
 from kernelwright.results.store.database import RunDatabase
+from tests.helpers.anywhere import TARGET
 
 # As a version before options were sections recorded `run --coder llm --search evolve …`.
 OLD = {
@@ -128,16 +128,16 @@ def test_a_file_with_a_mistake_is_one_line_that_names_it(case: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"rounds": 0}, "--rounds 0 is out of range — give at least 1"),
-        ({"max_minutes": 0}, "--max-minutes 0 is out of range — give more than 0"),
-        ({"temperature": 3}, "--temperature 3 is out of range — give at least 0 and at most 2"),
-        ({"max_evaluations": 1}, "--max-evaluations 1 is out of range — give at least 2"),
+        ({"rounds": 0}, "invalid --rounds 0 — use at least 1"),
+        ({"max_minutes": 0}, "invalid --max-minutes 0 — use more than 0"),
+        ({"temperature": 3}, "invalid --temperature 3 — use at least 0 and at most 2"),
+        ({"max_evaluations": 1}, "invalid --max-evaluations 1 — use at least 2"),
         (
             {"search": "luck"},
-            "--search luck is invalid — choose refine, exhaustive, best-of-n, beam or evolve",
+            "invalid --search luck — choose refine, exhaustive, best-of-n, beam or evolve",
         ),
-        ({"coder": "me"}, "--coder me is invalid — choose builtin or llm"),
-        ({"precision": "int3"}, "--precision int3 is invalid — choose task, fp32, tf32, fp16 or bf16"),
+        ({"coder": "me"}, "invalid --coder me — choose builtin or llm"),
+        ({"precision": "int3"}, "invalid --precision int3 — choose task, fp32, tf32, fp16 or bf16"),
     ],
 )
 def test_an_invalid_value_is_one_line_with_its_fix(given: dict[str, object], words: str) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from anywhere import TARGET
 
 from kernelwright.agent.config import RunConfig
 from kernelwright.agent.loop import Loop
@@ -23,6 +22,7 @@ from kernelwright.kernelbench.evaluator import TimingLock
 from kernelwright.kernelbench.options import build
 from kernelwright.kernelbench.records import Task
 from kernelwright.results.store.database import RunDatabase
+from tests.helpers.anywhere import TARGET
 
 pytestmark = pytest.mark.timeout(900)  # whole runs, beside other tests
 

@@ -172,7 +172,7 @@ def test_a_kernel_is_mended_and_made_faster_by_a_judge_that_is_held_to_the_metri
     last = [body for body in endpoint.requests if is_coder(body)][-1]["messages"][1]["content"]
     assert "parallelize" in last and "std::tanh" in last and "times as fast as eager" in last
     page = (out / "report.html").read_text()
-    assert "What predicted gains came to" in page and "1.5 to 2" in page and "1.80×" in page
+    assert "Predicted and measured gains" in page and "1.5 to 2" in page and "1.80×" in page
     assert "The best kernel's line" in page and page.index("wrong output") < page.index(
         "round 2, parallelize"
     )
