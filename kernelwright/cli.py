@@ -60,7 +60,7 @@ for name, function, example in (
     ("evaluate", kernelbench.evaluate, "kernelwright evaluate builtin:level1/softmax softmax.py --json"),
     ("profile", profiling.profile, "kernelwright profile builtin:level1/softmax softmax.py"),
     ("redteam", kernelbench_redteam.redteam, "kernelwright redteam"),
-    ("run", agent.run, "kernelwright run builtin:level1/softmax my_task.py --rounds 5 --out runs/first"),
+    ("run", agent.run, "kernelwright run builtin:level1/softmax my_task.py --rounds 5"),
     ("compile", agent_builtin.compile_task, "kernelwright compile builtin:level1/softmax --dump"),
     ("report", results.report, "kernelwright report runs/first --format html"),
     ("metrics", results.metrics, "kernelwright metrics runs/first"),

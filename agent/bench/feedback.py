@@ -24,7 +24,7 @@ from kernelwright.agent.builtin.coder import BuiltinCoder
 from kernelwright.agent.builtin.ir.graph import Graph
 from kernelwright.agent.protocols import Attempt, searched
 from kernelwright.agent.tracing import trace
-from kernelwright.agent.tuner.advise import Ranking, RulesJudge, beliefs, untried
+from kernelwright.agent.tuner.advise import Ranking, RulesJudge, posterior, untried
 from kernelwright.agent.tuner.gaussian_process import Beliefs, measured, timed
 from kernelwright.agent.tuner.random_forest import Example, Surrogate, examples
 from kernelwright.kernelbench.evaluator import EAGER, LocalEvaluator, Referee
@@ -122,7 +122,7 @@ class _ByJudge:
         attempt: Attempt | None = self._seen(start)
         while attempt is not None and len(found) < _LONGEST:
             history = [*(each for each, _ in found), attempt]
-            known = beliefs(table.task, history, ranking=ranking)
+            known = posterior(table.task, history, ranking=ranking)
             found.append((attempt, timed(history)[known.best].candidate.sha256))
             advice = judge.advise(table.task, history)
             wanted = advice is not None and "kernels" not in advice.schedule

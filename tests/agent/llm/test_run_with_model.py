@@ -153,8 +153,8 @@ def test_a_kernel_is_mended_and_made_faster_by_a_judge_that_is_held_to_the_metri
     done = run(home, endpoint, "--resume", out, "--max-usd", 5, "--json")
     assert done.returncode == 0, done.stderr
     with RunDatabase.open(out, read_only=True) as database:
-        limit = database.settings["run_limit"]
-    assert isinstance(limit, dict) and limit["usd"] == 5  # from now on
+        budget = database.settings["budget"]
+    assert isinstance(budget, dict) and budget["max_usd"] == 5  # from now on
     assert len(endpoint.requests) == 6
     summary = json.loads(done.stdout)
     tried = attempts(out)
