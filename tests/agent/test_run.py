@@ -22,7 +22,7 @@ from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import TaskRun
 from tests.helpers.anywhere import TARGET
 
-pytestmark = pytest.mark.timeout(900)  # whole runs, beside other tests
+pytestmark = [pytest.mark.builds, pytest.mark.timeout(900)]  # whole runs, beside other tests
 
 TASK = """
 import torch

@@ -26,6 +26,8 @@ from kernelwright.profiling.static.cubins import Cubins
 
 pytest.importorskip("triton", reason="triton is not installed")
 
+pytestmark = pytest.mark.builds
+
 REFERENCE = """
 import torch
 from torch import nn

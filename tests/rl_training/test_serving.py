@@ -25,6 +25,8 @@ from tests.helpers.rl_training.recorded import kernel
 pytest.importorskip("transformers", reason="transformers is not installed")
 pytest.importorskip("fastapi", reason="fastapi is not installed")
 
+pytestmark = pytest.mark.builds
+
 TASK = """
 import torch
 from torch import nn

@@ -13,6 +13,8 @@ import torch
 from kernelwright.kernelbench.emulate.libdevice import _FUNCTIONS
 
 pytest.importorskip("triton", reason="triton is not installed")
+
+pytestmark = pytest.mark.builds
 Ask = Callable[..., Any]
 
 

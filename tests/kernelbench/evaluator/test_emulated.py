@@ -12,7 +12,10 @@ from kernelwright.kernelbench.evaluator.refusal import Refused
 from kernelwright.kernelbench.records import Evaluation, Verdict
 from tests.helpers.evaluator.trial import candidate_of, task_of
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
+pytestmark = [
+    pytest.mark.builds,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there"),
+]
 
 REFERENCE = """
 import torch

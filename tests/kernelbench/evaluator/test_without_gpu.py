@@ -13,6 +13,8 @@ from kernelwright.kernelbench.records import Build, Candidate, Evaluation, Task,
 from kernelwright.kernelbench.sources.smaller import changed, share, smaller
 from tests.helpers.evaluator.trial import candidate_of, task_of
 
+pytestmark = pytest.mark.builds
+
 REFERENCE = """
 import torch
 from torch import nn

@@ -19,6 +19,8 @@ from kernelwright.results.dropin.gradient_tasks import gradient_tasks
 from kernelwright.results.dropin.package import Chosen, write
 from tests.helpers.dropin.exporting import NORM, SIGMOIDS, python, winner
 
+pytestmark = pytest.mark.builds
+
 
 @pytest.mark.parametrize("way", ["recompute", "saved"])
 def test_the_gradient_is_a_task_that_computes_it(way: str) -> None:

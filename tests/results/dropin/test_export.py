@@ -15,6 +15,8 @@ from kernelwright.results.dropin.winner import Winner
 from tests.helpers.dropin.exporting import LAYERS, NORM, SIGMOIDS, python
 from tests.helpers.results import run_factory
 
+pytestmark = pytest.mark.builds
+
 
 def test_the_winner_of_a_run(tmp_path: Path) -> None:
     good, bad = run_factory.task("softmax"), run_factory.task("relu")

@@ -10,6 +10,8 @@ from tests.helpers.dropin.exporting import NORM, python
 
 pytest.importorskip("kernels", reason="kernels is not installed: pip install 'kernelwright[dropin]'")
 
+pytestmark = pytest.mark.builds
+
 SCRIPT = """
 import os
 from pathlib import Path

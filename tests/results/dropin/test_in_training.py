@@ -14,6 +14,8 @@ from kernelwright.agent.builtin.ir.graph import Graph
 from kernelwright.results.dropin.package import Chosen, write
 from tests.helpers.dropin.exporting import python, winner
 
+pytestmark = pytest.mark.builds
+
 TASK = """
 import torch
 import torch.nn.functional as F

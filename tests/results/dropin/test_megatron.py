@@ -14,6 +14,8 @@ pytest.importorskip(
     "megatron.core", reason="megatron-core is not installed: pip install 'kernelwright[dropin]'"
 )
 
+pytestmark = pytest.mark.builds
+
 # Hidden states there are (tokens, batch, features).
 NORM = winner(
     kernels.changed(kernels.RMS_NORM, "torch.randn(4, 16, 64)", "torch.randn(16, 4, 64)"),

@@ -13,6 +13,8 @@ from tests.helpers.dropin.exporting import python, winner
 
 pytest.importorskip("torchtitan", reason="torchtitan is not installed: pip install 'kernelwright[dropin]'")
 
+pytestmark = pytest.mark.builds
+
 NORM = winner(
     kernels.changed(
         kernels.changed(kernels.RMS_NORM, "torch.randn(4, 16, 64)", "torch.randn(2, 32, 256)"),
