@@ -353,6 +353,7 @@ def test_chips_that_are_none() -> None:
 EXAMPLE = Path("results") / "published" / "static" / "matmul_scale_residual.py"
 
 
+@pytest.mark.slow
 def test_the_page_of_a_chip(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -118,6 +118,7 @@ def test_a_candidate_is_tried_at_several_sizes_and_its_own(check, capsys) -> Non
     assert "  sm_80, sm_90 not known: there is no NVRTC\n" in shown  # said once
 
 
+@pytest.mark.slow
 def test_it_is_built_for_chips_that_are_not_here(check) -> None:  # type: ignore[no-untyped-def]
     try:
         nvrtc.version()

@@ -113,6 +113,7 @@ def test_a_whole_model_is_timed_with_and_without(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow
 def test_layers_compute_themselves_where_that_was_faster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

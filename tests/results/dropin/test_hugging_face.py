@@ -71,6 +71,7 @@ assert sum(e.count for e in profile.key_averages() if e.key.startswith("fused_no
 """)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_layer_that_is_another_one_computes_as_it_did(repository: Path) -> None:
     run(repository, """
 plain, dropped = llama(eps=0.5), kernelized(llama(eps=0.5), Mode.INFERENCE)

@@ -89,6 +89,7 @@ def run(exported: Path, script: str) -> None:
     python(exported, "-c", SCRIPT + script)
 
 
+@pytest.mark.slow
 def test_a_gpt_is_built_of_drop_ins_and_trains_alike(exported: Path) -> None:
     run(exported, """
 stock, dropped = gpt(specs()), gpt(fused.megatron.replaced(specs()))
@@ -110,6 +111,7 @@ torch.testing.assert_close(loss(dropped), loss(stock), rtol=0, atol=0)
 """)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_layer_that_is_another_one_stays(exported: Path) -> None:
     run(exported, """
 import logging
@@ -136,6 +138,7 @@ assert torch.equal(torch.get_rng_state(), before)  # looking at it drew none
 """)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_spec_is_left_as_it_was_and_one_without_such_layers_is_an_error(exported: Path) -> None:
     run(exported, """
 import pytest

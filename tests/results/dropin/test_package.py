@@ -206,6 +206,7 @@ def test_it():
 """)
 
 
+@pytest.mark.slow
 def test_a_model_is_compiled_whole(run: Run) -> None:
     run("""
 def test_it():
@@ -429,6 +430,7 @@ def test_it():
 """)
 
 
+@pytest.mark.slow
 def test_without_a_backward_no_gradient_is_lost(run: Run) -> None:
     run("""
 def test_it():
@@ -445,6 +447,7 @@ def test_it():
 """)
 
 
+@pytest.mark.slow
 def test_a_gradient_of_the_gradient_is_an_error(run: Run) -> None:
     run("""
 def test_it():

@@ -181,6 +181,7 @@ assert found.isfinite().all() and not counts, (found, counts)  # bfloat16: the l
     python(exported, "-c", script)
 
 
+@pytest.mark.slow
 def test_a_config_of_another_layer_stays(exported: Path) -> None:
     run(exported, """
 (stock, _), (dropped, lines) = llama(eps=0.5), llama([OVERRIDE], eps=0.5)
