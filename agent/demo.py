@@ -8,7 +8,7 @@ from rich.console import Console
 
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.errors import MissingPrerequisite, StorageError
-from kernelwright.kernelbench.evaluator import EFFORTS, Evaluator, Protocol
+from kernelwright.kernelbench.evaluator import SEARCH, Evaluator, Protocol
 from kernelwright.kernelbench.machine import cache_folder, compiler
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
 from kernelwright.results.formatting import with_bounds
@@ -32,8 +32,8 @@ def demo(
             "install g++ (Debian, Ubuntu: apt-get install g++) or set CXX",
         )
     (task,) = sources.resolve([TASK])
-    protocol = Protocol(effort=EFFORTS["quick"])
-    with log.status("Starting the workers"), Evaluator(cache=cache_folder(), protocol=protocol) as evaluator:
+    protocol = Protocol(effort=SEARCH)
+    with log.status(f"Optimizing {TASK}"), Evaluator(cache=cache_folder(), protocol=protocol) as evaluator:
         candidate = _written(task, evaluator, out)
         evaluation = evaluator.evaluate(task, candidate, ("eager",))
     for line in lines(task, candidate, evaluation, out):

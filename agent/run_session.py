@@ -35,6 +35,7 @@ from kernelwright.kernelbench.evaluator import Evaluator
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.results.lessons.lessons import Effect, effects_of
 from kernelwright.results.outputs import write_outputs
+from kernelwright.results.report.closing import closing_lines
 from kernelwright.results.report.contents import Report
 from kernelwright.results.report.formats import show
 from kernelwright.results.store.database import RunDatabase
@@ -184,11 +185,13 @@ def _carry_out(
             complete = execute(database, pool, settings, check, say, advance, at_once, models, learned)
     finally:
         summary = write_outputs(folder, database)
+    report = Report.read(database)
     if as_json:
         print(summary.model_dump_json())
     else:
-        show(Report.read(database))
-    log.print(f"Report: {folder.report}", markup=False, soft_wrap=True)
+        show(report)
+    for line in closing_lines(report, folder, complete):
+        log.print(line, markup=False, soft_wrap=True)
     return complete
 
 
