@@ -17,8 +17,8 @@ WORKER, COUNT = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTES
 ROOT = Path(__file__).parents[1]
 PROCESS_BYTES = 3 << 30  # of a process of the tests, with the evaluator and the workers that it starts
 BUILDERS = {"evaluator", "interpreter"}  # fixtures whose tests build kernels or run workers
-# What the tests of a task file depend on, besides the file.
-SUITE = ("tests/kernelbench/test_suite.py", "tests/conftest.py")
+
+SUITE = "tests/kernelbench/test_suite.py"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -114,7 +114,7 @@ def _changed_files() -> set[str] | None:
 def _may_differ(item: pytest.Item, changed: set[str] | None) -> bool:
     assert isinstance(item, pytest.Function)
     file = item.callspec.params["path"].resolve().relative_to(ROOT)
-    return changed is None or not changed.isdisjoint({str(file), *SUITE})
+    return changed is None or not changed.isdisjoint({str(file), SUITE})
 
 
 def _has_gpu() -> bool:

@@ -23,8 +23,9 @@ from kernelwright.profiling.page import show
 from kernelwright.profiling.records import Profile
 from kernelwright.profiling.rung import Subject
 from kernelwright.profiling.static.cubins import Cubins
+from tests.helpers.installed import require
 
-pytest.importorskip("triton", reason="triton is not installed")
+require("triton")
 
 pytestmark = pytest.mark.builds
 

@@ -30,8 +30,9 @@ from tests.helpers.builtin.random_graphs import EVERY, FOUND, graphs, squares_de
 from tests.helpers.builtin.ranks import EXPERTS, RANKS
 from tests.helpers.builtin.steps import STEPS_TEXTS
 from tests.helpers.builtin.submodules import LEFT, built
+from tests.helpers.installed import require
 
-pytest.importorskip("triton", reason="triton is not installed")
+require("triton")
 
 pytestmark = pytest.mark.builds
 

@@ -7,8 +7,9 @@ import pytest
 from kernelwright.results.dropin.format import Format
 from kernelwright.results.dropin.package import Chosen, write
 from tests.helpers.dropin.exporting import NORM, python
+from tests.helpers.installed import require
 
-pytest.importorskip("kernels", reason="kernels is not installed: pip install 'kernelwright[dropin]'")
+require("kernels", reason="kernels is not installed: pip install 'kernelwright[dropin]'")
 
 pytestmark = pytest.mark.builds
 

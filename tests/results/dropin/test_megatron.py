@@ -9,10 +9,9 @@ from kernelwright.results.dropin.format import Format
 from kernelwright.results.dropin.package import Chosen, write
 from tests.helpers.dropin import small_kernels as kernels
 from tests.helpers.dropin.exporting import python, winner
+from tests.helpers.installed import require
 
-pytest.importorskip(
-    "megatron.core", reason="megatron-core is not installed: pip install 'kernelwright[dropin]'"
-)
+require("megatron.core", reason="megatron-core is not installed: pip install 'kernelwright[dropin]'")
 
 pytestmark = pytest.mark.builds
 
