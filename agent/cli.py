@@ -33,9 +33,10 @@ from kernelwright.kernelbench.cli import (
     with_or_without_gpu,
 )
 from kernelwright.kernelbench.errors import UsageError
-from kernelwright.kernelbench.evaluator import COMPILE_S, Evaluator, most_slots
+from kernelwright.kernelbench.evaluator import COMPILE_S, most_slots
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Language, Precision
+from kernelwright.kernelbench.without_gpu import start_evaluator
 from kernelwright.profiling.selection import stored
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.folder import RunFolder
@@ -190,7 +191,7 @@ def run(
                 check_first=settings.check_first,
             )
             limits = check_limits(settings.compile_limit_s)
-            with Evaluator(
+            with start_evaluator(
                 cache=cache_folder(),
                 protocol=protocol,
                 limits=limits,
@@ -247,14 +248,14 @@ def run(
     )
     with (
         RunFolder.create(path) as folder,
-        Evaluator(
+        start_evaluator(
             cache=cache_folder(), protocol=protocol, limits=limits, device=device, chips=chips
         ) as evaluator,
         RunDatabase.create(
             folder.database,
             settings=settings.to_json(),
             target=evaluator.target,
-            environment=evaluator.environment,
+            environment=evaluator.sessions.environment,
             command=shlex.join(["kernelwright", *sys.argv[1:]]),
             tasks=chosen,
         ) as database,

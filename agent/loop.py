@@ -9,11 +9,11 @@ from typing import Protocol
 
 from kernelwright.agent.abandonable_pool import abandonable_pool
 from kernelwright.agent.budget import BudgetSpent, Evaluations
-from kernelwright.agent.protocols import Attempt, Coder, Evaluator, NoCandidate
+from kernelwright.agent.protocols import Attempt, Coder, NoCandidate, ProfilingEvaluator
 from kernelwright.agent.search import Request, Search, Stop, best_of
 from kernelwright.agent.tuner.advise import as_it_is, beliefs
 from kernelwright.agent.tuner.gaussian_process import timed
-from kernelwright.kernelbench.evaluator import SEARCH
+from kernelwright.kernelbench.evaluator import SEARCH, Measurement
 from kernelwright.kernelbench.records import Advice, Candidate, Evaluation, Stages, Task, Verdict
 
 
@@ -31,7 +31,7 @@ class Loop:
 
     coders: Mapping[str, Coder]  # by the names that requests have for them
     search: Search
-    evaluator: Evaluator
+    evaluator: ProfilingEvaluator
     evaluations: Evaluations  # that may be spent
     baselines: Sequence[str]  # that the winner is held against; the search holds against eager
     recorder: Recorder
@@ -102,7 +102,9 @@ class Loop:
 
     def _evaluate(self, task: Task, candidate: Candidate, tried: Sequence[Attempt]) -> Evaluation:
         self.evaluations.begin(task.id)
-        return self.evaluator.evaluate(task, candidate, ("eager",), SEARCH, _to_beat(task, tried))
+        return self.evaluator.evaluate(
+            task, candidate, Measurement(("eager",), SEARCH, _to_beat(task, tried))
+        )
 
     def _confirm(self, task: Task, tried: Sequence[Attempt]) -> bool:
         """Measure the winner afresh against all baselines, and the runner-up, where that may be as fast.
@@ -115,7 +117,9 @@ class Loop:
         while (winner := _winner(task, tried, left)) is not None:
             try:
                 self.evaluations.begin_last(task.id)
-                evaluation = self.evaluator.evaluate(task, winner.candidate, self.baselines)
+                evaluation = self.evaluator.evaluate(
+                    task, winner.candidate, Measurement(tuple(self.baselines))
+                )
             except BudgetSpent:  # on winners that failed
                 return bool(confirmed)
             profile = self.evaluator.profile(task, winner.candidate, evaluation)
@@ -140,7 +144,7 @@ class Loop:
             self.evaluations.begin_last(task.id)
         except (NoCandidate, BudgetSpent):
             return
-        evaluation = self.evaluator.evaluate(task, candidate, self.baselines)
+        evaluation = self.evaluator.evaluate(task, candidate, Measurement(tuple(self.baselines)))
         attempt = Attempt(candidate, evaluation, self.evaluator.profile(task, candidate, evaluation))
         self.recorder.attempt(task, len(tried), attempt, None, confirms=True)
 

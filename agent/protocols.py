@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernelwright.kernelbench.evaluator import BASELINES, Effort
-from kernelwright.kernelbench.records import Advice, Candidate, Evaluation, Target, Task, Work
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.records import Advice, Candidate, Evaluation, Task
 from kernelwright.profiling.records import Profile
 from kernelwright.results.store import records
 
@@ -37,36 +37,11 @@ class NoCandidate(Exception):  # noqa: N818 - what happened
         self.candidate, self.reason = candidate, reason
 
 
-class Evaluator(Protocol):
-    """Where candidates are evaluated. Many threads may ask, and wait for their turn."""
-
-    @property
-    def target(self) -> Target: ...
-
-    def evaluate(
-        self,
-        task: Task,
-        candidate: Candidate,
-        baselines: Sequence[str] = BASELINES,
-        effort: Effort | None = None,
-        to_beat: float | None = None,
-    ) -> Evaluation:
-        """The verdict on a candidate. Raises TaskError when the task itself is at fault.
-
-        Where its speedup over eager is clearly another than `to_beat`, it may be known less well.
-        """
-        ...
-
-    def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
-        """A build error for what is no candidate at all, without trying it."""
-        ...
+class ProfilingEvaluator(Evaluator, Protocol):
+    """Where candidates are evaluated and profiled. Many threads may ask, and wait for their turn."""
 
     def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile | None:
-        """What can be told quickly of a candidate that was evaluated; None of one that was not timed."""
-        ...
-
-    def work(self, task: Task) -> Work:
-        """What a call of the task's reference has to move and compute. Raises TaskError."""
+        """Return what can be told quickly of a candidate that was evaluated; None if it was not timed."""
         ...
 
 

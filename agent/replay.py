@@ -4,11 +4,9 @@ Prompts are made and replies read again, so a replay shows whether this version 
 the run did.
 """
 
-from collections.abc import Sequence
-
 from kernelwright.agent.budget import BudgetSpent
 from kernelwright.agent.profiled import ProfilingPool
-from kernelwright.kernelbench.evaluator import BASELINES, Effort, Evaluator
+from kernelwright.kernelbench.evaluator import LocalEvaluator, Measurement
 from kernelwright.kernelbench.records import Candidate, Evaluation, Target, Task
 from kernelwright.profiling.records import Profile
 from kernelwright.results.store.database import RunDatabase
@@ -17,7 +15,7 @@ from kernelwright.results.store.database import RunDatabase
 class ReplayedEvaluations(ProfilingPool):
     """Finds what a run has found; tasks are loaded, for what prompts say of them."""
 
-    def __init__(self, evaluator: Evaluator, recorded: RunDatabase) -> None:
+    def __init__(self, evaluator: LocalEvaluator, recorded: RunDatabase) -> None:
         super().__init__(evaluator, slots=1)
         self._recorded = recorded.run.target
         self._found: dict[tuple[str, str, bool], Evaluation] = {}
@@ -36,12 +34,10 @@ class ReplayedEvaluations(ProfilingPool):
         self,
         task: Task,
         candidate: Candidate,
-        baselines: Sequence[str] = BASELINES,
-        effort: Effort | None = None,
-        to_beat: float | None = None,
+        measurement: Measurement = Measurement(),
     ) -> Evaluation:
         """Raises BudgetSpent for a candidate that the run did not come to."""
-        confirms = effort is None  # a search times with less than the protocol's own
+        confirms = measurement.effort is None  # a search times with less than the protocol's own
         found = self._found.get((task.id, candidate.sha256, confirms))
         if found is None:
             raise BudgetSpent("the run that is replayed went no further")

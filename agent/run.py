@@ -27,7 +27,7 @@ from kernelwright.agent.tuner.advise import RulesJudge
 from kernelwright.agent.tuner.memory import NOTHING, Learned, Memory, RecordedRanking
 from kernelwright.agent.tuner.random_forest import Surrogate
 from kernelwright.kernelbench.errors import InfrastructureError, MissingPrerequisite, TaskError, UsageError
-from kernelwright.kernelbench.evaluator import BASELINES, COMPILE_S, Evaluator, TimingLock
+from kernelwright.kernelbench.evaluator import BASELINES, COMPILE_S, LocalEvaluator, TimingLock
 from kernelwright.kernelbench.machine import compiler
 from kernelwright.kernelbench.records import LEAST_OWN, Advice, Candidate, Language, Record, Task
 from kernelwright.results.formatting import headline
@@ -229,7 +229,12 @@ class PooledBuiltinCoder:
         return self.pool.ask(task, partial(self._propose, task, own, advice, sample), task.id).result()
 
     def _propose(
-        self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int, evaluator: Evaluator
+        self,
+        task: Task,
+        history: Sequence[Attempt],
+        advice: Advice | None,
+        sample: int,
+        evaluator: LocalEvaluator,
     ) -> Candidate:
         from kernelwright.agent.builtin.coder import (
             BuiltinCoder,  # imports torch, which other commands do without
@@ -237,7 +242,7 @@ class PooledBuiltinCoder:
 
         def traced(task: Task) -> "Graph":
             if task.sha256 not in self._graphs:
-                self._graphs[task.sha256] = trace(evaluator.pool, task)
+                self._graphs[task.sha256] = trace(evaluator.sessions.pool, task)
             return self._graphs[task.sha256]
 
         return BuiltinCoder(traced, self.language).propose(task, history, advice, sample)

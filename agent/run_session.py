@@ -31,7 +31,7 @@ from kernelwright.agent.run import MODEL_TASKS, Settings, execute
 from kernelwright.agent.tuner.memory import Learned
 from kernelwright.agent.tuner.random_forest import Example, check_installed, examples
 from kernelwright.kernelbench.errors import StorageError
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import LocalEvaluator, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.results.lessons.lessons import Effect, effects_of
 from kernelwright.results.outputs import write_outputs
@@ -77,7 +77,7 @@ class RunSession:
         _learned(settings, chip="")
 
     def execute(
-        self, folder: RunFolder, database: RunDatabase, evaluator: Evaluator, settings: Settings
+        self, folder: RunFolder, database: RunDatabase, evaluator: LocalEvaluator, settings: Settings
     ) -> int:
         """Work on the run until it is done or may do no more; the exit status. Raises StorageError, and
         KeyboardInterrupt once it is said how to go on.
@@ -89,7 +89,7 @@ class RunSession:
             log.print(f"Effects of other runs are left out: {error}", markup=False, soft_wrap=True)
         if settings.roles is not None:
             models = ModelSession.asking(
-                settings.roles, self._terms(settings), database, evaluator.pool.timing_lock
+                settings.roles, self._terms(settings), database, evaluator.sessions.pool.timing_lock
             )
         try:
             with ProfilingPool(evaluator, self.workers) as pool:
@@ -125,7 +125,7 @@ def replay(recorded_in: Path, path: Path, as_json: bool) -> int:
     with (
         RunDatabase.open(recorded_in, read_only=True) as recorded,
         RunFolder.create(path) as folder,
-        Evaluator(cache=cache_folder()) as evaluator,
+        Referee.start(cache=cache_folder()) as evaluator,
         RunDatabase.create(
             folder.database,
             settings=recorded.settings,

@@ -20,15 +20,16 @@ from kernelwright.kernelbench.evaluator import (
     BASELINES,
     COMPILE_S,
     EFFORTS,
-    Evaluator,
     Limits,
+    Measurement,
     Protocol,
+    Referee,
     sanitizer,
-    without_gpu,
 )
 from kernelwright.kernelbench.evaluator.correctness.oracle_client import Mutations
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import BuiltKernel, Evaluation, Interval, Precision, Task, Verdict
+from kernelwright.kernelbench.without_gpu import DEFAULT_CHIPS, start_evaluator
 
 log = Console(stderr=True, highlight=False)
 
@@ -146,13 +147,13 @@ def _examine(
     )
     found: dict[str, object] = {}
     effects: dict[str, list[str]] = {}
-    with Evaluator(cache=cache_folder()) as evaluator:
+    with Referee.start(cache=cache_folder()) as evaluator:
         for number, task in enumerate(chosen, 1):
             try:
-                oracle = evaluator.session(task).oracle
+                oracle = evaluator.sessions.open(task).oracle
                 effects[task.id] = oracle.effects
                 if mutations:
-                    result = oracle.mutations(evaluator.protocol.families)
+                    result = oracle.mutations(evaluator.sessions.protocol.families)
                     found[task.id], said = result.model_dump(), _unnoticed(result)
                 else:
                     findings = oracle.audit()
@@ -209,10 +210,10 @@ def evaluate(
     chosen = one_task(task, overrides, precision, kernelbench_dir)
     proposed = candidate_from_file(candidate)
     limits = check_limits(compile_limit)
-    with Evaluator(
+    with start_evaluator(
         cache=cache_folder(), protocol=protocol, limits=limits, device=device, chips=chips
     ) as evaluator:
-        evaluation = evaluator.evaluate(chosen, proposed, wanted)
+        evaluation = evaluator.evaluate(chosen, proposed, Measurement(wanted))
     if as_json:
         print(evaluation.model_dump_json())
     else:
@@ -309,9 +310,9 @@ def with_or_without_gpu(name: str) -> tuple[str, tuple[str, ...]]:
             )
         return "cpu", (name,)
     if name == "cuda" and not any(Path("/dev").glob("nvidia[0-9]*")):
-        chips = ", ".join(without_gpu.CHIPS)
+        chips = ", ".join(DEFAULT_CHIPS)
         log.print(f"there is no GPU here: kernels are emulated, not timed, and built for {chips}")
-        return "cpu", without_gpu.CHIPS
+        return "cpu", DEFAULT_CHIPS
     return check_target(name), ()
 
 

@@ -92,6 +92,7 @@ train = typer.Typer(help="Train a policy on what was measured.", no_args_is_help
 serve = typer.Typer(help="Serve a policy, or a scripted model.", no_args_is_help=True)
 
 for group, name, function, summary, example in (
+    (app, "demo", "agent.demo:demo", "Optimize one built-in task, in about twenty seconds.", "demo"),
     (app, "doctor", "profiling.cli:doctor", "Check what this machine can build, run, time and profile.",
      "doctor --measure"),
     (app, "tasks", "kernelbench.cli:tasks", "List tasks, and find those whose speedups would mean nothing.",

@@ -33,7 +33,7 @@ from benchmarks.publishing import log, publish
 from kernelwright.agent.protocols import Attempt, searched
 from kernelwright.agent.tracing import trace
 from kernelwright.agent.tuner.random_forest import Example, Surrogate, examples
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import EAGER, LocalEvaluator, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Fingerprint, Interval
 from kernelwright.results import formatting
@@ -61,9 +61,9 @@ def run(
         measure_all(folder)
     with RunDatabase.open(SEEN) as seen, RunDatabase.open(JUDGED) as judged:
         machine = seen.run.target.fingerprint
-        with Evaluator(cache=cache_folder()) as evaluator:
+        with Referee.start(cache=cache_folder()) as evaluator:
             tables = [
-                read_table(seen, judged, entry.task, trace(evaluator.pool, entry.task))
+                read_table(seen, judged, entry.task, trace(evaluator.sessions.pool, entry.task))
                 for entry in seen.tasks()
             ]
             surrogates = {table.task.id: _surrogate(table, tables, others) for table in tables}
@@ -93,7 +93,7 @@ def run(
 class _Confirming:
     """Measures candidates with full effort, and keeps that in the run."""
 
-    evaluator: Evaluator
+    evaluator: LocalEvaluator
     judged: RunDatabase
 
     def speedup(self, table: ScheduleTable, sha256: str) -> Interval:
@@ -101,7 +101,7 @@ class _Confirming:
         known = {a.candidate.sha256: a.evaluation for a in self.judged.attempts(table.task.id) if a.confirms}
         if sha256 not in known:
             candidate = table.attempts[sha256].candidate
-            known[sha256] = self.evaluator.evaluate(table.task, candidate, ("eager",))
+            known[sha256] = self.evaluator.evaluate(table.task, candidate, EAGER)
             self.judged.record_attempt(table.task.id, 0, candidate, None, known[sha256], None, confirms=True)
             log(f"{table.task.id}: {over_eager(known[sha256]).median:.2f}")
         return over_eager(known[sha256])

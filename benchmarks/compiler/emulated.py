@@ -20,12 +20,12 @@ from kernelwright.agent.builtin.coder import BuiltinCoder
 from kernelwright.agent.tracing import trace
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.errors import TaskError
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import LocalEvaluator
 from kernelwright.kernelbench.evaluator.emulated import RIGHT
-from kernelwright.kernelbench.evaluator.without_gpu import CHIPS
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
 from kernelwright.kernelbench.sources.smaller import changed, smaller
+from kernelwright.kernelbench.without_gpu import DEFAULT_CHIPS, start_evaluator
 from kernelwright.results.store.folder import write_atomically
 
 _LANGUAGE = "cuda"
@@ -52,8 +52,8 @@ def run(
     rows = {row[0]: row for row in measured}
     tasks = [t for level in levels or (1, 2) for t in sources.resolve([f"builtin:level{level}/*"])]
     _ROWS.parent.mkdir(exist_ok=True)
-    with Evaluator(cache=cache_folder(), chips=CHIPS) as evaluator, _ROWS.open("a") as file:
-        coder = BuiltinCoder(partial(trace, evaluator.pool), _LANGUAGE)
+    with start_evaluator(cache=cache_folder(), chips=DEFAULT_CHIPS) as evaluator, _ROWS.open("a") as file:
+        coder = BuiltinCoder(partial(trace, evaluator.sessions.pool), _LANGUAGE)
         for number, task in enumerate(tasks, 1):
             if task.id not in rows:
                 rows[task.id] = _row(evaluator, coder, task)
@@ -71,7 +71,7 @@ def run(
         "",
         f"{correct} of {len(own)} tasks with kernels of its own are right in emulation, at sizes whose "
         f"product is about {_PRODUCT}; {len(chosen) - len(own)} are left to torch. Built for "
-        f"{', '.join(CHIPS)}: registers are the most of any kernel and chip.",
+        f"{', '.join(DEFAULT_CHIPS)}: registers are the most of any kernel and chip.",
         "",
         *table(_HEADER, chosen),
         "",
@@ -79,7 +79,7 @@ def run(
     write_atomically(STATIC / "cuda.md", "\n".join(lines))
 
 
-def _row(evaluator: Evaluator, coder: BuiltinCoder, task: Task) -> list[str]:
+def _row(evaluator: LocalEvaluator, coder: BuiltinCoder, task: Task) -> list[str]:
     """The row of a task, at the first of its smaller sizes at which the reference is defined."""
     for small in _sizes(task):
         try:

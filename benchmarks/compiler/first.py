@@ -15,24 +15,24 @@ from benchmarks.publishing import log, publish
 from kernelwright.agent.builtin.coder import BuiltinCoder
 from kernelwright.agent.tracing import trace
 from kernelwright.kernelbench import sources
-from kernelwright.kernelbench.evaluator import Effort, Evaluator
+from kernelwright.kernelbench.evaluator import Effort, Measurement, Referee
 from kernelwright.kernelbench.records import Verdict
 
 _EVERY = 4  # tasks
-_ONE_ROUND = Effort(rounds=1, processes=1, most_processes=1, half_width=1.0)
+_ONE_ROUND = Measurement(("eager",), Effort(rounds=1, processes=1, most_processes=1, half_width=1.0))
 
 
 def run() -> None:
     tasks = sources.resolve([], suite="builtin")[::_EVERY]
     correct: list[tuple[float, str]] = []  # seconds, task
-    with TemporaryDirectory() as cache, Evaluator(cache=Path(cache)) as evaluator:
-        coder = BuiltinCoder(lambda task: trace(evaluator.pool, task))
+    with TemporaryDirectory() as cache, Referee.start(cache=Path(cache)) as evaluator:
+        coder = BuiltinCoder(lambda task: trace(evaluator.sessions.pool, task))
         # The first task starts the workers, and is not counted.
-        evaluator.evaluate(tasks[0], coder.propose(tasks[0], [], None), ("eager",), _ONE_ROUND)
+        evaluator.evaluate(tasks[0], coder.propose(tasks[0], [], None), _ONE_ROUND)
         for task in tasks[1:]:
             start = time.perf_counter()
             candidate = coder.propose(task, [], None)
-            evaluation = evaluator.evaluate(task, candidate, ("eager",), _ONE_ROUND)
+            evaluation = evaluator.evaluate(task, candidate, _ONE_ROUND)
             seconds = time.perf_counter() - start - evaluation.stages.time_s
             if evaluation.verdict is Verdict.correct:
                 correct.append((seconds, task.id))

@@ -21,7 +21,7 @@ from benchmarks.publishing import CPU, STATIC, log, made_by
 from kernelwright.agent.builtin.coder import BuiltinCoder
 from kernelwright.agent.tracing import trace
 from kernelwright.kernelbench import sources
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.machine import cache_folder, fingerprint, physical_threads
 from kernelwright.kernelbench.records import Fingerprint
 from kernelwright.results.store.folder import write_atomically
@@ -45,9 +45,9 @@ def run(
     for name in (name for name in _OWN if name in wanted):
         [task] = sources.resolve([_OWN[name]])
         file = CPU / f"profile-{name}.py"
-        with Evaluator(cache=cache_folder()) as evaluator:
+        with Referee.start(cache=cache_folder()) as evaluator:
             machine = evaluator.target.fingerprint
-            candidate = BuiltinCoder(partial(trace, evaluator.pool)).propose(task, [], None)
+            candidate = BuiltinCoder(partial(trace, evaluator.sessions.pool)).propose(task, [], None)
         write_atomically(file, candidate.source)
         output = _output(["profile", task.id, str(file), "--simulate"])
         _publish(file.with_suffix(".md"), f"{name} by the builtin coder, profiled", output, machine)

@@ -17,7 +17,7 @@ from benchmarks.evaluator.accuracy import covering_one, errors, median_and_large
 from benchmarks.publishing import log, publish
 from benchmarks.references import AA_TASKS, itself
 from kernelwright.kernelbench import sources
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import EAGER, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Interval, Task
 
@@ -33,11 +33,11 @@ _HEADER = (
 
 def run(repeats: Annotated[int, typer.Option(help="Evaluations of each task.")] = 10) -> None:
     by_task: dict[str, tuple[list[Interval], list[float]]] = {}
-    with Evaluator(cache=cache_folder()) as evaluator:
+    with Referee.start(cache=cache_folder()) as evaluator:
         for task in sources.resolve(AA_TASKS):
             speedups, naive = by_task[task.id] = [], []
             for _ in range(repeats):
-                evaluation = evaluator.evaluate(task, itself(task), ("eager",))
+                evaluation = evaluator.evaluate(task, itself(task), EAGER)
                 assert evaluation.speedup and evaluation.speedup.eager, evaluation.reason
                 last = evaluation.speedup.eager
                 speedups.append(last)

@@ -23,7 +23,7 @@ from benchmarks.evaluator.slow_build import cpp_candidate, kernel
 from benchmarks.publishing import log, publish
 from benchmarks.references import itself
 from kernelwright.kernelbench import sources
-from kernelwright.kernelbench.evaluator import EvaluationPool, Evaluator
+from kernelwright.kernelbench.evaluator import EAGER, EvaluationPool, LocalEvaluator, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Evaluation, Interval, Task
 
@@ -37,10 +37,10 @@ _COMPILED = (
 
 def run(repeats: Annotated[int, typer.Option(help="Evaluations of each kind.")] = 3) -> None:
     [task] = sources.resolve(["builtin:level1/gelu_tanh"])
-    with Evaluator(cache=cache_folder()) as evaluator:
+    with Referee.start(cache=cache_folder()) as evaluator:
 
         def timed() -> list[Evaluation]:
-            return [evaluator.evaluate(task, itself(task), ("eager",)) for _ in range(repeats)]
+            return [evaluator.evaluate(task, itself(task), EAGER) for _ in range(repeats)]
 
         rows = [_row("alone", timed())]
         with _compiling():
@@ -51,7 +51,7 @@ def run(repeats: Annotated[int, typer.Option(help="Evaluations of each kind.")] 
     publish("disturbance", "What a compiler does to a timing beside it", header, rows, machine)
 
 
-def _in_pool(evaluator: Evaluator, task: Task, repeats: int) -> list[Evaluation]:
+def _in_pool(evaluator: LocalEvaluator, task: Task, repeats: int) -> list[Evaluation]:
     """Evaluations in a pool of two slots, the other of which compiles kernels that then fail to load."""
     new = time.time_ns() % 10**9  # not in the build cache
     with EvaluationPool(evaluator, slots=2) as pool:
@@ -62,7 +62,7 @@ def _in_pool(evaluator: Evaluator, task: Task, repeats: int) -> list[Evaluation]
         timed = []
         for number in range(repeats):
             again = itself(task).model_copy(update={"source": f"{itself(task).source}\n# {number}\n"})
-            timed.append(pool.submit(task, again, ("eager",), client="timed").result())
+            timed.append(pool.submit(task, again, EAGER, client="timed").result())
         log(f"built meanwhile: {sum(future.done() for future in builds)}")
         for future in builds:
             future.cancel()

@@ -15,7 +15,7 @@ from benchmarks.evaluator.accuracy import covering_one, errors, half_width, medi
 from benchmarks.publishing import log, percent, publish
 from benchmarks.references import AA_TASKS, itself
 from kernelwright.kernelbench import sources
-from kernelwright.kernelbench.evaluator import EFFORTS, SEARCH, Effort, Evaluator
+from kernelwright.kernelbench.evaluator import EFFORTS, SEARCH, Effort, Measurement, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Interval
 
@@ -25,12 +25,14 @@ _HEADER = ("effort", "evaluation", "interval", "narrow enough", "median error", 
 def run(repeats: Annotated[int, typer.Option(help="Evaluations of each task.")] = 3) -> None:
     compared = {"search": SEARCH, **EFFORTS}
     measured: dict[str, list[tuple[Interval, float]]] = {name: [] for name in compared}
-    with Evaluator(cache=cache_folder()) as evaluator:
+    with Referee.start(cache=cache_folder()) as evaluator:
         for task in sources.resolve(AA_TASKS):
             for _ in range(repeats):
                 for name, effort in compared.items():
                     to_beat = 1.0 if effort is SEARCH else None
-                    evaluation = evaluator.evaluate(task, itself(task), ("eager",), effort, to_beat)
+                    evaluation = evaluator.evaluate(
+                        task, itself(task), Measurement(("eager",), effort, to_beat)
+                    )
                     assert evaluation.speedup and evaluation.speedup.eager, evaluation.reason
                     measured[name].append((evaluation.speedup.eager, evaluation.stages.total_s))
                     log(f"{task.id}: {name}: {measured[name][-1]}")

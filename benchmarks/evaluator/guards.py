@@ -24,7 +24,7 @@ from benchmarks.evaluator.accuracy import half_width
 from benchmarks.publishing import log, percent, publish
 from benchmarks.references import AA_TASKS, itself
 from kernelwright.kernelbench import sources
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import EAGER, Referee
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
 from kernelwright.kernelbench.evaluator.session import Block, TaskSession
 from kernelwright.kernelbench.evaluator.timing.statistics import interval
@@ -59,12 +59,12 @@ class _Outcome:
 
 def run(repeats: Annotated[int, typer.Option(help="Evaluations of each task.")] = 3) -> None:
     by_sign: dict[str, list[_Outcome]] = {}
-    with Evaluator(cache=cache_folder()) as evaluator:
+    with Referee.start(cache=cache_folder()) as evaluator:
         for task in sources.resolve(AA_TASKS):
             for _ in range(repeats):
                 blocks: list[_Observed] = []
                 with patch.object(TaskSession, "run", _observing(TaskSession.run, blocks)):
-                    evaluator.evaluate(task, itself(task), ("eager",))
+                    evaluator.evaluate(task, itself(task), EAGER)
                 for name, outcome in _outcomes(_phases(blocks)).items():
                     by_sign.setdefault(name, []).append(outcome)
                     log(f"{task.id}: {name}: {outcome}")

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.publishing import publish
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.machine import cache_folder
 
@@ -35,16 +35,16 @@ _MESSAGES = 20  # to each worker
 
 def run(repeats: Annotated[int, typer.Option(help="Workers started for each layer.")] = 100) -> None:
     with ExitStack() as stack:
-        sandboxed = stack.enter_context(Evaluator(cache=cache_folder()))
-        on = [layer.name for layer in sandboxed.layers if layer.on and layer.name in _LAYERS]
-        pools = {_ALL: sandboxed.pool}
+        sandboxed = stack.enter_context(Referee.start(cache=cache_folder()))
+        on = [layer.name for layer in sandboxed.sessions.pool.layers() if layer.on and layer.name in _LAYERS]
+        referees = {_ALL: sandboxed}
         for name in (*on, _NONE):
             without = _LAYERS if name == _NONE else (name,)
-            pools[name] = stack.enter_context(Evaluator(cache=cache_folder(), without=without)).pool
-        times_ms: dict[str, list[tuple[float, float]]] = {name: [] for name in pools}
+            referees[name] = stack.enter_context(Referee.start(cache=cache_folder(), without=without))
+        times_ms: dict[str, list[tuple[float, float]]] = {name: [] for name in referees}
         for _ in range(repeats):
-            for name, pool in pools.items():
-                times_ms[name].append(_start_and_message_ms(pool))
+            for name, referee in referees.items():
+                times_ms[name].append(_start_and_message_ms(referee.sessions.pool))
         machine = sandboxed.target.fingerprint
     medians = {name: _medians(measured) for name, measured in times_ms.items()}
     rows = []

@@ -15,7 +15,7 @@ import typer
 from benchmarks.publishing import log, publish
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.errors import TaskError
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.evaluator.correctness.oracle_client import Shortcut as Mutation
 from kernelwright.kernelbench.machine import cache_folder
 
@@ -34,11 +34,11 @@ def run(
 ) -> None:
     tried: list[tuple[str, Mutation]] = []
     failed = []
-    with Evaluator(cache=cache_folder()) as evaluator:
+    with Referee.start(cache=cache_folder()) as evaluator:
         tasks = sources.resolve(names) if names else sources.resolve([], suite="builtin")
         for number, task in enumerate(tasks, 1):
             try:
-                result = evaluator.session(task).oracle.mutations(evaluator.protocol.families)
+                result = evaluator.sessions.open(task).oracle.mutations(evaluator.sessions.protocol.families)
             except TaskError as error:
                 failed.append((task.id, error.message))
                 log(f"[{number}/{len(tasks)}] {task.id}: {error.message}")

@@ -17,20 +17,20 @@ from benchmarks.references import itself
 from kernelwright.agent.builtin.coder import BuiltinCoder
 from kernelwright.agent.tracing import trace
 from kernelwright.kernelbench import sources
-from kernelwright.kernelbench.evaluator import Effort, Evaluator
+from kernelwright.kernelbench.evaluator import Effort, Measurement, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Verdict
 from kernelwright.kernelbench.redteam.catalogue import catalogue
 
-_ONE_ROUND = Effort(rounds=1, processes=1, most_processes=1, half_width=1.0)
+_ONE_ROUND = Measurement(("eager",), Effort(rounds=1, processes=1, most_processes=1, half_width=1.0))
 
 
 def run(
     names: Annotated[list[str] | None, typer.Argument(help="Tasks; the whole suite by default.")] = None,
 ) -> None:
     rejected, errors = [], []
-    with Evaluator(cache=cache_folder()) as evaluator:
-        coder = BuiltinCoder(lambda task: trace(evaluator.pool, task))
+    with Referee.start(cache=cache_folder()) as evaluator:
+        coder = BuiltinCoder(lambda task: trace(evaluator.sessions.pool, task))
         pairs = [
             (task, candidate)
             for task in (sources.resolve(names) if names else sources.resolve([], suite="builtin"))
@@ -39,7 +39,7 @@ def run(
         honest = catalogue(["honest"]) if not names else []
         pairs += [(e.task, e.candidate) for e in sorted(honest, key=lambda e: e.task.id)]
         for number, (task, candidate) in enumerate(pairs, 1):
-            evaluation = evaluator.evaluate(task, candidate, ("eager",), _ONE_ROUND)
+            evaluation = evaluator.evaluate(task, candidate, _ONE_ROUND)
             error = evaluation.correctness.error if evaluation.correctness else None
             outcome = evaluation.reason if error is None else f"{error:.2f} of the budget"
             log(f"[{number}/{len(pairs)}] {task.id} {candidate.author}: {evaluation.verdict} {outcome}")

@@ -21,7 +21,7 @@ import typer
 from benchmarks.evaluator.slow_build import correct, cpp_candidate, kernel
 from benchmarks.publishing import log, publish
 from kernelwright.kernelbench import sources
-from kernelwright.kernelbench.evaluator import QUICK, EvaluationPool, Evaluator, Protocol
+from kernelwright.kernelbench.evaluator import EAGER, QUICK, EvaluationPool, Protocol, Referee
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task
 
 _TASKS = ("builtin:level1/gelu_tanh", "builtin:level1/rms_norm", "builtin:level2/linear_gelu_layer_norm")
@@ -33,8 +33,11 @@ def run(count: Annotated[int, typer.Option(help="Number of candidates.")] = 100)
     with tempfile.TemporaryDirectory() as folder:
         started = time.monotonic()
         protocol = Protocol(effort=QUICK)
-        with Evaluator(cache=Path(folder), protocol=protocol) as evaluator, EvaluationPool(evaluator) as pool:
-            futures = [pool.submit(task, candidate, ("eager",)) for task, candidate in batch]
+        with (
+            Referee.start(cache=Path(folder), protocol=protocol) as evaluator,
+            EvaluationPool(evaluator) as pool,
+        ):
+            futures = [pool.submit(task, candidate, EAGER) for task, candidate in batch]
             in_pool = [future.result().verdict for future in futures]
             slots, machine = pool.slots, evaluator.target.fingerprint
         pool_s = time.monotonic() - started

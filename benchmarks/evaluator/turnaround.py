@@ -9,7 +9,7 @@ cpu/turnaround-overhead.md.
 from benchmarks.publishing import publish
 from benchmarks.references import AA_TASKS, itself
 from kernelwright.kernelbench import sources
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import LocalEvaluator, Referee
 from kernelwright.kernelbench.jit import latency
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Evaluation, Task
@@ -31,7 +31,7 @@ def run() -> None:
         (label, _seconds(getattr(latencies, f"{way}_s")), _times(latencies.ratios.get(way)))
         for way, label in _WAYS_TO_BUILD.items()
     ]
-    with Evaluator(cache=cache_folder()) as evaluator:
+    with Referee.start(cache=cache_folder()) as evaluator:
         machine = evaluator.target.fingerprint
         header: tuple[str, ...] = ("way", "time", "times as fast as torch's load_inline")
         publish("turnaround-build", "Build latency of one candidate", header, builds, machine)
@@ -48,7 +48,7 @@ def _seconds(value: object) -> str:
     return f"{value:.4g} s" if isinstance(value, float) else "-"
 
 
-def _overhead(evaluator: Evaluator, task: Task) -> tuple[str, ...]:
+def _overhead(evaluator: LocalEvaluator, task: Task) -> tuple[str, ...]:
     """Stages of the second evaluation of a task: as in a run, its oracle and baselines are already up."""
     for _ in range(2):
         evaluation: Evaluation = evaluator.evaluate(task, itself(task))

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from benchmarks.publishing import publish
 from kernelwright.agent.builtin.coder import BuiltinCoder
 from kernelwright.agent.tracing import trace
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import EAGER, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Task
 from kernelwright.results.dropin.package import Chosen, write
@@ -88,10 +88,10 @@ _ROWS = {
 
 
 def run() -> None:
-    with Evaluator(cache=cache_folder()) as evaluator:
+    with Referee.start(cache=cache_folder()) as evaluator:
         task = Task(id="file:norm", level=1, source=_TASK)
-        candidate = BuiltinCoder(partial(trace, evaluator.pool)).propose(task, [], None)
-        evaluation = evaluator.evaluate(task, candidate, ("eager",))
+        candidate = BuiltinCoder(partial(trace, evaluator.sessions.pool)).propose(task, [], None)
+        evaluation = evaluator.evaluate(task, candidate, EAGER)
         machine = evaluator.target.fingerprint
     winner = Winner(
         task=task, candidate=candidate, evaluation=evaluation, command="", kernelwright="", environment=None

@@ -56,9 +56,9 @@ class Counters:
 
 def watched(subject: Subject, tool: Callable[[int], Attached[T]]) -> tuple[int, T]:
     """So many calls, and what perf tells. `tool` takes a process id. Raises Unavailable, TaskError."""
-    with subject.evaluator.computing():
-        session = subject.evaluator.session(subject.task)
-        subject.evaluator.make_room(session, 1)
+    with subject.evaluator.sessions.computing():
+        session = subject.evaluator.sessions.open(subject.task)
+        subject.evaluator.sessions.make_room(session, 1)
         return session.calls * _BLOCKS, _watched(session, subject.candidate, tool)
 
 

@@ -4,7 +4,7 @@
 these do is here. verl 0.9.1 and its trainer "v1" are meant. Only `agent_loop` and `estimators` import verl,
 only `hosts` Ray, so that the rest runs, and is tested, without them.
 
-    verl's rollouts ──► reward.py / agent_loop.py ──► hosts (Ray) ──► Host: Evaluator, Grader, Rollouts
+    verl's rollouts ──► reward.py / agent_loop.py ──► hosts (Ray) ──► Host: LocalEvaluator, Grader, Rollouts
                                   ▲                                             │
                                   └──────── Scored, or NoVerdict ◄──────────────┘
 """

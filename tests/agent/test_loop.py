@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from anywhere import TARGET
 
 from kernelwright.agent.budget import BudgetSpent, Evaluations
 from kernelwright.agent.loop import Loop, deadline
 from kernelwright.agent.protocols import Attempt, Judge, NoCandidate
 from kernelwright.agent.search import Refine, Request, Stop, StopRules
-from kernelwright.kernelbench.evaluator import Effort
+from kernelwright.kernelbench.evaluator import Measurement
 from kernelwright.kernelbench.records import (
     Advice,
     Candidate,
@@ -25,6 +24,7 @@ from kernelwright.kernelbench.records import (
     Verdict,
     Work,
 )
+from tests.helpers.anywhere import TARGET
 
 TASK = Task(id="file:t", level=1, source="")
 
@@ -52,10 +52,9 @@ class ScriptedEvaluator:
     to_beat: list[float | None] = field(default_factory=list)
     target: Target = TARGET
 
-    def evaluate(self, task: Task, candidate: Candidate, baselines: Sequence[str] = (),
-                 effort: Effort | None = None, to_beat: float | None = None) -> Evaluation:  # fmt: skip
-        self.to_beat.append(to_beat)
-        self.asked.append((candidate.source, tuple(baselines)))
+    def evaluate(self, task: Task, candidate: Candidate, measurement: Measurement = Measurement()) -> Evaluation:  # fmt: skip
+        self.to_beat.append(measurement.to_beat)
+        self.asked.append((candidate.source, measurement.baselines))
         return evaluation_of(candidate, *self.script.pop(0))
 
     def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:

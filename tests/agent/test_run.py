@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from anywhere import TARGET
 
 from kernelwright.agent import run as agent_run
 from kernelwright.agent.run import Settings
@@ -21,6 +20,7 @@ from kernelwright.kernelbench.evaluator import TimingLock
 from kernelwright.kernelbench.records import Task
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import TaskRun
+from tests.helpers.anywhere import TARGET
 
 pytestmark = pytest.mark.timeout(900)  # whole runs, beside other tests
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from anywhere import TARGET
 
 from benchmarks.compiler import summary
 from benchmarks.coverage import covered, section
@@ -22,6 +21,7 @@ from kernelwright.kernelbench.records import (
     Verdict,
 )
 from kernelwright.results.store.database import RunDatabase
+from tests.helpers.anywhere import TARGET
 
 SOURCE = """
 import torch

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from anywhere import TARGET
 
 from kernelwright.agent.budget import SpendingLimits
 from kernelwright.agent.llm.fake_endpoint import ErrorResponse, FakeEndpoint, RawResponse, Reply
@@ -37,6 +36,7 @@ from kernelwright.profiling.records import Profile
 from kernelwright.profiling.roofline import roofline
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import TaskState
+from tests.helpers.anywhere import TARGET
 
 KERNEL = "from kernelwright import jit\nlib = jit.compile_cpp('')\nclass ModelNew:\n    speedup = {}\n"
 ONE_CALL_USD = (100 * 2.0 + 50 * 8.0) / 1e6  # as the server counts, at the price of MODEL

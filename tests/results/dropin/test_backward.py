@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from exporting import NORM, SIGMOIDS, python, winner
 
 from kernelwright.kernelbench.errors import UsageError
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.records import Task
 from kernelwright.kernelbench.sources import input_domains
 from kernelwright.results.dropin.cli import _by_kernel
 from kernelwright.results.dropin.gradient_tasks import gradient_tasks
 from kernelwright.results.dropin.package import Chosen, write
+from tests.helpers.dropin.exporting import NORM, SIGMOIDS, python, winner
 
 
 @pytest.mark.parametrize("way", ["recompute", "saved"])
@@ -71,7 +71,7 @@ def test_the_gradient_s_inputs_are_of_the_task_s_domains(home: Path) -> None:
     source = gradient_tasks(embedding)[0]
     assert input_domains(source) == ["real", "index", "real"]
     assert "pow" not in source.rpartition("class Model(")[2], "the first power is no operation"
-    with Evaluator(cache=home) as evaluator:
+    with Referee.start(cache=home) as evaluator:
         assert evaluator.audit(Task(id="file:gradient", level=1, source=source)) == []
 
 

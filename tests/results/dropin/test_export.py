@@ -7,13 +7,13 @@ import textwrap
 from pathlib import Path
 
 import pytest
-import run_factory
-from exporting import LAYERS, NORM, SIGMOIDS, python
 
 from kernelwright.kernelbench.errors import KernelwrightError, UsageError
 from kernelwright.kernelbench.records import Task, Verdict
 from kernelwright.results.dropin.package import Chosen, write
 from kernelwright.results.dropin.winner import Winner
+from tests.helpers.dropin.exporting import LAYERS, NORM, SIGMOIDS, python
+from tests.helpers.results import run_factory
 
 
 def test_the_winner_of_a_run(tmp_path: Path) -> None:

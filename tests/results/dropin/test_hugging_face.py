@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from exporting import NORM, python
 
 from kernelwright.results.dropin.format import Format
 from kernelwright.results.dropin.package import Chosen, write
+from tests.helpers.dropin.exporting import NORM, python
 
 pytest.importorskip("kernels", reason="kernels is not installed: pip install 'kernelwright[dropin]'")
 

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-import small_kernels as kernels
-from exporting import python, winner
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.results.dropin.format import Format
 from kernelwright.results.dropin.package import Chosen, write
+from tests.helpers.dropin import small_kernels as kernels
+from tests.helpers.dropin.exporting import python, winner
 
 pytest.importorskip(
     "megatron.core", reason="megatron-core is not installed: pip install 'kernelwright[dropin]'"

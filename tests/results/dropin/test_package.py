@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import small_kernels as kernels
-from exporting import LAYERS, NORM, SIGMOIDS, python, winner
 
 from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.results.dropin.package import Chosen, write
+from tests.helpers.dropin import small_kernels as kernels
+from tests.helpers.dropin.exporting import LAYERS, NORM, SIGMOIDS, python, winner
 
 Run = Callable[[str], None]
 

@@ -11,7 +11,7 @@ A variant is built with its name defined. After //! stands what is found at this
 there is no name, in the kernel as it is. Besides the kinds of findings there are `unsupported`, `refused` (of
 the build or the launch, at any line) and `wrong_output` (nothing is found, but the values differ).
 
-    python specimen.py FILE.cu [VARIANT]     runs it, on a GPU where there is one; exit status 1 for wrong values
+    python -m tests.helpers.emulate.specimen FILE.cu [VARIANT]     runs it, on a GPU where there is one; exit status 1 for wrong values
 """
 
 import re
@@ -29,7 +29,7 @@ from kernelwright.kernelbench.emulate.memory import fresh_memory
 from kernelwright.kernelbench.jit.cuda import CudaModule, compile_cuda
 from kernelwright.kernelbench.jit.errors import ArgumentError, BuildError
 
-CORPUS = Path(__file__).parent / "corpus"
+CORPUS = Path(__file__).parents[2] / "kernelbench" / "emulate" / "corpus"
 _STEP = re.compile(r"^//:(?:(?P<variant>[A-Z_]+):)? (?P<step>.*)$")
 _MARK = re.compile(r"//! (?P<marks>.*)$")
 _LAUNCH = re.compile(r"(?P<kernel>\w+)<<<(?P<sizes>.*)>>>\((?P<arguments>.*)\)")

@@ -2,8 +2,6 @@
 
 import json
 
-import run_factory
-
 from kernelwright.agent.llm.coder import asked_for
 from kernelwright.agent.llm.model import Call, Completion, Sampling, Usage
 from kernelwright.kernelbench import sources
@@ -12,6 +10,7 @@ from kernelwright.profiling.records import Metric, Profile
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import LlmCall
 from kernelwright.rl_training.environment.task_data import TaskData, work_of
+from tests.helpers.results import run_factory
 
 KERNEL = '''import torch
 from torch import nn

@@ -2,15 +2,14 @@
 
 from pathlib import Path
 
-import run_factory
-from recorded import WORK, kernel
-
 from kernelwright.kernelbench.evaluator import Effort
 from kernelwright.kernelbench.records import Task
 from kernelwright.results.store.encoding import record_text
 from kernelwright.rl_training.cluster.host import Evaluation
 from kernelwright.rl_training.environment.task_data import TaskData
 from kernelwright.rl_training.rewards.scheme import SCHEMES
+from tests.helpers.results import run_factory
+from tests.helpers.rl_training.recorded import WORK, kernel
 
 SHORT = Effort(rounds=4, processes=1, most_processes=1, most_rounds=4, half_width=0.5, block_share=0.2)
 AGAIN = Effort(rounds=5, processes=1, most_processes=1, most_rounds=5, half_width=0.5, block_share=0.2)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from proving import assert_right, load, models
-from test_random_graphs import within_what_rounding_explains
 
 from kernelwright.kernelbench.records import Candidate
+from tests.helpers.builtin.proving import assert_right, load, models
+from tests.helpers.builtin.random_graphs import within_what_rounding_explains
 
 _modules: dict[str, ModuleType] = {}
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import torch
 import torch.nn.functional as F  # noqa: N812
 from hypothesis import strategies as st
-from proving import source
+
+from tests.helpers.builtin.proving import source
 
 LARGEST = 20_000  # elements of a value
 SIZES = st.sampled_from([1, 1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 31, 33, 64, 70, 129])

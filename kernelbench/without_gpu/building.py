@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
 
@@ -11,21 +11,19 @@ from kernelwright.kernelbench.chips.occupancy import limits_of, occupancy
 from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.evaluator.processes.answers import kernel_name, validated
 from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
+from kernelwright.kernelbench.evaluator.sessions import Sessions
 from kernelwright.kernelbench.records import Build, BuiltKernel, Candidate, Task
-
-if TYPE_CHECKING:
-    from kernelwright.kernelbench.evaluator.evaluator import Evaluator
 
 _LAUNCHES = "kernelwright.kernelbench.chips.launches"  # imports torch, as this process does not
 _KERNELS = TypeAdapter(list[Launched], config=ConfigDict(allow_inf_nan=False))
 _LONGEST_PROBLEM, _MOST_KERNELS = 300, 64
 
 
-def builds(evaluator: "Evaluator", task: Task, candidate: Candidate, chips: Sequence[str]) -> Iterator[Build]:
+def builds(sessions: Sessions, task: Task, candidate: Candidate, chips: Sequence[str]) -> Iterator[Build]:
     """A build for each chip, "sm_90". Raises TaskError."""
     for chip in chips:
         try:
-            kernels, problems, failed = built(evaluator, task, candidate, chip)
+            kernels, problems, failed = built(sessions, task, candidate, chip)
         except Unavailable as error:
             yield Build(chip=chip, ok=None, problem=str(error))
             continue
@@ -52,19 +50,19 @@ def _taken(kernel: Launched, chip: str) -> BuiltKernel:
 
 
 def built(
-    evaluator: "Evaluator", task: Task, candidate: Candidate, chip: str
+    sessions: Sessions, task: Task, candidate: Candidate, chip: str
 ) -> tuple[list[Launched], list[str], bool]:
     """The kernels that a call of the candidate launches, what went wrong, and whether its source is why.
 
     Raises Unavailable, TaskError.
     """
-    with evaluator.computing():
-        session = evaluator.session(task)
-        evaluator.pool.import_first([_LAUNCHES])  # in the sandbox it could not be read
-        limit_s = evaluator.limits.build_s
+    with sessions.computing():
+        session = sessions.open(task)
+        sessions.pool.import_first([_LAUNCHES])  # in the sandbox it could not be read
+        limit_s = sessions.limits.build_s
         sha256, source = candidate.sha256, candidate.source
         try:
-            with evaluator.pool.start("builder", f"{_LAUNCHES}:serve", sha256) as worker:
+            with sessions.pool.start("builder", f"{_LAUNCHES}:serve", sha256) as worker:
                 worker.ask({"do": "open", "capability": capability(chip)}, limit_s)
                 loaded = session.load_into(worker, source, "candidate", "ModelNew", limit_s)
                 session.give_input(worker)

@@ -6,10 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import run_factory
-from recorded import WORK, builtin_task
-
-from kernelwright.kernelbench.evaluator import BASELINES, Effort
+from kernelwright.kernelbench.evaluator import Measurement
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
 from kernelwright.rl_training.environment.environment import Environment
 from kernelwright.rl_training.environment.grader import Grader
@@ -20,6 +17,8 @@ from kernelwright.rl_training.trainers.online_run import Finished, train
 from kernelwright.rl_training.trainers.policy import load_policy
 from kernelwright.rl_training.trainers.precision import of_weights
 from kernelwright.rl_training.trainers.settings import OnlineSettings
+from tests.helpers.results import run_factory
+from tests.helpers.rl_training.recorded import WORK, builtin_task
 
 TASKS = [
     TaskData(task=builtin_task(name), language="cpp", target=run_factory.TARGET, work=WORK)
@@ -34,8 +33,7 @@ class ReadingPool:
     silent: bool = False
     seen: list[str] = field(default_factory=list)
 
-    def submit(self, task: Task, candidate: Candidate, baselines: Sequence[str] = BASELINES,
-               effort: Effort | None = None, to_beat: float | None = None, client: str = "") -> Future[Evaluation]:  # fmt: skip
+    def submit(self, task: Task, candidate: Candidate, measurement: Measurement = Measurement(), client: str = "") -> Future[Evaluation]:  # fmt: skip
         raise AssertionError("replies of a tiny model hold no file")
 
     def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:

@@ -4,11 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import run_factory
-import small_kernels as kernels
-
 from kernelwright.kernelbench.records import Candidate, Task
 from kernelwright.results.dropin.winner import Winner
+from tests.helpers.dropin import small_kernels as kernels
+from tests.helpers.results import run_factory
 
 LAYERS = """
 import copy

@@ -1,6 +1,6 @@
 """What compute-sanitizer says of the corpus on a GPU, beside what emulation finds.
 
-    python -c 'from agreement import *; Path("agreement.md").write_text(table(observed()))'    (in this folder)
+    python -c 'from tests.helpers.emulate.agreement import *; print(table(observed()))'    (in the repository's root)
 
 Each kernel runs in a process of its own, through CuPy, for a fault of one would spoil the others.
 """
@@ -14,13 +14,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-if __package__:
-    from .specimen import Specimen, corpus
-else:
-    from specimen import Specimen, corpus
+from tests.helpers.emulate.specimen import Specimen, corpus
 
 ROOT = Path(__file__).parents[3]
-SPECIMEN = Path(__file__).with_name("specimen.py")
+SPECIMEN = ("-m", "tests.helpers.emulate.specimen")
 TIMEOUT_S = 120.0
 # Which tool looks for what. initcheck knows global memory only; racecheck shared memory only.
 TOOL_OF = {
@@ -65,7 +62,7 @@ def sanitizer() -> str | None:
 
 def values(specimen: Specimen) -> Observation:
     """Whether its values are right on this machine, in a process of its own."""
-    status, text = _ran([sys.executable, str(SPECIMEN), str(specimen.path), specimen.variant])
+    status, text = _ran([sys.executable, *SPECIMEN, str(specimen.path), specimen.variant])
     lines = text.strip().splitlines() or [""]
     found = {_RIGHT: False, 1: True}.get(status if status is not None else -1)
     return Observation(specimen.name, _kinds(specimen), "", found, lines[-1])
@@ -82,7 +79,7 @@ def looked_at(specimen: Specimen, tool: str) -> Observation:
         tool,
         *options,
         sys.executable,
-        str(SPECIMEN),
+        *SPECIMEN,
         str(specimen.path),
         specimen.variant,
     ]
