@@ -25,7 +25,7 @@ from kernelwright.kernelbench.cli import (
 )
 from kernelwright.kernelbench.doctor import examine
 from kernelwright.kernelbench.errors import StorageError, UsageError
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import LocalEvaluator, Measurement, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import TRAFFIC, Capability, Evaluation, Precision, Verdict
 from kernelwright.profiling.ladder import CHEAP, RUNGS, findings
@@ -60,7 +60,7 @@ def doctor(
     device = check_target(target)
     if roofline is not None:
         check_picture(roofline)
-    with Evaluator(cache=cache_folder(), device=device) as evaluator:
+    with Referee.start(cache=cache_folder(), device=device) as evaluator:
         survey, ceilings = _surveyed(evaluator, measure, roofline is not None)
         found = examine(evaluator, findings(), ceilings)
     if roofline is not None and survey is not None:
@@ -79,10 +79,10 @@ def doctor(
 
 
 def _surveyed(
-    evaluator: Evaluator, again: bool, wanted: bool
+    evaluator: LocalEvaluator, again: bool, wanted: bool
 ) -> tuple[Survey | None, tuple[Capability, ...]]:
     """Return the target's survey and doctor's lines; measured if `again`, or if `wanted` and missing."""
-    target, pool = evaluator.target, evaluator.pool
+    target, pool = evaluator.target, evaluator.sessions.pool
     survey, problem = None, ""
     if not again:
         try:
@@ -141,7 +141,7 @@ def profile(
     device = "cpu" if chip else check_target(target)
     chosen = one_task(task, overrides, precision, kernelbench_dir)
     proposed = candidate_from_file(candidate)
-    with Evaluator(cache=cache_folder(), device=device) as evaluator:
+    with Referee.start(cache=cache_folder(), device=device) as evaluator:
         if roofline is not None and not evaluator.work(chosen).flops:
             raise UsageError(
                 f"{chosen.id} cannot be drawn in a roofline: it has no matrix products to count FLOPs of",
@@ -149,9 +149,9 @@ def profile(
             )
         if chip:
             why = f"built for {chip}, neither timed nor checked: `evaluate --target {chip}` checks it"
-            evaluation = evaluator.unmeasured(chosen, proposed, why)
+            evaluation = evaluator.untried(chosen, proposed, Verdict.unmeasured, why)
         else:
-            evaluation = evaluator.evaluate(chosen, proposed, ("eager", TRAFFIC))
+            evaluation = evaluator.evaluate(chosen, proposed, Measurement(("eager", TRAFFIC)))
         found = take(Subject(evaluator, chosen, proposed, evaluation, chip), RUNGS if simulate else CHEAP)
         timed = evaluation.timing is not None
         survey, _ = _surveyed(evaluator, again=False, wanted=timed and roofline is not None)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import LocalEvaluator
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task
 from kernelwright.profiling.records import Metric, Remark
 
@@ -12,7 +12,7 @@ from kernelwright.profiling.records import Metric, Remark
 class Subject:
     """A candidate that `evaluator` has evaluated. `chip`: the GPU its kernels are built for ("sm_90")."""
 
-    evaluator: Evaluator
+    evaluator: LocalEvaluator
     task: Task
     candidate: Candidate
     evaluation: Evaluation

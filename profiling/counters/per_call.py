@@ -58,9 +58,9 @@ def watched(subject: Subject, tool: Callable[[int], Attached[T]]) -> tuple[int, 
 
     Raises Unavailable, TaskError.
     """
-    with subject.evaluator.computing():
-        session = subject.evaluator.session(subject.task)
-        subject.evaluator.make_room(session, 1)
+    with subject.evaluator.sessions.computing():
+        session = subject.evaluator.sessions.open(subject.task)
+        subject.evaluator.sessions.make_room(session, 1)
         return session.calls * _BLOCKS, _watched(session, subject.candidate, tool)
 
 

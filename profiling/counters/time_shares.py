@@ -58,7 +58,7 @@ class TimeShares:
         count = sum(samples.values())
         if count < _FEWEST:
             raise Unavailable(f"only {count} samples were taken, too few to report")
-        answer = ask_builder(subject.evaluator.pool, __name__, subject.candidate.sha256, _TIMEOUT_S)
+        answer = ask_builder(subject.evaluator.sessions.pool, __name__, subject.candidate.sha256, _TIMEOUT_S)
         libraries = validated(_LIBRARIES, answer.get("libraries"), "its libraries")
         known = {library["path"]: library["symbols"] for library in libraries}
         how = f"{count} samples of {calls} calls of a process that was warmed up, by perf record"

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from kernelwright.kernelbench.errors import TaskError, Unavailable
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Sessions
 from kernelwright.kernelbench.evaluator.processes.answers import (
     Count,
     failed_load,
@@ -71,22 +71,22 @@ class Emulation:
         return f"sectors and bank conflicts of CUDA C++ kernels, which {found} builds for the CPU"
 
     def read(self, subject: Subject) -> Reading:
-        language, evaluator = subject.candidate.language, subject.evaluator
+        language, sessions = subject.candidate.language, subject.evaluator.sessions
         if language != "cuda":
             raise Unavailable(f"only for CUDA C++; the candidate's language is {language}")
         if subject.device != "cpu":
-            if evaluator.emulating is None:
+            if subject.evaluator.emulating is None:
                 raise Unavailable("ncu counts these on a GPU; use --target sm_90 to emulate")
-            evaluator = evaluator.emulating
+            sessions = subject.evaluator.emulating
         self.available()
-        with evaluator.computing():
-            session, sizes = _session(evaluator, subject.task)
+        with sessions.computing():
+            session, sizes = _session(sessions, subject.task)
             found = _ask(session, subject.candidate)
         how = f"one call in emulation at {sizes}, four blocks of each launch"
         return Reading(tuple(_metrics(found)), how, tuple(_remarks(found)))
 
 
-def _session(evaluator: Evaluator, task: Task) -> tuple[TaskSession, str]:
+def _session(sessions: Sessions, task: Task) -> tuple[TaskSession, str]:
     """Return a session at the first smaller size the reference accepts, and that size in words.
 
     Raises TaskError.
@@ -94,10 +94,10 @@ def _session(evaluator: Evaluator, task: Task) -> tuple[TaskSession, str]:
     for alternatives in smaller(task):
         for other in alternatives:
             try:
-                return evaluator.session(other), changed(task, other)
+                return sessions.open(other), changed(task, other)
             except TaskError:  # the reference is not defined at such sizes
                 continue
-    return evaluator.session(task), "the task's own sizes"
+    return sessions.open(task), "the task's own sizes"
 
 
 def _ask(session: TaskSession, candidate: Candidate) -> list[Place]:

@@ -59,9 +59,11 @@ class NsightCompute:
         under_tool.require_kernels(subject)
         tool = _tool()
         evaluator = subject.evaluator
-        with evaluator.computing():
-            session = evaluator.session(subject.task)
-            asked = wanted(names(stored(evaluator.pool.cache, subject.device)), _known(tool, _chip(subject)))
+        with evaluator.sessions.computing():
+            session = evaluator.sessions.open(subject.task)
+            asked = wanted(
+                names(stored(evaluator.sessions.pool.cache, subject.device)), _known(tool, _chip(subject))
+            )
             found, asked = count(tool, session, subject.candidate, asked)
         own = declared(subject.candidate.source)
         mine = [launch for launch in found if is_own(launch.kernel, own)]

@@ -82,8 +82,8 @@ class Trace:
 
     def read(self, subject: Subject) -> Reading:
         under_tool.require_kernels(subject)
-        with subject.evaluator.computing():
-            session = subject.evaluator.session(subject.task)
+        with subject.evaluator.sessions.computing():
+            session = subject.evaluator.sessions.open(subject.task)
             ran = under_tool.run(session, subject.candidate, "traced", (), _LIMIT_S)
         if ran.status != 0:
             raise Unavailable(f"the candidate failed under torch.profiler: {under_tool.last_line(ran.log)}")

@@ -51,8 +51,8 @@ class Simulation:
             raise Unavailable("only for candidates on a CPU")
         self.available()
         simulated = caches.of_machine()
-        with subject.evaluator.computing():
-            found = _ask(subject.evaluator.session(subject.task), subject.candidate, simulated)
+        with subject.evaluator.sessions.computing():
+            found = _ask(subject.evaluator.sessions.open(subject.task), subject.candidate, simulated)
         how = (
             "one call under valgrind, starting with empty caches: "
             f"L1 {simulated.data}, last level {simulated.last}, one thread, kernels built for AVX2; "

@@ -6,11 +6,11 @@ import importlib.util
 from collections.abc import Iterator, Sequence
 
 from kernelwright.kernelbench.chips import nvrtc, sass
-from kernelwright.kernelbench.chips.building import built
 from kernelwright.kernelbench.chips.notes import Builder, Launched
 from kernelwright.kernelbench.chips.occupancy import occupancy, warps_of
 from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.evaluator.processes.answers import kernel_name
+from kernelwright.kernelbench.without_gpu.building import built
 from kernelwright.profiling.catalogue import metric
 from kernelwright.profiling.records import Metric
 from kernelwright.profiling.rung import Reading, Subject
@@ -29,7 +29,7 @@ class Cubins:
         if not subject.chip:
             raise Unavailable("GPU kernels are only read for a named chip: use --target sm_90")
         self.available()
-        found, problems, _ = built(subject.evaluator, subject.task, subject.candidate, subject.chip)
+        found, problems, _ = built(subject.evaluator.sessions, subject.task, subject.candidate, subject.chip)
         if not found:
             raise Unavailable("; ".join(problems) or "it launches no kernel of Triton, CuPy or compile_cuda")
         versions = _builders()

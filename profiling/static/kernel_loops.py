@@ -40,7 +40,7 @@ class Loops:
     def read(self, subject: Subject) -> Reading:
         if not subject.on_cpu:
             raise Unavailable("only for candidates on a CPU")
-        metrics = static_metrics(subject.evaluator.pool, subject.candidate.sha256)
+        metrics = static_metrics(subject.evaluator.sessions.pool, subject.candidate.sha256)
         return Reading(metrics, "the loops of its kernels, by objdump")
 
 

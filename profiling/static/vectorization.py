@@ -49,7 +49,7 @@ class Vectorization:
         if not subject.on_cpu:
             raise Unavailable("only for candidates on a CPU")
         self.available()
-        answer = ask_builder(subject.evaluator.pool, __name__, subject.candidate.sha256, _TIMEOUT_S)
+        answer = ask_builder(subject.evaluator.sessions.pool, __name__, subject.candidate.sha256, _TIMEOUT_S)
         found = validated(_LOOPS, answer.get("loops"), "its loops")[:_MOST_LOOPS]
         return Reading(tuple(_metrics(found)), "g++'s own record of its loops", tuple(_remarks(found)))
 

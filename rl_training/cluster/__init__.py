@@ -4,7 +4,7 @@
 code is here. It targets verl 0.9.1 and its trainer "v1". Only `agent_loop` and `estimators` import verl, only
 `hosts` Ray, so that the rest runs, and is tested, without them.
 
-    verl's rollouts ──► reward.py / agent_loop.py ──► hosts (Ray) ──► Host: Evaluator, Grader, Rollouts
+    verl's rollouts ──► reward.py / agent_loop.py ──► hosts (Ray) ──► Host: Referee, Grader, Rollouts
                                   ▲
                                   │
                                   └──────── Scored, or NoVerdict

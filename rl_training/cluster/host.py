@@ -10,7 +10,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 from kernelwright.agent.llm.model import Message
 from kernelwright.agent.profiled import ProfilingPool
 from kernelwright.kernelbench.errors import StorageError
-from kernelwright.kernelbench.evaluator import EFFORTS, QUICK, Effort, Evaluator, Protocol
+from kernelwright.kernelbench.evaluator import EFFORTS, QUICK, Effort, Protocol, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Record
 from kernelwright.rl_training.cluster.scored import NoVerdict, Scored, scored
@@ -51,7 +51,7 @@ class Begun(Record):
 
 
 class EvaluationHost:
-    """Owner of the machine's one Evaluator. Thread-safe; replies wait for their turn.
+    """Owner of the machine's one evaluator. Thread-safe; replies wait for their turn.
 
     Two hosts on one device would disturb each other's timings: `hosts` prevents that.
     """
@@ -59,7 +59,7 @@ class EvaluationHost:
     def __init__(self, evaluation: EvaluationSettings, number: int = 0) -> None:
         self._stack = ExitStack()
         evaluator = self._stack.enter_context(
-            Evaluator(
+            Referee.start(
                 cache=cache_folder(), protocol=Protocol(effort=evaluation.effort), device=evaluation.device
             )
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 from kernelwright.agent.llm.coder import asked_for
 from kernelwright.agent.llm.model import Message
 from kernelwright.agent.profiled import ProfilingPool
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Record, Target
 from kernelwright.results.store.folder import write_atomically
@@ -79,7 +79,7 @@ class Demo:
         for task in self._tried_tasks(tasks):
             kind = "held" if task.held else "rewarded"
             write_atomically(self.out / "tasks" / kind / f"{task.drawn.name}.py", task.drawn.source)
-        with Evaluator(cache=cache_folder()) as evaluator, ProfilingPool(evaluator) as pool:
+        with Referee.start(cache=cache_folder()) as evaluator, ProfilingPool(evaluator) as pool:
             measured = MeasuredPool(pool, self.out / "evaluations.jsonl")
             seeds = range(self.settings.first_seed, self.settings.first_seed + self.settings.seeds)
             folders = {seed: self.out / f"seed-{seed}" for seed in seeds}

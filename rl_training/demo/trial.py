@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kernelwright.agent.llm.model import ReplyUnusable
 from kernelwright.agent.llm.replies import candidate_source
-from kernelwright.kernelbench.evaluator import Effort
+from kernelwright.kernelbench.evaluator import Effort, Measurement
 from kernelwright.kernelbench.records import Candidate, Evaluation, Record
 from kernelwright.rl_training.demo.data import DemoTask
 from kernelwright.rl_training.demo.settings import AFRESH, ONCE
@@ -73,7 +73,9 @@ class PolicyTrial:
         )
 
     def _asked(self, task: DemoTask, made: Candidate, effort: Effort) -> Future[Evaluation]:
-        return self.pool.submit(task.drawn.task, made, ("eager",), effort, client=task.drawn.name)
+        return self.pool.submit(
+            task.drawn.task, made, Measurement(("eager",), effort), client=task.drawn.name
+        )
 
 
 def expected_best(picks: Sequence[float], values: Sequence[float], n: int) -> float:

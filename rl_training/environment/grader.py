@@ -11,7 +11,7 @@ from kernelwright.agent.llm.model import ReplyUnusable
 from kernelwright.agent.llm.replies import candidate_source
 from kernelwright.agent.protocols import Attempt
 from kernelwright.kernelbench.errors import InfrastructureError, TaskError
-from kernelwright.kernelbench.evaluator import BASELINES, EFFORTS, QUICK, Effort
+from kernelwright.kernelbench.evaluator import EFFORTS, QUICK, Effort, Measurement
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
 from kernelwright.profiling.records import Profile
 from kernelwright.rl_training.environment.task_data import TaskData
@@ -31,9 +31,7 @@ class Pool(Protocol):
         self,
         task: Task,
         candidate: Candidate,
-        baselines: Sequence[str] = BASELINES,
-        effort: Effort | None = None,
-        to_beat: float | None = None,
+        measurement: Measurement = Measurement(),
         client: str = "",
     ) -> Future[Evaluation]: ...
 
@@ -123,7 +121,8 @@ class Grader:
         return found
 
     def _submit(self, data: TaskData, candidate: Candidate, effort: Effort) -> Future[Evaluation]:
-        return self.pool.submit(data.task, candidate, self.scheme.baselines, effort, client=data.task.id)
+        measurement = Measurement(tuple(self.scheme.baselines), effort)
+        return self.pool.submit(data.task, candidate, measurement, client=data.task.id)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from kernelwright.kernelbench.cli import Json, TargetName
 from kernelwright.kernelbench.errors import UsageError
+from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.rl_training.tracking.trackers import Tracking
 from kernelwright.rl_training.trainers.precision import Precision
 
@@ -209,7 +210,6 @@ def rl(
     Give the same command again to resume after a kill.
     """
     from kernelwright.agent.profiled import ProfilingPool
-    from kernelwright.kernelbench.evaluator import Evaluator
     from kernelwright.kernelbench.machine import cache_folder
     from kernelwright.rl_training.environment.grader import Grader
     from kernelwright.rl_training.rewards.hacks import HackMemory
@@ -249,7 +249,7 @@ def rl(
     inputs |= {each.task.id: each.task.sha256 for each in tasks}
     with ExitStack() as stack:
         run = stack.enter_context(tracked(out, f"rl {estimator}", settings, {"training": seed}, inputs))
-        evaluator = stack.enter_context(Evaluator(cache=cache_folder(), device=target))
+        evaluator = stack.enter_context(Referee.start(cache=cache_folder(), device=target))
         pool = stack.enter_context(ProfilingPool(evaluator))
         hacks = stack.enter_context(HackMemory(run.path / "hacks.db"))
         for known in _runs(data):

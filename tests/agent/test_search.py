@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from anywhere import TARGET
-
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.search import (
     Beam,
@@ -30,6 +28,7 @@ from kernelwright.kernelbench.records import (
     Verdict,
 )
 from kernelwright.profiling.records import Profile
+from tests.helpers.anywhere import TARGET
 
 
 def attempt(speedup: float, spread: float = 0.02, light: float | None = None, wrong: bool = False) -> Attempt:

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from evaluated import evaluation_of
 
 from kernelwright.profiling.catalogue import CATALOGUE, metric
 from kernelwright.profiling.diagnosis import diagnose
 from kernelwright.profiling.records import Bottleneck, Profile
+from tests.helpers.profiling.evaluated import evaluation_of
 
 
 def profile(

@@ -7,7 +7,6 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from surveys import SURVEY
 
 from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.profiling.picture import (
@@ -21,6 +20,7 @@ from kernelwright.profiling.picture import (
     save,
 )
 from kernelwright.profiling.survey.records import Peak, Survey
+from tests.helpers.profiling.surveys import SURVEY
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from run_factory import TARGET, candidate, evaluation, task
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Target, Verdict
@@ -14,6 +13,7 @@ from kernelwright.profiling.catalogue import metric
 from kernelwright.profiling.records import Profile
 from kernelwright.results.lessons.metrics import caveats, selected, table
 from kernelwright.results.store.database import RunDatabase
+from tests.helpers.results.run_factory import TARGET, candidate, evaluation, task
 
 
 def record(folder: Path, names: tuple[str, ...], candidates: int = 6, target: Target = TARGET) -> RunDatabase:

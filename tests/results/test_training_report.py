@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 import typer
-from run_factory import TARGET
-from test_run_report import Page
 from typer.testing import CliRunner
 
 from kernelwright.kernelbench.errors import StorageError
@@ -18,6 +16,8 @@ from kernelwright.results.report.formats import ReportFormat
 from kernelwright.results.report.training import curves, page, render
 from kernelwright.results.store.encoding import record_text
 from kernelwright.results.store.training import Manifest, Point, Start, Training
+from tests.helpers.results.page import Page
+from tests.helpers.results.run_factory import TARGET
 
 NAN = math.nan
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import run_factory
-from recorded import EXPRESSIONS, PROFILE, answered, builtin_task, kernel, made, tried
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Interval, Stages, Task, Verdict
@@ -16,6 +14,16 @@ from kernelwright.results.store.database import RunDatabase
 from kernelwright.rl_training.curation.curate import Curated, CurationSettings, curate, write
 from kernelwright.rl_training.environment.task_data import TaskData, family_of
 from kernelwright.rl_training.exemplars import ExemplarStore
+from tests.helpers.results import run_factory
+from tests.helpers.rl_training.recorded import (
+    EXPRESSIONS,
+    PROFILE,
+    answered,
+    builtin_task,
+    kernel,
+    made,
+    tried,
+)
 
 NAMES = (
     "level1/relu",

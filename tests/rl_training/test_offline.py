@@ -5,17 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import run_factory
 import typer
 from click.testing import Result
-from recorded import EXPRESSIONS, answered, builtin_task, kernel, made, tried
 from typer.testing import CliRunner
+
+from tests.helpers.results import run_factory
+from tests.helpers.rl_training.recorded import EXPRESSIONS, answered, builtin_task, kernel, made, tried
 
 pytest.importorskip("trl")
 
 import torch
-from tiny_policy import save
-from tiny_training import Interrupt, weights
 
 from kernelwright.kernelbench.errors import KernelwrightError, StorageError, UsageError
 from kernelwright.kernelbench.records import Verdict
@@ -31,8 +30,10 @@ from kernelwright.rl_training.trainers.offline import OfflineSettings, samples_o
 from kernelwright.rl_training.trainers.offline_cli import Method, offline
 from kernelwright.rl_training.trainers.policy import LoraSettings, Policy, load_policy
 from kernelwright.rl_training.trainers.recorded import recorded
+from tests.helpers.rl_training.tiny_policy import save
+from tests.helpers.rl_training.tiny_training import Interrupt, weights
 
-pytestmark = pytest.mark.usefixtures("trains")
+pytestmark = pytest.mark.training
 
 LOG = SCHEMES["log-speedup"]
 REPLIES = {"one": ("x = 1;", "x = 22;", "nothing at all"), "two": ("y += z;", "z = y", "?")}

@@ -4,18 +4,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import run_factory
-import tiny_policy
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
 from kernelwright.rl_training import trajectory
 from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.rewards.scheme import SCHEMES
+from tests.helpers.results import run_factory
+from tests.helpers.rl_training import tiny_policy
 
 pytest.importorskip("trl")
 import torch
-from reading_pool import TASKS, Paying, ReadingPool, run, settings
 from safetensors.torch import load_file
 from transformers import TrainerCallback, TrainerState
 
@@ -26,8 +25,9 @@ from kernelwright.rl_training.trainers.online import RewardFailed
 from kernelwright.rl_training.trainers.online_run import train
 from kernelwright.rl_training.trainers.policy import load_policy
 from kernelwright.rl_training.trainers.settings import OnlineSettings
+from tests.helpers.rl_training.reading_pool import TASKS, Paying, ReadingPool, run, settings
 
-pytestmark = pytest.mark.usefixtures("trains")
+pytestmark = pytest.mark.training
 
 
 def trained(

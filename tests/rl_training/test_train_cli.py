@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import run_factory
-from recorded import EXPRESSIONS, builtin_task, kernel, made, tried
 
 from kernelwright import cli
+from tests.helpers.results import run_factory
+from tests.helpers.rl_training.recorded import EXPRESSIONS, builtin_task, kernel, made, tried
 
 
 @pytest.fixture

@@ -5,15 +5,15 @@ import sys
 from pathlib import Path
 
 import pytest
-import run_factory
-import tiny_policy
-from recorded import EXPRESSIONS, builtin_task, kernel, made, tried
 
 from kernelwright import cli
 from kernelwright.results.store.training import METRICS
 from kernelwright.rl_training.trajectory import read
+from tests.helpers.results import run_factory
+from tests.helpers.rl_training import tiny_policy
+from tests.helpers.rl_training.recorded import EXPRESSIONS, builtin_task, kernel, made, tried
 
-pytestmark = pytest.mark.usefixtures("trains")
+pytestmark = pytest.mark.training
 
 
 @pytest.fixture(scope="module")

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-import run_factory
 import yaml
-from recorded import EXPRESSIONS, builtin_task, kernel, made, tried
 
 from kernelwright import cli
 from kernelwright.agent.llm.coder import asked_for
 from kernelwright.rl_training.cluster.host import EvaluationSettings
 from kernelwright.rl_training.environment.task_data import TaskData
 from kernelwright.rl_training.rewards.scheme import SCHEMES
+from tests.helpers.results import run_factory
+from tests.helpers.rl_training.recorded import EXPRESSIONS, builtin_task, kernel, made, tried
 
 TASKS = ("level1/relu", "level1/softmax", "level1/sum_rows", "level2/linear_gelu_layer_norm")
 

@@ -11,11 +11,8 @@ import pytest
 pytest.importorskip("verl", reason="verl has an environment of its own: make test-verl")
 
 import hydra
-import swish
-import verl_model
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
-from scripted import Scripted
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.utils import hf_tokenizer
 from verl.utils.dataset.rl_dataset import RLHFDataset
@@ -27,6 +24,8 @@ from kernelwright.rl_training.cluster.plan import ClusterPlan
 from kernelwright.rl_training.cluster.scored import NoVerdict
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 from kernelwright.rl_training.tasks import Tasks
+from tests.helpers.rl_training import swish, verl_model
+from tests.helpers.rl_training.scripted import Scripted
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "logprobs": True}
 

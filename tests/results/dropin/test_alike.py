@@ -4,11 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import small_kernels as kernels
-from exporting import LAYERS, NORM, python, winner
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.results.dropin.package import PackagedKernel, write
+from tests.helpers.dropin import small_kernels as kernels
+from tests.helpers.dropin.exporting import LAYERS, NORM, python, winner
+
+pytestmark = pytest.mark.builds
 
 Run = Callable[[str], None]
 MLP = """

@@ -7,13 +7,15 @@ import textwrap
 from pathlib import Path
 
 import pytest
-import run_factory
-from exporting import LAYERS, NORM, SIGMOIDS, python
 
 from kernelwright.kernelbench.errors import KernelwrightError, UsageError
 from kernelwright.kernelbench.records import Task, Verdict
 from kernelwright.results.dropin.package import PackagedKernel, write
 from kernelwright.results.dropin.winner import Winner
+from tests.helpers.dropin.exporting import LAYERS, NORM, SIGMOIDS, python
+from tests.helpers.results import run_factory
+
+pytestmark = pytest.mark.builds
 
 
 def test_the_winner_of_a_run(tmp_path: Path) -> None:
@@ -114,6 +116,7 @@ def test_a_whole_model_is_timed_with_and_without(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow
 def test_layers_compute_themselves_where_that_was_faster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import small_kernels as kernels
-from exporting import LAYERS, NORM, SIGMOIDS, python, winner
 
 from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.results.dropin.package import PackagedKernel, write
+from tests.helpers.dropin import small_kernels as kernels
+from tests.helpers.dropin.exporting import LAYERS, NORM, SIGMOIDS, python, winner
+
+pytestmark = pytest.mark.builds
 
 Run = Callable[[str], None]
 
@@ -204,6 +206,7 @@ def test_it():
 """)
 
 
+@pytest.mark.slow
 def test_a_model_is_compiled_whole(run: Run) -> None:
     run("""
 def test_it():
@@ -427,6 +430,7 @@ def test_it():
 """)
 
 
+@pytest.mark.slow
 def test_without_a_backward_no_gradient_is_lost(run: Run) -> None:
     run("""
 def test_it():
@@ -443,6 +447,7 @@ def test_it():
 """)
 
 
+@pytest.mark.slow
 def test_a_gradient_of_the_gradient_is_an_error(run: Run) -> None:
     run("""
 def test_it():
