@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from anywhere import TARGET
 
 from kernelwright.agent.bench import goals, suites
 from kernelwright.agent.bench.covering import covered, section
@@ -21,6 +20,7 @@ from kernelwright.kernelbench.records import (
     Verdict,
 )
 from kernelwright.results.store.database import RunDatabase
+from tests.helpers.anywhere import TARGET
 
 SOURCE = """
 import torch

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from test_rules import attempt
 
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.tuner.advise import RulesJudge
@@ -13,6 +12,7 @@ from kernelwright.agent.tuner.random_forest import LEAST, Surrogate, examples, f
 from kernelwright.kernelbench.records import Candidate, Task, Verdict
 from kernelwright.profiling.catalogue import metric
 from kernelwright.profiling.records import Profile
+from tests.helpers.attempts import attempt
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 

@@ -1,12 +1,8 @@
-"""Runs are made by the factory of tests/results; models are so small that one thread is the fastest."""
+"""Models are so small that one thread is the fastest."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "results"))
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,24 @@
-"""Values that are cheap to compute are computed again by other kernels that need them, and so never stored.
+"""Recomputation: cheap values that only other kernels read are computed there again, and so never stored.
 
-A kernel that normalizes over images, say, has what is centered only for its sums; the kernel that turns the
-result reads the images and their means instead.
+With x of [8, 64, 128], the task
+
+    c = x - x.mean((1, 2), keepdim=True)
+    return c.square().sum((1, 2)), c.transpose(1, 2).contiguous()
+
+needs two kernels, as the transposed copy goes over the elements in another order. `fuse` alone has the first
+one store %sub, 65,536 floats, for the second. `fuse_recomputing` has the second one subtract again:
+
+    kernel over 8 × 64 (reduced) × 128 (reduced)
+        %sum_1 = reduce sum(%x[8, 64, 128], axes [1, 2]) : float32[8, 1, 1]
+        %div = div(%sum_1[8, 1, 1], 8192) : float32[8, 1, 1]
+        %sub = sub(%x[8, 64, 128], %div[8×1, 64×0, 128×0]) : float32[8, 64, 128]
+        %pow_1 = pow(%sub[8, 64, 128], exponent=2) : float32[8, 64, 128]
+        %sum_2 = reduce sum(%pow_1[8, 64, 128], axes [1, 2]) : float32[8]
+    kernel over 8 × 128 × 64
+        %sub_again = sub(%x[8, 128×1, 64×128], %div[8×1, 128×0, 64×0]) : float32[8, 128, 64]
+        %sub_contiguous = copy(%sub_again[8, 128, 64]) : float32[8, 128, 64]
+
+It reads 65,536 elements of %x in place of as many of %sub, and the 8 means; writing 256 KiB of %sub is saved.
 """
 
 import math
@@ -32,7 +49,7 @@ from kernelwright.agent.builtin.passes.dead_code import dead_code
 # No products: where the compiler makes one instruction of a product and the sum after it, the value that is
 # computed again is another than what was rounded before.
 _CHEAP = {"add", "sub", "neg", "abs", "relu", "maximum", "minimum", "convert"}
-_SMALL = 8  # a value has as many times the elements of each operand but its large one
+_SMALL = 8  # elements of the value for each element of an operand that counts as small; chosen by hand
 
 
 def fuse_recomputing(program: Program, apart: bool = False) -> tuple[Program, list[Unit]]:

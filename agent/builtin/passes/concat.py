@@ -1,7 +1,22 @@
-"""Concatenations: what is put side by side is computed where it lies, and so is what is computed from it.
+"""Concatenation in place: pieces are computed where they lie in the whole, as are functions of the whole.
 
 `f(cat(a, b), y)` becomes `cat(f(a, y's first part), f(b, the rest))` as long as only pointwise operators read
-the whole; what remains is written by the kernels that compute the pieces, straight into the whole.
+the whole; what remains is written by the kernels that compute the pieces, straight into the whole. With x of
+[512, 64], torch.cat([exp(x), tanh(x)], dim=1) * 2 is lowered to
+
+    %exp = exp(%x[512, 64]) : float32[512, 64]
+    %tanh = tanh(%x[512, 64]) : float32[512, 64]
+    %cat = torch: aten.cat([%exp, %tanh], 1) : float32[512, 128]
+    %mul = mul(%cat[512, 128], 2) : float32[512, 128]
+
+Only %mul reads %cat, so each piece is doubled by itself and %cat never exists:
+
+    %mul_0 = mul(%exp[512, 64], 2) : float32[512, 64]
+    %mul_1 = mul(%tanh[512, 64], 2) : float32[512, 64]
+    %mul = joined from %mul_0, %mul_1
+
+One kernel over 512 × 64 computes all four and writes %mul_0 and %mul_1 into rows of 128, the latter from
+element 64 of each row on.
 """
 
 import math
@@ -25,8 +40,9 @@ from kernelwright.agent.builtin.ir.program import (
 )
 from kernelwright.agent.builtin.ir.uses import Uses
 
-_MOST_PIECES = 4  # for each of which there is a copy of every statement that reads the whole
-_LEAST_RUN = 16  # elements of a piece that lie together
+# Both chosen by hand.
+_MOST_PIECES = 4  # pieces of a whole, for each of which every statement that reads the whole is copied
+_LEAST_RUN = 16  # contiguous elements of a piece: one AVX-512 vector of floats
 
 
 @dataclass(frozen=True)

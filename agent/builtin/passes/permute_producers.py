@@ -1,4 +1,17 @@
-"""What is computed in one order of axes only to be copied into another is computed in that other order."""
+"""Permuted producers: what is computed only to be copied in another order of axes is computed in that order.
+
+exp(x).transpose(1, 2).contiguous() with x of [8, 64, 128] is lowered to a computation and a copy, of which
+the latter reads with strides of 128:
+
+    %exp = exp(%x[8, 64, 128]) : float32[8, 64, 128]
+    %exp_contiguous = copy(%exp[8, 128×1, 64×128]) : float32[8, 128, 64]
+
+Nothing else reads %exp, and permuting the axes of an operand changes only its view. So the exponentials are
+computed in the copy's order, in tiles that are transposed in the cache, and %exp never exists:
+
+    %exp_contiguous = exp(%x[8, 128×1, 64×128]) : float32[8, 128, 64]
+    0: 65536 elements in tiles, whose axes change places: reads %x, writes %exp_contiguous
+"""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,18 @@
-"""Rows of a few elements: neighbouring rows side by side in the vector lanes, not the elements of one."""
+"""Short rows: where a row has few elements, SIMD lanes hold neighbouring rows, not the elements of one.
+
+x.sum(-1) with x of [1024, 64, 3] has 65,536 rows of 3 elements, of which a vector loop along the row would
+fill 3 of 16 lanes:
+
+    %sum_1 = reduce sum(%x[1024, 64, 3], axes [2]) : float32[1024, 64]
+
+Read with its last two axes exchanged, which is another view of the same memory, the reduced axis is no longer
+the innermost one. The scheduler then makes columns of it (`scheduling/loop_nest.py`):
+
+    %sum_1 = reduce sum(%x[1024, 3×1, 64×3], axes [1]) : float32[1024, 64]
+    0: 65536 columns of 3, neighbours side by side: reads %x, writes %sum_1
+
+Each lane adds up a row of its own. Neighbouring lanes read 3 floats apart, near enough to share cache lines.
+"""
 
 import math
 from dataclasses import replace
@@ -15,7 +29,7 @@ from kernelwright.agent.builtin.ir.program import (
 )
 from kernelwright.agent.builtin.ir.uses import Uses
 
-_LANES = 16  # rows side by side, at least
+_LANES = 16  # rows that lie next to each other, at least: the floats of an AVX-512 vector
 
 
 def short_rows(program: Program) -> Program:

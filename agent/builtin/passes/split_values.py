@@ -1,4 +1,22 @@
-"""Values that are read in parts are computed in parts, each where it is read: the gates of an LSTM's step."""
+"""Splitting: values that are read in parts are computed in parts, each where it is read (gates of an LSTM).
+
+With x of [64, 512], the task
+
+    a, b = torch.sigmoid(x).chunk(2, 1)
+    return a * b
+
+is lowered to a value of [64, 512] whose halves are read at the same place of two views:
+
+    %sigmoid = sigmoid(%x[64, 512]) : float32[64, 512]
+    %mul = mul(%sigmoid[64×512, 256], %sigmoid[64×512, 256] +256) : float32[64, 256]
+
+No iteration space has both, 64 × 512 and 64 × 256. Both halves together are the whole, so nothing is computed
+twice if each becomes a value of its own, and all three statements are one kernel over 64 × 256:
+
+    %sigmoid_part = sigmoid(%x[64×512, 256]) : float32[64, 256]
+    %sigmoid_part_ = sigmoid(%x[64×512, 256] +256) : float32[64, 256]
+    %mul = mul(%sigmoid_part[64, 256], %sigmoid_part_[64, 256]) : float32[64, 256]
+"""
 
 import math
 from collections.abc import Sequence

@@ -1,8 +1,22 @@
-"""Which regions share a kernel, and which calls of one are a single launch.
+"""Launches: regions that share a kernel, and calls of kernels that are made as one.
 
 Regions that compute the same share a kernel, whatever values they read and wherever in them they begin. Calls
 that do not need each other's results, and are too small to be worth more than one thread each, are launched
-together, of one kernel or of several, and threads share them.
+together, of one kernel or of several, and threads share them. With x of [16, 64], the task
+
+    a, b = self.a(x), self.b(x)
+    return torch.sigmoid(a), torch.sigmoid(b), torch.tanh(a)
+
+has two linear layers with results of [16, 32] and two kernels of 512 elements, far fewer than `SMALL`. The
+kernels wait until both layers have been called, and then are one launch:
+
+    0: torch: aten.linear(%x, %p_a_weight, %p_a_bias)
+    1: torch: aten.linear(%x, %p_b_weight, %p_b_bias)
+    2: 2 kernels in one launch
+        512 elements in blocks: reads %linear_1, writes %sigmoid_1
+            pass 1: compute %sigmoid_1; store %sigmoid_1
+        512 elements in blocks: reads %linear, writes %sigmoid, %tanh
+            pass 1: compute %sigmoid, %tanh; store %sigmoid, %tanh
 """
 
 from __future__ import annotations
@@ -25,7 +39,9 @@ from kernelwright.agent.builtin.ir.uses import Unit, Uses, operands, stored
 from kernelwright.agent.builtin.scheduling.in_place import fresh_results, in_place_outputs
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan, plan
 
-SMALL = 1 << 15  # elements below which a parallel region costs more than it saves
+# Elements below which a kernel runs in one thread: a parallel region costs 0.6 to 1.3 µs (docs/LOG.md,
+# 2026-11-23, "What a machine can do at best"). Chosen by hand.
+SMALL = 1 << 15
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from proving import load, models, propose, prove, ruff, source
+
+from tests.helpers.builtin.proving import load, models, propose, prove, ruff, source
 
 NESTED = source(
     "y = torch.sigmoid(self.net(x) * self.gain); return y, y.sum(dim=1)",

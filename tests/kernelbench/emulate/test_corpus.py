@@ -6,8 +6,7 @@ import torch
 from kernelwright.kernelbench.chips import nvrtc
 from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.jit.errors import BuildError
-
-from .specimen import Specimen, corpus
+from tests.helpers.emulate.specimen import Specimen, corpus
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
 

@@ -3,10 +3,8 @@
 import itertools
 import multiprocessing
 import os
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +17,7 @@ Ask = Callable[..., Any]
 
 
 def _call(name: str, arguments: tuple[Any, ...]) -> Any:
-    sys.path.insert(0, str(Path(__file__).parent))
-    import interpreted
+    from tests.helpers.emulate import interpreted
 
     torch.manual_seed(3)
     return getattr(interpreted, name)(*arguments)

@@ -4,11 +4,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
-import small_kernels as kernels
 import torch
-from exporting import LAYERS, NORM, SIGMOIDS, python, winner
 
 from kernelwright.results.dropin.package import Chosen, write
+from tests.helpers.dropin import small_kernels as kernels
+from tests.helpers.dropin.exporting import LAYERS, NORM, SIGMOIDS, python, winner
 
 pytestmark = [
     pytest.mark.skipif(

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from exporting import NORM, python
 
 from kernelwright.results.dropin.format import Format
 from kernelwright.results.dropin.package import Chosen, write
+from tests.helpers.dropin.exporting import NORM, python
 
 pytest.importorskip("kernels", reason="kernels is not installed: pip install 'kernelwright[dropin]'")
 
@@ -75,5 +75,5 @@ plain, dropped = llama(eps=0.5), kernelized(llama(eps=0.5), Mode.INFERENCE)
 with torch.no_grad():
     torch.testing.assert_close(plain(input_ids=tokens).logits, dropped(input_ids=tokens).logits)
 report = package.kernelized(dropped)
-assert not report.replaced and "something else" in report.left["model.norm"]
+assert not report.replaced and "kernel's reference" in report.left["model.norm"]
 """)  # fmt: skip

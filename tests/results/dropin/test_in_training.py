@@ -7,12 +7,12 @@ Of a norm, an MLP and a layer with dropout, in a package of the builtin coder's 
 from collections.abc import Callable
 
 import pytest
-from exporting import python, winner
 
 from kernelwright.agent.builtin.coder import BuiltinCoder
 from kernelwright.agent.builtin.frontend.trace import trace_json
 from kernelwright.agent.builtin.ir.graph import Graph
 from kernelwright.results.dropin.package import Chosen, write
+from tests.helpers.dropin.exporting import python, winner
 
 TASK = """
 import torch

@@ -5,11 +5,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import small_kernels as kernels
-from exporting import python, winner
 
 from kernelwright.results.dropin.format import Format
 from kernelwright.results.dropin.package import Chosen, write
+from tests.helpers.dropin import small_kernels as kernels
+from tests.helpers.dropin.exporting import python, winner
 
 pytest.importorskip("torchtitan", reason="torchtitan is not installed: pip install 'kernelwright[dropin]'")
 
@@ -206,7 +206,7 @@ import fused
 try:
     import fused.titan
 except ImportError as error:
-    assert "here is 0.1.0: pip install 'torchtitan==0.3.*'" in str(error), error
+    assert "0.1.0 is installed: pip install 'torchtitan==0.3.*'" in str(error), error
 else:
     raise AssertionError
 """
