@@ -24,8 +24,9 @@ from kernelwright.agent.builtin.coder import BuiltinCoder
 from kernelwright.agent.builtin.ir.graph import Graph
 from kernelwright.agent.protocols import Attempt, searched
 from kernelwright.agent.tracing import trace
-from kernelwright.agent.tuner.advise import Ranking, RulesJudge, posterior, untried
-from kernelwright.agent.tuner.gaussian_process import Beliefs, measured, timed
+from kernelwright.agent.tuner.advise import RulesJudge, untried
+from kernelwright.agent.tuner.gaussian_process import Posterior, measured, timed
+from kernelwright.agent.tuner.posterior import Ranking, posterior
 from kernelwright.agent.tuner.random_forest import Example, Surrogate, examples
 from kernelwright.kernelbench.evaluator import EAGER, LocalEvaluator, Referee
 from kernelwright.kernelbench.machine import cache_folder
@@ -248,7 +249,7 @@ def _read(seen: RunDatabase, judged: RunDatabase, task: Task, graph: Graph) -> _
     )
     both = {sha256: attempt for sha256, attempt in first.items() if sha256 in second}
     again = measured([second[sha256] for sha256 in both])
-    believed = Beliefs(again, lambda knob, value: _SPREAD, lambda schedules: [0.0] * len(schedules))
+    believed = Posterior(again, lambda knob, value: _SPREAD, lambda schedules: [0.0] * len(schedules))
     worth = map(math.exp, believed.speeds([each.schedule for each in again]))
     return _Table(task, graph, both, dict(zip(both, worth, strict=True)))
 

@@ -10,7 +10,7 @@ import pytest
 
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.tuner import gaussian_process
-from kernelwright.agent.tuner.gaussian_process import Beliefs, Measured, measured, timed
+from kernelwright.agent.tuner.gaussian_process import Measured, Posterior, measured, timed
 from kernelwright.kernelbench.records import Candidate
 from tests.helpers.attempts import over_eager, slower
 
@@ -18,8 +18,8 @@ NOISE = 0.15
 BLOCKS = ("64", "256", "1024", "4096", "16384")
 
 
-def beliefs(measured: Sequence[Measured], spread: float = 0.1) -> Beliefs:
-    return Beliefs(measured, lambda knob, value: spread, lambda schedules: [0.0] * len(schedules))
+def beliefs(measured: Sequence[Measured], spread: float = 0.1) -> Posterior:
+    return Posterior(measured, lambda knob, value: spread, lambda schedules: [0.0] * len(schedules))
 
 
 def schedule(vector: str, block: str = "64", streaming: str = "off") -> dict[str, str]:
@@ -77,10 +77,10 @@ def test_what_was_believed_before_gives_way_to_measurements() -> None:
     def before(schedules: Sequence[Mapping[str, str]]) -> list[float]:
         return [0.2 if each["vector"] == "256" else 0.0 for each in schedules]
 
-    none = Beliefs([Measured(wide, 0.0, 0.05)], lambda knob, value: 0.1, before)
+    none = Posterior([Measured(wide, 0.0, 0.05)], lambda knob, value: 0.1, before)
     assert none.guesses(wide, [narrow])[0].expected == pytest.approx(math.exp(0.2))
     found = [Measured(wide, 0.0, 0.05), *(Measured(schedule("256", b), -0.1, 0.05) for b in BLOCKS)]
-    assert Beliefs(found, lambda knob, value: 0.1, before).best == 0
+    assert Posterior(found, lambda knob, value: 0.1, before).best == 0
 
 
 def test_a_knob_that_only_one_of_two_has_teaches_nothing_of_the_other() -> None:
