@@ -52,7 +52,7 @@ class TaskOptions(Section):
 
     tasks: Annotated[
         tuple[str, ...],
-        typer.Argument(help="Tasks: FILE.py, builtin:level1/softmax, kernelbench:2/40."),
+        typer.Argument(help="FILE.py, builtin:level1/softmax, kernelbench:2/40."),
     ] = ()
     suite: Annotated[str | None, typer.Option(help="Suite: builtin:level1, or a list file.")] = None
     overrides: Overrides = None

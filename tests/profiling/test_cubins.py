@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tests.helpers.installed import require
 
 from kernelwright import cli
 from kernelwright.kernelbench.chips import nvrtc
@@ -24,7 +25,9 @@ from kernelwright.profiling.records import Profile
 from kernelwright.profiling.rung import Subject
 from kernelwright.profiling.static.cubins import Cubins
 
-pytest.importorskip("triton", reason="triton is not installed")
+require("triton")
+
+pytestmark = pytest.mark.builds
 
 REFERENCE = """
 import torch
@@ -353,6 +356,7 @@ def test_chips_that_are_none() -> None:
 EXAMPLE = Path("results") / "published" / "static" / "matmul_scale_residual.py"
 
 
+@pytest.mark.slow
 def test_the_page_of_a_chip(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.helpers.installed import require
 
 from kernelwright import cli
 from kernelwright.agent.llm.prompting import Situation, coder_messages
@@ -22,8 +23,10 @@ from tests.helpers.results.run_factory import TARGET
 from tests.helpers.rl_training.by_heart import TEMPLATE, save_policy, save_tokenizer
 from tests.helpers.rl_training.recorded import kernel
 
-pytest.importorskip("transformers", reason="transformers is not installed")
-pytest.importorskip("fastapi", reason="fastapi is not installed")
+require("transformers")
+require("fastapi")
+
+pytestmark = pytest.mark.builds
 
 TASK = """
 import torch

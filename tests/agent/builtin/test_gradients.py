@@ -15,6 +15,8 @@ from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.records import Task
 from kernelwright.results.dropin.gradient_tasks import gradient_tasks
 
+pytestmark = pytest.mark.builds
+
 TASKS = sorted((Path(__file__).parents[3] / "results" / "published" / "kernels" / "tasks").glob("*.py"))
 
 

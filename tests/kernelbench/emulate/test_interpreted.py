@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.helpers.installed import require
 
 from kernelwright.kernelbench.emulate.libdevice import _FUNCTIONS
 
-pytest.importorskip("triton", reason="triton is not installed")
+require("triton")
+
+pytestmark = pytest.mark.builds
 Ask = Callable[..., Any]
 
 

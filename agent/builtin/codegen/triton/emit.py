@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kernelwright.agent.builtin.codegen.triton.kernel import TritonKernel
+from kernelwright.agent.builtin.codegen.gpu import GridKernel, Parts, numbers
 from kernelwright.agent.builtin.codegen.triton.types import (
     BUILTIN,
     HIGHEST,
@@ -88,7 +88,7 @@ class Emitter(ABC):
         self.named: dict[Access, str] = {}
         self.before: dict[str, str] = {}  # what values were a step before, by their names
 
-    def kernel(self, name: str) -> TritonKernel:
+    def kernel(self, name: str) -> GridKernel:
         plan, out = self.plan, self.out
         parts = [self.part_type(r) for r in plan.totals] if self.grid > 1 else []
         inside = [s for s in plan.region.statements if s not in plan.scalars]
@@ -108,23 +108,32 @@ class Emitter(ABC):
                 )
         else:
             self.body(self.knobs.program)
-        joins: tuple[str, ...] = ()
+        body = self.out
         if parts:
-            body, self.out = self.out, Lines()
+            self.out = Lines()
             self.join(parts, programs)
-            self.scalars()
-            self.out, joins = body, tuple(self.out.lines)
-        else:
-            self.scalars()
-        return TritonKernel(
+        self.scalars()
+        joins = None
+        if parts:
+            pointers = tuple(f"parts_{number}_ptr" for number in range(len(parts)))
+            joins = Parts(
+                tuple(parts),
+                tuple(self.out.lines),
+                self.knobs.warps,
+                (
+                    numbers(plan, self.pointers, self.read_by(inside), False),
+                    numbers(plan, self.pointers, self.read_by(plan.scalars), True),
+                ),
+                (pointers, pointers),
+            )
+        return GridKernel(
             name,
             (*self.pointers.values(), *plan.arguments, *(["program"] if self.knobs.beside else [])),
-            tuple(self.out.lines),
+            tuple(body.lines),
             self.loop_style,
-            programs=programs,
-            warps=self.knobs.warps,
-            parts=tuple(parts),
-            joins=joins,
+            grid=programs,
+            width=self.knobs.warps,
+            parts=joins,
         )
 
     # What differs between the kinds of tiles.
