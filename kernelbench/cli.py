@@ -41,7 +41,7 @@ KernelbenchDir = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="K=VALUE", help="Set a module constant of the task."),
+    typer.Option("--set", metavar="NAME=VALUE", help="Set a module constant of the task."),
 ]
 CastTo = Annotated[
     Precision,
