@@ -8,7 +8,7 @@ from rich.console import Console
 
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.errors import MissingPrerequisite, StorageError
-from kernelwright.kernelbench.evaluator import SEARCH, Evaluator, Protocol
+from kernelwright.kernelbench.evaluator import EAGER, SEARCH, LocalEvaluator, Protocol, Referee
 from kernelwright.kernelbench.machine import cache_folder, compiler
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
 from kernelwright.results.formatting import with_bounds
@@ -33,20 +33,23 @@ def demo(
         )
     (task,) = sources.resolve([TASK])
     protocol = Protocol(effort=SEARCH)
-    with log.status(f"Optimizing {TASK}"), Evaluator(cache=cache_folder(), protocol=protocol) as evaluator:
+    with (
+        log.status(f"Optimizing {TASK}"),
+        Referee.start(cache=cache_folder(), protocol=protocol) as evaluator,
+    ):
         candidate = _written(task, evaluator, out)
-        evaluation = evaluator.evaluate(task, candidate, ("eager",))
+        evaluation = evaluator.evaluate(task, candidate, EAGER)
     for line in lines(task, candidate, evaluation, out):
         print(line)
     return 0 if evaluation.verdict is Verdict.correct else 1
 
 
-def _written(task: Task, evaluator: Evaluator, out: Path) -> Candidate:
+def _written(task: Task, evaluator: LocalEvaluator, out: Path) -> Candidate:
     """The builtin coder's candidate, in the file too. Raises StorageError."""
     from kernelwright.agent.builtin.coder import BuiltinCoder
     from kernelwright.agent.tracing import trace
 
-    candidate = BuiltinCoder(lambda traced: trace(evaluator.pool, traced)).propose(task, [], None)
+    candidate = BuiltinCoder(lambda traced: trace(evaluator.sessions.pool, traced)).propose(task, [], None)
     try:
         write_atomically(out, candidate.source)
     except OSError as error:

@@ -1,6 +1,8 @@
 """The command line is a contract: its options are frozen here, and its errors are one line with the fix."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ import typer.main
 
 from kernelwright import cli
 from kernelwright.profiling.ladder import RUNGS
+from kernelwright.reference import reference
 
 REFERENCE = """
 import torch
@@ -48,7 +51,7 @@ SURFACE = {
         "--tokens-a-minute", "--rounds", "--target-speedup", "--patience", "--search", "--hold", "--rank-by", "--refine-from",
         "--beam-width", "--beam-advices", "--islands", "--memory", "--learn-from", "--target", "--set", "--precision",
         "--baseline", "--compile-limit", "--require-own-kernels", "--effort", "--check-first", "--max-minutes", "--max-minutes-per-task",
-        "--max-evaluations", "--max-evaluations-per-task", "--workers", "--tasks-at-once", "--out", "--resume", "--replay", "--kernelbench-dir", "--json",
+        "--max-evaluations", "--max-evaluations-per-task", "--workers", "--tasks-at-once", "--out", "--resume", "--replay", "--kernelbench-dir", "--json", "--config",
     },
     "compile": {
         "task", "--language", "--schedule", "--dump", "--out", "--set", "--precision", "--kernelbench-dir",
@@ -61,6 +64,7 @@ SURFACE = {
     },
     "gradient": {"task", "--out", "--forward", "--saved", "--set", "--precision", "--kernelbench-dir"},
     "serve policy": {"model", "options", "--host", "--port", "--backend"},
+    "serve scripted": {"tasks", "--port", "--latency", "--kernelbench-dir"},
     "train curate": {"runs", "--out", "--k", "--evaluation-list", "--held-out-share", "--seed", "--kernelbench-dir", "--json"},
     "train sft": {
         "--model", "--data", "--out", "--steps", "--learning-rate", "--batch-size", "--micro-batch", "--max-length",
@@ -116,15 +120,67 @@ def test_it_says_its_version(home: Path) -> None:
     assert kernelwright_command(home, "--version").stdout == "kernelwright 0.1.0\n"
 
 
-def test_it_starts_without_torch() -> None:
-    """Whose import takes longer than all else, and which the process that judges does without."""
-    script = "import sys, kernelwright.cli; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+def loaded_after(script: str) -> set[str]:
+    """Names of the modules that a Python process has loaded when a script has run."""
+    program = f"import sys, kernelwright\n{script}\nprint(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+def test_the_package_imports_nothing_heavy() -> None:
+    assert loaded_after("").isdisjoint(
+        {"torch", "numpy", "pandas", "sqlalchemy", "pydantic", "jinja2", "typer"}
+    )
+
+
+def test_help_imports_no_command() -> None:
+    loaded = loaded_after(
+        "sys.argv = ['kernelwright', '--help']\n"
+        "from kernelwright import cli\n"
+        "try: cli.main()\n"
+        "except SystemExit: pass"
+    )
+    assert loaded.isdisjoint({"torch", "numpy", "pandas", "sqlalchemy", "pydantic", "jinja2"})
+    assert [name for name in loaded if re.fullmatch(r"kernelwright\..*\bcli", name)] == ["kernelwright.cli"]
+
+
+def test_no_command_imports_torch_before_it_runs() -> None:
+    """Importing torch takes longer than all else, and the referee process does without it."""
+    script = """
+import typer.main
+from kernelwright import cli
+
+def load(command):
+    for sub in getattr(command, "commands", {}).values():
+        load(sub)
+    command.params
+
+load(typer.main.get_command(cli.app))
+"""
+    loaded = loaded_after(script)
+    assert "kernelwright.agent.cli" in loaded and "torch" not in loaded
+
+
+@pytest.mark.parametrize(
+    ("words", "incomplete", "expected"),
+    [
+        (["kernelwright"], "re", {"redteam", "report"}),
+        (["kernelwright", "train"], "s", {"sft"}),
+        (["kernelwright", "run"], "--check", {"--check-first"}),
+    ],
+)
+def test_the_shell_completes_commands_and_options(
+    words: list[str], incomplete: str, expected: set[str]
+) -> None:
+    line = " ".join([*words, incomplete])
+    asked = {"_KERNELWRIGHT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words))}
+    program = "import sys; sys.argv = ['kernelwright']; from kernelwright.cli import main; main()"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True)
+    assert set(done.stdout.split()) == expected, done.stderr
 
 
 def kernelwright_command(home: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    import os
-
     command = [sys.executable, "-m", "kernelwright", *map(str, arguments)]
     environment = {**os.environ, "KERNELWRIGHT_HOME": str(home)}
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200)
@@ -206,7 +262,7 @@ USAGE = {
     "unknown_target": (["evaluate", "builtin:level1/softmax", __file__, "--target", "tpu"], "tpu"),
     "unknown_chip": (
         ["profile", "builtin:level1/softmax", __file__, "--target", "sm_61"],
-        "sm_61' are not known — name one of sm_70",
+        "unknown chip 'sm_61' — use one of sm_70",
     ),
     "unknown_baseline": (
         ["run", "builtin:level1/softmax", "--baseline", "numpy"],
@@ -218,7 +274,7 @@ USAGE = {
     "no_workers": (["run", "builtin:level1/softmax", "--workers", "0"], "enough for 1 to"),
     "no_rate": (["evaluate", "builtin:level1/softmax", __file__, "--server", "0"], "calls a second"),
     "a_picture_of_another_kind": (["doctor", "--roofline", "roofline.png"], "roofline.svg"),
-    "a_picture_in_no_folder": (["doctor", "--roofline", "nowhere/roofline.svg"], "no folder"),
+    "a_picture_in_no_folder": (["doctor", "--roofline", "nowhere/roofline.svg"], "does not exist"),
     "unknown_target_of_doctor": (["doctor", "--target", "tpu"], "--target cpu"),
     "unknown_cheat": (["redteam", "bribery"], "clock, not_computing"),
     "a_gpu_that_is_not_there": (
@@ -244,10 +300,10 @@ USAGE = {
         ["train", "curate", "/nonexistent", "--out", "/proc/nowhere"],
         "holds no run",
     ),
-    "no_winners": (["train", "curate", "/nonexistent", "--out", "/proc/nowhere", "--k", "0"], "at least 1"),
+    "no_winners": (["train", "curate", "/nonexistent", "--out", "/proc/nowhere", "--k", "0"], "1 or more"),
     "all_held_out": (
         ["train", "curate", "/nonexistent", "--out", "/proc/nowhere", "--held-out-share", "1"],
-        "a number below 1",
+        "from 0 to below 1",
     ),
     "no_evaluation_list": (
         ["train", "curate", "/nonexistent", "--out", "/proc/nowhere", "--evaluation-list", "tasks.txt"],
@@ -326,3 +382,40 @@ def test_audit_finds_a_task_that_measures_nothing(task: Path, tmp_path: Path, ho
     assert answer["effects"]["file:writes"] == ["forward changes input 0 in place"]
     assert "depend on earlier calls (last)" in found["file:remembers"][0]
     assert any("changes nothing" in finding for finding in found["file:idle"])
+
+
+def test_help_of_run_fits_two_screens(home: Path) -> None:
+    import os
+
+    words = [sys.executable, "-m", "kernelwright", "run", "--help"]
+    environment = {**os.environ, "COLUMNS": "80", "TERMINAL_WIDTH": "80"}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=200)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and len(lines) <= 102 and max(map(len, lines)) <= 80
+    for panel in ("Tasks", "Model", "Search", "Tuner", "Budget", "Evaluation", "Execution", "Output"):
+        assert f"─ {panel} ─" in done.stdout
+
+
+def test_the_reference_of_options_is_that_of_the_commands() -> None:
+    """Made again with `python -m kernelwright.reference > docs/options.md`."""
+    assert (Path(__file__).parents[1] / "docs" / "options.md").read_text() == reference()
+
+
+def test_the_command_line_goes_before_the_file(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KERNELWRIGHT_HOME", str(home))
+    path = tmp_path / "run.toml"
+    path.write_text(
+        '[tasks]\ntasks = ["builtin:level1/softmax"]\n[model]\ncoder = "llm"\n[search]\nrounds = 0\n'
+    )
+    for words, said in (
+        ((), "invalid --rounds 0"),
+        (("--rounds", "3"), "--coder llm and --model belong together"),
+        (("--rounds", "3", "--coder", "builtin", "--set", "nonsense=1"), "nonsense"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["kernelwright", "run", "--config", str(path), *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code == 2
+        assert_one_line(*capsys.readouterr(), said)

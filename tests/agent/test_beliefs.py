@@ -1,5 +1,6 @@
 """What is believed of schedules: shared knobs teach, noise is averaged out, unknown values are worth a try."""
 
+import doctest
 import math
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -8,6 +9,7 @@ from random import Random
 import pytest
 
 from kernelwright.agent.protocols import Attempt
+from kernelwright.agent.tuner import gaussian_process
 from kernelwright.agent.tuner.gaussian_process import Beliefs, Measured, measured, timed
 from kernelwright.kernelbench.records import Candidate
 from tests.helpers.attempts import over_eager, slower
@@ -117,3 +119,8 @@ def test_each_candidate_of_the_builtin_coder_counts_once() -> None:
     others = [over_eager(each, 2.0, 1.9, 2.1) for each in (reference, older, model)]
     own = slower(0.9)
     assert timed([own, *others, own]) == [own]
+
+
+def test_the_worked_example_gives_what_it_says() -> None:
+    result = doctest.testmod(gaussian_process)
+    assert result.attempted and not result.failed

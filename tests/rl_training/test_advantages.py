@@ -1,9 +1,11 @@
 """Advantages against values computed by hand."""
 
+import doctest
 import math
 
 import pytest
 
+from kernelwright.rl_training.trainers import advantages as estimators
 from kernelwright.rl_training.trainers.advantages import Credited, advantages
 
 
@@ -53,3 +55,8 @@ def test_turns_are_held_against_their_like() -> None:
 @pytest.mark.parametrize("estimator", ["grpo", "rloo", "remax"])
 def test_one_alone_teaches_nothing(estimator: str) -> None:
     assert advantages(group(None, 2.0), estimator) == [0.0, 0.0]  # type: ignore[arg-type]
+
+
+def test_the_worked_example_gives_what_it_says() -> None:
+    result = doctest.testmod(estimators)
+    assert result.attempted and not result.failed

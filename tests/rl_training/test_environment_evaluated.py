@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.agent.profiled import ProfilingPool
-from kernelwright.kernelbench.evaluator import Effort, Evaluator, Protocol
+from kernelwright.kernelbench.evaluator import Effort, Protocol, Referee
 from kernelwright.kernelbench.records import Candidate, Interval, Task, Verdict
 from kernelwright.rl_training.environment.gold import gold_check
 from kernelwright.rl_training.environment.grader import Grader
@@ -47,7 +47,7 @@ BROKEN = kernel("std::tangh(x[i])")
 def pool(home: Path) -> Iterator[ProfilingPool]:
     """What was evaluated once is known to it, so each file of these tests is evaluated once."""
     with (
-        Evaluator(cache=home, protocol=Protocol(effort=SHORT)) as evaluator,
+        Referee.start(cache=home, protocol=Protocol(effort=SHORT)) as evaluator,
         ProfilingPool(evaluator, slots=1) as made,
     ):
         yield made

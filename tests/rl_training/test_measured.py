@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.kernelbench.errors import StorageError, TaskError
+from kernelwright.kernelbench.evaluator import EAGER
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task
 from kernelwright.rl_training.demo.measured import MeasuredPool
 from tests.helpers.results import run_factory
@@ -40,7 +41,7 @@ def test_a_kernel_is_measured_once_also_by_the_next_process(tmp_path: Path) -> N
     assert second.submit(TASK, made(kernel(), author="policy")).result() == first
     assert (counting.asked, again.asked) == (1, 0)
     assert second.submit(TASK, made(kernel(EXPRESSIONS[1]))).result().speedup.eager.median == 9.0  # type: ignore[union-attr]
-    second.submit(TASK, made(kernel()), ("eager",)).result()  # not what was asked before
+    second.submit(TASK, made(kernel()), EAGER).result()  # not what was asked before
     assert again.asked == 2
 
 

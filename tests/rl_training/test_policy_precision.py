@@ -132,8 +132,8 @@ def test_the_usual_precision(monkeypatch: pytest.MonkeyPatch, new: bool) -> None
             MissingPrerequisite,
             "--vllm colocate needs the package vllm — pip install vllm",
         ),
-        ({"deepspeed": "/nowhere.json"}, UsageError, "--deepspeed /nowhere.json: there is no such file"),
-        ({"precision": "bf16-mixed", "cpu": False}, UsageError, "there is no GPU here that computes in bf16"),
+        ({"deepspeed": "/nowhere.json"}, UsageError, "--deepspeed /nowhere.json: the file does not exist"),
+        ({"precision": "bf16-mixed", "cpu": False}, UsageError, "no GPU of this machine supports bf16"),
     ],
     ids=str,
 )

@@ -1,4 +1,24 @@
-"""What a graph becomes before fusion: computations over views of contiguous values."""
+"""Programs: the form of a graph before fusion, as computations over views of contiguous values.
+
+A view costs nothing: transposing, slicing, expanding and broadcasting change strides and the offset alone. Of
+a contiguous x of [2, 3, 4], whose strides are 12, 4 and 1:
+
+>>> x = View("x", (2, 3, 4), contiguous((2, 3, 4)))
+>>> turned(x, (0, 2, 1)).strides  # x.transpose(1, 2), of [2, 4, 3]
+(12, 1, 4)
+>>> broadcast(View("bias", (4,), (1,)), (2, 3, 4)).strides  # added to x: read again along two axes
+(0, 0, 1)
+
+Views of views are views of the value that exists. y = x[:, 1] is of [2, 4], and y.T of [4, 2]:
+
+>>> y = View("x", (2, 4), (12, 1), offset=4)
+>>> composed(View("y", (4, 2), (1, 4)), (2, 4), y)
+View(base='x', shape=(4, 2), strides=(1, 12), offset=4, clips=(), move=0, table=0)
+
+A `Clip` describes windows that reach over an edge. Of pooling over 8 elements with kernel 3, stride 2 and
+padding 1, element `place` of window `number` is element 2 * number + place - 1. So window 0 lacks element 0,
+which would be number -1, and windows 1 to 3 have all of theirs.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +27,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
+from kernelwright.agent.builtin.ir.expression import Expression, Place, walk
 from kernelwright.agent.builtin.ir.graph import Graph, Meta, Node
 from kernelwright.agent.builtin.ir.ops import POINTWISE, Settings
 
-NEAR = 4  # stride, in elements, up to which reading every n-th element beats making a copy
-_LEAST_TILE = 8  # elements that lie together, for a transposition of our own
+# Both in elements, chosen by hand.
+NEAR = 4  # stride up to which reading every n-th element beats making a copy
+_LEAST_TILE = 8  # length of a contiguous axis from which a kernel transposes it in tiles
 
 
 @dataclass(frozen=True)
@@ -81,9 +103,13 @@ class Compute:
     compute_dtype: str
 
     @property
+    def expression(self) -> Expression:
+        return POINTWISE[self.op].tree(self.settings)
+
+    @property
     def by_place(self) -> bool:
         """Whether what it computes depends on where in the whole it is computed."""
-        return self.op == "carried" or "{index}" in POINTWISE[self.op].template(self.settings)
+        return any(isinstance(node, Place) for node in walk(self.expression))
 
 
 @dataclass(frozen=True)
@@ -203,13 +229,14 @@ class Program:
         self.define(statement.name, shape, dtype)
 
     def copy(self) -> Program:
-        """One whose statements and values can be changed apart from these."""
+        """A program whose statements and values can be changed apart from these."""
         return replace(
             self,
             statements=[*self.statements],
             views={**self.views},
             shapes={**self.shapes},
             dtypes={**self.dtypes},
+            view_nodes={**self.view_nodes},
         )
 
     @property

@@ -1,8 +1,28 @@
-"""The iteration space that computations can share: what fits into one kernel.
+"""Iteration spaces: the axes that the statements of a kernel share, and those that a row is reduced over.
 
 A region iterates over `numel` elements. Its values are elements, rows (elements reduced over one set of
 axes) or scalars (rows or elements reduced over everything). A value may feed the level it belongs to and
 elements may read rows; elements that need a scalar wait for the next kernel.
+
+The maximum of each of 2048 rows of 4096, and the difference from it, as in a softmax:
+
+>>> x = View("x", (2048, 4096), (4096, 1))
+>>> largest = Reduce("amax", "amax", x, (1,), (2048, 1), "float32")
+>>> row = View("amax", (2048, 4096), (1, 0))  # read once for each element of its row
+>>> below = Compute("sub", "sub", (x, row), {}, (2048, 4096), "float32", "float32")
+>>> space = analyse([largest, below])
+>>> space.axes  # intervals of the linear index: 2048 rows, and 4096 neighbours within each
+((4096, 8388608), (1, 4096))
+>>> space.reduced, space.rows
+(frozenset({(1, 4096)}), 2048)
+>>> space.levels
+{'amax': 'row', 'sub': 'element'}
+
+The maximum of each column needs rows along the other axis, so it shares no kernel with these:
+
+>>> columns = Reduce("by_column", "amax", x, (0,), (4096,), "float32")
+>>> analyse([largest, columns]) is None
+True
 """
 
 from __future__ import annotations

@@ -1,4 +1,19 @@
-"""Lowering of pooling and depthwise convolution: reductions over windows, which are views that overlap."""
+"""Lowering of pooling and depthwise convolution: reductions over windows, which are views that overlap.
+
+max_pool2d(x, kernel_size=3, stride=2, padding=1) with x of [2, 3, 8, 8], whose strides are 192, 64, 8 and 1,
+is one statement over a view of six axes:
+
+    %max_pool2d = reduce amax(%x[2×192, 3×64, 4×16, 3×8, 3×1, 4×2] +-9 clipped, axes [3, 4])
+        : float32[2, 3, 4, 4]
+
+Axes 2 and 5 count the 4 by 4 windows: the next one is 2 rows of 8 elements (16), or 2 columns (2), further
+on. Axes 3 and 4 count the 3 by 3 elements of a window: one row (8) or one column (1) further on. Padding of 1
+begins a row and a column before the image, at element -9; a clip leaves out what lies outside, which for the
+window in the upper left corner are 5 of 9 elements. The axis of windows along a row is the last one, so that
+a vector reduces neighbouring windows, and the scheduler makes 96 columns of 9:
+
+    0: 96 columns of 9, neighbours side by side: reads %x, writes %max_pool2d
+"""
 
 import math
 from collections.abc import Sequence
@@ -20,9 +35,9 @@ from kernelwright.agent.builtin.ir.program import (
 from kernelwright.agent.builtin.lowering.reductions import ReductionLowering
 from kernelwright.agent.builtin.schedule import Schedule
 
-_CHEAP = 12  # additions for an element, as often as windows read it
-_LANES = 16  # channels, side by side, that pooling needs at least
-_MOST_PRODUCTS = 16  # of an output, summed in a row; with 49 the library is faster (docs/LOG.md)
+_CHEAP = 12  # additions for an element, over all windows, up to which each computes it; chosen by hand
+_LANES = 16  # channels that pooling with channels last needs at least: the floats of an AVX-512 vector
+_MOST_PRODUCTS = 16  # products of a depthwise output; chosen by hand (with 49 the library is faster)
 
 
 @dataclass(frozen=True)

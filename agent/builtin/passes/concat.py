@@ -1,7 +1,22 @@
-"""Concatenations: what is put side by side is computed where it lies, and so is what is computed from it.
+"""Concatenation in place: pieces are computed where they lie in the whole, as are functions of the whole.
 
 `f(cat(a, b), y)` becomes `cat(f(a, y's first part), f(b, the rest))` as long as only pointwise operators read
-the whole; what remains is written by the kernels that compute the pieces, straight into the whole.
+the whole; what remains is written by the kernels that compute the pieces, straight into the whole. With x of
+[512, 64], torch.cat([exp(x), tanh(x)], dim=1) * 2 is lowered to
+
+    %exp = exp(%x[512, 64]) : float32[512, 64]
+    %tanh = tanh(%x[512, 64]) : float32[512, 64]
+    %cat = torch: aten.cat([%exp, %tanh], 1) : float32[512, 128]
+    %mul = mul(%cat[512, 128], 2) : float32[512, 128]
+
+Only %mul reads %cat, so each piece is doubled by itself and %cat never exists:
+
+    %mul_0 = mul(%exp[512, 64], 2) : float32[512, 64]
+    %mul_1 = mul(%tanh[512, 64], 2) : float32[512, 64]
+    %mul = joined from %mul_0, %mul_1
+
+One kernel over 512 × 64 computes all four and writes %mul_0 and %mul_1 into rows of 128, the latter from
+element 64 of each row on.
 """
 
 import math
@@ -23,10 +38,11 @@ from kernelwright.agent.builtin.ir.program import (
     turned,
     vectorisable,
 )
-from kernelwright.agent.builtin.ir.uses import needed_in_python, operands
+from kernelwright.agent.builtin.ir.uses import Uses
 
-_MOST_PIECES = 4  # for each of which there is a copy of every statement that reads the whole
-_LEAST_RUN = 16  # elements of a piece that lie together
+# Both chosen by hand.
+_MOST_PIECES = 4  # pieces of a whole, for each of which every statement that reads the whole is copied
+_LEAST_RUN = 16  # contiguous elements of a piece: one AVX-512 vector of floats
 
 
 @dataclass(frozen=True)
@@ -43,20 +59,18 @@ class _Pieces:
         return tuple(sum(self.sizes[:number]) for number in range(len(self.views)))
 
 
-def join(program: Program) -> None:
+def concat(program: Program) -> Program:
     """Put what is computed, piece by piece, in the place of concatenations and of what reads only these."""
+    program = program.copy()
     program.statements = _Joining(program).run()
+    return program
 
 
 class _Joining:
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.python = needed_in_python(program)
+        self.uses = Uses(program)
         self.computed = {s.name: s for s in program.statements if isinstance(s, Compute)}
-        self.readers: dict[str, list[Statement]] = {}
-        for statement in program.statements:
-            for base in {view.base for view in operands(statement, program)}:
-                self.readers.setdefault(base, []).append(statement)
         self.apart: dict[str, _Pieces] = {}  # what exists in pieces only
         self.found: list[Statement] = []
 
@@ -110,7 +124,7 @@ class _Joining:
 
     def feeds(self, producer: Compute, statement: Compute, view: View, like: _Pieces) -> bool:
         """Whether this statement alone reads what the producer computes, by element, in such pieces."""
-        if self.readers[producer.name] != [statement] or producer.name in self.python:
+        if self.uses.readers(producer.name) != [statement] or producer.name in self.uses.in_python:
             return False
         if any(isinstance(o, View) and o.base == view.base and o != view for o in statement.operands):
             return False
@@ -129,8 +143,9 @@ class _Joining:
         if not all(vectorisable(view) for view in pieces.views):
             return False
         whole = View(name, self.program.shapes[name], contiguous(self.program.shapes[name]))
-        readers = self.readers.get(name, [])
-        return name not in self.python and all(self.can_be_split(r, whole, pieces) for r in readers)
+        if name in self.uses.in_python:
+            return False
+        return all(self.can_be_split(reader, whole, pieces) for reader in self.uses.readers(name))
 
     def can_be_split(self, reader: Statement, whole: View, pieces: _Pieces) -> bool:
         if not isinstance(reader, Compute) or reader.by_place or reader.shape != whole.shape:

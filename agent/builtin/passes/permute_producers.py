@@ -1,4 +1,17 @@
-"""What is computed in one order of axes only to be copied into another is computed in that other order."""
+"""Permuted producers: what is computed only to be copied in another order of axes is computed in that order.
+
+exp(x).transpose(1, 2).contiguous() with x of [8, 64, 128] is lowered to a computation and a copy, of which
+the latter reads with strides of 128:
+
+    %exp = exp(%x[8, 64, 128]) : float32[8, 64, 128]
+    %exp_contiguous = copy(%exp[8, 128×1, 64×128]) : float32[8, 128, 64]
+
+Nothing else reads %exp, and permuting the axes of an operand changes only its view. So the exponentials are
+computed in the copy's order, in tiles that are transposed in the cache, and %exp never exists:
+
+    %exp_contiguous = exp(%x[8, 128×1, 64×128]) : float32[8, 128, 64]
+    0: 65536 elements in tiles, whose axes change places: reads %x, writes %exp_contiguous
+"""
 
 import math
 from dataclasses import replace
@@ -14,24 +27,27 @@ from kernelwright.agent.builtin.ir.program import (
     vectorisable,
 )
 from kernelwright.agent.builtin.ir.space import analyse
-from kernelwright.agent.builtin.ir.uses import needed_in_python, operands
+from kernelwright.agent.builtin.ir.uses import Uses
 
 
-def turn_before_copies(program: Program) -> None:
+def permute_producers(program: Program) -> Program:
     """Compute in the order of its reader what only one reads, in another order."""
+    program = program.copy()
+    uses = Uses(program)
     number = len(program.statements) - 1
     while number >= 0:
         statement = program.statements[number]
-        if isinstance(statement, Compute) and _turn_producer(program, number, statement):
-            number = len(program.statements)
+        if isinstance(statement, Compute) and _turn_producer(program, uses, number, statement):
+            uses, number = Uses(program), len(program.statements)
         number -= 1
+    return program
 
 
 def _is_turned(operand: object) -> bool:
     return isinstance(operand, View) and contiguous_axis(operand) is not None
 
 
-def _turn_producer(program: Program, number: int, statement: Compute) -> bool:
+def _turn_producer(program: Program, uses: Uses, number: int, statement: Compute) -> bool:
     """Whether what computes one of the operands could be put before the statement, in its order of axes."""
     for view in statement.operands:
         if not isinstance(view, View) or not _is_turned(view):
@@ -39,8 +55,7 @@ def _turn_producer(program: Program, number: int, statement: Compute) -> bool:
         producer = next((s for s in program.statements if s.name == view.base), None)
         if not isinstance(producer, Compute) or view.numel != math.prod(producer.shape):
             continue
-        readers = [s for s in program.statements if any(v.base == view.base for v in operands(s, program))]
-        if readers != [statement] or view.base in needed_in_python(program):
+        if uses.readers(view.base) != [statement] or view.base in uses.in_python:
             continue
         turned = _in_order_of(view, producer)
         if turned is None or sum(v == view for v in statement.operands) > 1:

@@ -1,4 +1,18 @@
-"""Rows of a few elements: neighbouring rows side by side in the vector lanes, not the elements of one."""
+"""Short rows: where a row has few elements, SIMD lanes hold neighbouring rows, not the elements of one.
+
+x.sum(-1) with x of [1024, 64, 3] has 65,536 rows of 3 elements, of which a vector loop along the row would
+fill 3 of 16 lanes:
+
+    %sum_1 = reduce sum(%x[1024, 64, 3], axes [2]) : float32[1024, 64]
+
+Read with its last two axes exchanged, which is another view of the same memory, the reduced axis is no longer
+the innermost one. The scheduler then makes columns of it (`scheduling/loop_nest.py`):
+
+    %sum_1 = reduce sum(%x[1024, 3×1, 64×3], axes [1]) : float32[1024, 64]
+    0: 65536 columns of 3, neighbours side by side: reads %x, writes %sum_1
+
+Each lane adds up a row of its own. Neighbouring lanes read 3 floats apart, near enough to share cache lines.
+"""
 
 import math
 from dataclasses import replace
@@ -13,28 +27,26 @@ from kernelwright.agent.builtin.ir.program import (
     View,
     near,
 )
-from kernelwright.agent.builtin.ir.uses import operands
+from kernelwright.agent.builtin.ir.uses import Uses
 
-_LANES = 16  # rows side by side, at least
+_LANES = 16  # rows that lie next to each other, at least: the floats of an AVX-512 vector
 
 
-def turn_short_rows(program: Program) -> None:
+def short_rows(program: Program) -> Program:
     """Have reductions over a few last elements read these as an axis before that of the rows.
 
     Only where nothing else reads the whole of what they reduce, which would be another kernel then.
     """
-    readers: dict[str, list[Statement]] = {}
-    for statement in program.statements:
-        for view in operands(statement, program):
-            readers.setdefault(view.base, []).append(statement)
+    uses, found = Uses(program), program.statements[:]
     computed = {s.name for s in program.statements if not isinstance(s, Library)}
     for number, statement in enumerate(program.statements):
         turned = _turned(statement) if isinstance(statement, Reduce) else None
         if turned is None or turned.operand.base in computed:
             continue
-        others = (s for s in readers[turned.operand.base] if not isinstance(s, Library))
+        others = (s for s in uses.readers(turned.operand.base) if not isinstance(s, Library))
         if all(_reads_rows(other, turned) for other in others):
-            program.statements[number] = turned
+            found[number] = turned
+    return replace(program, statements=found)
 
 
 def _turned(reduce: Reduce) -> Reduce | None:

@@ -1,8 +1,22 @@
-"""Which regions share a kernel, and which calls of one are a single launch.
+"""Launches: regions that share a kernel, and calls of kernels that are made as one.
 
 Regions that compute the same share a kernel, whatever values they read and wherever in them they begin. Calls
 that do not need each other's results, and are too small to be worth more than one thread each, are launched
-together, of one kernel or of several, and threads share them.
+together, of one kernel or of several, and threads share them. With x of [16, 64], the task
+
+    a, b = self.a(x), self.b(x)
+    return torch.sigmoid(a), torch.sigmoid(b), torch.tanh(a)
+
+has two linear layers with results of [16, 32] and two kernels of 512 elements, far fewer than `SMALL`. The
+kernels wait until both layers have been called, and then are one launch:
+
+    0: torch: aten.linear(%x, %p_a_weight, %p_a_bias)
+    1: torch: aten.linear(%x, %p_b_weight, %p_b_bias)
+    2: 2 kernels in one launch
+        512 elements in blocks: reads %linear_1, writes %sigmoid_1
+            pass 1: compute %sigmoid_1; store %sigmoid_1
+        512 elements in blocks: reads %linear, writes %sigmoid, %tanh
+            pass 1: compute %sigmoid, %tanh; store %sigmoid, %tanh
 """
 
 from __future__ import annotations
@@ -21,11 +35,13 @@ from kernelwright.agent.builtin.ir.program import (
     View,
 )
 from kernelwright.agent.builtin.ir.space import Region
-from kernelwright.agent.builtin.ir.uses import Unit, needed_in_python, operands, readers_of, stored
+from kernelwright.agent.builtin.ir.uses import Unit, Uses, operands, stored
 from kernelwright.agent.builtin.scheduling.in_place import fresh_results, in_place_outputs
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan, plan
 
-SMALL = 1 << 15  # elements below which a parallel region costs more than it saves
+# Elements below which a kernel runs in one thread: a parallel region costs 0.6 to 1.3 µs (docs/LOG.md,
+# 2026-11-23, "What a machine can do at best"). Chosen by hand.
+SMALL = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -198,15 +214,16 @@ def _needs(units: Sequence[Unit], program: Program) -> list[set[int]]:
 
 def _calls(units: Sequence[Unit], program: Program) -> dict[int, Call]:
     """Of each region, by its number."""
-    readers, python = readers_of(units, program), needed_in_python(program)
-    fresh = fresh_results(units) - python
+    uses = Uses(program)
+    fresh = fresh_results(units) - uses.in_python
     found = {}
     for index, unit in enumerate(units):
         if not isinstance(unit, Region):
             continue
-        outputs = stored(unit, index, program, readers, python)
-        free = frozenset(base for base in fresh if readers.get(base) == {index})
-        found[index] = Call(plan(unit, program, outputs), free)
+        planned = plan(unit, program, stored(unit, program, uses))
+        own = unit.statements if unit.recurrence is None else (unit.recurrence,)
+        free = frozenset(base for base in fresh if all(reader in own for reader in uses.readers(base)))
+        found[index] = Call(planned, free)
     return found
 
 

@@ -1,13 +1,25 @@
-"""How one region runs: its axes, which of them lie inside a row, and how the loops go over them.
+"""Loop nests: the axes of one region, which of them lie inside a row, and how the loops go over them.
 
 A row is everything that shares one value of the region's row level. Work on a row alternates between row
-statements (once per row) and passes (a loop over the row's elements), which `stages.py` sets out.
+statements (once per row) and passes (a loop over the row's elements), which `passes.py` sets out.
 
 Four shapes of loop cover the spaces:
 - `flat`: one axis, no rows; a "row" is a block of the tensor;
 - `rows`: the innermost axis belongs to the row; the loop over it is the vector loop;
-- `columns`: the innermost axis does not; a block of neighbouring rows runs side by side in the lanes;
+- `columns`: the innermost axis does not; neighbouring rows share a vector, one in each SIMD lane;
 - `tiles`: a row is the innermost axis, and some of what it reads lies along another one.
+
+relu(x) of [64, 512], softmax(x, -1) of [2048, 4096], softmax(x, 1) of [16, 64, 512], and x.T + 1 of [1024,
+512], stored contiguously, are in this order:
+
+    0: 32768 elements in blocks: reads %x, writes %relu
+    0: 2048 rows of 4096: reads %x, writes %mul
+    0: 8192 columns of 64, neighbours side by side: reads %x, writes %mul
+    0: 524288 elements in tiles, whose axes change places: reads %x, writes %add
+
+The plan of the third has sizes (16, 64, 512), of which only the middle axis is inside a row: 16 * 512 = 8192
+rows of 64 elements. x is read with strides (32768, 512, 1), so the elements of a row are 512 floats apart and
+a vector along a row would be a gather; neighbouring rows, 1 float apart, are loaded as one vector.
 """
 
 from __future__ import annotations
@@ -34,9 +46,10 @@ from kernelwright.agent.builtin.scheduling.passes import Stage, reads, stages_of
 
 Mode = Literal["flat", "rows", "columns", "tiles"]
 
-KEPT_LIMIT = 1 << 17  # elements that a thread keeps on its stack
-_CARRIED = 4096  # elements that rows which are taken through a step together hand the next one
-_LEAST_PARTS = 8  # of the rows of a recurrence, which threads share
+# All chosen by hand.
+KEPT_LIMIT = 1 << 17  # elements that a thread keeps on its stack: 512 KiB of float32
+_CARRIED = 4096  # elements carried between steps by the rows of one part of a recurrence: 16 KiB of float32
+_LEAST_PARTS = 8  # parts that the rows of a recurrence are cut into, at least, for threads to share
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,25 @@
-"""The passes over a row: what each of them loads, computes, reduces, keeps and stores.
+"""Passes over a row: the loads, computations, reductions, stores and buffers of each.
 
-Pass p+1 may use what the reductions of pass p found. An element value that a later pass needs again is kept
-in a buffer of the thread when it is expensive, and computed again when it is cheap.
+Pass p+1 may use the results of the reductions of pass p. An element value that a later pass needs again is
+kept in a buffer of the thread when it is expensive, and computed again when it is cheap. A softmax over rows
+of 4096 needs three passes, as both its reductions must be complete before the next one begins:
+
+    0: 2048 rows of 4096: reads %x, writes %mul
+        pass 1: reduce to %amax
+        pass 2: compute %sub, %exp; reduce to %sum_1; keep %exp
+        once a row: %reciprocal
+        pass 3: compute %mul; store %mul
+
+Passes 2 and 3 both need %exp. It costs 13 additions for each element (12 the exponential, 1 the difference),
+which is `EXPENSIVE` or more, so pass 2 keeps it: 4096 floats, 16 KiB of the first-level cache. In h /
+h.abs().sum(1, keepdim=True), with h = x - x.mean(1, keepdim=True) and x of [512, 1024], passes 2 and 3 both
+need %sub, which costs 1 addition and one load. It is computed twice:
+
+    0: 512 rows of 1024: reads %x, writes %div_1
+        pass 1: reduce to %sum_1
+        once a row: %div
+        pass 2: compute %sub, %abs_1; reduce to %sum_2
+        pass 3: compute %sub, %div_1; store %div_1
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,7 +29,9 @@ from kernelwright.agent.builtin.ir.ops import POINTWISE
 from kernelwright.agent.builtin.ir.program import Compute, Fused, Reduce, Scan, View, views_of
 from kernelwright.agent.builtin.ir.space import Level, Region
 
-EXPENSIVE = 8  # cost in additions from which a value is kept rather than computed again
+# Additions (`Pointwise.cost`) from which a value is kept rather than computed again: less than an exponential
+# (12), more than a power (4). Chosen by hand.
+EXPENSIVE = 8
 
 
 @dataclass(frozen=True)

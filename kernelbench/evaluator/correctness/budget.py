@@ -37,6 +37,24 @@ Where an output jumps (a sign, a rounding to whole numbers), an error as large a
 rest of its row: see `_without_jumps`. Where a result is on the other side of a jump, see `compare`.
 
 Errors are reported in units of the tolerance.
+
+A softmax row of four elements: the exact result, what a reference in fp32 gives, and what it gives for inputs
+that were moved by an ulp:
+
+>>> exact = torch.tensor([[2.0, 1.0, 0.5, -1.0]]).double().softmax(-1)  # 0.6095, 0.2242, 0.1360, 0.0303
+>>> reference = exact.float()  # off by 1.8e-8 at most
+>>> moved = reference + torch.tensor([[2**-24, -(2**-25), 2**-26, 0.0]])  # off by 7.8e-8 at most
+>>> expected = expect(exact, reference, [moved], fan_in=4)
+>>> f"{expected.spread.item():.1e}"  # 16 * rms(s); 16 * rms(r) and 4 * max(s) are less
+'4.1e-07'
+>>> f"{expected.relative.item():.1e}"  # 8 * eps = 9.5e-7, and 16 * rho with rho = 7.7e-8
+'2.2e-06'
+
+So 0.6095 may be off by 4.1e-7 + 2.2e-6 * 0.6095 = 1.7e-6, and 0.0303 by 4.8e-7. The moved result is well
+within that; a result that was rounded to bf16 is off by 445 times as much:
+
+>>> round(compare(expected, moved).error, 2), round(compare(expected, exact.bfloat16().float()).error)
+(0.04, 445)
 """
 
 import math
@@ -49,21 +67,23 @@ from kernelwright.kernelbench.evaluator.correctness.ties import Ranking, allowed
 from kernelwright.kernelbench.evaluator.memory.native import library
 from kernelwright.kernelbench.evaluator.reference.float64 import LEAST_ULPS
 
-_FEW = 1e-5  # of all elements; or one
-_DOMINANCE = 16.0  # an element dominates its row from this part of the largest on
-_FEW_LIVE = 16  # elements of a row that are not zero: too few errors to judge by
-_APART = 0.035  # tolerances, rms, that two right results may lie apart, however near they were when verified
-_INDICES_APART = 1e-3  # of all elements
-_NOT_FINITE_APART = 1e-3  # of all elements: near the largest number it is chance which overflow
-_AS_VERIFIED = 4.0  # times as far apart as when verified
-_ENOUGH = 1024  # elements, for their rms to tell a precision
-_BIN = 8  # binary orders of magnitude: rows this close are of about the same size
-_CORE = 0.9  # of a row's errors, that jumps are told by
-_BEYOND_CORE = 16.0  # times the largest of these: errors that are no rounding's, but a jump's
-_UNLIKE = 64.0  # times a column's size, from which on another one is of a different quantity
-_ROWS_OF_A_COLUMN = 128  # about, that its size is told from
-_MOST_COLUMNS = 1 << 14  # whose sizes are looked at: medians take time
-_FAR = 16.0  # tolerances, from which on an element may be on the other side of a jump
+# Chosen by hand, so that honest kernels pass and the red team's do not (docs/LOG.md: 2026-11-21, "A red team,
+# and honest kernels that were turned away", and 2026-11-26, "Nothing wrong is called right").
+_FEW = 1e-5  # share of an output's elements that may be on the other side of a jump; one, if that is more
+_DOMINANCE = 16.0  # an element dominates its row if it is at least the largest divided by this
+_FEW_LIVE = 16  # nonzero elements of a row, below which there are too few errors to judge by
+_APART = 0.035  # rms distance, in tolerances, of two right results that are both exact when verified
+_INDICES_APART = 1e-3  # share of an output's indices that may differ between two right results
+_NOT_FINITE_APART = 1e-3  # share of elements that may overflow in one of two right results alone
+_AS_VERIFIED = 4.0  # factor by which timed outputs may be further apart than verified ones
+_ENOUGH = 1024  # elements from which an rms tells one precision from another
+_BIN = 8  # powers of two within which rows are of about the same size
+_CORE = 0.9  # share of a row's errors, the smallest ones, by which jumps are recognized
+_BEYOND_CORE = 16.0  # factor over the largest of these from which an error is a jump's
+_UNLIKE = 64.0  # factor between the sizes of two columns from which they are different quantities
+_ROWS_OF_A_COLUMN = 128  # rows, about, from which a column's size is computed
+_MOST_COLUMNS = 1 << 14  # columns whose sizes are computed, since medians take time
+_FAR = 16.0  # tolerances from which on an element may be on the other side of a jump
 
 
 @dataclass(frozen=True)
@@ -84,6 +104,8 @@ class _Rules:
     rounding: float = 0.0
 
 
+# fp32 and float64; 16 bits; 8 bits. Chosen by hand, as above; the module's docstring says what each factor
+# allows for.
 _FULL = _Rules(16.0, 4.0, 0.6, 512 * torch.finfo(torch.float32).eps, 16.0)
 _HALF = _Rules(8.0, 3.0, 0.4, 1 / 32, 4.0, 0.5, 1.5)
 _EIGHTH = replace(_HALF, stored=1.0, rounding=1.0)

@@ -1,8 +1,30 @@
-"""Inputs that are the same in every draw: ones for a weight, a causal mask, lengths that are all alike.
+"""Constant inputs: those that are the same in every draw (ones for a weight, a causal mask, equal lengths).
 
 Such an input says nothing of what it may be, and a kernel that never reads it would pass. So it is varied:
 numbers by factors around one, zeros by a little noise, masks by moving or flipping some elements, integers
 by moving them about or lowering some, so that indices stay in range and sorted ones sorted.
+
+A task that draws x, and gives it a weight of ones, a causal mask and three sequence lengths of 128:
+
+>>> def draw(seed):
+...     x = torch.randn(4, 4, generator=torch.Generator().manual_seed(seed))
+...     return [x, torch.ones(4), torch.ones(4, 4).tril().bool(), torch.full((3,), 128)]
+>>> constant_inputs(draw(0), draw)
+[1, 2, 3]
+
+The first variation of each that the reference can take, and that changes its outputs, is the one that is
+used:
+
+>>> _, weight, mask, lengths = draw(0)
+>>> factors = next(variations(weight, "real"))(weight, Draws(0))  # a tenth to three tenths off one
+>>> bool((((factors - 1).abs() > 0.09) & ((factors - 1).abs() < 0.31)).all())
+True
+>>> moved = next(variations(mask, "mask"))(mask, Draws(0))  # its columns in another order
+>>> sorted(moved.sum(0).tolist()), sorted(mask.sum(0).tolist())
+([1, 2, 3, 4], [1, 2, 3, 4])
+>>> lowered = next(variations(lengths, "index"))(lengths, Draws(0))  # to half or more; one stays
+>>> int(lowered.min()) >= 64, int(lowered.max()), torch.equal(lowered, lengths)
+(True, 128, False)
 """
 
 import functools
@@ -17,15 +39,16 @@ from kernelwright.kernelbench.evaluator.reference.task_format import TaskFault
 Variation = Callable[[torch.Tensor, Draws], torch.Tensor]
 Run = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 
-SHARE = 0.01  # of an output, that may be not finite beyond what is so on the task's own draws
-_NOISE = 0.2  # for zeros
-_MANY, _FEW = 1 / 4, 1 / 256  # of a mask's elements, that are flipped
-_LONG_ROW = 64  # elements, of which a quarter chosen one by one is never nearly all
-_TRIES = 3
-_PARTLY = 1 / 4  # of an input's elements that are the same in every draw: an end of padding, say
-_FEW_VALUES, _LOOKED_AT = 16, 1 << 16  # of integers
-_FEW_NUMBERS = 64  # that are as quickly computed with as remembered
-_MOST_BETWEEN = 1 << 24  # integers that are chosen from
+# All chosen by hand.
+SHARE = 0.01  # share of an output that may be infinite or NaN beyond that on the task's own draws
+_NOISE = 0.2  # standard deviation, or largest value, of the noise in place of zeros
+_MANY, _FEW = 1 / 4, 1 / 256  # shares of a mask's elements that are flipped
+_LONG_ROW = 64  # elements of a row from which on each is flipped by itself: never nearly all of them
+_TRIES = 3  # draws of a variation until the reference is defined on one
+_PARTLY = 1 / 4  # least share of an input's elements that are the same in every draw, such as padding
+_FEW_VALUES, _LOOKED_AT = 16, 1 << 16  # distinct integers, fewer of which often coincide; elements examined
+_FEW_NUMBERS = 64  # numbers that are computed with as quickly as their results are remembered
+_MOST_BETWEEN = 1 << 24  # integers that a variation is chosen from
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

@@ -1,4 +1,4 @@
-"""Input families: what a candidate is tried on beyond the task's own distribution.
+"""Input families: distributions of inputs beyond the task's own, on which a candidate is verified too.
 
 A family rewrites the floating inputs of a fresh `get_inputs()` draw and keeps each within its domain:
 a triangular matrix stays triangular, labels stay labels. Each family is there for a way of not
@@ -8,6 +8,27 @@ perturbed for those that remember, edge for those that drop special values.
 
 A kernel must not know the family from a few elements. Where a task draws numbers of one sign, the others
 come in some of the rows only, and dominated inputs keep the task's own signs and range.
+
+64 rows of 128 elements as `torch.rand` draws them, for an output of which each element depends on one row:
+
+>>> def made(family):
+...     x = torch.rand(64, 128, generator=torch.Generator().manual_seed(0))
+...     rewrite([x], [infer_domain(x)], family, Draws(1), distinct=False, fan_in=128.0)
+...     return x
+>>> rows = (made("zero_centred") < 0).any(1)  # normal numbers; the other rows are as they were drawn
+>>> 0 < rows.sum() < 64
+tensor(True)
+>>> made("needle").count_nonzero(1).unique()  # one element a row, 8 times the inputs' rms
+tensor([1])
+>>> shrunk = made("dominated") < 2**-19  # by 2**-20, in some rows and columns
+>>> rows = shrunk.sum(1) > 64
+>>> int(rows.sum()), (~shrunk[rows]).sum(1).tolist()  # about 16 elements of each such row remain as they were
+(3, [20, 17, 9])
+
+Domains are inferred from one draw:
+
+>>> [infer_domain(x) for x in (torch.ones(3, 3).tril(), torch.tensor([[0.25, 0.75]]), torch.arange(3))]
+['lower_triangular', 'probability', 'index']
 """
 
 import math
@@ -23,15 +44,16 @@ DOMAINS = (
     "real", "positive", "probability", "unit", "lower_triangular", "upper_triangular",
     "symmetric", "sorted", "sign", "mask", "index", "fixed",
 )  # fmt: skip
-_EDGE_EVERY = 64  # one of so many elements is special: denormals slow a matmul down a hundredfold
-_MIXED = 0.25, 1.75  # rows that get other signs: their number to a power in between, at most 1, so often all
-_DOMINATED = 0.0, 0.5  # rows, and columns, of the dominated family: so few that means hardly change
-_DOMINANT = 16.0  # elements on which a result depends, in the dominated family
-_SHRUNK = 2.0**-20  # the others there: exactly, so that their mantissas stay
-_PERTURBED = 8, 2.0, 0.25  # elements that are perturbed: so many, or up to twice their number to this power
-_PERTURBED_SHARE = 1 / 16  # of all elements, at most
-_PHASE = 0.6 + 0.8j  # of a complex needle
-_SORTED = 8  # elements of a row, from which on being in order is no chance
+# Chosen by hand; that one perturbed element was too few is in docs/LOG.md (2026-11-26).
+_EDGE_EVERY = 64  # elements for each special one: denormals slow a matmul down a hundredfold
+_MIXED = 0.25, 1.75  # exponents: of R rows R**e get other signs, e uniform in between and cut off at 1
+_DOMINATED = 0.0, 0.5  # the same, of dominated rows and columns: so few that means hardly change
+_DOMINANT = 16.0  # elements, about, that a result depends on in the dominated family
+_SHRUNK = 2.0**-20  # factor for all others there; a power of two, so that their mantissas stay
+_PERTURBED = 8, 2.0, 0.25  # of N elements 8 to 2 * N**0.25 are perturbed
+_PERTURBED_SHARE = 1 / 16  # largest share of all elements that is perturbed
+_PHASE = 0.6 + 0.8j  # phase of a complex needle, of absolute value 1
+_SORTED = 8  # elements of a row in ascending order that cannot be in order by accident (1 in 8! = 40320)
 
 
 def infer_domain(tensor: torch.Tensor) -> str:

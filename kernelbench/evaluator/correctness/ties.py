@@ -1,7 +1,16 @@
-"""Which of two equal values comes first: torch promises no order, so any index of an equal value is right.
+"""Ties in rankings: torch promises no order of equal values, so any index of an equal value is right.
 
 Holds for topk, unstable sort and argsort, kthvalue and median. argmax and max name the first, as torch
-documents.
+documents. The two largest of 3, 5, 5, 1 are at 1 and 2, in whatever order; an element may not be named twice:
+
+>>> values, wanted = torch.tensor([[3.0, 5.0, 5.0, 1.0]]), torch.tensor([[1, 2]])
+>>> ranking = Ranking(wanted, values, dim=1, distinct=True)
+>>> ranking.allows(torch.tensor([[2, 1]]), wanted)
+tensor([[True, True]])
+>>> ranking.allows(torch.tensor([[2, 2]]), wanted)
+tensor([[False, False]])
+>>> ranking.allows(torch.tensor([[1, 0]]), wanted)
+tensor([[ True, False]])
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,17 @@
-"""Putting everything else out of the last-level caches, by reading memory that nobody needs."""
+"""Cache eviction: putting everything else out of the last-level caches by reading memory that nobody needs.
+
+With a last-level cache of 32 MiB that all CPUs share, 48 MiB are read, one word of each line of 64 bytes.
+Here for a cache of 1 MiB, when that much may be allocated, and when it may not: then what was cached may
+still be.
+
+>>> cache = SharedCache(level=3, size_bytes=1 << 20, cpus=frozenset({0}))
+>>> evict = Eviction([cache], most_bytes=8 << 20)
+>>> evict()
+>>> evict.size_bytes / (1 << 20), evict.complete
+(1.5, True)
+>>> Eviction([cache], most_bytes=1 << 20).complete
+False
+"""
 
 import contextlib
 import functools
@@ -11,9 +24,9 @@ import numpy as np
 from kernelwright.kernelbench.cpu_caches import SharedCache
 from kernelwright.kernelbench.machine import allocatable_bytes, last_level_caches
 
-_TIMES = 1.5  # what a cache holds, that is read: caches do not replace strictly what was used longest ago
-_SHARE = 4  # of the memory that can be had, one part in so many at most
-_LINE_BYTES = 64
+_TIMES = 1.5  # multiple of a cache's size that is read, as replacement is not strictly LRU; chosen by hand
+_SHARE = 4  # reciprocal of the largest share of the allocatable memory; chosen by hand
+_LINE_BYTES = 64  # of a cache line on x86
 
 
 class Eviction:

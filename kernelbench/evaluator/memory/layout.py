@@ -1,8 +1,30 @@
-"""Where tensors lie in shared memory, and the fixed-schema bytes that describe a worker's outputs.
+"""Layout of tensors in shared memory, and the fixed-schema bytes that describe a worker's outputs.
 
-An `Arena` is anonymous shared memory (memfd) that judge, oracle and workers map. Its slots all have
+An `Arena` is anonymous shared memory (memfd) that referee, oracle and workers map. Its slots all have
 the same layout: the tensor inputs of one call, one after the other. The referee never imports torch;
 only the functions that make or read tensors do.
+
+The inputs of one call, 1000 float32 and 8 int64. Each has its bytes rounded up to pages of 4096, and a page
+to spare:
+
+>>> slots = SlotLayout((TensorLayout("float32", (1000,), (1,)), TensorLayout("int64", (8,), (1,))))
+>>> slots.slot_bytes
+16384
+
+Within their pages, tensors begin 39 cache lines further on each time, so that no two of 64 share the low 12
+bits:
+
+>>> slots.offsets(0), slots.offsets(1)
+([0, 10688], [17280, 27968])
+>>> [offset % 4096 // 64 for slot in (0, 1) for offset in slots.offsets(slot)]
+[0, 39, 14, 53]
+
+A slice of columns, x[:, :3] of [6, 4], lies in 6 runs of 3 elements, and is copied without what lies between
+them:
+
+>>> starts, length, _ = TensorLayout("float32", (6, 3), (4, 1)).runs(most=100)
+>>> starts.tolist(), length
+([0, 4, 8, 12, 16, 20], 3)
 """
 
 import contextlib
@@ -31,12 +53,12 @@ DTYPES = {
 }  # fmt: skip
 _CODES = {name: code for code, name in enumerate(DTYPES)}
 _NAMES = tuple(DTYPES)
-MAX_DIMS = 8
-_PAGE, _LINE = 4096, 64  # bytes; torch's own allocator aligns to a cache line
+MAX_DIMS = 8  # dimensions of a tensor in a descriptor
+_PAGE, _LINE = 4096, 64  # bytes of an x86 page and cache line; torch's own allocator aligns to the latter
 _STRIDE = 39  # cache lines from one tensor's place in its page to the next one's; odd, so that all 64 come up
-GRANULE, DEVICE_ALIGNMENT = 2 << 20, 512  # bytes; of a GPU's memory, and of what is allocated in it
-_F_SEAL_FUTURE_WRITE = 0x10
-_MADV_POPULATE_READ = 22
+GRANULE, DEVICE_ALIGNMENT = 2 << 20, 512  # bytes: CUDA's granularity of memory, and cudaMalloc's alignment
+_F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h, since Linux 5.1; not in Python's fcntl
+_MADV_POPULATE_READ = 22  # linux/mman.h, since Linux 5.14; not in Python's mmap
 _DESCRIPTOR = struct.Struct(f"<BB6xQ{MAX_DIMS}q{MAX_DIMS}q")
 _ADDRESS, _ADDRESS_AT = struct.Struct("<Q"), 8  # within a descriptor
 _COUNT = struct.Struct("<I")

@@ -1,8 +1,19 @@
-"""One slot of evaluations times at a time, and meanwhile the others stand still.
+"""Timing lock: one evaluation slot is timed at a time, while all other slots and their workers are stopped.
 
-A slot is a thread of the referee that carries out evaluations. While a slot times
-(`TimingLock.exclusive`), the others wait wherever they next wait for a worker, and their workers are
-stopped. Time limits do not count that: `TimingLock.clock` stands still for a slot that does.
+A slot is a thread of the referee that carries out evaluations. While a slot holds the lock
+(`TimingLock.exclusive`), the others wait wherever they next wait for a worker, and their workers are stopped.
+Time limits do not count that: `TimingLock.clock` stops for a slot that waits. Two slots, of which A times and
+B has a build of at most 180 s under way in process 4711:
+
+    slot A                               slot B
+                                         shared(), then waiting_for_worker(4711): its builder compiles
+    exclusive(): no slot is busy, so     (SIGSTOP to 4711 and all its descendants)
+        stops 4711
+        times its candidate for 20 s     clock() does not advance
+        resumes 4711                     (SIGCONT, since it has used no CPU time meanwhile; else SIGKILL)
+    leaves                               the build goes on with as much of its 180 s left as before
+
+Had B been computing itself, as in a verification, A would have waited until B next waited for a worker.
 """
 
 import contextlib
@@ -12,7 +23,7 @@ from collections.abc import Iterator, Mapping
 
 from kernelwright.kernelbench.evaluator.sandbox import process_tree
 
-_STOP_S = 3.0
+_STOP_S = 3.0  # seconds until a tree that does not stop is killed; chosen by hand
 
 
 class TimingLock:

@@ -1,4 +1,28 @@
-"""A worker's processes as one tree: finds, stops, resumes and kills them, and says what they have used."""
+"""Process trees: finds, stops, resumes and kills a worker's processes as one, and reads what they have used.
+
+A shell with a child, as a worker with a compiler:
+
+>>> import subprocess
+>>> shell = subprocess.Popen(["sh", "-c", "sleep 60 & echo started; wait"], stdout=subprocess.PIPE)
+>>> _ = shell.stdout.readline()
+>>> len(tree(shell.pid))
+2
+
+All its threads are in state T (stopped) once `freeze` returns, with the CPU time that each process had used
+by then. A process may be woken behind the referee's back, by a SIGCONT of its own making; that shows in its
+CPU time:
+
+>>> used = freeze(shell.pid)
+>>> sorted(used) == sorted(tree(shell.pid)), {state for pid in used for state in _states(pid)}
+(True, {b'T'})
+>>> stood_still(used)
+True
+>>> thaw(list(used))
+>>> kill(shell.pid)
+>>> shell.wait(), children(shell.pid)
+(-9, [])
+>>> shell.stdout.close()
+"""
 
 import contextlib
 import os
@@ -7,12 +31,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _STOPPED = b"TtZX"  # states of a thread that does not run
-_NAMED = 3  # threads that would not stop
-_STOP_S, _EXEC_S = 0.25, 1e-3  # to stop in, and what a process that does not then gets to reach its exec
-_CPUCLOCK_SCHED = 2  # the clock of a process, in the three low bits of its number
-_STILL_NS = 10_000  # of CPU time: what a stopped process may be charged, at most, for stopping
-_END_S = 0.25  # that a killed process may take to end
-_YIELD_S = 5e-5  # a thread stops once it runs, so the referee must not hold its CPU
+_NAMED = 3  # threads that are named in a reason
+_STOP_S, _EXEC_S = 0.25, 1e-3  # seconds to stop in; else to reach an exec in (docs/LOG.md, 2026-11-24)
+_CPUCLOCK_SCHED = 2  # the CPU-time clock of a process, in the three low bits of its id (linux/posix-timers.h)
+_STILL_NS = 10_000  # CPU time a stopped process may be charged; 900 had none (docs/LOG.md, 2026-11-26)
+_END_S = 0.25  # seconds that a killed process may take to end; chosen by hand
+# Seconds between two looks: a thread stops once it runs, so the referee must not hold its CPU. Without them
+# freezing took 5 ms a block, with them 0.6 (docs/LOG.md, 2026-11-21).
+_YIELD_S = 5e-5
 
 
 def tree(root: int) -> list[int]:

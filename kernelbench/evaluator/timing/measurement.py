@@ -1,4 +1,19 @@
-"""How fast is the candidate? Alternating blocks on the referee's clock, every one of them looked at."""
+"""Measurement of a candidate: alternating blocks on the referee's clock, the outputs of each looked at.
+
+A call of eager takes 12 ms, so N = 5 calls make a block of at least 50 ms (`Protocol.block_s`). One round of
+the candidate and two baselines, in an order drawn for their process:
+
+    phase 0    candidate 5 calls, eager 5, compile 5       all on the same 5 inputs, made when all are stopped
+    phase 1    compile 10 calls, eager 10, candidate 10    all on the same 10 inputs, in the reverse order
+    alone      candidate and eager, 1 to 3 blocks of one call each
+    empty      eager, 3 blocks of no calls
+
+A phase gives one ratio of times for each baseline, in which a drift of the machine cancels; the reverse order
+has each worker go first as often as last, and the next round begins with the second worker. Blocks of two
+lengths show what a block costs once, apart from its calls (`timing/statistics.py`). With effort "full" there
+are 12 rounds, 3 in each of 4 processes, so 24 ratios; more processes follow while the interval is wider than
+2% to either side.
+"""
 
 import contextlib
 import secrets
@@ -17,13 +32,14 @@ from kernelwright.kernelbench.records import Verdict
 
 Measured = TypeVar("Measured")
 _CHANCE = secrets.SystemRandom()
-_HASTY = 3  # times that a phase is begun
-_SLOW = 4.0  # times eager
-_LOADING = 0.2  # of the time for timing, that loading new processes may take
-_SERVED_S = 0.25  # that N calls are waited for, where calls come one by one
-_BETWEEN_PROCESSES = 0.02  # of a speedup: processes differ, which a single one does not show
-_ALONE = 8  # calls that come alone, a round, about
-_EMPTY = 3  # blocks a round
+# Chosen by hand, but for _BETWEEN_PROCESSES.
+_MOST_PREMATURE = 3  # attempts at a phase in which something runs before it was asked for
+_SLOW = 4.0  # multiple of eager's time from which blocks are shorter and processes fewer
+_LOADING = 0.2  # share of the time for timing that loading new processes may take
+_SERVED_S = 0.25  # seconds in which N calls arrive, at most, where they arrive one by one
+_BETWEEN_PROCESSES = 0.02  # relative difference between processes: 2% for mlp (docs/LOG.md, 2026-11-22)
+_ALONE = 8  # blocks of one call in a round, on average
+_EMPTY = 3  # blocks of no calls in a round
 _CHECKED_FAMILIES = ("task", "dominated", "zero_centred", "heavy_tailed")
 _UNSEEN = "perturbed"  # what differs from the task's own inputs in a few elements only
 
@@ -203,14 +219,14 @@ def _repeated(
     That happens when other processes use the device, or by a hiccup. Where it does again and again for the
     candidate alone, its kernels lie in wait for the inputs: then raises Refused.
     """
-    hasty: list[Worker] = []
-    while len(hasty) < _HASTY:
+    premature: list[Worker] = []
+    while len(premature) < _MOST_PREMATURE:
         try:
             return phase()
-        except PrematureLaunch as haste:
-            hasty.append(haste.worker)
+        except PrematureLaunch as launch:
+            premature.append(launch.worker)
             session.synchronize(candidate)
-    if all(worker is candidate for worker in hasty):
+    if all(worker is candidate for worker in premature):
         raise Refused(Verdict.cheating, "its kernels run before it is asked, as soon as it has inputs")
     raise session.not_alone()
 

@@ -14,9 +14,10 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.helpers.installed import require
 
 from kernelwright.agent.builtin.codegen.triton.types import literal
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import EAGER, Referee
 from kernelwright.kernelbench.records import Candidate, Task, Verdict
 from tests.helpers.builtin.attention import CALL, CALLS, PROJECTED, SMALL, WILD, call, vectors
 from tests.helpers.builtin.grammar import references
@@ -30,7 +31,6 @@ from tests.helpers.builtin.random_graphs import EVERY, FOUND, graphs, squares_de
 from tests.helpers.builtin.ranks import EXPERTS, RANKS
 from tests.helpers.builtin.steps import STEPS_TEXTS
 from tests.helpers.builtin.submodules import LEFT, built
-from tests.helpers.installed import require
 
 require("triton")
 
@@ -436,7 +436,7 @@ def build(
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", REFERENCES)
 def test_kernels_pass_on_a_gpu(name: str, tmp_path: Path) -> None:
-    with Evaluator(cache=tmp_path, device="cuda:0") as evaluator:
+    with Referee.start(cache=tmp_path, device="cuda:0") as evaluator:
         task = Task(id="file:test", level=1, source=REFERENCES[name])
-        evaluation = evaluator.evaluate(task, propose(REFERENCES[name], "triton"), ("eager",))
+        evaluation = evaluator.evaluate(task, propose(REFERENCES[name], "triton"), EAGER)
     assert evaluation.verdict is Verdict.correct, evaluation.reason

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernelwright.kernelbench.evaluator import BASELINES, Effort
+from kernelwright.kernelbench.evaluator import Measurement
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
 from kernelwright.rl_training.environment.environment import Environment
 from kernelwright.rl_training.environment.grader import Grader
@@ -33,8 +33,7 @@ class ReadingPool:
     silent: bool = False
     seen: list[str] = field(default_factory=list)
 
-    def submit(self, task: Task, candidate: Candidate, baselines: Sequence[str] = BASELINES,
-               effort: Effort | None = None, to_beat: float | None = None, client: str = "") -> Future[Evaluation]:  # fmt: skip
+    def submit(self, task: Task, candidate: Candidate, measurement: Measurement = Measurement(), client: str = "") -> Future[Evaluation]:  # fmt: skip
         raise AssertionError("replies of a tiny model hold no file")
 
     def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from kernelwright.kernelbench.errors import UsageError
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.records import Task
 from kernelwright.kernelbench.sources import input_domains
 from kernelwright.results.dropin.cli import _by_kernel
@@ -75,7 +75,7 @@ def test_the_gradient_s_inputs_are_of_the_task_s_domains(home: Path) -> None:
     source = gradient_tasks(embedding)[0]
     assert input_domains(source) == ["real", "index", "real"]
     assert "pow" not in source.rpartition("class Model(")[2], "the first power is no operation"
-    with Evaluator(cache=home) as evaluator:
+    with Referee.start(cache=home) as evaluator:
         assert evaluator.audit(Task(id="file:gradient", level=1, source=source)) == []
 
 
@@ -151,7 +151,7 @@ def test_a_backward_from_what_the_forward_saves(tmp_path: Path) -> None:
             assert any("_training" in name for name in names) == grad, names
     """
     python(tmp_path / "out", "-c", textwrap.dedent(used))
-    with pytest.raises(UsageError, match="takes what no kernel of file:gated saves"):
+    with pytest.raises(UsageError, match="takes tensors that no kernel of file:gated saves"):
         write([Chosen("gated", itself, backward=[backward])], tmp_path / "other", "fused")
 
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+from tests.helpers.installed import require
 
 from kernelwright.results.dropin.format import Format
 from kernelwright.results.dropin.package import Chosen, write
 from tests.helpers.dropin.exporting import NORM, python
-from tests.helpers.installed import require
 
 require("kernels", reason="kernels is not installed: pip install 'kernelwright[dropin]'")
 
@@ -79,5 +79,5 @@ plain, dropped = llama(eps=0.5), kernelized(llama(eps=0.5), Mode.INFERENCE)
 with torch.no_grad():
     torch.testing.assert_close(plain(input_ids=tokens).logits, dropped(input_ids=tokens).logits)
 report = package.kernelized(dropped)
-assert not report.replaced and "something else" in report.left["model.norm"]
+assert not report.replaced and "kernel's reference" in report.left["model.norm"]
 """)  # fmt: skip

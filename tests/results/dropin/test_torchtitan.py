@@ -5,12 +5,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.helpers.installed import require
 
 from kernelwright.results.dropin.format import Format
 from kernelwright.results.dropin.package import Chosen, write
 from tests.helpers.dropin import small_kernels as kernels
 from tests.helpers.dropin.exporting import python, winner
-from tests.helpers.installed import require
 
 require("torchtitan", reason="torchtitan is not installed: pip install 'kernelwright[dropin]'")
 
@@ -210,7 +210,7 @@ import fused
 try:
     import fused.titan
 except ImportError as error:
-    assert "here is 0.1.0: pip install 'torchtitan==0.3.*'" in str(error), error
+    assert "0.1.0 is installed: pip install 'torchtitan==0.3.*'" in str(error), error
 else:
     raise AssertionError
 """

@@ -1,4 +1,25 @@
-"""Kernels whose vector loop runs across rows: a block of neighbouring columns, each lane reducing its own."""
+"""Columns in C++: kernels whose vector loop runs across rows, with one row in each SIMD lane.
+
+softmax(x, 1) with x of [16, 64, 512] has 8192 columns of 64 elements, which lie 512 floats apart. A thread
+takes 256 neighbouring columns at a time; values of the row level are arrays of one number for each of them:
+
+    constexpr int64_t WIDTH = 512, BLOCK = 256;
+    alignas(64) float exp_kept[64 * BLOCK];
+    alignas(64) float sum_1[BLOCK];
+    for (int64_t j = 0; j < 64; ++j) {
+        #pragma omp simd
+        for (int64_t i = 0; i < n; ++i) {
+            const float sub = x_row[j * 512 + i] - amax[i];
+            const float exp = exp_nonpositive_f32(sub);
+            exp_kept[(j) * BLOCK + i] = exp;
+            sum_1[i] = sum_1[i] + exp;
+        }
+    }
+
+The inner loop reads 256 adjacent floats, so it needs no gather. `x.sum(0)` with x of
+[65536, 64] has few columns, and long ones: there the 65,536 rows are cut into `PARTS`, threads sum 2048 rows
+each, and the parts are added in order, so that the result does not depend on the number of threads.
+"""
 
 import math
 from collections.abc import Sequence
@@ -12,8 +33,9 @@ from kernelwright.agent.builtin.ir.text import times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access
 from kernelwright.agent.builtin.scheduling.passes import Stage, reads
 
+# Both chosen by hand.
 SUM_PERIOD = 256  # elements a lane sums in float before they go to a double
-PARTS = 32  # of the elements of a row, where threads share them
+PARTS = 32  # parts that the elements of a row are cut into where threads share them
 
 
 class ColumnEmitter(Emitter):

@@ -1,4 +1,27 @@
-"""How threads share elements: a block of all of them, or the elements of some rows."""
+"""Threads in CUDA: a block shares all elements (`FlatEmitter`) or the elements of some rows (`RowEmitter`).
+
+softmax(x, -1) with x of [2048, 1000] gives a row to each block of 256 threads. Thread `lane` has elements
+lane, lane + 256, lane + 512 and lane + 768 of it, if they exist, in registers throughout, so that x is read
+once:
+
+    constexpr int ROWS = 2048, COLUMNS = 1000, LANES = 256, EACH = 4;
+    const int row = blockIdx.x;
+    const int lane = threadIdx.x;
+    float x_values[EACH];
+    #pragma unroll
+    for (int k = 0; k < EACH; ++k) {
+        const int j = lane + k * LANES;
+        if (j < COLUMNS) {
+            x_values[k] = x_row[j];
+            amax_own = maximum(amax_own, x_values[k]);
+        }
+    }
+    const float amax = across_lanes<LANES>(amax_own, [](float a, float b) -> float { return maximum(a, b); });
+
+`across_lanes` joins the threads' results by warp shuffles and shared memory. x.sum(1) with x of [16, 64, 512]
+has its rows across memory: there threads of a warp take 32 neighbouring rows, and 16 of them, one in each
+warp, share a row's 64 elements and join their sums by `down_lanes`.
+"""
 
 from __future__ import annotations
 
