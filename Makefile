@@ -30,10 +30,10 @@ run: .venv/ready
 	$(BIN)/kernelwright run $(TASKS) --rounds 2 --effort quick --out $(OUT)
 
 test-fast: .venv/ready-dev
-	$(BIN)/pytest -m "one_kernel or not (builds or corpus or redteam or training or slow or timed)" --suite changed $(PARALLEL)
+	$(BIN)/pytest -m "one_kernel or not (builds or corpus or redteam or training or slow or timed)" --suite=changed $(PARALLEL)
 
 test: .venv/ready-dev
-	$(BIN)/pytest -m "not (slow or timed)" --suite changed $(PARALLEL)
+	$(BIN)/pytest -m "not (slow or timed)" --suite=changed $(PARALLEL)
 	$(BIN)/pytest -m "timed and not slow"
 
 test-all: .venv/ready-dev

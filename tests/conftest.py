@@ -2,7 +2,7 @@
 
 Where tests run in parallel (`make test`), each of the processes keeps to CPUs of its own. What holds measured times
 against each other is marked timed, and runs alone afterwards. Slow tests come first in each, so that no process is
-left alone with one at the end. Tests marked gpu are skipped where torch finds none, and with `--suite changed` those
+left alone with one at the end. Tests marked gpu are skipped where torch finds none, and with `--suite=changed` those
 of task files that are as they were.
 """
 
