@@ -21,7 +21,8 @@ TASKS := builtin:level1/rms_norm builtin:level1/gelu_tanh builtin:level1/cross_e
 
 # Tests run on as many processes as the machine has CPUs, and memory for (tests/conftest.py); those that hold times
 # against each other run alone.
-PARALLEL := --numprocesses=auto --dist=worksteal
+WORKERS ?= auto
+PARALLEL := --numprocesses=$(WORKERS) --dist=worksteal
 
 .PHONY: run test-fast test test-all test-verl check bench clean
 .DELETE_ON_ERROR:
