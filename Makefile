@@ -23,6 +23,7 @@ TASKS := builtin:level1/rms_norm builtin:level1/gelu_tanh builtin:level1/cross_e
 # against each other run alone.
 WORKERS ?= auto
 PARALLEL := --numprocesses=$(WORKERS) --dist=worksteal
+TIMED = $(shell grep -rl --include='test_*.py' 'pytest.mark.timed' tests)
 
 .PHONY: run test-fast test test-all test-verl check bench clean
 .DELETE_ON_ERROR:
@@ -35,11 +36,11 @@ test-fast: .venv/ready-dev
 
 test: .venv/ready-dev
 	$(BIN)/pytest -m "not (slow or timed)" --suite=changed $(PARALLEL)
-	$(BIN)/pytest -m "timed and not slow"
+	$(BIN)/pytest -m "timed and not slow" $(TIMED)
 
 test-all: .venv/ready-dev
 	$(BIN)/pytest -m "not timed" $(PARALLEL)
-	$(BIN)/pytest -m timed
+	$(BIN)/pytest -m timed $(TIMED)
 
 test-verl: .venv-verl/ready
 	.venv-verl/bin/python -m pytest -p no:xdist tests/rl_training -k verl
