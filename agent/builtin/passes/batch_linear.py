@@ -1,4 +1,4 @@
-"""Products with the same matrix that do not need each other's results, done as one: of every step's input."""
+"""Batching of linear layers: independent products with the same matrix become one (inputs of all steps)."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _MOST_BYTES = 64 << 20  # of all results
 
 
 def batch(program: Program) -> None:
-    """Have linear layers that are applied again and again applied to all that is there before them."""
+    """Replace linear layers that are applied again and again by one call on all their inputs."""
     groups: dict[tuple[object, ...], list[Library]] = {}
     for statement in program.statements:
         if isinstance(statement, Library) and statement.node.op == "aten.linear.default":
@@ -46,7 +46,7 @@ def _pays(one: Library, count: int, program: Program) -> bool:
 
 
 def _apart(group: Sequence[Library], program: Program) -> bool:
-    """Whether none needs another's result, and all results are read by what can read a part of something."""
+    """Return True if no product needs another's result, and all readers can read part of a value."""
     made = {statement.name for statement in group}
     for name in program.graph.results:
         view = program.views.get(name)
@@ -120,7 +120,7 @@ def _sliced(inputs: Sequence[View], program: Program) -> tuple[str, int]:
 
 
 def _gathered(name: str, inputs: Sequence[View], program: Program) -> list[Statement]:
-    """Copies of the inputs that lie one after the other in a new value."""
+    """Copies of the inputs into a new value, one after the other."""
     dtype, size = program.dtypes[inputs[0].base], inputs[0].shape
     compute_dtype = "float32" if dtype in ("bfloat16", "float16") else dtype
     pieces: dict[str, View] = {}
@@ -135,7 +135,7 @@ def _gathered(name: str, inputs: Sequence[View], program: Program) -> list[State
 
 
 def _reading(statement: Statement, slices: dict[str, View], program: Program) -> Statement | None:
-    """The statement, reading the slices; None where no strides describe what it reads."""
+    """Statement that reads the slices instead; None where no strides describe what it reads."""
     if isinstance(statement, Library | Recurrence | Joined):
         return statement
     read: list[Operand] = []
@@ -151,7 +151,7 @@ def _reading(statement: Statement, slices: dict[str, View], program: Program) ->
 
 
 def _ordered(statements: Sequence[Statement], program: Program) -> list[Statement]:
-    """The statements in an order in which they can run, near the one that they have."""
+    """Statements in an order in which they can run, near the one that they have."""
     place: dict[str, int] = {}
     for number, statement in enumerate(statements):
         place[statement.name] = number

@@ -21,7 +21,7 @@ _ABSORBS = 1e30  # what is added to a score of any size leaves it out, from here
 
 @dataclass(frozen=True)
 class _Attention:
-    """What was found, by the names of values; `added` and `condition` are masks."""
+    """Attention as found in the graph, by the names of values; `added` and `condition` are masks."""
 
     query: str
     turned_key: str
@@ -33,7 +33,7 @@ class _Attention:
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether all that a row has may be left out, so that it is NaN."""
+        """True if a row may be masked out entirely, so that it is NaN."""
         return self.added is not None or (self.condition is not None and -math.inf in self.instead)
 
 
@@ -118,7 +118,7 @@ class _Rewriting:
         return self.nodes.get(arg.ref)
 
     def normalised(self, arg: Arg) -> Node | None:
-        """What a softmax along the last axis is taken of."""
+        """Node whose softmax along the last axis the argument is; None if it is none."""
         product = self.inner(arg)
         if product is None or product.op != "aten.mul.Tensor":
             return None
@@ -160,7 +160,7 @@ class _Rewriting:
         return float(arg) if isinstance(arg, int | float) else None
 
     def shifted(self, node: Node) -> tuple[str | None, Node | None]:
-        """What is added to scores, and the scores: the one of the two that comes from a product."""
+        """Mask that is added to scores, and the scores: the one of the two that comes from a product."""
         for scores, added in (node.args, node.args[::-1]):
             inner = self.inner(scores)
             if inner is None or not isinstance(added, Ref) or inner.meta.shape != node.meta.shape:
@@ -170,7 +170,7 @@ class _Rewriting:
         return None, None
 
     def fits(self, found: _Attention, node: Node) -> bool:
-        """Whether the call takes these operands as they are."""
+        """Return True if the call takes these operands as they are."""
         query, key, value = (self.metas[n] for n in (found.query, found.turned_key, found.value))
         same = query.shape[:-2] == key.shape[:-2] == value.shape[:-2]
         if not same or query.shape[-1] != value.shape[-1] or len(query.shape) != len(node.meta.shape):
@@ -227,7 +227,7 @@ class _Calls:
         return self.made
 
     def mask(self) -> str | None:
-        """What to add to scores, NaN in rows that are left out altogether."""
+        """Name of what to add to scores, NaN in rows that are left out entirely; None for no mask."""
         found, dtype = self.found, self.product.meta.dtype
         mask = found.added
         if found.condition is not None:
@@ -256,7 +256,7 @@ class _Calls:
         return name
 
     def compute(self, name: str, op: str, shape: tuple[int, ...], dtype: str, *args: Arg) -> str:
-        """Of arguments, those that are values by their names."""
+        """Add a node and return its name; arguments that are strings name values."""
         name = self.fresh(name)
         meta = Meta(shape=shape, dtype=dtype, strides=contiguous(shape))
         given = tuple(Ref(ref=arg) if isinstance(arg, str) else arg for arg in args)

@@ -41,7 +41,7 @@ from kernelwright.agent.builtin.ir.uses import needed_in_python, operands
 
 
 def part(program: Program) -> None:
-    """Have pointwise operators compute the parts of their results that are read, as values of their own."""
+    """Compute the parts of a pointwise result that are read, as values of their own."""
     python, placed = needed_in_python(program), program.placed
     now = {s.name: s for s in program.statements}
     readers: dict[str, dict[str, None]] = {}
@@ -74,7 +74,7 @@ def part(program: Program) -> None:
 
 
 def _parts(statement: Compute, readers: Sequence[Statement]) -> dict[View, Compute] | None:
-    """What computes each part that is read; None where one reads all, or together they are more than that."""
+    """Statement for each part that is read; None where one reads all, or together they are more than that."""
     fused = [s for s in readers if isinstance(s, Compute | Reduce | Scan)]
     if not fused or len(fused) < len(readers):
         return None

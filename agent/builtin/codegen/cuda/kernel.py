@@ -1,4 +1,4 @@
-"""What the text of a CUDA kernel is: one function, or two where blocks find parts of a result."""
+"""Text of a CUDA kernel: one function, or two where blocks compute parts of a result."""
 
 import re
 from collections.abc import Sequence
@@ -35,13 +35,13 @@ class CudaKernel(Kernel):
         )
 
     def used(self, body: Sequence[str]) -> tuple[int, ...]:
-        """Which of the parameters a function with this body takes, by number."""
+        """Numbers of the parameters that a function with this body takes."""
         words = set(re.findall(r"\w+", "\n".join(body)))
         names = (parameter.rsplit(maxsplit=1)[1] for parameter in self.parameters)
         return tuple(number for number, name in enumerate(names) if name in words)
 
     def functions(self, comment: Sequence[str]) -> list[Function]:
-        """What the template writes."""
+        """Functions that the template writes."""
         if not self.parts:
             return [Function(self.name, self.parameters, tuple(comment), self.body, self.threads)]
         joined = f"{self.name}_joined", ("The parts taken together.",), self.joins, JOINING

@@ -1,4 +1,4 @@
-"""What the text of a Triton kernel is: one function, or two where programs find parts of a result."""
+"""Text of a Triton kernel: one function, or two where programs compute parts of a result."""
 
 import re
 from collections.abc import Sequence
@@ -33,12 +33,12 @@ class TritonKernel(Kernel):
         return tuple(f"parts_{number}_ptr" for number in range(len(self.parts)))
 
     def used(self, body: Sequence[str]) -> tuple[int, ...]:
-        """Which of the parameters a function with this body takes, by number."""
+        """Numbers of the parameters that a function with this body takes."""
         words = set(re.findall(r"\w+", "\n".join(body)))
         return tuple(n for n, parameter in enumerate(self.parameters) if parameter in words)
 
     def functions(self, comment: Sequence[str]) -> list[Function]:
-        """What the template writes."""
+        """Functions that the template writes."""
         if not self.parts:
             return [Function(self.name, self.parameters, tuple(comment), self.body)]
         joined = f"{self.name}_joined"
