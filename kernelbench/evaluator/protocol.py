@@ -1,4 +1,4 @@
-"""How an evaluation is carried out: the numbers of the measurement protocol and the limits it enforces."""
+"""Protocol of an evaluation: the numbers of the measurement, and the limits that it enforces."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from kernelwright.kernelbench.records import Record
 
 
 class Effort(Record):
-    """How much is timed: so many rounds in so many processes first, then more while an interval is wide."""
+    """Amount of timing: rounds and processes at first, and further ones while an interval is wide."""
 
     rounds: PositiveInt  # of two phases each
     processes: PositiveInt  # of candidate and eager, one after the other, that these rounds are spread over
@@ -72,7 +72,7 @@ COMPILE_S = 300.0
 
 
 class Limits(Record):
-    """What no worker may exceed. Past a time limit its whole process tree is killed."""
+    """Limits of a worker. Past a time limit its whole process tree is killed."""
 
     build_s: float = 180.0
     load_s: float = 60.0

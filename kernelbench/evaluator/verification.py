@@ -1,4 +1,4 @@
-"""Is the candidate right? Every input family, on secret seeds, each call held to its float64 budget."""
+"""Verification of a candidate: every input family, on secret seeds, each call held to its float64 budget."""
 
 import random
 from collections.abc import Sequence

@@ -18,7 +18,7 @@ _MOST = 1 << 26  # elements in all
 
 
 class PlainSums(OperatorMode):
-    """Within it long sums and means over float32 tensors are taken in plain loops; `taken` counts them."""
+    """Operator mode in which long sums and means of float32 are taken in plain loops; `taken` counts them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class PlainSums(OperatorMode):
 
 
 def _sum(terms: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Over the first of two dimensions, in order; numpy adds pairwise along contiguous ones only."""
+    """Sum over the first of two dimensions, in order; numpy adds pairwise along contiguous ones only."""
     if terms.shape[1] == 1:
         return np.cumsum(terms[:, 0], dtype=np.float32)[-1:]
     return np.asarray(np.add.reduce(terms, axis=0, dtype=np.float32))
