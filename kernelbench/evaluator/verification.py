@@ -9,7 +9,7 @@ from kernelwright.kernelbench.evaluator.refusal import Refused
 from kernelwright.kernelbench.evaluator.session import TaskSession
 from kernelwright.kernelbench.records import Correctness, Verdict
 
-_MOST_DOUBTS = 2  # families in which few elements may be beyond their budgets by chance
+_MOST_DOUBTS = 2  # families whose few elements beyond their budgets another draw may decide
 _CHANCE = random.SystemRandom()
 _MOST_DRAWS = 5  # of a family, until the reference is defined on one
 

@@ -595,7 +595,7 @@ class Tolerance:
         if int(far.sum()) > most or bool((apart.isnan() & comparable).any()):
             return False
         apart = apart.where(~far, 0.0)
-        if apart.numel() < _ENOUGH:  # few elements are farther apart than those that were verified by chance
+        if apart.numel() < _ENOUGH:  # an rms of so few elements says little
             return True
         by_chance = 1 + 4 / math.sqrt(apart.numel())
         return self._rms(apart) <= _APART + _AS_VERIFIED * by_chance * verified

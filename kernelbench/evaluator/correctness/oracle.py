@@ -55,7 +55,7 @@ from kernelwright.kernelbench.evaluator.reference.task_format import TaskFault
 
 _TRIAL_CALLS = 5  # to learn how long one takes
 _FAN_IN_PROBES = 3
-_FEW_OUTPUTS = 64  # elements; below, one disturbance may by chance say little, so three are taken
+_FEW_OUTPUTS = 64  # elements; below, a single disturbance may hardly move any of them, so three are taken
 _SHORT_ROW = 8  # elements; below, the same for two
 _MARGINAL = 16.0  # budgets: what is beyond by no more is held to a budget from more disturbances
 _MORE = 6  # of these

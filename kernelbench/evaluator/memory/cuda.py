@@ -155,7 +155,7 @@ class MemoryExporter:
         self._probe = torch.zeros(_PROBE_BYTES, dtype=torch.uint8, device=device)
 
     def lend(self, number: int, heap_bytes: int) -> dict[str, Any]:
-        """The "fds" of the inputs and the heap of a new worker; whoever sends them closes them."""
+        """The "fds" of the inputs and the heap of a new worker; the sender closes them."""
         inputs = self._created(self.size)
         try:
             loan = _Loan(inputs, self._created(heap_bytes))

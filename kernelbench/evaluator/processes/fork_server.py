@@ -61,7 +61,7 @@ def serve(channel: Channel, device: str) -> None:
         try:
             request, fds = channel.receive_json()
         except ChannelClosed:
-            # A judge that was killed left its workers standing: then this process ends by the alarm, and
+            # A referee that was killed left its workers stopped: then this process ends by the alarm, and
             # they die with it.
             signal.alarm(2)
             with contextlib.suppress(ChildProcessError):

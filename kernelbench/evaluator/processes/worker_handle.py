@@ -101,7 +101,7 @@ class Worker:
         self.fds: list[int] = []  # that came with the last answer; only a trusted worker can send any
         self.load_s = 0.0  # what it took to load a model, its start not counted
         self._stopped: list[int] = []
-        self._used_ns: dict[int, int] | None = None  # CPU time of what stands still, as it was stopped
+        self._used_ns: dict[int, int] | None = None  # CPU time of stopped processes, at that time
         self.closed = False
         try:
             self._pidfd = os.pidfd_open(self.init_pid)
