@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from kernelwright.kernelbench.evaluator import EvaluationPool, Evaluator
+from kernelwright.kernelbench.evaluator import EvaluationPool, LocalEvaluator
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task
 from kernelwright.profiling import ladder
 from kernelwright.profiling.counters.time_shares import TimeShares
@@ -22,7 +22,7 @@ class ProfilingPool(EvaluationPool):
         return self.ask(task, take, task.id).result()
 
 
-def _profile(evaluator: Evaluator, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile:
+def _profile(evaluator: LocalEvaluator, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile:
     alone = len(candidate.kernels) == 1 and (evaluation.own_kernel_share or 0.0) > _ALL
     rungs = ladder.QUICK if alone else (*ladder.QUICK, TimeShares())
     if evaluator.emulating is not None:  # which has built it already

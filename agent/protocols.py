@@ -1,11 +1,11 @@
-"""What a coder and a judge are to the loop that drives them."""
+"""Protocols of the loop: evaluator, coder, judge, ranker and recorder."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernelwright.kernelbench.evaluator import BASELINES, Effort
-from kernelwright.kernelbench.records import Advice, Candidate, Evaluation, Target, Task, Work
+from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.records import Advice, Candidate, Evaluation, Task
 from kernelwright.profiling.records import Profile
 from kernelwright.results.store import records
 
@@ -37,36 +37,11 @@ class NoCandidate(Exception):  # noqa: N818 - what happened
         self.candidate, self.reason = candidate, reason
 
 
-class Evaluator(Protocol):
-    """Where candidates are evaluated. Many threads may ask, and wait for their turn."""
-
-    @property
-    def target(self) -> Target: ...
-
-    def evaluate(
-        self,
-        task: Task,
-        candidate: Candidate,
-        baselines: Sequence[str] = BASELINES,
-        effort: Effort | None = None,
-        to_beat: float | None = None,
-    ) -> Evaluation:
-        """The verdict on a candidate. Raises TaskError when the task itself is at fault.
-
-        Where its speedup over eager is clearly another than `to_beat`, it may be known less well.
-        """
-        ...
-
-    def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
-        """A build error for what is no candidate at all, without trying it."""
-        ...
+class ProfilingEvaluator(Evaluator, Protocol):
+    """Where candidates are evaluated and profiled. Many threads may ask, and wait for their turn."""
 
     def profile(self, task: Task, candidate: Candidate, evaluation: Evaluation) -> Profile | None:
-        """What can be told quickly of a candidate that was evaluated; None of one that was not timed."""
-        ...
-
-    def work(self, task: Task) -> Work:
-        """What a call of the task's reference has to move and compute. Raises TaskError."""
+        """Return what can be told quickly of a candidate that was evaluated; None if it was not timed."""
         ...
 
 
@@ -81,6 +56,26 @@ class Coder(Protocol):
         `sample` tells requests apart that are alike otherwise, and whose candidates should differ.
         """
         ...
+
+    def fallback(self, task: Task, history: Sequence[Attempt], best: Attempt) -> Candidate | None:
+        """A candidate to submit instead of the `best`, confirmed one; None where that is good enough."""
+        ...
+
+
+class Ranker(Protocol):
+    """Estimates speedups from all that was measured of a task, rather than each from its own measurement."""
+
+    def speedups(self, task: Task, attempts: Sequence[Attempt]) -> Mapping[str, float]:
+        """Expected speedups over eager by the candidates' sha256; without those it can say nothing about."""
+        ...
+
+
+class Recorder(Protocol):
+    """Keeps every attempt the moment it is finished."""
+
+    def attempt(
+        self, task: Task, number: int, attempt: Attempt, advice: Advice | None, confirms: bool
+    ) -> None: ...
 
 
 class Judge(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kernelwright.kernelbench.errors import InfrastructureError
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import LocalEvaluator
 from kernelwright.kernelbench.evaluator.memory import eviction
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.timing.target import describe_gpu
@@ -19,14 +19,16 @@ class Findings(Record):
     items: tuple[Layer, ...]
 
 
-def examine(evaluator: Evaluator, profilers: Iterable[Layer], ceilings: Iterable[Layer]) -> Findings:
+def examine(evaluator: LocalEvaluator, profilers: Iterable[Layer], ceilings: Iterable[Layer]) -> Findings:
     """Measures the machine's ceilings if that was not done before (seconds).
 
     `ceilings`: what else is known of them.
     """
-    target, gpu = evaluator.target, _gpu(evaluator.pool)
+    target, gpu = evaluator.target, _gpu(evaluator.sessions.pool)
     machine = (*_machine(target), *ceilings)
-    return Findings(target=target, items=(*_languages(), gpu, *profilers, *machine, *evaluator.layers))
+    return Findings(
+        target=target, items=(*_languages(), gpu, *profilers, *machine, *evaluator.sessions.pool.layers())
+    )
 
 
 def _languages() -> Iterator[Layer]:

@@ -8,6 +8,7 @@ import typer
 
 from kernelwright import __version__
 from kernelwright.agent import cli as agent
+from kernelwright.agent import demo as agent_demo
 from kernelwright.agent.builtin import cli as agent_builtin
 from kernelwright.kernelbench import cli as kernelbench
 from kernelwright.kernelbench.errors import KernelwrightError, MissingPrerequisite
@@ -53,12 +54,13 @@ def _options(
 
 
 for name, function, example in (
+    ("demo", agent_demo.demo, "kernelwright demo"),
     ("doctor", profiling.doctor, "kernelwright doctor --measure"),
     ("tasks", kernelbench.tasks, "kernelwright tasks --suite builtin --audit"),
     ("evaluate", kernelbench.evaluate, "kernelwright evaluate builtin:level1/softmax softmax.py --json"),
     ("profile", profiling.profile, "kernelwright profile builtin:level1/softmax softmax.py"),
     ("redteam", kernelbench_redteam.redteam, "kernelwright redteam"),
-    ("run", agent.run, "kernelwright run builtin:level1/softmax my_task.py --rounds 5 --out runs/first"),
+    ("run", agent.run, "kernelwright run builtin:level1/softmax my_task.py --rounds 5"),
     ("compile", agent_builtin.compile_task, "kernelwright compile builtin:level1/softmax --dump"),
     ("report", results.report, "kernelwright report runs/first --format html"),
     ("metrics", results.metrics, "kernelwright metrics runs/first"),

@@ -11,7 +11,7 @@ import typer
 
 from kernelwright.agent.bench.publishing import AA_TASKS, itself, publish, suite_run
 from kernelwright.kernelbench import sources
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import LocalEvaluator, Referee
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.jit import latency
 from kernelwright.kernelbench.machine import cache_folder
@@ -49,7 +49,7 @@ def turnaround() -> None:
         (words, _seconds(getattr(table, f"{name}_s")), _times(table.ratios.get(name)))
         for name, words in WAYS_TO_BUILD.items()
     ]
-    with Evaluator(cache=cache_folder()) as evaluator:
+    with Referee.start(cache=cache_folder()) as evaluator:
         mark = evaluator.target.fingerprint
         header: tuple[str, ...] = ("way", "time", "times as fast as torch's load_inline")
         publish("turnaround-build", "Build latency of one candidate", header, rows, mark)
@@ -84,13 +84,15 @@ def verification() -> None:
 def layers(repeats: Annotated[int, typer.Option(help="Workers started a layer.")] = 100) -> None:
     """What each layer of the sandbox adds to the start of a worker and to one message there and back."""
     with ExitStack() as stack:
-        everything = stack.enter_context(Evaluator(cache=cache_folder()))
-        on = [layer.name for layer in everything.layers if layer.on and layer.name in LAYERS]
+        everything = stack.enter_context(Referee.start(cache=cache_folder()))
+        on = [layer.name for layer in everything.sessions.pool.layers() if layer.on and layer.name in LAYERS]
         found: dict[str, list[tuple[float, float]]] = {"all of them": []}
-        pools = {"all of them": everything.pool}
+        pools = {"all of them": everything.sessions.pool}
         for name in (*on, "none of them"):
             without = LAYERS if name == "none of them" else (name,)
-            pools[name] = stack.enter_context(Evaluator(cache=cache_folder(), without=without)).pool
+            pools[name] = stack.enter_context(
+                Referee.start(cache=cache_folder(), without=without)
+            ).sessions.pool
             found[name] = []
         for _ in range(repeats):
             for name, pool in pools.items():
@@ -133,7 +135,7 @@ def _seconds(value: object) -> str:
     return f"{value:.4g} s" if isinstance(value, float) else "-"
 
 
-def _overhead(evaluator: Evaluator, task: Task) -> tuple[str, ...]:
+def _overhead(evaluator: LocalEvaluator, task: Task) -> tuple[str, ...]:
     """The second evaluation of a task, as in a run: oracle and baselines are up."""
     for _ in range(2):
         evaluation: Evaluation = evaluator.evaluate(task, itself(task))

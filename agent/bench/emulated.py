@@ -16,12 +16,12 @@ from kernelwright.agent.builtin.coder import BuiltinCoder
 from kernelwright.agent.tracing import trace
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.errors import TaskError
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import LocalEvaluator
 from kernelwright.kernelbench.evaluator.emulated import RIGHT
-from kernelwright.kernelbench.evaluator.without_gpu import CHIPS
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Evaluation, Task, Verdict
 from kernelwright.kernelbench.sources.smaller import changed, smaller
+from kernelwright.kernelbench.without_gpu import DEFAULT_CHIPS, start_evaluator
 from kernelwright.results.store.folder import write_atomically
 
 PUBLISHED = Path("results") / "published" / "static"
@@ -48,8 +48,8 @@ def emulated(
     rows = {row[0]: row for row in known}
     tasks = [t for level in levels or (1, 2) for t in sources.resolve([f"builtin:level{level}/*"])]
     _ROWS.parent.mkdir(exist_ok=True)
-    with Evaluator(cache=cache_folder(), chips=CHIPS) as evaluator, _ROWS.open("a") as file:
-        coder = BuiltinCoder(partial(trace, evaluator.pool), LANGUAGE)
+    with start_evaluator(cache=cache_folder(), chips=DEFAULT_CHIPS) as evaluator, _ROWS.open("a") as file:
+        coder = BuiltinCoder(partial(trace, evaluator.sessions.pool), LANGUAGE)
         for number, task in enumerate(tasks, 1):
             if task.id not in rows:
                 rows[task.id] = _row(evaluator, coder, task)
@@ -59,7 +59,7 @@ def emulated(
         mark = evaluator.target.fingerprint
     chosen = [rows[task.id] for task in tasks]
     own = [row for row in chosen if row[1] != "torch alone"]
-    chips = ", ".join(CHIPS)
+    chips = ", ".join(DEFAULT_CHIPS)
     right = sum(row[1] == Verdict.unmeasured for row in own)
     lines = [
         "# CUDA C++ by the builtin coder, in emulation",
@@ -77,7 +77,7 @@ def emulated(
     write_atomically(PUBLISHED / "cuda.md", "\n".join(lines))
 
 
-def _row(evaluator: Evaluator, coder: BuiltinCoder, task: Task) -> list[str]:
+def _row(evaluator: LocalEvaluator, coder: BuiltinCoder, task: Task) -> list[str]:
     found: tuple[Task, Evaluation, tuple[str, ...], str] | None = None
     for small in _sizes(task):
         try:

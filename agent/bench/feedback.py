@@ -24,10 +24,10 @@ from kernelwright.agent.builtin.coder import BuiltinCoder
 from kernelwright.agent.builtin.ir.graph import Graph
 from kernelwright.agent.protocols import Attempt, searched
 from kernelwright.agent.tracing import trace
-from kernelwright.agent.tuner.advise import Ranking, RulesJudge, beliefs, untried
+from kernelwright.agent.tuner.advise import Ranking, RulesJudge, posterior, untried
 from kernelwright.agent.tuner.gaussian_process import Beliefs, measured, timed
 from kernelwright.agent.tuner.random_forest import Example, Surrogate, examples
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import EAGER, LocalEvaluator, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Advice, Evaluation, Fingerprint, Interval, Task
 from kernelwright.results import formatting
@@ -122,7 +122,7 @@ class _ByJudge:
         attempt: Attempt | None = self._seen(start)
         while attempt is not None and len(found) < _LONGEST:
             history = [*(each for each, _ in found), attempt]
-            known = beliefs(table.task, history, ranking=ranking)
+            known = posterior(table.task, history, ranking=ranking)
             found.append((attempt, timed(history)[known.best].candidate.sha256))
             advice = judge.advise(table.task, history)
             wanted = advice is not None and "kernels" not in advice.schedule
@@ -182,9 +182,10 @@ def feedback(learn_from: Annotated[list[Path] | None, typer.Option()] = None) ->
         _measure(run)
     with RunDatabase.open(_SEEN) as seen, RunDatabase.open(_JUDGED) as judged:
         mark = seen.run.target.fingerprint
-        with Evaluator(cache=cache_folder()) as evaluator:
+        with Referee.start(cache=cache_folder()) as evaluator:
             tables = [
-                _read(seen, judged, entry.task, trace(evaluator.pool, entry.task)) for entry in seen.tasks()
+                _read(seen, judged, entry.task, trace(evaluator.sessions.pool, entry.task))
+                for entry in seen.tasks()
             ]
             surrogates = {table.task.id: _surrogate(table, tables, others) for table in tables}
             strategies: dict[str, Sequence[_Strategy]] = {
@@ -256,7 +257,7 @@ def _read(seen: RunDatabase, judged: RunDatabase, task: Task, graph: Graph) -> _
 class _Confirmed:
     """Measures with all effort what was chosen, and keeps it in the run."""
 
-    evaluator: Evaluator
+    evaluator: LocalEvaluator
     judged: RunDatabase
 
     def speedup(self, table: _Table, sha256: str) -> Interval:
@@ -264,7 +265,7 @@ class _Confirmed:
         known = {a.candidate.sha256: a.evaluation for a in self.judged.attempts(table.task.id) if a.confirms}
         if sha256 not in known:
             candidate = table.attempts[sha256].candidate
-            known[sha256] = self.evaluator.evaluate(table.task, candidate, ("eager",))
+            known[sha256] = self.evaluator.evaluate(table.task, candidate, EAGER)
             self.judged.record_attempt(table.task.id, 0, candidate, None, known[sha256], None, confirms=True)
             log(f"{table.task.id}: {_over_eager(known[sha256]).median:.2f}")
         return _over_eager(known[sha256])

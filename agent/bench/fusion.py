@@ -3,7 +3,7 @@
 from kernelwright.agent.bench.publishing import log, publish
 from kernelwright.agent.builtin.coder import BuiltinCoder
 from kernelwright.agent.tracing import trace
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Measurement, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Interval, Task
 
@@ -47,13 +47,13 @@ def get_init_inputs():
 def fusion() -> None:
     """The builtin coder's first kernels against eager and torch.compile."""
     rows = []
-    with Evaluator(cache=cache_folder()) as evaluator:
-        coder = BuiltinCoder(lambda task: trace(evaluator.pool, task))
+    with Referee.start(cache=cache_folder()) as evaluator:
+        coder = BuiltinCoder(lambda task: trace(evaluator.sessions.pool, task))
         for kind, counts, written in (("chain", CHAINS, _chain), ("batch", BATCHES, _batch)):
             for count in counts:
                 task = Task(id=f"file:{kind}-{count}", level=1, source=written(count))
                 candidate = coder.propose(task, [], None)
-                evaluation = evaluator.evaluate(task, candidate, ("eager", "compile"))
+                evaluation = evaluator.evaluate(task, candidate, Measurement(("eager", "compile")))
                 assert evaluation.timing is not None and evaluation.speedup is not None, evaluation.reason
                 own = evaluation.timing.candidate_us.median
                 kernels = candidate.source.count('extern "C"')

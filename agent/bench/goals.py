@@ -14,7 +14,7 @@ from kernelwright.agent.builtin.coder import BuiltinCoder
 from kernelwright.agent.builtin.coverage import Coverage
 from kernelwright.agent.tracing import trace
 from kernelwright.kernelbench import sources
-from kernelwright.kernelbench.evaluator import Effort, Evaluator
+from kernelwright.kernelbench.evaluator import Effort, Measurement, Referee
 from kernelwright.kernelbench.records import Fingerprint, Speedup, Task, Verdict
 from kernelwright.profiling.records import Profile
 from kernelwright.results.deliverable import submitted
@@ -189,13 +189,15 @@ def first() -> None:
     tasks = sources.resolve([], suite="builtin")[::_EVERY]
     found: list[tuple[float, Task]] = []
     brief = Effort(rounds=1, processes=1, most_processes=1, half_width=1.0)
-    with TemporaryDirectory() as cache, Evaluator(cache=Path(cache)) as evaluator:
-        coder = BuiltinCoder(lambda task: trace(evaluator.pool, task))
-        evaluator.evaluate(tasks[0], coder.propose(tasks[0], [], None), ("eager",), brief)  # starts workers
+    with TemporaryDirectory() as cache, Referee.start(cache=Path(cache)) as evaluator:
+        coder = BuiltinCoder(lambda task: trace(evaluator.sessions.pool, task))
+        evaluator.evaluate(
+            tasks[0], coder.propose(tasks[0], [], None), Measurement(("eager",), brief)
+        )  # starts workers
         for task in tasks[1:]:
             start = time.perf_counter()
             candidate = coder.propose(task, [], None)
-            evaluation = evaluator.evaluate(task, candidate, ("eager",), brief)
+            evaluation = evaluator.evaluate(task, candidate, Measurement(("eager",), brief))
             taken = time.perf_counter() - start - evaluation.stages.time_s
             if evaluation.verdict is Verdict.correct:
                 found.append((taken, task))

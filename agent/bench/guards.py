@@ -14,7 +14,7 @@ import typer
 
 from kernelwright.agent.bench.publishing import AA_TASKS, itself, log, publish
 from kernelwright.kernelbench import sources
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import EAGER, Referee
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
 from kernelwright.kernelbench.evaluator.session import Block, TaskSession
 from kernelwright.kernelbench.evaluator.timing.statistics import interval
@@ -44,12 +44,12 @@ def guards(repeats: Annotated[int, typer.Option(help="Evaluations a task.")] = 3
     are furthest from usual.
     """
     found: dict[str, list[tuple[float, float, float]]] = {}
-    with Evaluator(cache=cache_folder()) as evaluator:
+    with Referee.start(cache=cache_folder()) as evaluator:
         for task in sources.resolve(AA_TASKS):
             for _ in range(repeats):
                 blocks: list[_Observed] = []
                 with patch.object(TaskSession, "run", _observing(TaskSession.run, blocks)):
-                    evaluator.evaluate(task, itself(task), ("eager",))
+                    evaluator.evaluate(task, itself(task), EAGER)
                 for name, outcome in _outcomes(_phases(blocks)).items():
                     found.setdefault(name, []).append(outcome)
                     log(f"{task.id}: {name}: {outcome}")

@@ -16,7 +16,7 @@ import typer
 
 from kernelwright.agent.bench.publishing import itself, log, publish
 from kernelwright.kernelbench import sources
-from kernelwright.kernelbench.evaluator import QUICK, EvaluationPool, Evaluator, Protocol
+from kernelwright.kernelbench.evaluator import EAGER, QUICK, EvaluationPool, Protocol, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Candidate, Evaluation, Interval, Task
 
@@ -49,8 +49,11 @@ def throughput(count: Annotated[int, typer.Option(help="Candidates.")] = 100) ->
     with tempfile.TemporaryDirectory() as folder:
         started = time.monotonic()
         protocol = Protocol(effort=QUICK)
-        with Evaluator(cache=Path(folder), protocol=protocol) as evaluator, EvaluationPool(evaluator) as pool:
-            asked = [pool.submit(task, candidate, ("eager",)) for task, candidate in batch]
+        with (
+            Referee.start(cache=Path(folder), protocol=protocol) as evaluator,
+            EvaluationPool(evaluator) as pool,
+        ):
+            asked = [pool.submit(task, candidate, EAGER) for task, candidate in batch]
             found = [future.result().verdict for future in asked]
             slots, mark = pool.slots, evaluator.target.fingerprint
         pooled_s = time.monotonic() - started
@@ -104,10 +107,10 @@ def disturbance(repeats: Annotated[int, typer.Option(help="Evaluations each.")] 
     which the other one builds all the while.
     """
     task = sources.resolve(["builtin:level1/gelu_tanh"])[0]
-    with Evaluator(cache=cache_folder()) as evaluator:
+    with Referee.start(cache=cache_folder()) as evaluator:
 
         def timed() -> list[Evaluation]:
-            return [evaluator.evaluate(task, itself(task), ("eager",)) for _ in range(repeats)]
+            return [evaluator.evaluate(task, itself(task), EAGER) for _ in range(repeats)]
 
         rows = [_summed_up("alone", timed())]
         with _compiling():
@@ -121,7 +124,7 @@ def disturbance(repeats: Annotated[int, typer.Option(help="Evaluations each.")] 
             found = []
             for number in range(repeats):
                 candidate = itself(task).model_copy(update={"source": f"{itself(task).source}\n# {number}\n"})
-                found.append(pool.submit(task, candidate, ("eager",), client="timed").result())
+                found.append(pool.submit(task, candidate, EAGER, client="timed").result())
             log(f"built meanwhile: {sum(future.done() for future in asked)}")
             for future in asked:
                 future.cancel()

@@ -15,7 +15,7 @@ from kernelwright.agent.bench.publishing import PUBLISHED, in_words, log
 from kernelwright.agent.builtin.coder import BuiltinCoder
 from kernelwright.agent.tracing import trace
 from kernelwright.kernelbench import sources
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.machine import cache_folder, fingerprint, physical_threads
 from kernelwright.kernelbench.records import Fingerprint
 from kernelwright.results.store.folder import write_atomically
@@ -42,9 +42,9 @@ def profiles(
             continue
         [task] = sources.resolve([task_name])
         file = PUBLISHED / f"profile-{name}.py"
-        with Evaluator(cache=cache_folder()) as evaluator:
+        with Referee.start(cache=cache_folder()) as evaluator:
             mark = evaluator.target.fingerprint
-            written = BuiltinCoder(partial(trace, evaluator.pool)).propose(task, [], None)
+            written = BuiltinCoder(partial(trace, evaluator.sessions.pool)).propose(task, [], None)
         write_atomically(file, written.source)
         said = _said(["profile", task_name, str(file), "--simulate"])
         _publish(PUBLISHED / f"profile-{name}.md", f"{name} by the builtin coder, profiled", said, mark)

@@ -14,7 +14,14 @@ from kernelwright.agent.bench.publishing import AA_TASKS, itself, log, publish
 from kernelwright.agent.tracing import trace
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.errors import TaskError
-from kernelwright.kernelbench.evaluator import EFFORTS, SEARCH, Effort, Evaluator
+from kernelwright.kernelbench.evaluator import (
+    EAGER,
+    EFFORTS,
+    SEARCH,
+    Effort,
+    Measurement,
+    Referee,
+)
 from kernelwright.kernelbench.evaluator.correctness.oracle_client import Shortcut
 from kernelwright.kernelbench.machine import cache_folder, physical_threads
 from kernelwright.kernelbench.records import Interval, Task, Verdict
@@ -29,11 +36,11 @@ def aa(repeats: Annotated[int, typer.Option(help="Evaluations a task.")] = 10) -
     """
     tasks = sources.resolve(AA_TASKS)
     rows, ours, covered, naive = [], [], [], []
-    with Evaluator(cache=cache_folder()) as evaluator:
+    with Referee.start(cache=cache_folder()) as evaluator:
         for task in tasks:
             found, plain = [], []
             for _ in range(repeats):
-                evaluation = evaluator.evaluate(task, itself(task), ("eager",))
+                evaluation = evaluator.evaluate(task, itself(task), EAGER)
                 assert evaluation.speedup is not None and evaluation.speedup.eager is not None, (
                     evaluation.reason
                 )
@@ -73,12 +80,14 @@ def efforts(repeats: Annotated[int, typer.Option(help="Evaluations a task.")] = 
     """
     compared = {"search": SEARCH, **EFFORTS}
     found: dict[str, list[tuple[Interval, float]]] = {name: [] for name in compared}
-    with Evaluator(cache=cache_folder()) as evaluator:
+    with Referee.start(cache=cache_folder()) as evaluator:
         for task in sources.resolve(AA_TASKS):
             for _ in range(repeats):
                 for name, effort in compared.items():
                     to_beat = 1.0 if effort is SEARCH else None
-                    evaluation = evaluator.evaluate(task, itself(task), ("eager",), effort, to_beat)
+                    evaluation = evaluator.evaluate(
+                        task, itself(task), Measurement(("eager",), effort, to_beat)
+                    )
                     assert evaluation.speedup and evaluation.speedup.eager, evaluation.reason
                     found[name].append((evaluation.speedup.eager, evaluation.stages.total_s))
                     log(f"{task.id}: {name}: {found[name][-1]}")
@@ -144,8 +153,8 @@ def rejections(
 
     away, errors = [], []
     once = Effort(rounds=1, processes=1, most_processes=1, half_width=1.0)
-    with Evaluator(cache=cache_folder()) as evaluator:
-        coder = BuiltinCoder(lambda task: trace(evaluator.pool, task))
+    with Referee.start(cache=cache_folder()) as evaluator:
+        coder = BuiltinCoder(lambda task: trace(evaluator.sessions.pool, task))
         pairs = [
             (task, candidate)
             for task in (sources.resolve(names) if names else sources.resolve([], suite="builtin"))
@@ -154,7 +163,7 @@ def rejections(
         honest = catalogue(["honest"]) if not names else []
         pairs += [(e.task, e.candidate) for e in sorted(honest, key=lambda e: e.task.id)]
         for number, (task, candidate) in enumerate(pairs, 1):
-            evaluation = evaluator.evaluate(task, candidate, ("eager",), once)
+            evaluation = evaluator.evaluate(task, candidate, Measurement(("eager",), once))
             error = evaluation.correctness.error if evaluation.correctness else None
             said = (
                 f"{evaluation.verdict} {evaluation.reason if error is None else f'{error:.2f} of the budget'}"
@@ -181,11 +190,11 @@ def shortcuts(
     """
     found: list[tuple[str, Shortcut]] = []
     failed = []
-    with Evaluator(cache=cache_folder()) as evaluator:
+    with Referee.start(cache=cache_folder()) as evaluator:
         tasks = sources.resolve(names) if names else sources.resolve([], suite="builtin")
         for number, task in enumerate(tasks, 1):
             try:
-                result = evaluator.session(task).oracle.mutations(evaluator.protocol.families)
+                result = evaluator.sessions.open(task).oracle.mutations(evaluator.sessions.protocol.families)
             except TaskError as error:
                 failed.append((task.id, error.message))
                 log(f"[{number}/{len(tasks)}] {task.id}: {error.message}")

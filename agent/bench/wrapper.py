@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from kernelwright.agent.bench.publishing import publish
 from kernelwright.agent.builtin.coder import BuiltinCoder
 from kernelwright.agent.tracing import trace
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import EAGER, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Task
 from kernelwright.results.dropin.package import Chosen, write
@@ -83,10 +83,10 @@ _WORDS = {
 
 def wrapper() -> None:
     """A RMSNorm of 64 by 64, without gradients and forward of a training, in µs a call, on one thread."""
-    with Evaluator(cache=cache_folder()) as evaluator:
+    with Referee.start(cache=cache_folder()) as evaluator:
         task = Task(id="file:norm", level=1, source=_TASK)
-        candidate = BuiltinCoder(partial(trace, evaluator.pool)).propose(task, [], None)
-        evaluation = evaluator.evaluate(task, candidate, ("eager",))
+        candidate = BuiltinCoder(partial(trace, evaluator.sessions.pool)).propose(task, [], None)
+        evaluation = evaluator.evaluate(task, candidate, EAGER)
         mark = evaluator.target.fingerprint
     winner = Winner(
         task=task, candidate=candidate, evaluation=evaluation, command="", kernelwright="", environment=None

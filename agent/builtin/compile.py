@@ -23,27 +23,27 @@ from kernelwright.agent.builtin.ir.program import Library, Program
 from kernelwright.agent.builtin.ir.uses import Unit, statements_of
 from kernelwright.agent.builtin.lowering.default_layout import preferred_layout
 from kernelwright.agent.builtin.lowering.lower import lower
-from kernelwright.agent.builtin.passes.batch_linear import batch
-from kernelwright.agent.builtin.passes.concat import join
-from kernelwright.agent.builtin.passes.cse import share
-from kernelwright.agent.builtin.passes.dead_code import drop_unread
+from kernelwright.agent.builtin.passes.batch_linear import batch_linear
+from kernelwright.agent.builtin.passes.concat import concat
+from kernelwright.agent.builtin.passes.cse import cse
+from kernelwright.agent.builtin.passes.dead_code import dead_code
 from kernelwright.agent.builtin.passes.match_attention import with_fused_attention
-from kernelwright.agent.builtin.passes.permute_producers import turn_before_copies
+from kernelwright.agent.builtin.passes.permute_producers import permute_producers
 from kernelwright.agent.builtin.passes.reroll import reroll
-from kernelwright.agent.builtin.passes.short_rows import turn_short_rows
-from kernelwright.agent.builtin.passes.split_values import part
+from kernelwright.agent.builtin.passes.short_rows import short_rows
+from kernelwright.agent.builtin.passes.split_values import split_values
 from kernelwright.agent.builtin.schedule import DEFAULT, Schedule
 from kernelwright.agent.builtin.scheduling.launches import launches
 
-PASSES: tuple[Callable[[Program], None], ...] = (
+PASSES: tuple[Callable[[Program], Program], ...] = (
     reroll,  # loops that tracing has unrolled become loops again
-    share,  # common subexpressions
-    batch,  # linear layers of all steps as one product
-    part,  # values that are read in parts are computed in parts
-    join,  # concatenations are computed in place
-    drop_unread,  # dead code
-    turn_before_copies,  # producers write in their reader's order of axes
-    turn_short_rows,  # neighbouring short rows in one vector
+    cse,  # common subexpressions
+    batch_linear,  # linear layers of all steps as one product
+    split_values,  # values that are read in parts are computed in parts
+    concat,  # concatenations are computed in place
+    dead_code,  # dead code
+    permute_producers,  # producers write in their reader's order of axes
+    short_rows,  # neighbouring short rows in one vector
 )
 
 # Called with the name of a step and the form after it, which later passes change: for `dump`.
@@ -77,7 +77,7 @@ def compile_graph(
     forwards = []
     fuse_matters = False
     for path, program in programs.items():
-        units, matters = _fused(program, schedule.get("fuse", "all"))
+        program, units, matters = _fused(program, schedule.get("fuse", "all"))
         fuse_matters |= matters
         if _is_changed(program, units):
             watch("fusion", tuple(units))
@@ -102,17 +102,17 @@ def program_of(graph: Graph, schedule: Schedule = DEFAULT, watch: Watch = _nobod
         program = lower(graph if apart else matched, schedule, choices=("attention",))
     watch("lowering", program)
     for run in PASSES:
-        run(program)
-        watch(run.__module__.rpartition(".")[2], program)
+        program = run(program)
+        watch(run.__name__, program)
     return program
 
 
-def _fused(program: Program, fuse: str) -> tuple[list[Unit], bool]:
-    """The units of a program, and whether another value of the knob `fuse` would give others."""
-    other = fuse_recomputing(program.copy(), apart=fuse == "all")
-    units = fuse_recomputing(program, apart=fuse == "apart")
-    together, apart = ([[s.name for s in statements_of(unit)] for unit in found] for found in (units, other))
-    return units, together != apart
+def _fused(program: Program, fuse: str) -> tuple[Program, list[Unit], bool]:
+    """The units of a program, with it, and whether another value of the knob `fuse` would give others."""
+    _, others = fuse_recomputing(program, apart=fuse == "all")
+    program, units = fuse_recomputing(program, apart=fuse == "apart")
+    one, other = ([[s.name for s in statements_of(unit)] for unit in found] for found in (units, others))
+    return program, units, one != other
 
 
 def _is_changed(program: Program, units: Sequence[Unit]) -> bool:

@@ -33,7 +33,7 @@ from kernelwright.agent.builtin.ir.program import (
     views_of,
 )
 from kernelwright.agent.builtin.ir.space import Region
-from kernelwright.agent.builtin.ir.uses import needed_in_python, operands, readers_of, stored
+from kernelwright.agent.builtin.ir.uses import Uses, operands, stored
 from kernelwright.agent.builtin.schedule import Schedule
 from kernelwright.kernelbench.evaluator.reference.operators import FlopCounter
 
@@ -75,16 +75,16 @@ def coverage(graph: Graph, schedule: Schedule) -> Coverage:
         each = [coverage(part, schedule) for part in graph.parts.values()]
         return Coverage(sum((c.own for c in each), Cost()), sum((c.library for c in each), Cost()))
     program = program_of(graph, schedule)
-    units = fuse_recomputing(program, apart=schedule.value("fuse") == "apart")
-    readers, python = readers_of(units, program), needed_in_python(program)
+    program, units = fuse_recomputing(program, apart=schedule.value("fuse") == "apart")
+    uses = Uses(program)
     own = library = Cost()
-    for index, unit in enumerate(units):
+    for unit in units:
         if isinstance(unit, Library):
             library += _called(unit, program)
         elif isinstance(unit, Attention):
             own += _attended(unit, program)
         else:
-            own += _computed(unit, stored(unit, index, program, readers, python), program)
+            own += _computed(unit, stored(unit, program, uses), program)
     return Coverage(own, library)
 
 

@@ -1,7 +1,7 @@
 """An event loop in a thread of its own, in which models are asked while other threads wait for answers.
 
-It is a slot of the evaluator's timing lock: while candidates are timed it stands still, and answers wait in the
-sockets. What sixteen streams take to be parsed would be noise in a timing on the same cores.
+It holds the timing lock of the evaluator as a slot does: while candidates are timed it pauses, and answers
+wait in the sockets. What sixteen streams take to be parsed would be noise in a timing on the same cores.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Each rule says how much one knob may do, and the profile how much of that there is to be gained. That, and
 what was measured of the task's schedules so far, is what the judge believes of those that were not tried
-(`beliefs`); it proposes the move from which it expects most. What moves came to in tasks of the same class,
+(`posterior`); it proposes the move from which it expects most. What moves came to in tasks of the same class,
 of this run or of others, is believed before any is measured.
 """
 
@@ -287,10 +287,10 @@ class RulesJudge:
         known = timed(history)
         if not known:
             return _retreat(history, self._hold)
-        best = known[beliefs(task, history, self._memory, self._ranking).best]
-        believed = beliefs(task, history, self._memory, self._ranking, best)
+        best = known[posterior(task, history, self._memory, self._ranking).best]
+        believed = posterior(task, history, self._memory, self._ranking, best)
         [speed] = believed.speeds([best.candidate.schedule])
-        instead = as_it_is(best, history) if speed < 0 else None
+        instead = fallback_advice(best, history) if speed < 0 else None
         if instead is not None and self._rounds is not None and len(history) + 1 >= self._rounds:
             return instead
         if _light(best) > self._near_ceiling or _reference_is_ahead(known, speed, history):
@@ -333,7 +333,7 @@ class RulesJudge:
         return list(steps.values())
 
 
-def beliefs(
+def posterior(
     task: Task,
     history: Sequence[Attempt],
     memory: Expectations | None = None,
@@ -438,7 +438,7 @@ def _reference_is_ahead(known: Sequence[Attempt], speed: float, history: Sequenc
     return any(measured([*known, other])[-1].speed > speed for other in tried)
 
 
-def as_it_is(best: Attempt, history: Sequence[Attempt]) -> Advice | None:
+def fallback_advice(best: Attempt, history: Sequence[Attempt]) -> Advice | None:
     """Where the reference is faster than the best for certain, and was not tried, it should be submitted."""
     speedup = best.evaluation.speedup
     if speedup is None or speedup.eager is None or speedup.eager.high >= 1:

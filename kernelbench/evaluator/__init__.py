@@ -14,23 +14,30 @@ process costs milliseconds. The candidate sees its own source, init arguments, w
 reference, the seeds or the expected outputs.
 """
 
-from kernelwright.kernelbench.evaluator.evaluator import ALL_BASELINES, BASELINES, Evaluator
+from kernelwright.kernelbench.evaluator.interface import Evaluator, LocalEvaluator
 from kernelwright.kernelbench.evaluator.pool import EvaluationPool, most_slots
 from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
 from kernelwright.kernelbench.evaluator.protocol import (
+    ALL_BASELINES,
+    BASELINES,
     COMPILE_S,
+    EAGER,
     EFFORTS,
     QUICK,
     SEARCH,
     Effort,
     Limits,
+    Measurement,
     Protocol,
 )
+from kernelwright.kernelbench.evaluator.referee import Referee
+from kernelwright.kernelbench.evaluator.sessions import Sessions
 
 __all__ = [
     "ALL_BASELINES",
     "BASELINES",
     "COMPILE_S",
+    "EAGER",
     "EFFORTS",
     "QUICK",
     "SEARCH",
@@ -38,7 +45,11 @@ __all__ = [
     "EvaluationPool",
     "Evaluator",
     "Limits",
+    "LocalEvaluator",
+    "Measurement",
     "Protocol",
+    "Referee",
+    "Sessions",
     "TimingLock",
     "most_slots",
 ]

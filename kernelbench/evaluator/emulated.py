@@ -27,7 +27,7 @@ _SHOWN = 4  # kernels that a reason names
 
 
 @dataclass(frozen=True)
-class Seen:
+class Launches:
     """What a worker has launched. `troubles`: what was raised, if only to the candidate, by kind."""
 
     kernels: tuple[str, ...]
@@ -40,21 +40,21 @@ class Seen:
         return next((text for of, text in self.troubles if of == kind), "")
 
 
-_SEEN = TypeAdapter(Seen)
+_LAUNCHES = TypeAdapter(Launches)
 
 
-def seen(worker: Worker, timeout_s: float) -> Seen:
+def launches(worker: Worker, timeout_s: float) -> Launches:
     """Raises Refused, WorkerDied, WorkerTimeout."""
     worker.thaw()
     answer: dict[str, Any] = worker.ask({"do": "seen"}, timeout_s)
     worker.freeze()
     try:
-        found = _SEEN.validate_python(answer)
+        found = _LAUNCHES.validate_python(answer)
     except ValidationError:
         raise Refused(Verdict.unmeasured, "not checked: what it launched cannot be read") from None
     troubles = tuple((kind, text[:_LONGEST_TROUBLE]) for kind, text in found.troubles)
     kernels = tuple(plain(name, _LONGEST_NAME) for name in found.kernels[:_MOST_NAMES])
-    return Seen(kernels, found.calls, found.idle, troubles)
+    return Launches(kernels, found.calls, found.idle, troubles)
 
 
 def refuse_other_kernels(candidate: Candidate) -> None:
@@ -66,13 +66,13 @@ def refuse_other_kernels(candidate: Candidate) -> None:
         raise Refused(Verdict.unmeasured, not_emulated(file.unemulated))
 
 
-def refuse_failed_build(found: Seen) -> None:
+def refuse_failed_build(found: Launches) -> None:
     """Raises Refused where a call launched nothing and a build has failed, whose error the file catches."""
     if found.idle and (trouble := found.trouble("build")):
         raise Refused(Verdict.build_error, trouble)
 
 
-def refuse_fallback(found: Seen) -> None:
+def refuse_fallback(found: Launches) -> None:
     """Raises Refused where the answers of verified calls are not those of kernels that did nothing wrong."""
     refuse_failed_build(found)
     if fault := found.trouble("fault"):  # on a GPU nothing can be launched after it

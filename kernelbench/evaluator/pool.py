@@ -5,15 +5,15 @@ that a compiler shares its cores with is worth nothing.
 """
 
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from kernelwright.kernelbench.evaluator.evaluator import BASELINES, Evaluator
+from kernelwright.kernelbench.evaluator.interface import LocalEvaluator
 from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
-from kernelwright.kernelbench.evaluator.protocol import Effort
+from kernelwright.kernelbench.evaluator.protocol import Measurement
 from kernelwright.kernelbench.evaluator.session_cache import SessionCache
 from kernelwright.kernelbench.machine import memory_bytes, usable_cpus
 from kernelwright.kernelbench.records import Candidate, Evaluation, Target, Task, Work
@@ -44,7 +44,7 @@ class _Outcome:
 @dataclass
 class _Job:
     task: Task
-    do: Callable[[Evaluator], Any]
+    do: Callable[[LocalEvaluator], Any]
     key: Hashable = None  # of what is not to be done twice
     outcome: _Outcome = field(default_factory=_Outcome)
 
@@ -109,9 +109,9 @@ class _Queue:
 class EvaluationPool:
     """Evaluates what is submitted from any thread; what was evaluated before is not evaluated again."""
 
-    def __init__(self, evaluator: Evaluator, slots: int | None = None) -> None:
+    def __init__(self, evaluator: LocalEvaluator, slots: int | None = None) -> None:
         """`slots`: evaluations under way at a time; a few, as CPUs and memory allow, by default."""
-        on_gpu = evaluator.pool.device != "cpu"
+        on_gpu = evaluator.sessions.pool.device != "cpu"
         most = min(most_slots(), _SLOTS_ON_GPU if on_gpu else _SLOTS)
         self.slots = slots or max(1, min(usable_cpus() // _CPUS_OF_A_SLOT, most))
         self._evaluator = evaluator
@@ -136,7 +136,7 @@ class EvaluationPool:
     @property
     def timing_lock(self) -> TimingLock:
         """What keeps everybody else still while a slot times."""
-        return self._evaluator.pool.timing_lock
+        return self._evaluator.sessions.pool.timing_lock
 
     @property
     def target(self) -> Target:
@@ -146,26 +146,23 @@ class EvaluationPool:
         self,
         task: Task,
         candidate: Candidate,
-        baselines: Sequence[str] = BASELINES,
-        effort: Effort | None = None,
-        to_beat: float | None = None,
+        measurement: Measurement = Measurement(),
         client: str = "",
     ) -> Future[Evaluation]:
-        """The evaluation to come, as of `Evaluator.evaluate`; clients take turns.
+        """The evaluation to come, as of `LocalEvaluator.evaluate`; clients take turns.
 
         The same question asked twice is one evaluation. What ended with an error may be asked again.
         Cancelling gives up the answer; what everybody gave up before it began is not evaluated. Raises
         RuntimeError once the pool is closed.
         """
-        wanted = tuple(baselines)
-        key = task.id, task.sha256, candidate.sha256, candidate.language, wanted, effort, to_beat
+        key = task.id, task.sha256, candidate.sha256, candidate.language, measurement
 
-        def evaluate(evaluator: Evaluator) -> Evaluation:
-            return evaluator.evaluate(task, candidate, wanted, effort, to_beat)
+        def evaluate(evaluator: LocalEvaluator) -> Evaluation:
+            return evaluator.evaluate(task, candidate, measurement)
 
         return self._submit(_Job(task, evaluate, key), client)
 
-    def ask(self, task: Task, do: Callable[[Evaluator], T], client: str = "") -> Future[T]:
+    def ask(self, task: Task, do: Callable[[LocalEvaluator], T], client: str = "") -> Future[T]:
         """What `do` gives in a slot, where sessions of tasks are; it is not remembered.
 
         Raises RuntimeError once the pool is closed; what waited then ends with CancelledError.
@@ -176,27 +173,25 @@ class EvaluationPool:
         self,
         task: Task,
         candidate: Candidate,
-        baselines: Sequence[str] = BASELINES,
-        effort: Effort | None = None,
-        to_beat: float | None = None,
+        measurement: Measurement = Measurement(),
     ) -> Evaluation:
         """What comes of `submit`, waited for, with the task as the client."""
-        return self.submit(task, candidate, baselines, effort, to_beat, client=task.id).result()
+        return self.submit(task, candidate, measurement, client=task.id).result()
 
     def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
         return self._evaluator.rejected(task, candidate, reason)
 
     def work(self, task: Task) -> Work:
-        """As of `Evaluator.work`; found out once for a task."""
+        """As of `LocalEvaluator.work`; found out once for a task."""
         key = task.id, task.sha256
         if key not in self._work:
             self._work[key] = self.ask(task, lambda evaluator: evaluator.work(task), task.id).result()
         return self._work[key]
 
     def audit(self, task: Task) -> list[str]:
-        """As of `Evaluator.audit`, with the task as the client."""
+        """As of `LocalEvaluator.audit`, with the task as the client."""
 
-        def inspect(evaluator: Evaluator) -> tuple[list[str], Work]:
+        def inspect(evaluator: LocalEvaluator) -> tuple[list[str], Work]:
             return evaluator.audit(task), evaluator.work(task)
 
         findings, self._work[task.id, task.sha256] = self.ask(task, inspect, task.id).result()
@@ -234,16 +229,16 @@ class EvaluationPool:
             self._known.pop(job.key, None)
         return job.outcome.result.cancel()
 
-    def _slot(self, evaluator: Evaluator) -> None:
+    def _slot(self, evaluator: LocalEvaluator) -> None:
         with evaluator:
-            while (job := self._queue.take(evaluator.holds)) is not None:
+            while (job := self._queue.take(evaluator.sessions.holds)) is not None:
                 if self._given_up(job):
                     continue
                 try:
-                    with evaluator.computing():
+                    with evaluator.sessions.computing():
                         found = job.do(evaluator)
                         if self._session_cache.has_room:
-                            evaluator.release_session()  # before whoever asked comes back with the next job
+                            evaluator.sessions.release()  # before whoever asked comes back with the next job
                 except BaseException as error:  # noqa: BLE001 - it is whoever asked who must know
                     with self._lock:
                         self._known.pop(job.key, None)
@@ -256,7 +251,7 @@ class EvaluationPool:
         self._queue.close(discard)
         for thread in self._threads:
             thread.join()
-        with self._evaluator.computing():
+        with self._evaluator.sessions.computing():
             self._session_cache.close()
 
     def __enter__(self) -> Self:

@@ -1,10 +1,14 @@
 """Protocol of an evaluation: the numbers of the measurement, and the limits that it enforces."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import PositiveFloat, PositiveInt, field_validator
 
-from kernelwright.kernelbench.records import Record
+from kernelwright.kernelbench.records import TRAFFIC, Record
+
+BASELINES = ("eager", "compile")
+ALL_BASELINES = (*BASELINES, "max-autotune", "cuda-graphs", TRAFFIC)
 
 
 class Effort(Record):
@@ -27,6 +31,22 @@ EFFORTS = {
 QUICK = EFFORTS["quick"]
 # Of the candidates of a search, whose winner is measured afresh.
 SEARCH = Effort(rounds=4, processes=1, most_processes=1, most_rounds=12, half_width=0.05, block_share=0.5)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Timing of one candidate, beyond the protocol that holds for all.
+
+    `baselines`: of ALL_BASELINES; eager is always among them. `effort`: None for the protocol's own.
+    `to_beat`: a speedup over eager; timing ends early once it is clear on which side of it the candidate is.
+    """
+
+    baselines: tuple[str, ...] = BASELINES
+    effort: Effort | None = None
+    to_beat: float | None = None
+
+
+EAGER = Measurement(("eager",))
 
 
 class Protocol(Record):

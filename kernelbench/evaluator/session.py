@@ -207,11 +207,11 @@ class TaskSession:
                 file = worker.scratch / f"{module}.py"
                 file.write_text(source, encoding="utf-8", errors="surrogatepass")
                 file.chmod(0o644)  # whatever the umask: the worker may have another user id
-            told, lent = self.oracle.memory.lend(worker)
+            mapping, lent = self.oracle.memory.describe(worker)
             fds += lent
             layout = [t.to_json() for t in self.oracle.inputs.tensors]
             try:
-                mapped = worker.ask({"do": "load", "layout": layout, **told}, timeout_s, fds)
+                mapped = worker.ask({"do": "load", "layout": layout, **mapping}, timeout_s, fds)
             except WorkerDied as error:
                 mapped = {"error": error}
             if not mapped.get("ok"):

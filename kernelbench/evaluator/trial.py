@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from kernelwright.kernelbench.errors import InfrastructureError
 from kernelwright.kernelbench.evaluator import emulated
@@ -15,10 +14,12 @@ from kernelwright.kernelbench.evaluator.processes.worker_handle import (
     remove,
     size_bytes,
 )
-from kernelwright.kernelbench.evaluator.protocol import Effort
+from kernelwright.kernelbench.evaluator.protocol import ALL_BASELINES, Measurement
 from kernelwright.kernelbench.evaluator.refusal import BaselineFailed, Refused
 from kernelwright.kernelbench.evaluator.sanitizer import sanitize
 from kernelwright.kernelbench.evaluator.session import COMPILER, TaskSession
+from kernelwright.kernelbench.evaluator.sessions import Sessions
+from kernelwright.kernelbench.evaluator.timing import summary
 from kernelwright.kernelbench.evaluator.timing.clocks import watched
 from kernelwright.kernelbench.evaluator.timing.measurement import measure
 from kernelwright.kernelbench.evaluator.timing.plausibility import implausible, near_ceilings
@@ -26,21 +27,14 @@ from kernelwright.kernelbench.evaluator.timing.statistics import Timings
 from kernelwright.kernelbench.evaluator.verification import verify
 from kernelwright.kernelbench.parsing import parsed
 from kernelwright.kernelbench.records import (
-    TRAFFIC,
     Candidate,
     Correctness,
     Evaluation,
     GpuClocks,
-    Interval,
-    Speedup,
     Stages,
     Task,
-    Timing,
     Verdict,
 )
-
-if TYPE_CHECKING:
-    from kernelwright.kernelbench.evaluator.evaluator import Evaluator
 
 _EMULATION = ("kernelwright.kernelbench.emulate.warm",)
 # How the candidate got its weights, where it has not the reference's names.
@@ -62,16 +56,14 @@ class Trial:
 
     def __init__(
         self,
-        evaluator: "Evaluator",
+        sessions: Sessions,
         task: Task,
         candidate: Candidate,
-        baselines: Sequence[str],
-        effort: Effort,
-        to_beat: float | None,
+        measurement: Measurement,
     ) -> None:
-        self.evaluator, self.task, self.candidate = evaluator, task, candidate
-        self.baselines, self.effort, self.to_beat = baselines, effort, to_beat
-        self.clock = evaluator.pool.timing_lock.clock
+        self.sessions, self.task, self.candidate, self.measurement = sessions, task, candidate, measurement
+        self.baselines = [name for name in ALL_BASELINES if name in ("eager", *measurement.baselines)]
+        self.clock = sessions.pool.timing_lock.clock
         self.correctness: Correctness | None = None
         self.timings: Timings | None = None
         self.left: list[str] = []  # weights of the reference that the candidate has no room for
@@ -87,33 +79,34 @@ class Trial:
     def evaluation(self) -> Evaluation:
         started = self.clock()
         try:
-            verdict, reason = self._judge()
+            verdict, reason = self._verdict()
         except Refused as refusal:
             verdict, reason = refusal.verdict, refusal.reason
         self.stages["total_s"] = self.clock() - started
-        paid = verdict is Verdict.correct
+        paid, timings = verdict is Verdict.correct, self.timings
+        baselines = summary.Baselines(self.compile_s, self.failed_baselines, self.same_code)
         return Evaluation(
             task=self.task.id,
             candidate=self.candidate.sha256,
-            target=self.evaluator.target,
+            target=self.sessions.target,
             verdict=verdict,
             reason=reason,
             correctness=self.correctness,
-            timing=self._timing(),
-            speedup=self._speedup() if paid else None,
+            timing=None if timings is None else summary.timing(timings, self.clocks, baselines),
+            speedup=summary.speedup(timings) if timings is not None and paid else None,
             own_kernel_share=self.share,
             needs_default_dtype=self.needs_default_dtype,
             launched=self.launched,
             stages=Stages(**{name: round(value, 4) for name, value in self.stages.items()}),
-            environment=self.evaluator.environment,
+            environment=self.sessions.environment,
         )
 
-    def _judge(self) -> tuple[Verdict, str]:
+    def _verdict(self) -> tuple[Verdict, str]:
         _check_syntax(self.candidate.source)
         if self._without_gpu:
             emulated.refuse_other_kernels(self.candidate)
-        session = self.evaluator.session(self.task)
-        self.evaluator.make_room(session, 1 + len(self.baselines))
+        session = self.sessions.open(self.task)
+        self.sessions.make_room(session, 1 + len(self.baselines))
         if self._without_gpu:
             session.pool.import_first(_EMULATION)
         if "torch.compile" in self.candidate.source:
@@ -135,7 +128,7 @@ class Trial:
         if weights == "replay" and session.vary_weights:
             # Fused or split weights: both sides keep what their constructors drew from the same seed.
             worker.close()
-            session = self.evaluator.session(self.task, vary_weights=False)
+            session = self.sessions.open(self.task, vary_weights=False)
             worker, weights = self._load(session)
         with worker:
             with _Stage(self, "verify_s"), _naming(weights):
@@ -146,10 +139,10 @@ class Trial:
             if self._without_gpu:
                 return self._launched_and_right(session, worker, correctness)
             self.correctness = correctness
-            if (tool := self.evaluator.protocol.sanitize) is not None:
+            if (tool := self.sessions.protocol.sanitize) is not None:
                 with _Stage(self, "verify_s"):
                     sanitize(session, self.candidate, tool)
-            wanted = self.evaluator.protocol.own_kernels
+            wanted = self.sessions.protocol.own_kernels
             if wanted > 0:
                 with self._load(session)[0] as other:  # a profiler may slow a process down for good
                     self.share = self._own_kernel_share(session, worker, other)
@@ -164,11 +157,11 @@ class Trial:
                 self.needs_default_dtype = self._needs_default_dtype(session, worker)
         assert self.timings is not None
         candidate_us = self.timings.time_us("candidate").median
-        if near_ceilings(session, self.evaluator.target, candidate_us):
-            self.evaluator.measure_again(unless_lately=True)
+        if near_ceilings(session, self.sessions.target, candidate_us):
+            self.sessions.measure_again(unless_lately=True)
         if implausible(session, candidate_us) is not None:
             # The ceilings may have been measured while the machine was busy.
-            session.target = self.evaluator.measure_again()
+            session.target = self.sessions.measure_again()
             why = implausible(session, candidate_us)
             if why is not None:
                 return Verdict.implausible, why
@@ -187,14 +180,14 @@ class Trial:
     @property
     def _without_gpu(self) -> bool:
         """Whether its kernels are a GPU's, and there is none."""
-        return self.candidate.language in emulated.HOW and self.evaluator.target.device == "cpu"
+        return self.candidate.language in emulated.HOW and self.sessions.target.device == "cpu"
 
     def _launched_and_right(
         self, session: TaskSession, worker: Worker, correctness: Correctness
     ) -> tuple[Verdict, str]:
         """What right answers say where kernels are emulated. Raises Refused where they say nothing."""
         try:
-            seen = emulated.seen(worker, session.limits.call_s)
+            seen = emulated.launches(worker, session.limits.call_s)
         except (WorkerDied, WorkerTimeout) as error:
             raise Refused(Verdict.runtime_error, f"after its calls: {error}") from None
         emulated.refuse_fallback(seen)
@@ -251,7 +244,7 @@ class Trial:
                 worker.thaw()
                 called = worker.request(message, limit)
                 if self._without_gpu and called[:1] == b"D":
-                    emulated.refuse_failed_build(emulated.seen(worker, limit))
+                    emulated.refuse_failed_build(emulated.launches(worker, limit))
             except Refused as refusal:
                 return refusal
             except WorkerDied:
@@ -324,7 +317,8 @@ class Trial:
 
     def _measure(self, session: TaskSession, worker: Worker, baselines: Mapping[str, Worker]) -> Timings:
         reloaded = lambda: self._load(session)[0]  # noqa: E731
-        return measure(session, worker, reloaded, baselines, self.effort, self.to_beat)
+        effort = self.measurement.effort or self.sessions.protocol.effort
+        return measure(session, worker, reloaded, baselines, effort, self.measurement.to_beat)
 
     def _own_kernel_share(self, session: TaskSession, called: Worker, traced: Worker) -> float | None:
         """0 where a worker that was called has no code of the candidate's; else what its tracing says."""
@@ -333,7 +327,7 @@ class Trial:
             if session.target.device == "cpu" and not called.has_code_from(builds):
                 return 0.0
             traced.thaw()
-            share = traced.ask({"do": "trace", "slot": 0}, 10 * self.evaluator.limits.call_s).get("share")
+            share = traced.ask({"do": "trace", "slot": 0}, 10 * self.sessions.limits.call_s).get("share")
             traced.freeze()
         except (WorkerDied, WorkerTimeout, NotStopped):  # a report: no reason to lose the verdict
             return None
@@ -344,7 +338,7 @@ class Trial:
         try:
             session.give_input(worker)
             worker.thaw()
-            limit = 2 * self.evaluator.limits.call_s
+            limit = 2 * self.sessions.limits.call_s
             same = worker.ask({"do": "another_default_dtype"}, limit).get("same")
             worker.freeze()
         except (WorkerDied, WorkerTimeout):  # memory that was too small for what was written to it, say
@@ -352,51 +346,6 @@ class Trial:
         except NotStopped:
             return None
         return not same if isinstance(same, bool) else None
-
-    def _timing(self) -> Timing | None:
-        timings = self.timings
-        if timings is None:
-            return None
-
-        def of(name: str) -> Interval | None:
-            return timings.time_us(name) if name in timings.blocks else None
-
-        first = timings.blocks["candidate"][0]
-        return Timing(
-            candidate_us=timings.time_us("candidate"),
-            eager_us=timings.time_us("eager"),
-            compile_us=of("compile"),
-            max_autotune_us=of("max-autotune"),
-            cuda_graphs_us=of("cuda-graphs"),
-            traffic_us=of(TRAFFIC),
-            calls_per_block=first.calls // first.messages,
-            rounds=len(timings.processes) // 2,
-            processes=len(set(timings.processes)),
-            disturbed=len(timings.processes) - len(timings.undisturbed("candidate", "eager")),
-            busy=timings.busy,
-            alone_factor=timings.alone.factor,
-            compile_s=self.compile_s,
-            failed_baselines=self.failed_baselines,
-            same_code=self.same_code,
-            device_us=timings.device_us("candidate"),
-            clocks=next(iter(self.clocks), None),
-        )
-
-    def _speedup(self) -> Speedup | None:
-        timings = self.timings
-        if timings is None:
-            return None
-
-        def over(name: str) -> Interval | None:
-            return timings.speedup(name) if name in timings.blocks else None
-
-        return Speedup(
-            eager=over("eager"),
-            compile=over("compile"),
-            max_autotune=over("max-autotune"),
-            cuda_graphs=over("cuda-graphs"),
-            fastest=over(timings.fastest_baseline()),
-        )
 
 
 @contextlib.contextmanager

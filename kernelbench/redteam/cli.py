@@ -10,7 +10,7 @@ from rich.table import Table
 
 from kernelwright.kernelbench.cli import Hot, Json, Server, TargetName, check_protocol, check_target
 from kernelwright.kernelbench.errors import InfrastructureError
-from kernelwright.kernelbench.evaluator import Effort, Evaluator, Limits, Protocol
+from kernelwright.kernelbench.evaluator import EAGER, Effort, Limits, Protocol, Referee
 from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Evaluation
 from kernelwright.kernelbench.redteam.catalogue import Exercise, catalogue
@@ -38,17 +38,17 @@ def redteam(
     log = Console(stderr=True, highlight=False)
     found: dict[Exercise, Evaluation] = {}
     failed: dict[Exercise, str] = {}  # no verdict, and why
-    with Evaluator(cache=cache_folder(), protocol=protocol, limits=LIMITS, device=device) as evaluator:
+    with Referee.start(cache=cache_folder(), protocol=protocol, limits=LIMITS, device=device) as evaluator:
         for exercise in sorted(exercises, key=lambda e: e.task.id):  # one session a reference
             try:
-                found[exercise] = evaluator.evaluate(exercise.task, exercise.candidate, ("eager",))
+                found[exercise] = evaluator.evaluate(exercise.task, exercise.candidate, EAGER)
             except InfrastructureError as error:
                 failed[exercise] = error.message
             held = "" if _withstood(exercise, found) else "NOT WITHSTOOD: "
             count = f"[{len(found) + len(failed)}/{len(exercises)}]"
             said = _outcome(found[exercise]) if exercise in found else failed[exercise]
             log.print(f"{count} {exercise.name}: {held}{said}", markup=False)
-        off = [layer for layer in evaluator.layers if not layer.on]
+        off = [layer for layer in evaluator.sessions.pool.layers() if not layer.on]
     if as_json:
         records = [_record(e, found[e]) for e in exercises if e in found]
         unjudged = {exercise.name: why for exercise, why in failed.items()}

@@ -1,19 +1,17 @@
-"""A pool of evaluations that keeps what was measured in a file: each kernel is measured once, whoever wrote
-it.
+"""A pool of evaluations that stores results in a file: each kernel is measured once, whoever wrote it.
 
-So policies, random schedules and enumeration are held against each other on the same measurements, and a
-demo that was killed goes on without measuring again.
+So policies, random schedules and enumeration are compared on the same measurements, and a demo that was
+killed resumes without measuring again.
 """
 
 import threading
-from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from kernelwright.kernelbench.errors import StorageError
-from kernelwright.kernelbench.evaluator import BASELINES, Effort
+from kernelwright.kernelbench.evaluator import Measurement
 from kernelwright.kernelbench.records import Candidate, Evaluation, Record, Task
 from kernelwright.profiling.records import Profile
 from kernelwright.results.store.encoding import record_text
@@ -28,7 +26,7 @@ class _Line(Record):
 
 
 class MeasuredPool:
-    """Threads may share one. Raises StorageError where its file cannot be read or written."""
+    """Thread-safe pool with a file of results. Raises StorageError if the file cannot be read or written."""
 
     def __init__(self, pool: Pool, path: Path) -> None:
         self._pool = pool
@@ -45,19 +43,17 @@ class MeasuredPool:
         self,
         task: Task,
         candidate: Candidate,
-        baselines: Sequence[str] = BASELINES,
-        effort: Effort | None = None,
-        to_beat: float | None = None,
+        measurement: Measurement = Measurement(),
         client: str = "",
     ) -> Future[Evaluation]:
-        key = task.id, candidate.sha256, _asked(baselines, effort, to_beat)
+        key = task.id, candidate.sha256, _asked(measurement)
         found: Future[Evaluation] = Future()
         with self._lock:
             known = self._known.get(key)
         if known is not None:
             found.set_result(known)
             return found
-        asked = self._pool.submit(task, candidate, baselines, effort, to_beat, client)
+        asked = self._pool.submit(task, candidate, measurement, client)
         asked.add_done_callback(lambda done: self._pass_on(key, done, found))
         found.add_done_callback(lambda given_up: asked.cancel() if given_up.cancelled() else None)
         return found
@@ -106,7 +102,9 @@ class MeasuredPool:
             self._known[line.task, line.evaluation.candidate, line.asked] = line.evaluation
 
 
-def _asked(baselines: Sequence[str], effort: Effort | None, to_beat: float | None) -> str:
-    """What another evaluation of the same kernel may differ by."""
+def _asked(measurement: Measurement) -> str:
+    """Return the key that tells evaluations of the same kernel apart."""
+    effort, to_beat = measurement.effort, measurement.to_beat
     timed = effort.model_dump_json() if effort is not None else "as the protocol says"
-    return f"{', '.join(baselines)}; {timed}" + (f"; to beat {to_beat}" if to_beat is not None else "")
+    names = ", ".join(measurement.baselines)
+    return f"{names}; {timed}" + (f"; to beat {to_beat}" if to_beat is not None else "")

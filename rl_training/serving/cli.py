@@ -14,18 +14,18 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def serve() -> None:
-    """Serve what was trained."""
+    """Serve a trained model."""
 
 
 @app.command()
 def policy(
-    model: Annotated[Path, typer.Argument(help="The folder of a trained model.", show_default=False)],
+    model: Annotated[Path, typer.Argument(help="Folder of a trained model.", show_default=False)],
     options: Annotated[
-        list[str] | None, typer.Argument(help="The backend's own, after --.", show_default=False)
+        list[str] | None, typer.Argument(help="Options of the backend itself, after --.", show_default=False)
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
-    backend: Annotated[Backend, typer.Option(help="Whose server it is.")] = "transformers",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8000,
+    backend: Annotated[Backend, typer.Option(help="Library whose server is used.")] = "transformers",
 ) -> int:
     """Serve a policy as a coder, for `run --coder llm`, until Ctrl-C or SIGTERM.
 
@@ -47,7 +47,7 @@ def policy(
             )
             if not server.policy.samples:
                 print(
-                    "note: its generation_config.json has no do_sample, so it answers equal prompts alike",
+                    "note: generation_config.json does not set do_sample, so equal prompts get equal replies",
                     file=sys.stderr,
                 )
             server.wait()

@@ -7,12 +7,12 @@ from itertools import product
 from random import Random
 
 import pytest
-from test_rules import over_eager, slower
 
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.tuner import gaussian_process
 from kernelwright.agent.tuner.gaussian_process import Beliefs, Measured, measured, timed
 from kernelwright.kernelbench.records import Candidate
+from tests.helpers.attempts import over_eager, slower
 
 NOISE = 0.15
 BLOCKS = ("64", "256", "1024", "4096", "16384")

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from anywhere import TARGET
 
 from kernelwright.agent.bench import goals, suites
 from kernelwright.agent.bench.covering import covered, section
@@ -21,6 +20,7 @@ from kernelwright.kernelbench.records import (
     Verdict,
 )
 from kernelwright.results.store.database import RunDatabase
+from tests.helpers.anywhere import TARGET
 
 SOURCE = """
 import torch
@@ -102,6 +102,7 @@ def test_the_time_until_a_task_was_nearly_done(
     assert until_near(tmp_path, tried, winner, again) == seconds
 
 
+@pytest.mark.slow
 def test_what_own_kernels_cover_is_known_from_the_run_alone(tmp_path: Path) -> None:
     """The recorded schedule counts: kernels apart read what they hand each other."""
     names = ("together", "apart", "reference", "model")

@@ -6,63 +6,22 @@ from dataclasses import dataclass
 import pytest
 
 from kernelwright.agent.protocols import Attempt
-from kernelwright.agent.tuner.advise import RulesJudge, as_it_is, untried
+from kernelwright.agent.tuner.advise import RulesJudge, fallback_advice, untried
 from kernelwright.kernelbench.records import (
     Advice,
     Candidate,
-    Ceilings,
-    Environment,
-    Evaluation,
-    Fingerprint,
-    Interval,
-    Speedup,
-    Stages,
-    Target,
     Task,
-    Timing,
     Verdict,
 )
 from kernelwright.profiling.records import Finding, FindingKind, Metric, Profile
 from kernelwright.results.lessons.lessons import Expectation
+from tests.helpers.attempts import SCHEDULE, attempt, candidate, over_eager, slower
 
 TASK = Task(id="file:test", level=1, source="")
-SCHEDULE = {"fuse": "all", "vector": "512", "unroll": "off", "k0.keep": "on", "k0.block": "4096"}
-SCHEDULE |= {"k0.streaming": "off", "k0.prefetch": "on", "k0.threads": "all"}
-
-
-def attempt(candidate: Candidate, time_us: float, verdict: Verdict = Verdict.correct) -> Attempt:
-    fingerprint = Fingerprint(
-        chip="c",
-        threads=2,
-        memory_bytes=1,
-        last_level_cache_bytes=1,
-        system="s",
-        python="p",
-        torch="t",
-        compiler="g",
-    )
-    ceilings = Ceilings(copy_bytes_s=1e10, cached_copy_bytes_s=2e10, fp32_flops_s=1e11)
-    interval = Interval(median=time_us, low=time_us, high=time_us)
-    evaluation = Evaluation(
-        task="file:test",
-        candidate=candidate.sha256,
-        target=Target(device="cpu", languages=("cpp",), ceilings=ceilings, fingerprint=fingerprint),
-        verdict=verdict,
-        reason="",
-        timing=Timing(candidate_us=interval, calls_per_block=1, rounds=1) if time_us else None,
-        stages=Stages(),
-        environment=Environment(sandbox=()),
-    )
-    return Attempt(candidate, evaluation, None)
 
 
 def _keywords(schedule: Mapping[str, str]) -> dict[str, str]:
     return {knob.replace(".", "__"): value for knob, value in schedule.items()}
-
-
-def candidate(**changes: str) -> Candidate:
-    knobs = {**SCHEDULE, **{knob.replace("__", "."): value for knob, value in changes.items()}}
-    return Candidate(source=str(knobs), language="cpp", author="builtin", schedule=knobs)
 
 
 def measured(tried: Candidate, time_us: float, kind: FindingKind, light: float) -> Attempt:
@@ -238,20 +197,10 @@ def test_a_change_and_its_opposite_are_one_lesson() -> None:
     assert 1.0 < advice.predicted_gain < 1.2
 
 
-def over_eager(made: Candidate, median: float, low: float, high: float) -> Attempt:
-    found = attempt(made, 100.0)
-    speedup = Speedup(eager=Interval(median=median, low=low, high=high))
-    return Attempt(found.candidate, found.evaluation.model_copy(update={"speedup": speedup}), None)
-
-
-def slower(high: float) -> Attempt:
-    return over_eager(candidate(), 0.8, 0.7, high)
-
-
 def test_one_unlucky_reading_does_not_hand_in_the_reference() -> None:
     others = [over_eager(candidate(k0__block=block), 1.1, 1.0, 1.2) for block in ("64", "128", "256", "512")]
     unlucky = over_eager(candidate(), 0.93, 0.9, 0.98)
-    assert as_it_is(unlucky, [unlucky]) is not None
+    assert fallback_advice(unlucky, [unlucky]) is not None
     advice = RulesJudge(rounds=6).advise(TASK, [unlucky, *others])
     assert advice is not None and advice.schedule != {"kernels": "none"}
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from test_rules import attempt
+from tests.helpers.installed import require
 
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.tuner.advise import RulesJudge
@@ -13,8 +13,9 @@ from kernelwright.agent.tuner.random_forest import LEAST, Surrogate, examples, f
 from kernelwright.kernelbench.records import Candidate, Task, Verdict
 from kernelwright.profiling.catalogue import metric
 from kernelwright.profiling.records import Profile
+from tests.helpers.attempts import attempt
 
-pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+require("sklearn", reason="scikit-learn is not installed")
 
 FIRST = {"vector": "512", "unroll": "off", "k0.block": "4096", "k0.streaming": "off", "k0.prefetch": "on"}
 BLOCKS = ("256", "1024", "4096")

@@ -1,6 +1,6 @@
 """Acceptance of a GPU, step by step: does everything run there, is the clock right, is what is published true.
 
-    python tests/gpu/acceptance.py cuda:0 [STEP ...]     # all steps, in the order in which they stand here
+    python -m tests.gpu.acceptance cuda:0 [STEP ...]     # all steps, in the order in which they stand here
 
 Each step prints lines that begin with PASS or FAIL and has STEP_S seconds (environment variable, 120); one that
 fails or takes longer does not keep the others from running. WITHOUT="LAYER ..." leaves layers of the sandbox off.
@@ -21,12 +21,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 import torch
 
 from kernelwright.kernelbench.candidates import language_of
-from kernelwright.kernelbench.evaluator import Effort, Evaluator, Protocol, trial
+from kernelwright.kernelbench.evaluator import EAGER, Effort, Measurement, Protocol, Referee, trial
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.protocol import Limits
 from kernelwright.kernelbench.evaluator.sandbox import landlock
@@ -124,7 +122,7 @@ class ModelNew(nn.Module):
 """
 
 failures = 0
-_evaluators: dict[tuple[object, ...], Evaluator] = {}
+_evaluators: dict[tuple[object, ...], Referee] = {}
 _timings: list[Any] = []  # of each evaluation, as `timing.Timings`
 
 
@@ -147,13 +145,13 @@ def itself(rows: int) -> Candidate:
     return candidate(task(rows).source.replace("class Model(", "class ModelNew("))
 
 
-def evaluator(without: Sequence[str] = (), **options: Any) -> Evaluator:
+def evaluator(without: Sequence[str] = (), **options: Any) -> Referee:
     """One for each set of options, kept from step to step."""
     key = (tuple(without), *options.items())
     if key not in _evaluators:
         effort = Effort(rounds=5, processes=1, most_processes=2, half_width=1.0)
         protocol = Protocol(effort=effort, **options)
-        _evaluators[key] = Evaluator(
+        _evaluators[key] = Referee.start(
             cache=HOME, device=DEVICE, without=(*without, *WITHOUT), protocol=protocol
         )
     return _evaluators[key]
@@ -197,7 +195,7 @@ def behind_the_sandbox() -> None:
 def against_itself() -> None:
     """The reference against itself, inputs of 1 to 256 MiB: the ratio, and what a block costs once."""
     for rows in (64, 4096, 16384) if GPU else (64,):
-        found = evaluator().evaluate(task(rows), itself(rows), ("eager",))
+        found = evaluator().evaluate(task(rows), itself(rows), EAGER)
         if found.timing is None or found.speedup is None or found.speedup.eager is None:
             report(False, rows, found.verdict, found.reason[:300])
             continue
@@ -216,7 +214,7 @@ def against_itself() -> None:
 def truth() -> None:
     """A reference that does about three times the work: the speedup is the ratio of CUDA events."""
     for rows in (4096, 16384) if GPU else (64,):
-        found = evaluator().evaluate(task(rows, THRICE), itself(rows), ("eager",))
+        found = evaluator().evaluate(task(rows, THRICE), itself(rows), EAGER)
         wanted = _ratio_by_events(rows) if GPU else None
         got = found.speedup.eager if found.speedup else None
         passed = got is not None and (wanted is None or abs(got.median / wanted - 1) < 0.1)
@@ -245,7 +243,7 @@ def _ratio_by_events(rows: int) -> float:
 def languages() -> None:
     """compile_cuda, Triton and load_inline: built in the builder, loaded and timed behind the sandbox."""
     for name, source in (("compile_cuda", CUDA), ("triton", TRITON), ("load_inline", INLINE)):
-        found = evaluator().evaluate(task(4096), candidate(source), ("eager", "compile"))
+        found = evaluator().evaluate(task(4096), candidate(source), Measurement(("eager", "compile")))
         report(found.verdict is Verdict.correct, name, *_told(found))
 
 
@@ -255,14 +253,14 @@ def tools() -> None:
     from kernelwright.profiling.gpu.tracing import Trace
     from kernelwright.profiling.rung import Subject
 
-    found = evaluator().evaluate(task(1024), candidate(TRITON), ("eager",))
+    found = evaluator().evaluate(task(1024), candidate(TRITON), EAGER)
     for rung in (Trace(), NsightCompute()):
         with _reported(rung.name):
             read = rung.read(Subject(evaluator(), task(1024), candidate(TRITON), found))
             metrics = getattr(read, "metrics", ())
             report(bool(metrics), rung.name, len(metrics), "metrics", "" if metrics else read)
     with _reported("memcheck"):
-        found = evaluator(sanitize="memcheck").evaluate(task(64), candidate(TRITON), ("eager",))
+        found = evaluator(sanitize="memcheck").evaluate(task(64), candidate(TRITON), EAGER)
         report(found.verdict is Verdict.correct, "memcheck", found.verdict, found.reason[:400])
 
 

@@ -4,9 +4,9 @@ import resource
 from pathlib import Path
 
 import pytest
-from pretended import GIB, MIB, Machine, pretend
 
 from kernelwright.kernelbench import control_groups, machine
+from tests.helpers.pretended import GIB, MIB, Machine, pretend
 
 
 def test_this_machine_is_taken_for_something() -> None:

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tests.helpers.installed import require
 
 from kernelwright import cli
 from kernelwright.kernelbench.chips import nvrtc
 from kernelwright.kernelbench.chips.notes import Launched
 from kernelwright.kernelbench.chips.sass import Mix
 from kernelwright.kernelbench.errors import Unavailable, UsageError
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
-from kernelwright.kernelbench.records import Candidate, Task
+from kernelwright.kernelbench.records import Candidate, Task, Verdict
 from kernelwright.profiling.cli import check_chip
 from kernelwright.profiling.ladder import profile
 from kernelwright.profiling.page import show
@@ -24,7 +25,9 @@ from kernelwright.profiling.records import Profile
 from kernelwright.profiling.rung import Subject
 from kernelwright.profiling.static.cubins import Cubins
 
-pytest.importorskip("triton", reason="triton is not installed")
+require("triton")
+
+pytestmark = pytest.mark.builds
 
 REFERENCE = """
 import torch
@@ -87,18 +90,20 @@ def candidate(*body: str, head: str = HEAD) -> Candidate:
 
 
 @pytest.fixture(scope="module")
-def evaluator(home: Path) -> Iterator[Evaluator]:
-    with Evaluator(cache=home) as made:
-        made.pool.import_first(["triton.language"])  # as torch.compile does: to be interpreted
+def evaluator(home: Path) -> Iterator[Referee]:
+    with Referee.start(cache=home) as made:
+        made.sessions.pool.import_first(["triton.language"])  # as torch.compile does: to be interpreted
         yield made
 
 
-def subject(evaluator: Evaluator, given: Candidate, chip: str) -> Subject:
+def subject(evaluator: Referee, given: Candidate, chip: str) -> Subject:
     task = Task(id="file:test", level=1, source=REFERENCE)
-    return Subject(evaluator, task, given, evaluator.unmeasured(task, given, "built alone"), chip)
+    return Subject(
+        evaluator, task, given, evaluator.untried(task, given, Verdict.unmeasured, "built alone"), chip
+    )
 
 
-def read(evaluator: Evaluator, given: Candidate, chip: str = "sm_90") -> Profile:
+def read(evaluator: Referee, given: Candidate, chip: str = "sm_90") -> Profile:
     return profile(subject(evaluator, given, chip), [Cubins()])
 
 
@@ -106,7 +111,7 @@ def why(found: Profile) -> str:
     return next(rung.why for rung in found.rungs if rung.name == "cubins")
 
 
-def test_what_kernels_take_and_consist_of(evaluator: Evaluator) -> None:
+def test_what_kernels_take_and_consist_of(evaluator: Referee) -> None:
     found = read(evaluator, candidate(PRODUCT, SUMS, SUMS), "sm_90")
     assert found.kernels == ("product", "sums")
     assert [found.value("built_launches", kernel) for kernel in found.kernels] == [1, 2]
@@ -128,7 +133,7 @@ def test_what_kernels_take_and_consist_of(evaluator: Evaluator) -> None:
     assert (found.speed_of_light, found.bottleneck) == (None, "unknown")
 
 
-def test_the_same_kernels_for_another_chip(evaluator: Evaluator) -> None:
+def test_the_same_kernels_for_another_chip(evaluator: Referee) -> None:
     found = read(evaluator, candidate(PRODUCT), "sm_80")
     assert found.value("warp_products", "product") == found.value("tensor_products", "product") > 0  # type: ignore[operator]
     assert found.value("group_products", "product") is None  # there is none before sm_90
@@ -143,21 +148,21 @@ def sums""",
 ).replace("columns: tl.constexpr):", "rows, columns: tl.constexpr):")
 
 
-def test_of_an_autotuned_kernel_the_first_configuration_is_built(evaluator: Evaluator) -> None:
+def test_of_an_autotuned_kernel_the_first_configuration_is_built(evaluator: Referee) -> None:
     found = read(evaluator, candidate("sums[lambda given: (given['columns'],)](y, out, 512)", head=TUNED))
     assert found.value("configurations", "sums") == 2
     assert found.value("threads", "sums") == 8 * 32
     assert found.value("blocks", "sums") == 64  # what the heuristic gave
 
 
-def test_what_a_kernel_is_built_for_follows_from_its_arguments(evaluator: Evaluator) -> None:
+def test_what_a_kernel_is_built_for_follows_from_its_arguments(evaluator: Referee) -> None:
     odd = "sums[(511,)](y.view(-1)[1:], out, 128, num_warps=1)"
     found = read(evaluator, candidate(SUMS, odd))
     assert found.kernels == ("sums", "sums.2")
     assert [found.value("access_bits", kernel) for kernel in found.kernels] == [80, 32]  # 4 bytes off a line
 
 
-def test_code_that_asks_whether_it_is_on_a_gpu(evaluator: Evaluator) -> None:
+def test_code_that_asks_whether_it_is_on_a_gpu(evaluator: Referee) -> None:
     asked = (
         "assert x.is_cuda and x.device.type == 'cuda' and torch.cuda.is_available()",
         "out = torch.empty(512, device=x.device) + torch.zeros(512, device='cuda') + out.cuda()",
@@ -170,30 +175,30 @@ def test_code_that_asks_whether_it_is_on_a_gpu(evaluator: Evaluator) -> None:
     assert found.kernels == ("sums",) and why(found).endswith("nothing was run")
 
 
-def test_what_registers_do_not_hold_is_spilled(evaluator: Evaluator) -> None:
+def test_what_registers_do_not_hold_is_spilled(evaluator: Referee) -> None:
     found = read(evaluator, candidate(PRODUCT.replace("K=32", "K=32, maxnreg=32")), "sm_80")
     assert found.value("built_registers", "product") <= 32  # type: ignore[operator]
     assert found.value("local_accesses", "product") > 0 < found.value("stack_bytes", "product")  # type: ignore[operator]
 
 
-def test_kernels_before_a_failure_are_read(evaluator: Evaluator) -> None:
+def test_kernels_before_a_failure_are_read(evaluator: Referee) -> None:
     found = read(evaluator, candidate(SUMS, "assert not x.is_cuda", PRODUCT))
     assert found.kernels == ("sums",)
     assert "its call fails: AssertionError" in why(found)
 
 
-def test_a_kernel_that_cannot_be_built_is_passed_over(evaluator: Evaluator) -> None:
+def test_a_kernel_that_cannot_be_built_is_passed_over(evaluator: Referee) -> None:
     broken = "product[(1,)](x, self.weight, y, 512, 256, 128, M=48, N=64, K=32)"
     found = read(evaluator, candidate(broken, SUMS))
     assert found.kernels == ("sums",)
     assert "product cannot be built: " in why(found) and "power of 2" in why(found)
 
 
-def test_a_block_that_fits_nowhere_has_no_occupancy(evaluator: Evaluator) -> None:
+def test_a_block_that_fits_nowhere_has_no_occupancy(evaluator: Referee) -> None:
     wide = "product[(4, 1)](x, self.weight, y, 512, 256, 128, M=64, N=64, K=128)"
     found = read(evaluator, candidate(wide), "sm_86")  # 100 KiB of shared memory
     assert found.value("occupancy", "product") == found.value("warps_by_shared_memory", "product") == 0
-    assert re.search(r"0% +occupancy.*\n +shared memory +what limits it", shown(evaluator, found))
+    assert re.search(r"0% +occupancy.*\n +shared memory +limited by", shown(evaluator, found))
 
 
 CUPY = """
@@ -219,7 +224,7 @@ SCALE = "module.get_function('scale')((64, 2), (64, 2), (x.data_ptr(), y.data_pt
 STREAM = "with cp.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):"
 
 
-def test_kernels_that_cupy_launches(evaluator: Evaluator) -> None:
+def test_kernels_that_cupy_launches(evaluator: Referee) -> None:
     try:
         nvrtc.version()
     except Unavailable as error:
@@ -254,7 +259,7 @@ extern "C" __global__ void rows(const float* x, float* out, int columns) {
 
 
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_100"])
-def test_cuda_kernels_of_compile_cuda(chip: str, evaluator: Evaluator) -> None:
+def test_cuda_kernels_of_compile_cuda(chip: str, evaluator: Referee) -> None:
     try:
         nvrtc.version()
     except Unavailable as error:
@@ -277,17 +282,17 @@ def test_cuda_kernels_of_compile_cuda(chip: str, evaluator: Evaluator) -> None:
         ("import os; os.kill(os.getpid(), 9)", "building its kernels failed: killed by SIGKILL"),
     ],
 )
-def test_a_candidate_without_kernels_says_why(evaluator: Evaluator, body: str, said: str) -> None:
+def test_a_candidate_without_kernels_says_why(evaluator: Referee, body: str, said: str) -> None:
     found = read(evaluator, candidate(body))
     assert not found.kernels and said in why(found)
 
 
-def test_what_cannot_be_loaded_says_why(evaluator: Evaluator) -> None:
+def test_what_cannot_be_loaded_says_why(evaluator: Referee) -> None:
     found = read(evaluator, candidate(SUMS, head=HEAD + "\nimport no_such_module\n"))
     assert "it cannot be loaded: ModuleNotFoundError" in why(found)
 
 
-def test_without_a_chip_nothing_is_built(evaluator: Evaluator) -> None:
+def test_without_a_chip_nothing_is_built(evaluator: Referee) -> None:
     with pytest.raises(Unavailable, match="--target sm_90"):
         Cubins().read(subject(evaluator, candidate(SUMS), ""))
 
@@ -310,13 +315,13 @@ KERNEL = Launched("Triton", "f", 1, (1, 1, 1), 32, 0, 32, 0, 0, 0, MIX, MIX)
     ],
 )
 def test_what_a_worker_answers_is_looked_at(
-    evaluator: Evaluator, kernels: object, monkeypatch: pytest.MonkeyPatch
+    evaluator: Referee, kernels: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers(monkeypatch, {"kernels": kernels, "problems": []})
     assert "none of what there is to read" in why(read(evaluator, candidate(SUMS)))
 
 
-def test_names_and_problems_hold_nothing_odd(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_and_problems_hold_nothing_odd(evaluator: Referee, monkeypatch: pytest.MonkeyPatch) -> None:
     odd = asdict(replace(KERNEL, name="[red]\x1b[2J" + 100 * "x"))
     answers(monkeypatch, {"kernels": [odd] * 100, "problems": ["\x1b[2J" + 1000 * "y"] * 100})
     found = read(evaluator, candidate(SUMS))
@@ -331,7 +336,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, answer: dict[str, object]) -> None:
     monkeypatch.setattr(Worker, "ask", given)
 
 
-def shown(evaluator: Evaluator, found: Profile) -> str:
+def shown(evaluator: Referee, found: Profile) -> str:
     out = Console(record=True, width=150, highlight=False, file=io.StringIO())
     show(out, subject(evaluator, candidate(SUMS), "sm_90").evaluation, found)
     return out.export_text()
@@ -351,6 +356,7 @@ def test_chips_that_are_none() -> None:
 EXAMPLE = Path("results") / "published" / "static" / "matmul_scale_residual.py"
 
 
+@pytest.mark.slow
 def test_the_page_of_a_chip(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -363,7 +369,7 @@ def test_the_page_of_a_chip(
     assert ended.value.code == 0
     page = capsys.readouterr().out
     assert re.search(r"unmeasured: read for sm_90, not timed; nor checked", page)
-    assert re.search(r"group_products +[1-9]\d* +by four warps: HGMMA, QGMMA, IGMMA", page)
-    assert re.search(r"(registers|shared memory) +what limits it", page)
+    assert re.search(r"group_products +[1-9]\d* +products by four warps: HGMMA, QGMMA, IGMMA", page)
+    assert re.search(r"(registers|shared memory) +limited by", page)
     assert re.search(r"local_accesses +0 +loads, stores of what was spilled", page)
     assert re.search(r"roofline: off, the candidate was not timed", page)

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from evaluated import evaluation_of
 
 from kernelwright.profiling.catalogue import CATALOGUE, metric
 from kernelwright.profiling.diagnosis import diagnose
 from kernelwright.profiling.records import Bottleneck, Profile
+from tests.helpers.profiling.evaluated import evaluation_of
 
 
 def profile(
@@ -28,26 +28,31 @@ CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], str]] = {
         "memory",
         (("minimal_bytes", 1e6), ("simulated_fetched", 2e6)),
         {},
-        "2.0 times the bytes that there are to move, by simulated caches",
+        "2.0 times the minimal bytes (by simulated caches)",
     ),
     "fetched by two kernels": (
         "memory",
         (("minimal_bytes", 1e6), ("dram_read", 1e6, "k"), ("dram_read", 5e5, "l")),
         {},
-        "1.5 times the bytes that there are to move, counted",
+        "1.5 times the minimal bytes (counted)",
     ),
-    "bytes that are not used": ("memory", (("load_use", 0.25, "k"),), {}, "k's global loads fetch 25%"),
+    "bytes that are not used": (
+        "memory",
+        (("load_use", 0.25, "k"),),
+        {},
+        "Only 25% of the bytes that k's global loads fetch",
+    ),
     "uncoalesced": (
         "memory",
         (("emulated_sector_use", 0.125, "k"), ("emulated_load_sectors", 32, "k")),
         {},
-        "sectors that k's warps take of global memory 12% would do.",
+        "only 12% of the global-memory sectors that k's warps request are needed.",
     ),
     "conflicts in emulation": (
         "instructions",
         (("emulated_bank_passes", 8, "k"),),
         {},
-        "k's warps take 8.0 times the passes over shared memory that would do.",
+        "k's warps make 8.0 times the passes over shared memory that are needed.",
     ),
     "arithmetic": ("compute", (("compute_share", 0.7), ("flops", 1e9)), {}, "70%"),
     "neither": (
@@ -59,18 +64,18 @@ CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], str]] = {
             ("simulated_fetched", 1.1e6),
         ),
         {},
-        "Fetching little more than it must would take 40% of its time, its products 30%",
+        "its memory traffic takes 40% of the time and its products 30%",
     ),
     "gaps": ("launch", (("gpu_time", 60.0), ("gpu_gaps", 40.0), ("launches", 9)), {}, "run for 60%"),
     "torch": ("launch", (("own_kernel_share", 0.4),), {}, "torch's take 60% of its time"),
     "idle threads": ("imbalance", (("cpu_time", 1100.0),), {"time_us": 1000.0, "threads": 2}, "busy for 55%"),
     "waiting threads": ("imbalance", (("time_waiting", 0.4),), {}, "wait for each other for 40%"),
-    "new memory": ("memory", (("time_in_system", 0.3), ("page_faults", 900)), {}, "The system has 30%"),
+    "new memory": ("memory", (("time_in_system", 0.3), ("page_faults", 900)), {}, "The system takes 30%"),
     "a tail": (
         "imbalance",
         (("waves", 1.25, "k"),),
         {},
-        "k's blocks take 1.2 rounds; 75% of the last",
+        "k's blocks take 1.2 waves; 75% of the last",
     ),
     "few warps": (
         "latency",
@@ -87,7 +92,7 @@ CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], str]] = {
             ("stall_lg_throttle", 0.0, "k"),
         ),
         {},
-        "83% of what k's warps wait is for one cause: long scoreboard",
+        "83% of the stalls of k's warps have one cause: long scoreboard",
     ),
     "scalar": ("instructions", (("packed_share", 0.2, "k"), ("vector_bits", 512, "k")), {}, "20% work on"),
     "no vectors": (

@@ -9,9 +9,10 @@ import pytest
 from rich.console import Console
 
 from kernelwright.kernelbench.candidates import language_of
-from kernelwright.kernelbench.evaluator import Evaluator, Protocol
-from kernelwright.kernelbench.records import Candidate, Task
+from kernelwright.kernelbench.evaluator import Protocol, Referee
+from kernelwright.kernelbench.records import Candidate, Task, Verdict
 from kernelwright.kernelbench.sources.smaller import smaller
+from kernelwright.kernelbench.without_gpu import start_evaluator
 from kernelwright.profiling.catalogue import metric
 from kernelwright.profiling.emulated import emulation
 from kernelwright.profiling.emulated.emulation import Emulation
@@ -81,14 +82,14 @@ PADDED = TILED.replace("tile[32][32]", "tile[32][33]")
 
 
 @pytest.fixture(scope="module")
-def evaluator(home: Path) -> Iterator[Evaluator]:
-    with Evaluator(cache=home) as made:
+def evaluator(home: Path) -> Iterator[Referee]:
+    with Referee.start(cache=home) as made:
         yield made
 
 
-def read(evaluator: Evaluator, source: str) -> Profile:
+def read(evaluator: Referee, source: str) -> Profile:
     candidate = Candidate(source=source, language=language_of(source), author="test")
-    evaluation = evaluator.unmeasured(TASK, candidate, "read alone")
+    evaluation = evaluator.untried(TASK, candidate, Verdict.unmeasured, "read alone")
     return profile(Subject(evaluator, TASK, candidate, evaluation, "sm_90"), [Emulation()])
 
 
@@ -98,7 +99,7 @@ def why(found: Profile) -> str:
 
 @pytest.mark.slow
 def test_a_naive_transpose_stores_a_sector_for_each_thread(
-    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+    evaluator: Referee, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(emulation, "smaller", lambda task: smaller(task, 1 << 11))
     found = read(evaluator, NAIVE)
@@ -109,29 +110,29 @@ def test_a_naive_transpose_stores_a_sector_for_each_thread(
     assert found.value("emulated_bank_passes", "turn") is None
     [remark] = found.remarks
     assert (remark.line, remark.code) == (4, "y[c * rows + r] = x[r * columns + c];")
-    assert remark.text == "a store takes 32 sectors, 4 would do"
+    assert remark.text == "a store takes 32 sectors, 4 would suffice"
     [finding] = found.findings
     assert (finding.kind, finding.most_gain) == ("memory", pytest.approx(36 / 8))
     assert finding.says == (
-        "Uncoalesced access: of the sectors that turn's warps take of global memory 22% would do: "
-        "line 4, a store takes 32 sectors, 4 would do."
+        "Uncoalesced access: only 22% of the global-memory sectors that turn's warps request are needed: "
+        "line 4, a store takes 32 sectors, 4 would suffice."
     )
     assert set(finding.cites) == {"emulated_sector_use", "emulated_load_sectors", "emulated_store_sectors"}
     assert {m.provenance for m in found.metrics} == {"emulated"}
     assert Profile.model_validate_json(found.model_dump_json()) == found
 
 
-def test_a_tile_without_padding_has_its_columns_in_one_bank(evaluator: Evaluator) -> None:
+def test_a_tile_without_padding_has_its_columns_in_one_bank(evaluator: Referee) -> None:
     found = read(evaluator, TILED)
     assert why(found) == "one call in emulation at the task's own sizes, four blocks of each launch"
     assert found.value("emulated_store_sectors", "turn") == 4
     assert found.value("emulated_sector_use", "turn") == 1
     assert found.value("emulated_bank_passes", "turn") == pytest.approx((1 + 32) / 2)
     [remark] = found.remarks
-    assert (remark.line, remark.text) == (7, "a load takes 32 passes over the banks, 1 would do")
+    assert (remark.line, remark.text) == (7, "a load takes 32 passes over the banks, 1 would suffice")
     [finding] = found.findings
     assert finding.says.startswith(
-        "Bank conflicts: turn's warps take 16.5 times the passes over shared memory"
+        "Bank conflicts: turn's warps make 16.5 times the passes over shared memory"
     )
     assert "line 7" in finding.says and "[32][33]" in finding.fix
     out = io.StringIO()
@@ -142,19 +143,19 @@ def test_a_tile_without_padding_has_its_columns_in_one_bank(evaluator: Evaluator
     assert "y[(c + threadIdx.y) * rows" in shown
 
 
-def read_evaluation(evaluator: Evaluator):  # type: ignore[no-untyped-def]
+def read_evaluation(evaluator: Referee):  # type: ignore[no-untyped-def]
     candidate = Candidate(source=TILED, language="cuda", author="test")
-    return evaluator.unmeasured(TASK, candidate, "read alone")
+    return evaluator.untried(TASK, candidate, Verdict.unmeasured, "read alone")
 
 
-def test_of_a_padded_tile_nothing_is_said(evaluator: Evaluator) -> None:
+def test_of_a_padded_tile_nothing_is_said(evaluator: Referee) -> None:
     found = read(evaluator, PADDED)
     assert found.value("emulated_bank_passes", "turn") == 1
     assert (found.findings, found.remarks) == ((), ())
 
 
 REASONS = {
-    "a race": (TILED.replace("__syncthreads();", ""), "`evaluate` says what its kernels do wrong: "),
+    "a race": (TILED.replace("__syncthreads();", ""), "its kernels are faulty (see `evaluate`): "),
     "inline PTX": (
         NAIVE.replace("const int c", 'asm volatile(""); const int c'),
         "inline PTX cannot be emulated",
@@ -172,20 +173,21 @@ REASONS = {
 
 
 @pytest.mark.parametrize("case", REASONS)
-def test_what_cannot_be_read_has_a_reason(evaluator: Evaluator, case: str) -> None:
+def test_what_cannot_be_read_has_a_reason(evaluator: Referee, case: str) -> None:
     source, words = REASONS[case]
     found = read(evaluator, source)
     assert words in why(found) and not found.metrics
 
 
 def test_on_a_gpu_it_leaves_the_counting_to_the_gpu_but_where_candidates_are_emulated_first(
-    evaluator: Evaluator,
+    evaluator: Referee,
 ) -> None:
     candidate = Candidate(source=NAIVE, language="cuda", author="test")
-    evaluation = evaluator.unmeasured(TASK, candidate, "")
+    evaluation = evaluator.untried(TASK, candidate, Verdict.unmeasured, "")
     target = evaluation.target.model_copy(update={"device": "cuda:0"})
     on_gpu = Subject(evaluator, TASK, candidate, evaluation.model_copy(update={"target": target}))
     assert "on a GPU ncu counts it" in why(profile(on_gpu, [Emulation()]))
-    with Evaluator(cache=evaluator.pool.cache, protocol=Protocol(check_first=True)) as checking_first:
+    protocol = Protocol(check_first=True)
+    with start_evaluator(cache=evaluator.sessions.pool.cache, protocol=protocol) as checking_first:
         reading = Emulation().read(replace(on_gpu, evaluator=checking_first))
     assert metric("emulated_store_sectors", 32, "turn") in reading.metrics

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from evaluated import EXPONENTIALS
 
 from kernelwright.kernelbench.candidates import language_of
 from kernelwright.kernelbench.errors import Unavailable
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.records import Candidate, Task, Verdict
 from kernelwright.profiling.catalogue import CATALOGUE
 from kernelwright.profiling.gpu import under_tool
@@ -22,6 +21,7 @@ from kernelwright.profiling.gpu.nsight import NsightCompute, command, explained,
 from kernelwright.profiling.records import Profile
 from kernelwright.profiling.rung import Subject
 from kernelwright.profiling.selection import Sample, select
+from tests.helpers.profiling.evaluated import EXPONENTIALS
 
 ASKED = Wanted(
     {
@@ -278,7 +278,7 @@ cat "$0.table" > "$log"
 
 
 @pytest.fixture(scope="module")
-def evaluator(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
+def evaluator(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
     """Whose workers find the script."""
     folder = tmp_path_factory.mktemp("cuda") / "bin"
     folder.mkdir()
@@ -289,12 +289,12 @@ def evaluator(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(folder), prepend=":")
         patch.setenv("CUDA_HOME", str(folder.parent))  # which candidates may read
-        with Evaluator(cache=home, without=("distinct_uid",)) as made:
+        with Referee.start(cache=home, without=("distinct_uid",)) as made:
             yield made
 
 
 @pytest.fixture(scope="module")
-def subject(evaluator: Evaluator) -> Subject:
+def subject(evaluator: Referee) -> Subject:
     """As of a correct candidate, on a CPU; its file declares a kernel of the table."""
     source = (
         EXPONENTIALS.replace("Model(", "ModelNew(") + '\nCUDA = "__global__ void softmax_kernel(float* x)"\n'
@@ -329,7 +329,7 @@ def test_without_a_gpu_or_the_tool_it_says_why(subject: Subject, monkeypatch: py
 
 def test_a_call_without_an_end_is_ended(subject: Subject) -> None:
     source = subject.candidate.source + "\nwhile True: pass\n"
-    session = subject.evaluator.session(subject.task)
+    session = subject.evaluator.sessions.open(subject.task)
     candidate = subject.candidate.model_copy(update={"source": source})
     with pytest.raises(Unavailable, match="more than 2 s"):
         under_tool.run(session, candidate, "marked", (), 2.0)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kernelwright.kernelbench.evaluator import Effort, Evaluator, Protocol
+from kernelwright.kernelbench.evaluator import Effort, Measurement, Protocol, Referee
 from kernelwright.kernelbench.records import TRAFFIC, Candidate, Task, Verdict
 from kernelwright.profiling.gpu.nsight import NsightCompute
 from kernelwright.profiling.gpu.tracing import Trace
@@ -55,8 +55,8 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
     task = Task(id="file:exp", level=1, source=REFERENCE)
     candidate = Candidate(source=CANDIDATE, language="triton", author="test")
     cache = tmp_path_factory.mktemp("cache")
-    with Evaluator(cache=cache, protocol=protocol, device="cuda:0") as evaluator:
-        evaluation = evaluator.evaluate(task, candidate, ("eager", TRAFFIC))
+    with Referee.start(cache=cache, protocol=protocol, device="cuda:0") as evaluator:
+        evaluation = evaluator.evaluate(task, candidate, Measurement(("eager", TRAFFIC)))
         assert evaluation.verdict is Verdict.correct, evaluation.reason
         yield Subject(evaluator, task, candidate, evaluation)
 

@@ -7,11 +7,11 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from surveys import SURVEY
 
 from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.profiling.picture import BOTTOM, LEFT, RIGHT, TOP, Point, check_picture, picture, save
 from kernelwright.profiling.survey.records import Peak, Survey
+from tests.helpers.profiling.surveys import SURVEY
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from kernelwright.kernelbench.candidates import language_of
 from kernelwright.kernelbench.errors import Unavailable
-from kernelwright.kernelbench.evaluator import Effort, Evaluator, Protocol
+from kernelwright.kernelbench.evaluator import EAGER, Effort, Measurement, Protocol, Referee
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.records import TRAFFIC, Candidate, Task, Verdict
@@ -90,10 +90,10 @@ def candidate_from_source(source: str) -> Candidate:
 
 
 @pytest.fixture(scope="module")
-def evaluator(home: Path) -> Iterator[Evaluator]:
+def evaluator(home: Path) -> Iterator[Referee]:
     effort = Effort(rounds=3, processes=1, most_processes=1, half_width=1.0)
     protocol = Protocol(effort=effort, min_rounds=3, block_s=0.005)
-    with Evaluator(cache=home, protocol=protocol) as made:
+    with Referee.start(cache=home, protocol=protocol) as made:
         assert made.target.device == "cpu"  # measured before any test has workers answer something else
         yield made
 
@@ -104,17 +104,18 @@ def shown(*arguments: object) -> str:
     return out.export_text()
 
 
-def untried(evaluator: Evaluator, source: str) -> Subject:
+def untried(evaluator: Referee, source: str) -> Subject:
     """A candidate that has not been evaluated."""
     task, candidate = Task(id="file:exp", level=1, source=REFERENCE), candidate_from_source(source)
     return Subject(evaluator, task, candidate, evaluator.rejected(task, candidate, "not tried"))
 
 
+@pytest.mark.slow
 def test_a_loop_that_calls_a_function_for_each_element_is_told_from_one_that_is_vectorized(
-    evaluator: Evaluator,
+    evaluator: Referee,
 ) -> None:
     task, candidate = Task(id="file:exp", level=1, source=REFERENCE), candidate_from_source(CANDIDATE)
-    evaluation = evaluator.evaluate(task, candidate, ("eager", TRAFFIC))
+    evaluation = evaluator.evaluate(task, candidate, Measurement(("eager", TRAFFIC)))
     assert evaluation.verdict is Verdict.correct, evaluation.reason
     found = profile(Subject(evaluator, task, candidate, evaluation))
     assert set(found.kernels) == {"twice", "plain_exp"}
@@ -155,7 +156,7 @@ def test_a_loop_that_calls_a_function_for_each_element_is_told_from_one_that_is_
 
 
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
-def test_what_is_simulated_is_marked_so(evaluator: Evaluator) -> None:
+def test_what_is_simulated_is_marked_so(evaluator: Referee) -> None:
     subject = untried(evaluator, CANDIDATE)
     found = profile(subject, [Simulation()])
     assert [(rung.name, rung.on) for rung in found.rungs] == [("roofline", False), ("simulation", True)]
@@ -176,7 +177,7 @@ def test_what_is_simulated_is_marked_so(evaluator: Evaluator) -> None:
     ],
 )
 def test_what_cannot_be_simulated_says_why(
-    replaced: tuple[str, str], said: str, evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+    replaced: tuple[str, str], said: str, evaluator: Referee, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Simulation, "available", lambda _: "")
     source = CANDIDATE.replace("lib.plain_exp(y, y.numel())", "y.exp_()").replace(*replaced)
@@ -186,7 +187,7 @@ def test_what_cannot_be_simulated_says_why(
 
 @pytest.mark.parametrize("change", [{"reads": 10**400}, {"last_misses": -1}, {"calls": None}])
 def test_what_cannot_have_been_simulated_is_refused(
-    change: dict[str, object], evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+    change: dict[str, object], evaluator: Referee, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask, answer = Worker.ask, {"costs": [asdict(Costs("f", 1, 1, 1, 1, 1, 1)) | change]}
     monkeypatch.setattr(Simulation, "available", lambda _: "")
@@ -195,7 +196,7 @@ def test_what_cannot_have_been_simulated_is_refused(
         Simulation().read(untried(evaluator, CANDIDATE))
 
 
-def test_counters_of_a_candidate_that_fails_are_none(evaluator: Evaluator) -> None:
+def test_counters_of_a_candidate_that_fails_are_none(evaluator: Referee) -> None:
     source = REFERENCE.replace("Model(", "ModelNew(").replace(
         "return torch.exp(2 * x)", "raise ValueError('no')"
     )
@@ -205,7 +206,7 @@ def test_counters_of_a_candidate_that_fails_are_none(evaluator: Evaluator) -> No
 
 @pytest.mark.parametrize("rung", [Counters(), TimeShares(), Loops(), Vectorization(), Simulation()])
 def test_for_a_chip_that_is_named_nothing_runs_on_the_cpu(
-    rung: Rung, evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+    rung: Rung, evaluator: Referee, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = untried(evaluator, CANDIDATE)
     monkeypatch.setattr(Worker, "ask", lambda *_: pytest.fail("a worker is asked"))
@@ -214,23 +215,23 @@ def test_for_a_chip_that_is_named_nothing_runs_on_the_cpu(
         rung.read(replace(here, chip="sm_90"))
 
 
-def test_of_what_is_torch_calls_alone_there_is_no_machine_code(evaluator: Evaluator) -> None:
+def test_of_what_is_torch_calls_alone_there_is_no_machine_code(evaluator: Referee) -> None:
     task = Task(id="file:exp", level=1, source=REFERENCE)
     candidate = candidate_from_source(REFERENCE.replace("Model(", "ModelNew("))
-    evaluation = evaluator.evaluate(task, candidate, ("eager",))
+    evaluation = evaluator.evaluate(task, candidate, EAGER)
     found = profile(Subject(evaluator, task, candidate, evaluation))
     assert found.speed_of_light is not None and not found.kernels
     why = {rung.name: rung.why for rung in found.rungs if not rung.on}
-    assert why["loops"] == "it has built no library"
-    assert why["vectorization"] == "it has built no source with compile_cpp"
+    assert why["loops"] == "the candidate has built no library"
+    assert why["vectorization"] == "the candidate has built no source with compile_cpp"
 
 
-def test_of_what_is_wrong_there_is_machine_code_alone(evaluator: Evaluator) -> None:
+def test_of_what_is_wrong_there_is_machine_code_alone(evaluator: Referee) -> None:
     task, candidate = (
         Task(id="file:exp", level=1, source=REFERENCE),
         candidate_from_source(CANDIDATE.replace("2.0f * x", "3.0f * x")),
     )
-    evaluation = evaluator.evaluate(task, candidate, ("eager",))
+    evaluation = evaluator.evaluate(task, candidate, EAGER)
     assert evaluation.verdict is Verdict.wrong_output
     found = profile(Subject(evaluator, task, candidate, evaluation))
     assert (found.speed_of_light, found.bottleneck) == (None, "unknown")
@@ -250,18 +251,18 @@ def test_of_what_is_wrong_there_is_machine_code_alone(evaluator: Evaluator) -> N
     ],
 )
 def test_what_a_candidate_s_worker_answers_is_looked_at(
-    answer: dict[str, object], said: str, evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+    answer: dict[str, object], said: str, evaluator: Referee, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Worker, "ask", lambda *_: answer)
     with pytest.raises(Unavailable, match=said) as caught:
-        static_metrics(evaluator.pool, "0" * 64)
+        static_metrics(evaluator.sessions.pool, "0" * 64)
     assert len(str(caught.value)) <= 500
 
 
-def test_names_of_kernels_hold_nothing_odd(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_kernels_hold_nothing_odd(evaluator: Referee, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = {"mixes": [asdict(replace(MIX, kernel="[red]\x1b[2J" + 100 * "x"))] * 100}
     monkeypatch.setattr(Worker, "ask", lambda *_: answer)
-    found = static_metrics(evaluator.pool, "0" * 64)
+    found = static_metrics(evaluator.sessions.pool, "0" * 64)
     assert {m.kernel for m in found} == {"?red???2J" + 71 * "x"}
 
 
@@ -279,7 +280,7 @@ LOOP = {"kernel": "f\x1b[2J", "line": 3, "column": 1, "code": "x\ny" * 999, "vec
     ],
 )
 def test_loops_that_no_worker_reads_are_refused(
-    answer: dict[str, object], evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+    answer: dict[str, object], evaluator: Referee, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Worker, "ask", lambda *_: answer)
     with pytest.raises(Unavailable, match="none of what there is to read"):
@@ -287,7 +288,7 @@ def test_loops_that_no_worker_reads_are_refused(
 
 
 def test_what_is_shown_of_a_source_is_one_short_line(
-    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+    evaluator: Referee, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Worker, "ask", lambda *_: {"loops": [LOOP]})
     [remark] = Vectorization().read(untried(evaluator, CANDIDATE)).remarks

@@ -1,10 +1,10 @@
 """The roofline of a timed candidate, by hand."""
 
 import pytest
-from evaluated import TARGET, evaluation_of
 
 from kernelwright.kernelbench.records import Work
 from kernelwright.profiling.roofline import roofline
+from tests.helpers.profiling.evaluated import TARGET, evaluation_of
 
 
 def test_a_copy_is_bound_by_memory() -> None:

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from surveys import CACHES, FINGERPRINT, GIGABYTES_S, SURVEY, TARGET
 
 from kernelwright.kernelbench import jit, kept
 from kernelwright.kernelbench.errors import MissingPrerequisite, StorageError, UsageError
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.machine import fingerprint, physical_threads
 from kernelwright.kernelbench.records import Ceilings
 from kernelwright.profiling.cli import doctor, profile
@@ -21,6 +20,7 @@ from kernelwright.profiling.survey import cpu, gpu, measuring
 from kernelwright.profiling.survey.measuring import Found, Step
 from kernelwright.profiling.survey.records import Cache, Survey
 from kernelwright.profiling.survey.wording import in_words, not_measured, scaled
+from tests.helpers.profiling.surveys import CACHES, FINGERPRINT, GIGABYTES_S, SURVEY, TARGET
 
 FLAGS = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
 
@@ -239,8 +239,11 @@ def test_no_compiler_is_said_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with Evaluator(cache=tmp_path) as evaluator, pytest.raises(MissingPrerequisite, match=r"install g\+\+"):
-        measuring.measure(evaluator.pool, TARGET)
+    with (
+        Referee.start(cache=tmp_path) as evaluator,
+        pytest.raises(MissingPrerequisite, match=r"install g\+\+"),
+    ):
+        measuring.measure(evaluator.sessions.pool, TARGET)
 
 
 @pytest.fixture
@@ -307,9 +310,9 @@ def test_damaged_ceilings_are_one_line_with_their_mend(kept_home: Path) -> None:
 @pytest.fixture(scope="module")
 def survey(tmp_path_factory: pytest.TempPathFactory) -> Survey:
     told: list[float] = []
-    with Evaluator(cache=tmp_path_factory.mktemp("home")) as evaluator:
-        found = measuring.measure(evaluator.pool, evaluator.target, told.append)
-        assert measuring.known(evaluator.pool.cache, evaluator.target) == found
+    with Referee.start(cache=tmp_path_factory.mktemp("home")) as evaluator:
+        found = measuring.measure(evaluator.sessions.pool, evaluator.target, told.append)
+        assert measuring.known(evaluator.sessions.pool.cache, evaluator.target) == found
     assert told == sorted(told) and told[-1] == 1.0
     return found
 
@@ -334,7 +337,7 @@ def test_a_machine_is_measured(survey: Survey) -> None:
 @pytest.mark.timed
 @pytest.mark.slow
 def test_the_verdicts_ceilings_are_within_what_was_measured(tmp_path: Path, survey: Survey) -> None:
-    with Evaluator(cache=tmp_path) as evaluator:
+    with Referee.start(cache=tmp_path) as evaluator:
         ceilings: Ceilings = evaluator.target.ceilings
     peak = max(peak.flops_s for peak in survey.peaks if peak.precision == "fp32")
     assert ceilings.fp32_flops_s < 2 * peak
@@ -343,8 +346,8 @@ def test_the_verdicts_ceilings_are_within_what_was_measured(tmp_path: Path, surv
 
 @pytest.mark.gpu
 def test_a_gpu_is_measured(tmp_path: Path) -> None:
-    with Evaluator(cache=tmp_path, device="cuda:0") as evaluator:
-        found = measuring.measure(evaluator.pool, evaluator.target)
+    with Referee.start(cache=tmp_path, device="cuda:0") as evaluator:
+        found = measuring.measure(evaluator.sessions.pool, evaluator.target)
     assert found.levels()[-1].name == "memory"
     assert {peak.precision for peak in found.peaks} >= {"fp32", "tf32", "bf16", "fp16"}
     assert all(each.seconds > 0 for each in found.overheads)

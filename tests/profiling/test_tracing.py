@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from evaluated import EXPONENTIALS
 
 from kernelwright.kernelbench.candidates import language_of
 from kernelwright.kernelbench.errors import Unavailable
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.records import Candidate, Task, Verdict
 from kernelwright.profiling.gpu import under_tool
 from kernelwright.profiling.gpu.tracing import Trace, events, metrics_of
 from kernelwright.profiling.records import Profile
 from kernelwright.profiling.rung import Subject
+from tests.helpers.profiling.evaluated import EXPONENTIALS
 
 OWN = "void row_max<float, 4>(float const*, float*, int)"
 LIBRARY = "void at::native::vectorized_elementwise_kernel<4, at::native::exp_kernel>(int, F, D)"
@@ -118,15 +118,15 @@ def test_what_kineto_does_not_know_is_left_out() -> None:
     ("text", "said"),
     [
         (trace(*ELSEWHERE), "nothing ran on the GPU"),
-        ("", "no trace of a GPU"),
-        ("{}", "no trace of a GPU"),
-        (trace(kernel(OWN, 0.0, -1.0)), "no trace of a GPU"),
-        (trace(kernel(OWN, 0.0, float("inf"))), "no trace of a GPU"),
-        (trace(kernel(OWN, 0.0, 1.0, grid="everywhere")), "no trace of a GPU"),
-        (trace(kernel(OWN, 0.0, 1e308), kernel(OWN, 1.0, 1e308)), "no trace of a GPU"),  # together infinite
-        (trace(kernel(OWN, -1e308, 1.0), kernel(OWN, 1e308, 1.0)), "no trace of a GPU"),
-        (trace(kernel(OWN, 0.0, 1.0, grid=[1e200, 1e200, 1])), "no trace of a GPU"),
-        (trace(kernel(OWN, 0.0, 10**400)), "no trace of a GPU"),
+        ("", "invalid GPU trace"),
+        ("{}", "invalid GPU trace"),
+        (trace(kernel(OWN, 0.0, -1.0)), "invalid GPU trace"),
+        (trace(kernel(OWN, 0.0, float("inf"))), "invalid GPU trace"),
+        (trace(kernel(OWN, 0.0, 1.0, grid="everywhere")), "invalid GPU trace"),
+        (trace(kernel(OWN, 0.0, 1e308), kernel(OWN, 1.0, 1e308)), "invalid GPU trace"),  # together infinite
+        (trace(kernel(OWN, -1e308, 1.0), kernel(OWN, 1e308, 1.0)), "invalid GPU trace"),
+        (trace(kernel(OWN, 0.0, 1.0, grid=[1e200, 1e200, 1])), "invalid GPU trace"),
+        (trace(kernel(OWN, 0.0, 10**400)), "invalid GPU trace"),
     ],
 )
 def test_what_is_no_trace_of_a_gpu_is_said(text: str, said: str) -> None:
@@ -139,13 +139,13 @@ def test_other_events_may_have_other_fields() -> None:
 
 
 @pytest.fixture(scope="module")
-def evaluator(home: Path) -> Iterator[Evaluator]:
-    with Evaluator(cache=home) as made:
+def evaluator(home: Path) -> Iterator[Referee]:
+    with Referee.start(cache=home) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def subject(evaluator: Evaluator) -> Subject:
+def subject(evaluator: Referee) -> Subject:
     """As of a correct candidate, on a CPU."""
     source = EXPONENTIALS.replace("Model(", "ModelNew(")
     task = Task(id="file:exp", level=1, source=EXPONENTIALS)
@@ -154,10 +154,11 @@ def subject(evaluator: Evaluator) -> Subject:
     return Subject(evaluator, task, candidate, evaluation)
 
 
+@pytest.mark.slow
 def test_a_real_trace_of_a_cpu_holds_nothing_of_a_gpu(subject: Subject) -> None:
     with pytest.raises(Unavailable, match="kernels of GPUs"):
         Trace().read(subject)
-    session = subject.evaluator.session(subject.task)
+    session = subject.evaluator.sessions.open(subject.task)
     ran = under_tool.run(session, subject.candidate, "traced", (), 120.0)
     assert ran.status == 0, ran.said
     assert json.loads(ran.output) == {"traceEvents": []}
@@ -167,6 +168,6 @@ def test_a_candidate_that_fails_says_with_what(subject: Subject) -> None:
     broken = subject.candidate.model_copy(
         update={"source": subject.candidate.source.replace("exp", "nothing")}
     )
-    session = subject.evaluator.session(subject.task)
+    session = subject.evaluator.sessions.open(subject.task)
     ran = under_tool.run(session, broken, "traced", (), 120.0)
     assert ran.status != 0 and "nothing" in under_tool.last_line(ran.said)

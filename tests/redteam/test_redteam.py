@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import EAGER, Referee
 from kernelwright.kernelbench.redteam.catalogue import WORTHLESS, Exercise, catalogue
 from kernelwright.kernelbench.redteam.cli import LIMITS, PROTOCOL
 
@@ -47,6 +47,7 @@ WITHIN_STATISTICS = (
 )
 
 Check = Callable[[Exercise], dict[str, Any]]
+pytestmark = pytest.mark.redteam
 
 
 def names(exercises: list[Exercise]) -> Any:
@@ -69,7 +70,7 @@ def check(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Check]:
         "KERNELWRIGHT_CACHE": str(cache),
     }
     checker = subprocess.Popen(
-        [sys.executable, Path(__file__).with_name("naive.py")],
+        [sys.executable, Path(__file__).parents[1] / "helpers" / "redteam" / "naive.py"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
     )  # fmt: skip
     assert checker.stdin is not None and checker.stdout is not None
@@ -88,17 +89,17 @@ def check(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Check]:
 
 
 @pytest.fixture(scope="module")
-def evaluator(home: Path) -> Iterator[Evaluator]:
+def evaluator(home: Path) -> Iterator[Referee]:
     effort = PROTOCOL.effort.model_copy(update={"rounds": 4, "most_processes": 2})  # it is not about numbers
     protocol = PROTOCOL.model_copy(update={"effort": effort})
-    with Evaluator(cache=home, protocol=protocol, limits=LIMITS) as made:
+    with Referee.start(cache=home, protocol=protocol, limits=LIMITS) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def gpu_evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
+def gpu_evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
     cache = tmp_path_factory.mktemp("cache")
-    with Evaluator(cache=cache, protocol=PROTOCOL, limits=LIMITS, device="cuda:0") as made:
+    with Referee.start(cache=cache, protocol=PROTOCOL, limits=LIMITS, device="cuda:0") as made:
         yield made
 
 
@@ -124,14 +125,14 @@ def test_a_naive_checker_is_told_a_forged_speedup(exercise: Exercise, check: Che
 @pytest.mark.slow
 @names(EXERCISES)
 def test_the_evaluator_is_not_fooled_and_turns_no_honest_candidate_away(
-    exercise: Exercise, evaluator: Evaluator
+    exercise: Exercise, evaluator: Referee
 ) -> None:
     candidate = exercise.candidate
     if exercise.name == "slow_compile":  # for six seconds, not for thirty
         source = candidate.source.replace('"STEPS", "5"', '"STEPS", "1"')
         assert source != candidate.source
         candidate = candidate.model_copy(update={"source": source})
-    evaluation = evaluator.evaluate(exercise.task, candidate, ("eager",))
+    evaluation = evaluator.evaluate(exercise.task, candidate, EAGER)
     assert exercise.withstood(evaluation), (evaluation.verdict, evaluation.reason, evaluation.speedup)
     if exercise.name in PASSED_OFF and evaluation.own_kernel_share is not None:
         assert evaluation.own_kernel_share < 0.5
@@ -140,9 +141,9 @@ def test_the_evaluator_is_not_fooled_and_turns_no_honest_candidate_away(
 @pytest.mark.gpu
 @names(ON_GPU)
 def test_on_a_gpu_it_is_not_fooled_and_turns_no_honest_candidate_away(
-    exercise: Exercise, gpu_evaluator: Evaluator
+    exercise: Exercise, gpu_evaluator: Referee
 ) -> None:
-    evaluation = gpu_evaluator.evaluate(exercise.task, exercise.candidate, ("eager",))
+    evaluation = gpu_evaluator.evaluate(exercise.task, exercise.candidate, EAGER)
     assert exercise.withstood(evaluation), (evaluation.verdict, evaluation.reason, evaluation.speedup)
 
 

@@ -2,9 +2,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import run_factory
 
 from kernelwright.results.store.database import RunDatabase
+from tests.helpers.results import run_factory
 
 
 @pytest.fixture

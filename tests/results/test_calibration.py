@@ -1,11 +1,11 @@
 """Predicted gains are held against what was timed, and against what failed."""
 
 import pytest
-from run_factory import candidate, evaluation, task
 
 from kernelwright.kernelbench.records import Advice, Verdict
 from kernelwright.results.lessons.calibration import calibration, measured_gain
 from kernelwright.results.store.records import Attempt
+from tests.helpers.results.run_factory import candidate, evaluation, task
 
 TASK = task("softmax")
 

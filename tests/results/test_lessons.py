@@ -4,8 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import run_factory
-from run_factory import candidate, evaluation
 
 from kernelwright.agent import protocols as judged
 from kernelwright.agent.tuner.memory import Memory
@@ -21,6 +19,8 @@ from kernelwright.results.lessons.lessons import (
 )
 from kernelwright.results.report.page import lineage
 from kernelwright.results.store.database import RunDatabase
+from tests.helpers.results import run_factory
+from tests.helpers.results.run_factory import candidate, evaluation
 
 SOFTMAX = "class Model:\n    def forward(self, x):\n        return torch.softmax(x, -1)\n"
 ROWS = Task(id="file:rows", level=1, source=SOFTMAX)

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from run_factory import TARGET, candidate, evaluation, task
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Target, Verdict
@@ -14,6 +13,7 @@ from kernelwright.profiling.catalogue import metric
 from kernelwright.profiling.records import Profile
 from kernelwright.results.lessons.metrics import caveats, selected, table
 from kernelwright.results.store.database import RunDatabase
+from tests.helpers.results.run_factory import TARGET, candidate, evaluation, task
 
 
 def record(folder: Path, names: tuple[str, ...], candidates: int = 6, target: Target = TARGET) -> RunDatabase:
@@ -42,7 +42,7 @@ def test_spills_are_found_to_cost_time(tmp_path: Path) -> None:
     assert set(selection.candidates.values()) == {6} and len(selection.candidates) == 2
     by_name = {each.name: each for each in selection.ranked}
     assert set(by_name["spills"].rhos.values()) == {1.0}  # more of them, slower
-    assert [*table(selection).columns[1].cells] == ["yes", "signs differ", "is the time"]
+    assert [*table(selection).columns[1].cells] == ["yes", "signs differ", "measures time"]
     assert caveats(selection) == []
 
 

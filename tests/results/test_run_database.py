@@ -9,8 +9,6 @@ import threading
 from pathlib import Path
 
 import pytest
-import run_factory
-from run_factory import ADVICE, ENVIRONMENT, PROFILE, TARGET, candidate, evaluation, llm_call, new_run, task
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
@@ -22,6 +20,18 @@ from kernelwright.results.store import connection
 from kernelwright.results.store.database import NoRunError, RunDatabase
 from kernelwright.results.store.records import TaskState
 from kernelwright.results.store.rows import SCHEMA_VERSION, Base
+from tests.helpers.results import run_factory
+from tests.helpers.results.run_factory import (
+    ADVICE,
+    ENVIRONMENT,
+    PROFILE,
+    TARGET,
+    candidate,
+    evaluation,
+    llm_call,
+    new_run,
+    task,
+)
 
 SOFTMAX, RELU = task("softmax"), task("relu")
 

@@ -11,21 +11,20 @@ import time
 from pathlib import Path
 
 import pytest
-import run_factory
-from run_factory import new_run, task
 from sqlalchemy import event, text
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from kernelwright.kernelbench.errors import StorageError
 from kernelwright.results.store.database import RunDatabase
+from tests.helpers.results import run_factory
+from tests.helpers.results.run_factory import new_run, task
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]  # where `tests` is importable
 SOFTMAX = task("softmax")
 
 RECORDER = """
 import sys
-sys.path.insert(0, sys.argv[2])
-import run_factory
+from tests.helpers.results import run_factory
 from kernelwright.results.store.database import RunDatabase
 database = RunDatabase.open(sys.argv[1])
 task = run_factory.task("softmax")
@@ -36,24 +35,22 @@ for round in range(100_000):
 
 KILLED_INSIDE = """
 import os, signal, sys
-sys.path.insert(0, sys.argv[2])
-import run_factory
+from tests.helpers.results import run_factory
 from sqlalchemy import event
 from kernelwright.results.store.database import RunDatabase
 database = RunDatabase.open(sys.argv[1])
 @event.listens_for(database.engine, "before_cursor_execute")
 def kill(connection, cursor, statement, *rest):
-    if sys.argv[3] in statement:
+    if sys.argv[2] in statement:
         os.kill(os.getpid(), signal.SIGKILL)
 run_factory.attempt(database, run_factory.task("softmax"), 2, eager=1.5)
 """
 
 FULL_DISK = """
 import json, pathlib, subprocess, sys
-sys.path.insert(0, sys.argv[2])
 folder = pathlib.Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], check=True)
-import run_factory
+from tests.helpers.results import run_factory
 from kernelwright.kernelbench.errors import StorageError
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.folder import RunFolder
@@ -110,7 +107,7 @@ def run(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("seed", range(3))
 def test_kill_9_loses_nothing_that_was_acknowledged(run: Path, seed: int) -> None:
     recorder = subprocess.Popen(
-        [sys.executable, "-c", RECORDER, str(run), str(HERE)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", RECORDER, str(run)], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
     assert recorder.stdout is not None
     acknowledged = [int(recorder.stdout.readline()) for _ in range(15)]
@@ -132,7 +129,7 @@ def test_kill_9_loses_nothing_that_was_acknowledged(run: Path, seed: int) -> Non
 def test_an_attempt_cut_off_leaves_nothing_behind(run: Path, statement: str) -> None:
     with RunDatabase.open(run) as database:
         run_factory.attempt(database, SOFTMAX, 1, eager=1.5)
-    killed = subprocess.run([sys.executable, "-c", KILLED_INSIDE, str(run), str(HERE), statement])
+    killed = subprocess.run([sys.executable, "-c", KILLED_INSIDE, str(run), statement], cwd=ROOT)
     assert killed.returncode == -signal.SIGKILL
     # A reader that may not write finds its way too.
     with RunDatabase.open(run, read_only=True) as database:
@@ -150,8 +147,8 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
     unshare = [shutil.which("unshare") or "", "--user", "--map-root-user", "--mount"]
     if not unshare[0] or subprocess.run([*unshare, "mount", "-t", "tmpfs", "t", str(tmp_path)]).returncode:
         pytest.skip("this machine does not permit a tmpfs in a mount namespace")
-    script = [*unshare, sys.executable, "-c", FULL_DISK, str(tmp_path), str(HERE)]
-    done = subprocess.run(script, capture_output=True, text=True)
+    script = [*unshare, sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    done = subprocess.run(script, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert "no space left" in said["error"] and "already recorded are safe" in said["error"]

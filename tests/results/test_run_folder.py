@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import run_factory
 import torch
-from run_factory import new_run
 
 from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.records import Interval
@@ -21,6 +19,8 @@ from kernelwright.results.outputs import write_outputs
 from kernelwright.results.store.folder import RunFolder, write_atomically
 from kernelwright.results.store.records import Attempt
 from kernelwright.results.summary import Summary
+from tests.helpers.results import run_factory
+from tests.helpers.results.run_factory import new_run
 
 HOLDER = """
 import pathlib, sys, time

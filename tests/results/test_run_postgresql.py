@@ -6,13 +6,13 @@ KERNELWRIGHT_TEST_POSTGRESQL=postgresql+psycopg://postgres@localhost/test pytest
 import os
 
 import pytest
-import run_factory
-from run_factory import llm_call, new_run, task
 
 from kernelwright.kernelbench.errors import StorageError
 from kernelwright.kernelbench.records import Verdict
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.summary import summarize
+from tests.helpers.results import run_factory
+from tests.helpers.results.run_factory import llm_call, new_run, task
 
 URL = os.environ.get("KERNELWRIGHT_TEST_POSTGRESQL", "")
 pytestmark = pytest.mark.skipif(not URL, reason="KERNELWRIGHT_TEST_POSTGRESQL names no server")

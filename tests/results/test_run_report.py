@@ -4,14 +4,11 @@ import csv
 import io
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-import run_factory
 import typer
 from rich.console import Console
-from run_factory import TARGET, candidate, interval, llm_call, new_run, task
 from typer.testing import CliRunner
 
 from kernelwright.kernelbench.errors import KernelwrightError, StorageError
@@ -22,36 +19,9 @@ from kernelwright.results.report.contents import Report
 from kernelwright.results.report.formats import Format, render, table
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.summary import summarize
-
-VOID = {"meta", "link", "br", "wbr", "hr", "img", "input", "line", "rect", "path"}
-
-
-class Page(HTMLParser):
-    """Collects text and attributes; asserts that elements close in the order they opened."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text: dict[str, list[str]] = {}
-        self.feed(html)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attributes)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attributes)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open:
-            self.text.setdefault(self.open[-1], []).append(data)
+from tests.helpers.results import run_factory
+from tests.helpers.results.page import Page
+from tests.helpers.results.run_factory import TARGET, candidate, interval, llm_call, new_run, task
 
 
 def shown(database: RunDatabase, format: Format) -> str:

@@ -3,12 +3,12 @@
 import json
 
 import pytest
-import run_factory
-from run_factory import candidate, interval, llm_call, task
 
 from kernelwright.kernelbench.records import Interval, Verdict
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.summary import summarize
+from tests.helpers.results import run_factory
+from tests.helpers.results.run_factory import candidate, interval, llm_call, task
 
 SOFTMAX, RELU = task("softmax"), task("relu")
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 import typer
-from run_factory import TARGET
-from test_run_report import Page
 from typer.testing import CliRunner
 
 from kernelwright.kernelbench.errors import StorageError
@@ -18,6 +16,8 @@ from kernelwright.results.report.formats import Format
 from kernelwright.results.report.training import curves, page, render
 from kernelwright.results.store.encoding import record_text
 from kernelwright.results.store.training import Manifest, Point, Start, Training
+from tests.helpers.results.page import Page
+from tests.helpers.results.run_factory import TARGET
 
 NAN = math.nan
 
@@ -109,7 +109,7 @@ def test_a_training_without_numbers_has_a_report(tmp_path: Path) -> None:
     found = training(tmp_path, [])
     for format in Format:
         assert render(found, format).endswith("\n") or format is Format.html
-    assert "nothing was logged yet" in page(found)
+    assert "nothing has been logged yet" in page(found)
     assert curves(found) == []
 
 

@@ -1,17 +1,16 @@
-"""Runs are made by the factory of tests/results; models are so small that one thread is the fastest."""
+"""Models are so small that one thread is the fastest."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "results"))
 
-
-@pytest.fixture(scope="module")
-def trains() -> Iterator[None]:
-    """For tests that train a tiny policy: `pytestmark = pytest.mark.usefixtures("trains")`."""
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Of torch, in modules that are marked training."""
+    if request.node.get_closest_marker("training") is None:
+        yield
+        return
     pytest.importorskip("trl")
     import torch
     import transformers

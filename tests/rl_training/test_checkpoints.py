@@ -12,15 +12,15 @@ import pytest
 pytest.importorskip("trl")
 
 import torch
-from tiny_policy import save
-from tiny_training import Interrupt, Learning, learning, weights
 from transformers import TrainerCallback
 
 from kernelwright.kernelbench.errors import StorageError
 from kernelwright.rl_training.trainers.checkpoints import last_good
 from kernelwright.rl_training.trainers.guards import Diverged, StopAtNaN
+from tests.helpers.rl_training.tiny_policy import save
+from tests.helpers.rl_training.tiny_training import Interrupt, Learning, learning, weights
 
-pytestmark = pytest.mark.usefixtures("trains")
+pytestmark = pytest.mark.training
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import run_factory
-from recorded import EXPRESSIONS, PROFILE, answered, builtin_task, kernel, made, tried
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Interval, Stages, Task, Verdict
@@ -16,6 +14,16 @@ from kernelwright.results.store.database import RunDatabase
 from kernelwright.rl_training.curation.curate import Curated, Settings, curate, write
 from kernelwright.rl_training.environment.task_data import TaskData, family_of
 from kernelwright.rl_training.exemplars import ExemplarStore
+from tests.helpers.results import run_factory
+from tests.helpers.rl_training.recorded import (
+    EXPRESSIONS,
+    PROFILE,
+    answered,
+    builtin_task,
+    kernel,
+    made,
+    tried,
+)
 
 NAMES = (
     "level1/relu",
@@ -61,7 +69,7 @@ def test_the_k_fastest_distinct_kernels_of_a_task_are_kept(run: RunDatabase) -> 
     curated = curate([run], [], ALL)
     assert kept(curated) == [first.replace("x[i] > 0", "x[i] > 0.0f"), second]
     assert curated.dropped == {
-        "a near-duplicate of one that is kept": 1,
+        "a near-duplicate of a kept one": 1,
         "its task has 2 faster ones": 1,
         "not correct": 1,
     }
@@ -155,7 +163,7 @@ def test_what_has_no_kernels_or_no_verdict_is_left_out(run: RunDatabase) -> None
         "no kernels of its own": 1,
         "not measured": 1,
         "the model's reply was not found": 1,
-        "right, but with less than 5% of a call in its own kernels": 1,
+        "correct, but with less than 5% of a call in its own kernels": 1,
     }
 
 

@@ -1,17 +1,14 @@
 """Rollouts over a scripted pool: what is shown, what is learned from, and what is nobody's fault."""
 
-from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import run_factory
-from recorded import EXPRESSIONS, PROFILE, WORK, builtin_task, kernel, made, tried
 
 from kernelwright.agent.llm.coder import asked_for
 from kernelwright.kernelbench.errors import InfrastructureError, TaskError
-from kernelwright.kernelbench.evaluator import BASELINES, EFFORTS, QUICK, Effort
+from kernelwright.kernelbench.evaluator import EFFORTS, QUICK, Effort, Measurement
 from kernelwright.kernelbench.records import Candidate, Evaluation, Interval, Task, Verdict
 from kernelwright.profiling.records import Profile
 from kernelwright.rl_training.environment.gold import gold_check
@@ -20,6 +17,8 @@ from kernelwright.rl_training.environment.rollout import Rollout
 from kernelwright.rl_training.environment.task_data import TaskData, Winner, tasks_of
 from kernelwright.rl_training.rewards.hacks import HackMemory
 from kernelwright.rl_training.rewards.scheme import SCHEMES
+from tests.helpers.results import run_factory
+from tests.helpers.rl_training.recorded import EXPRESSIONS, PROFILE, WORK, builtin_task, kernel, made, tried
 
 DATA = TaskData(task=builtin_task("level1/relu"), language="cpp", target=run_factory.TARGET, work=WORK)
 Answer = float | Interval | Verdict | Exception | None  # None: none comes
@@ -34,10 +33,9 @@ class ScriptedPool:
     baselines: list[tuple[str, ...]] = field(default_factory=list)
     given_up: list[Future[Evaluation]] = field(default_factory=list)
 
-    def submit(self, task: Task, candidate: Candidate, baselines: Sequence[str] = BASELINES,
-               effort: Effort | None = None, to_beat: float | None = None, client: str = "") -> Future[Evaluation]:  # fmt: skip
-        self.efforts.append(effort)
-        self.baselines.append(tuple(baselines))
+    def submit(self, task: Task, candidate: Candidate, measurement: Measurement = Measurement(), client: str = "") -> Future[Evaluation]:  # fmt: skip
+        self.efforts.append(measurement.effort)
+        self.baselines.append(measurement.baselines)
         found: Future[Evaluation] = Future()
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
@@ -243,7 +241,7 @@ def test_the_gold_check_says_what_is_paid_for_and_should_not_be() -> None:
     data = DATA.model_copy(update={"winner": winner})
     slower = gold_check(world(2.0, 1.0), data)
     assert slower.problems == (
-        "the winner is 2.04 times as fast at most, was 3 at least",
+        "the winner's speedup is at most 2.04, and was at least 3",
         "the reference, disguised, earns 1.28, a wrong file 0",
     )
     assert slower.reference_rewards == {"as it stands": 0.0, "renamed": 0.0, "disguised": pytest.approx(1.28)}

@@ -5,16 +5,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from recorded import builtin_task, kernel
 
 from kernelwright.agent.profiled import ProfilingPool
-from kernelwright.kernelbench.evaluator import Effort, Evaluator, Protocol
+from kernelwright.kernelbench.evaluator import Effort, Protocol, Referee
 from kernelwright.kernelbench.records import Candidate, Interval, Task, Verdict
 from kernelwright.rl_training.environment.gold import gold_check
 from kernelwright.rl_training.environment.grader import Grader
 from kernelwright.rl_training.environment.rollout import Rollout
 from kernelwright.rl_training.environment.task_data import TaskData, Winner
 from kernelwright.rl_training.rewards.scheme import SCHEMES
+from tests.helpers.rl_training.recorded import builtin_task, kernel
+
+pytestmark = pytest.mark.builds
 
 SHORT = Effort(rounds=4, processes=1, most_processes=1, most_rounds=4, half_width=0.3, block_share=0.3)
 AGAIN = Effort(rounds=5, processes=1, most_processes=1, most_rounds=5, half_width=0.3, block_share=0.3)
@@ -45,7 +47,7 @@ BROKEN = kernel("std::tangh(x[i])")
 def pool(home: Path) -> Iterator[ProfilingPool]:
     """What was evaluated once is known to it, so each file of these tests is evaluated once."""
     with (
-        Evaluator(cache=home, protocol=Protocol(effort=SHORT)) as evaluator,
+        Referee.start(cache=home, protocol=Protocol(effort=SHORT)) as evaluator,
         ProfilingPool(evaluator, slots=1) as made,
     ):
         yield made

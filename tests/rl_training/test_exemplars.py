@@ -6,8 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import run_factory
-from recorded import WORK, builtin_task, kernel, made, tried
 
 from kernelwright.kernelbench.records import Interval, Speedup, Verdict
 from kernelwright.rl_training.environment.environment import Environment
@@ -18,6 +16,8 @@ from kernelwright.rl_training.outcome import Outcome
 from kernelwright.rl_training.rewards.hacks import HackMemory
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 from kernelwright.rl_training.trajectory import Turn
+from tests.helpers.results import run_factory
+from tests.helpers.rl_training.recorded import WORK, builtin_task, kernel, made, tried
 
 TASKS = [
     TaskData(task=builtin_task(name), language="cpp", target=run_factory.TARGET, work=WORK)

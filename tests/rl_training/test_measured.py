@@ -4,12 +4,13 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
-import run_factory
-from recorded import EXPRESSIONS, builtin_task, kernel, made
 
 from kernelwright.kernelbench.errors import StorageError, TaskError
+from kernelwright.kernelbench.evaluator import EAGER
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task
 from kernelwright.rl_training.demo.measured import MeasuredPool
+from tests.helpers.results import run_factory
+from tests.helpers.rl_training.recorded import EXPRESSIONS, builtin_task, kernel, made
 
 TASK = builtin_task("level1/relu")
 
@@ -40,7 +41,7 @@ def test_a_kernel_is_measured_once_also_by_the_next_process(tmp_path: Path) -> N
     assert second.submit(TASK, made(kernel(), author="policy")).result() == first
     assert (counting.asked, again.asked) == (1, 0)
     assert second.submit(TASK, made(kernel(EXPRESSIONS[1]))).result().speedup.eager.median == 9.0  # type: ignore[union-attr]
-    second.submit(TASK, made(kernel()), ("eager",)).result()  # not what was asked before
+    second.submit(TASK, made(kernel()), EAGER).result()  # not what was asked before
     assert again.asked == 2
 
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_policy
+
+from tests.helpers.rl_training import tiny_policy
 
 pytest.importorskip("trl")
 import torch
 from pydantic import ValidationError
-from reading_pool import TASKS, settings
 
 from kernelwright.kernelbench.records import Verdict
 from kernelwright.rl_training.environment.environment import Environment
@@ -32,8 +32,9 @@ from kernelwright.rl_training.trainers.collapse import Limits
 from kernelwright.rl_training.trainers.online import OnlineTrainer, _Generated
 from kernelwright.rl_training.trainers.policy import load_policy
 from kernelwright.rl_training.trajectory import Trajectory, Turn
+from tests.helpers.rl_training.reading_pool import TASKS, settings
 
-pytestmark = pytest.mark.usefixtures("trains")
+pytestmark = pytest.mark.training
 
 RATIOS = torch.tensor([[1.0, 1.5, 0.5], [2.0, 1.0, 1.0], [1.0, 0.6, 1.0], [1.0, 1.0, 1.0]])
 LENGTHS = (3, 1, 2, 0)  # of what teaches

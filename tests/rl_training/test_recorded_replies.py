@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-import run_factory
-from recorded import EXPRESSIONS, answered, builtin_task, kernel, made, tried
 
 from kernelwright.kernelbench.records import Verdict
 from kernelwright.rl_training.replies import trajectories
 from kernelwright.rl_training.rewards.scheme import SCHEMES
+from tests.helpers.results import run_factory
+from tests.helpers.rl_training.recorded import EXPRESSIONS, answered, builtin_task, kernel, made, tried
 
 
 def test_a_model_s_attempts_are_turns_with_their_own_prompts_and_rewards(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ import statistics
 from pathlib import Path
 
 import pytest
-import run_factory
-from recorded import kernel, made, tried
 
 from kernelwright.kernelbench.errors import StorageError
 from kernelwright.kernelbench.records import Interval, Verdict
@@ -13,6 +11,8 @@ from kernelwright.rl_training.outcome import Outcome
 from kernelwright.rl_training.rewards.hacks import HackMemory
 from kernelwright.rl_training.rewards.smoothing import Running
 from kernelwright.rl_training.rewards.surprise import BestSoFar, Doubt, lower
+from tests.helpers.results import run_factory
+from tests.helpers.rl_training.recorded import kernel, made, tried
 
 REWARDS = [0.0, 1.3, 2.0, None, 0.3, 5.0]
 

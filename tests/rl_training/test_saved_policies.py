@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_policy
+
+from tests.helpers.rl_training import tiny_policy
 
 pytest.importorskip("trl")
 import torch
 from peft import AutoPeftModelForCausalLM
-from reading_pool import Paying, run, settings
 from transformers import AutoModelForCausalLM, TrainerCallback
 
 from kernelwright.kernelbench.errors import UsageError
@@ -22,8 +22,9 @@ from kernelwright.rl_training.trainers.policy import LoraSettings, load_policy
 from kernelwright.rl_training.trainers.precision import of_weights
 from kernelwright.rl_training.trainers.recorded import Prompted
 from kernelwright.rl_training.trainers.settings import SftSettings
+from tests.helpers.rl_training.reading_pool import Paying, run, settings
 
-pytestmark = pytest.mark.usefixtures("trains")
+pytestmark = pytest.mark.training
 
 TOKENS = torch.arange(40)[None]
 RANK = LoraSettings(rank=4)

@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from by_heart import TEMPLATE, save_policy, save_tokenizer
-from recorded import kernel
-from run_factory import TARGET
+from tests.helpers.installed import require
 
 from kernelwright import cli
 from kernelwright.agent.llm.prompting import Situation, coder_messages
@@ -21,9 +19,14 @@ from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Task, Work
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.rl_training.serving import server
+from tests.helpers.results.run_factory import TARGET
+from tests.helpers.rl_training.by_heart import TEMPLATE, save_policy, save_tokenizer
+from tests.helpers.rl_training.recorded import kernel
 
-pytest.importorskip("transformers", reason="transformers is not installed")
-pytest.importorskip("fastapi", reason="fastapi is not installed")
+require("transformers")
+require("fastapi")
+
+pytestmark = pytest.mark.builds
 
 TASK = """
 import torch
@@ -83,7 +86,7 @@ def served(policy: Path) -> Iterator[dict[str, str]]:
     finally:
         server.kill()
     assert server.returncode == 0 and complaints.endswith("stopped\n"), complaints
-    assert "answers equal prompts alike" in complaints
+    assert "equal prompts get equal replies" in complaints
 
 
 @pytest.mark.slow
@@ -124,9 +127,9 @@ def typed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *w
 
 
 UNFIT = {
-    "nothing": "there is no folder",
+    "nothing": "does not exist",
     "no model": "holds no model: no config.json",
-    "adapters of nobody knows what": "do not say which model they belong to",
+    "adapters of nobody knows what": "do not name their base model",
     "no tokenizer": "holds no model: no tokenizer",
     "no template": "has no chat template",
     "no generation prompt": "if add_generation_prompt",
@@ -159,11 +162,11 @@ def test_what_cannot_answer_is_not_served(
 def test_adapters_are_served_as_they_were_trained(tmp_path: Path) -> None:
     """Merged for transformers, whose server takes none; beside their model for vLLM's."""
     pytest.importorskip("trl")
-    import tiny_policy
     import torch
 
     from kernelwright.rl_training.serving.policy import policy_in, whole
     from kernelwright.rl_training.trainers.policy import LoraSettings, load_policy
+    from tests.helpers.rl_training import tiny_policy
 
     base, folder = tiny_policy.save(tmp_path / "base"), tmp_path / "adapters"
     trained = load_policy(str(base), LoraSettings(rank=9), "bfloat16")
@@ -230,6 +233,4 @@ def test_a_server_that_ends_before_it_answers_is_an_error(
         cli.main()
     complaint, said = capfd.readouterr().err.strip().splitlines()
     assert ended.value.code == 2 and "No module named sysconfig_that_is_not_there" in complaint
-    assert said.startswith(
-        "error: the server ended before it answered, with status 1 — see what it said above"
-    )
+    assert said.startswith("error: the server ended before it answered, with status 1 — see its output above")

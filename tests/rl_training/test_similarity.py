@@ -3,10 +3,10 @@
 import itertools
 
 import pytest
-from recorded import EXPRESSIONS, builtin_task, kernel
 
 from kernelwright.kernelbench import sources
 from kernelwright.rl_training.similarity import ALIKE, likeness, nearest, reference_shingles, shingles
+from tests.helpers.rl_training.recorded import EXPRESSIONS, builtin_task, kernel
 
 
 def alike(one: str, other: str) -> float:

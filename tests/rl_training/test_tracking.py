@@ -11,9 +11,6 @@ import pytest
 
 pytest.importorskip("trl")
 
-from tiny_policy import save
-from tiny_training import Interrupt, learning
-
 from kernelwright.kernelbench.errors import KernelwrightError, MissingPrerequisite, StorageError, UsageError
 from kernelwright.kernelbench.records import Record
 from kernelwright.results.store import training
@@ -23,8 +20,10 @@ from kernelwright.rl_training.tracking.lines import append
 from kernelwright.rl_training.tracking.metrics import MetricsFile
 from kernelwright.rl_training.tracking.run import tracked
 from kernelwright.rl_training.tracking.trackers import Tracking, reporting
+from tests.helpers.rl_training.tiny_policy import save
+from tests.helpers.rl_training.tiny_training import Interrupt, learning
 
-pytestmark = pytest.mark.usefixtures("trains")
+pytestmark = pytest.mark.training
 
 
 class Settings(Record):
@@ -64,7 +63,7 @@ def test_the_manifest_says_what_was_run_and_is_never_changed(tmp_path: Path) -> 
 def test_what_goes_on_must_be_what_began(tmp_path: Path) -> None:
     begun(tmp_path)
     for changed, words in (
-        ({"method": "rrhf"}, "is a training by sft, not by rrhf — give the same, or another --out"),
+        ({"method": "rrhf"}, "is a training by sft, not by rrhf — use the same method, or another --out"),
         (
             {"config": Settings(learning_rate=1e-3, rank=8)},
             "begun with other settings: learning_rate was 0.01, now is 0.001; rank was None, now is 8 — give the",
@@ -82,7 +81,7 @@ def test_what_goes_on_must_be_what_began(tmp_path: Path) -> None:
 def test_a_folder_that_holds_something_else_or_is_in_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("")
-    with pytest.raises(UsageError, match="is not empty, and holds no training — use another --out"):
+    with pytest.raises(UsageError, match="is not empty and holds no training — use another --out"):
         begun(tmp_path / "full")
     begun(tmp_path / "run")
     (tmp_path / "run" / "manifest.json").write_text('{"schema": 1}')
@@ -169,18 +168,17 @@ def refused(*_, **__):
     raise OSError("no network")
 
 socket.socket.connect = refused
-sys.path.append(sys.argv[1])
-from tiny_training import learning
+from tests.helpers.rl_training.tiny_training import learning
 from kernelwright.rl_training.tracking.trackers import Tracking, reporting
 
-out = Path(sys.argv[3])
-learning(Path(sys.argv[2]), out, steps=2, logging_steps=1, **reporting(Tracking(sys.argv[4]), out)).train()
+out = Path(sys.argv[2])
+learning(Path(sys.argv[1]), out, steps=2, logging_steps=1, **reporting(Tracking(sys.argv[3]), out)).train()
 """
 
 
 def test_trackio_writes_into_the_folder_without_a_network(model: Path, tmp_path: Path) -> None:
     pytest.importorskip("trackio")
-    words = [sys.executable, "-c", TRACKED, str(Path(__file__).parent), str(model), str(tmp_path), "trackio"]
+    words = [sys.executable, "-c", TRACKED, str(model), str(tmp_path), "trackio"]
     environ = {k: v for k, v in os.environ.items() if k != "TRACKIO_DIR"} | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(words, capture_output=True, text=True, env=environ, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stderr

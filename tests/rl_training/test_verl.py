@@ -5,7 +5,6 @@ Skipped where verl is not installed, as in the project's own environment; `make 
 
 import asyncio
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,13 +16,8 @@ import pytest
 pytest.importorskip("verl", reason="verl has an environment of its own: make test-verl")
 
 import numpy as np
-import swish
 import torch
-import verl_model
-from hydra import compose, initialize_config_module
-from omegaconf import DictConfig, OmegaConf
-from tensordict import TensorDict
-from verl import DataProto
+from omegaconf import OmegaConf
 from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 from verl.trainer.ppo.reward import load_reward_manager
@@ -33,12 +27,10 @@ from verl.utils import hf_tokenizer
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 
 from kernelwright.rl_training.cluster import hosts
-from kernelwright.rl_training.cluster.folder import write
 from kernelwright.rl_training.cluster.host import Host
-from kernelwright.rl_training.cluster.plan import Plan
 from kernelwright.rl_training.cluster.scored import NoVerdict
-from kernelwright.rl_training.rewards.scheme import SCHEMES
-from kernelwright.rl_training.tasks import Tasks
+from tests.helpers.rl_training import swish, verl_model
+from tests.helpers.rl_training.verl_runs import batch, composed, written
 
 PLANS = {
     "grpo": {"algorithm": "grpo"},
@@ -68,35 +60,6 @@ def host() -> Iterator[Host]:
     made = Host(swish.evaluation())
     yield made
     made.close()
-
-
-def written(folder: Path, model: Path, **options: Any) -> Path:
-    plan = Plan.model_validate(
-        {
-            "model": str(model),
-            "tasks": 1,
-            "samples": 4,
-            "prompt_tokens": 40_000,
-            "response_tokens": 2000,
-            **options,
-        }
-    )
-    write(
-        folder, Tasks((swish.DATA,), (swish.DATA,)), plan, SCHEMES["log-speedup"], "kernelwright train verl …"
-    )
-    swish.settings(folder)
-    return folder
-
-
-def composed(folder: Path, *more: str) -> DictConfig:
-    """verl's configuration with the overrides of launch.sh, as the shell gives them."""
-    text = (folder / "launch.sh").read_text()
-    script = re.sub(r"\nexec python -m verl.*", '\nprintf "%s\\\\n" "${overrides[@]}"\n', text)
-    script = re.sub(r"\npython -m rl_training.*", "", script)
-    (folder / "overrides.sh").write_text(script)
-    told = subprocess.run(["bash", folder / "overrides.sh"], capture_output=True, text=True, check=True)
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("ppo_trainer", overrides=[*told.stdout.splitlines(), *more])
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -138,29 +101,6 @@ def test_verl_knows_our_estimator_where_the_environment_names_it() -> None:
         environment = {**os.environ, "VERL_USE_EXTERNAL_MODULES": modules}
         done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True)
         assert done.returncode == status, done.stderr.decode()
-
-
-def batch(tokenizer: Any, replies: list[str]) -> DataProto:
-    """Rollouts of one task as verl hands them to its reward managers: prompts left, responses right."""
-    tokens = [tokenizer.encode(reply) for reply in replies]
-    longest = max(map(len, tokens))
-    responses = torch.full((len(replies), longest), tokenizer.pad_token_id)
-    mask = torch.zeros((len(replies), 2 + longest), dtype=torch.int64)
-    for i, some in enumerate(tokens):
-        responses[i, : len(some)] = torch.tensor(some)
-        mask[i, : 2 + len(some)] = 1
-    prompts = torch.zeros((len(replies), 2), dtype=torch.int64)
-    rewards = {"style": "rule", "ground_truth": swish.DATA.model_dump_json()}
-    return DataProto(
-        batch=TensorDict(
-            {"prompts": prompts, "responses": responses, "attention_mask": mask}, batch_size=len(replies)
-        ),
-        non_tensor_batch={
-            "data_source": np.array(["kernelwright"] * len(replies), dtype=object),
-            "reward_model": np.array([rewards] * len(replies), dtype=object),
-            "extra_info": np.array([{"index": 0} for _ in replies], dtype=object),
-        },
-    )
 
 
 @pytest.fixture

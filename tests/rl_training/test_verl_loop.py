@@ -11,11 +11,8 @@ import pytest
 pytest.importorskip("verl", reason="verl has an environment of its own: make test-verl")
 
 import hydra
-import swish
-import verl_model
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
-from scripted import Scripted
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.utils import hf_tokenizer
 from verl.utils.dataset.rl_dataset import RLHFDataset
@@ -27,6 +24,8 @@ from kernelwright.rl_training.cluster.plan import Plan
 from kernelwright.rl_training.cluster.scored import NoVerdict
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 from kernelwright.rl_training.tasks import Tasks
+from tests.helpers.rl_training import swish, verl_model
+from tests.helpers.rl_training.scripted import Scripted
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "logprobs": True}
 
@@ -137,5 +136,5 @@ def test_a_prompt_that_is_too_long_ends_the_rollout(walked) -> None:  # type: ig
 
 
 def test_a_first_prompt_that_is_too_long_is_no_reward(walked) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(NoVerdict, match="the first prompt is longer than prompts may be"):
+    with pytest.raises(NoVerdict, match="the first prompt is too long"):
         walked([swish.RIGHT], algorithm="rloo", turns=2, prompt_tokens=500)

@@ -12,14 +12,13 @@ import pytest
 pytest.importorskip("verl", reason="verl has an environment of its own: make test-verl")
 
 import ray
-import swish
-import verl_model
 from omegaconf import DictConfig, OmegaConf
-from scripted import Scripted
-from test_verl import batch, composed, written
 
 from kernelwright.kernelbench.errors import MissingPrerequisite
 from kernelwright.rl_training.cluster import hosts
+from tests.helpers.rl_training import swish, verl_model
+from tests.helpers.rl_training.scripted import Scripted
+from tests.helpers.rl_training.verl_runs import batch, composed, written
 
 pytestmark = pytest.mark.timeout(1500)
 ONE_OF_EACH = (
@@ -54,8 +53,8 @@ def config(folder: Path) -> DictConfig:
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster(folder: Path) -> Iterator[None]:
-    here = Path(__file__).parent
-    paths = [str(folder), str(here), str(here.parent / "results"), os.environ.get("PYTHONPATH", "")]
+    root = Path(__file__).parents[2]  # of `tests`, whose helpers Ray's workers import
+    paths = [str(folder), str(root), os.environ.get("PYTHONPATH", "")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(
             "RAY_raylet_start_wait_time_s", "300"

@@ -8,7 +8,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import swish
 
 from kernelwright.rl_training.cluster import hosts
 from kernelwright.rl_training.cluster.folder import write
@@ -17,6 +16,9 @@ from kernelwright.rl_training.cluster.plan import Plan
 from kernelwright.rl_training.cluster.scored import NoVerdict
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 from kernelwright.rl_training.tasks import Tasks
+from tests.helpers.rl_training import swish
+
+pytestmark = pytest.mark.builds
 
 TASK = swish.DATA.model_dump_json()
 

@@ -45,9 +45,9 @@ class Kernel(Function):
     launcher: Function | None = None  # what calls it, again and again
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """All names in the body, to pick the functions by that it calls."""
-        return tuple(dict.fromkeys(re.findall(r"\w+", "\n".join(self.body))))
+    def text(self) -> tuple[str, ...]:
+        """Parameters and lines of the kernel, and of what belongs to it."""
+        return (*self.parameters, *self.body)
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,8 @@ class Language(ABC):
         return CPU
 
 
-def called(names: Iterable[str], definition: Callable[[str], str | None]) -> list[str]:
-    """Definitions of the functions in `names` and of all that they call, callees first."""
+def linked(kernels: Iterable[Kernel], definition: Callable[[str], str | None]) -> list[str]:
+    """Definitions of the functions that kernels call and of all that these call, callees first."""
     chosen: dict[str, str] = {}
     order: list[str] = []
 
@@ -131,8 +131,8 @@ def called(names: Iterable[str], definition: Callable[[str], str | None]) -> lis
             visit(word)
         order.append(name)
 
-    for name in names:
-        visit(name)
+    for word in (word for kernel in kernels for line in kernel.text for word in re.findall(r"\w+", line)):
+        visit(word)
     return [chosen[name] for name in order]
 
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from kernelwright.agent.builtin.ir import text
-from kernelwright.agent.builtin.ir.ops import POINTWISE, REDUCTIONS
+from kernelwright.agent.builtin.ir import expression, text
+from kernelwright.agent.builtin.ir.expression import X0, X1, Call, Const, Expression, Lookup, Place, written
+from kernelwright.agent.builtin.ir.ops import REDUCTIONS
 from kernelwright.agent.builtin.ir.program import Compute, Constant, Fused, Operand, Program, Reduce, Scan
 from kernelwright.agent.builtin.ir.space import Level
 from kernelwright.agent.builtin.ir.text import times, total
@@ -54,6 +55,7 @@ class Element:
 
 
 NOWHERE = Element()
+AT = "{at}"  # the index, in the text of an element of a table
 
 
 class CLikeCodegen(ABC):
@@ -108,8 +110,8 @@ class CLikeCodegen(ABC):
         return terms
 
     def element(self, access: Access, name: str, terms: Sequence[str]) -> str:
-        """An element of what `name` points to; in a table, where the second operand says."""
-        where = total([*terms, times("{1}", access.table)])
+        """An element of what `name` points to; of a table, with the index yet to be filled in."""
+        where = total([*terms, times(AT, access.table)])
         return self.loaded(access, f"{name}[{where or '0'}]")
 
     def loaded(self, access: Access, text: str) -> str:
@@ -148,19 +150,30 @@ class CLikeCodegen(ABC):
         place: Element = NOWHERE,
     ) -> str:
         """The statement's right-hand side."""
-        words, ctype = self.vocabulary, self.vocabulary.value[statement.compute_dtype]
-        whole, long = words.value["int32"], words.value["int64"]
-        found = POINTWISE[statement.op].template(statement.settings)
-        found = found.replace("where_i32", words.function("where", whole))
-        found = re.sub(r"(\w+)_\{t\}", lambda m: words.function(m[1], ctype), found)
-        found = re.sub(r"<([^<>=&| ]+)>", lambda m: words.literal(float(m[1]), ctype), found)
-        found = found.replace("{index}", f"static_cast<{whole}>({place.index})")
-        if statement.op == "carried":
-            found = found.replace("{before}", self.before(statement, level, place))
-        for position, operand in enumerate(statement.operands):
-            wanted = {("where", 0): "bool", ("take", 1): long}.get((statement.op, position), ctype)
-            found = found.replace(f"{{{position}}}", self.operand(operand, level, wanted, addresses))
-        return found
+        words = self.vocabulary
+
+        def ctype(dtype: str) -> str:
+            return words.value[dtype or statement.compute_dtype]
+
+        def leaf(node: Expression) -> str:
+            match node:
+                case expression.Operand():
+                    operand = statement.operands[node.number]
+                    return self.operand(operand, level, ctype(node.dtype), addresses)
+                case Const():
+                    return words.literal(node.value, ctype(node.dtype))
+                case Lookup():
+                    return leaf(node.table).replace(AT, leaf(node.index))
+                case Place(kind="index"):
+                    return f"static_cast<{words.value['int32']}>({place.index})"
+                case Place(kind="before"):
+                    return self.before(statement, level, place)
+            return "step == 0"
+
+        def function(node: Call) -> str:
+            return words.function(node.function, ctype(node.dtype)) if node.overloaded else node.function
+
+        return written(statement.expression, leaf, function)
 
     def before(self, statement: Compute, level: Level, place: Element) -> str:
         """Expression that reads a value of the step before."""
@@ -182,13 +195,16 @@ class CLikeCodegen(ABC):
 
     def initial(self, op: str, ctype: str) -> str:
         """Neutral element of a reduction, as a literal."""
-        if op == "amax":
+        initial = REDUCTIONS[op].initial
+        if initial == "lowest":
             return self.vocabulary.lowest[ctype]
-        if op in ("amin", "first"):
+        if initial == "highest":
             return self.vocabulary.highest[ctype]
-        found = REDUCTIONS[op].initial
-        return found if ctype == "bool" else self.vocabulary.literal(float(found), ctype)
+        return self.vocabulary.literal(initial, ctype)
 
     def update(self, op: str, ctype: str, target: str, value: str) -> str:
-        found = re.sub(r"(\w+)_\{t\}", lambda m: self.vocabulary.function(m[1], ctype), REDUCTIONS[op].update)
-        return found.replace("{a}", target).replace("{v}", value)
+        def function(call: Call) -> str:
+            return self.vocabulary.function(call.function, ctype)
+
+        texts: dict[Expression, str] = {X0: target, X1: value}
+        return written(REDUCTIONS[op].update, texts.__getitem__, function)

@@ -22,8 +22,7 @@ iteration space has rows along both. So %x is read by two kernels.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
-from heapq import heapify, heappop, heappush
+from collections.abc import Hashable, Iterator, Sequence, Set
 from itertools import pairwise
 
 from kernelwright.agent.builtin.ir.program import (
@@ -41,7 +40,7 @@ from kernelwright.agent.builtin.ir.program import (
 )
 from kernelwright.agent.builtin.ir.space import Region, analyse
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
-from kernelwright.agent.builtin.ir.uses import Unit, operands
+from kernelwright.agent.builtin.ir.uses import Unit, Uses, operands, ordered
 
 # Elements read by two statements that make one loop for both worthwhile. 64 updates of 2048 elements each
 # took 1.7 ms in one kernel and 1.3 ms in one each (docs/LOG.md, 2026-11-23, "Concatenations, few vectors,
@@ -73,15 +72,12 @@ def _large_parts(statement: Fused) -> Iterator[Hashable]:
             yield (view.base, view.numel) if view.linear else view
 
 
-def _ends(program: Program, reads: Mapping[str, set[str]]) -> dict[str, Reduce | Scan]:
+def _ends(program: Program) -> dict[str, Reduce | Scan]:
     """Reductions and scans, by the values that are computed for one of them alone."""
-    readers: dict[str, list[Statement]] = {}
-    for statement in program.statements:
-        for base in reads[statement.name]:
-            readers.setdefault(base, []).append(statement)
+    uses = Uses(program)
     found: dict[str, Reduce | Scan] = {}
     for statement in reversed(program.statements):
-        only = readers.get(statement.name, [])
+        only = uses.readers(statement.name)
         if len(only) != 1 or not isinstance(statement, Compute):
             continue
         reader = only[0]
@@ -112,7 +108,7 @@ class _Fusion:
                 self.order.update({view.base: place for view in statement.results.values()})
         self.unit = dict(self.order)
         self.readers: dict[Hashable, list[str]] = {}  # the fused statements that read a part of a value
-        self.ends_in = _ends(program, self.reads)
+        self.ends_in = _ends(program)
         self.apart: list[tuple[str, str]] = []  # pairs that must not share a region
         self.clipped: set[str] = set()  # values computed for elements of windows that may not be there
         for s in program.statements:
@@ -207,26 +203,16 @@ class _Fusion:
         for key, members in self.members.items():
             needed = {self.unit[base] for s in members for base in self.reads[s.name] if base in self.unit}
             waiting[key] = needed - {key}
-        followers: dict[int, list[int]] = {}
-        for key, needed in waiting.items():
-            for other in needed:
-                followers.setdefault(other, []).append(key)
-        ready = [key for key, needed in waiting.items() if not needed]
-        heapify(ready)
         found: list[Unit] = []
-        joined = 0  # which ask for nothing to be done
-        while ready:
-            key = heappop(ready)
+        for key in ordered(waiting):
             first = self.members[key][0]
             if isinstance(first, Library | Attention):
                 found.append(first)
-            elif isinstance(first, Joined):
-                joined += 1
             elif isinstance(first, Recurrence):
                 space = analyse(first.body)
                 assert space is not None
                 found.append(Region(first.body, space, first))
-            else:
+            elif not isinstance(first, Joined):  # which asks for nothing to be done
                 fused = [s for s in self.members[key] if not isinstance(s, _ALONE)]
                 space = analyse(fused)
                 assert space is not None
@@ -235,9 +221,4 @@ class _Fusion:
                 if any(isinstance(s, Compute) and s.op == "ranked" for s in fused) and not space.reduced:
                     raise Untraceable("ranks could not be reduced where they are computed")
                 found.append(Region(tuple(fused), space))
-            for follower in followers.get(key, ()):
-                waiting[follower].discard(key)
-                if not waiting[follower]:
-                    heappush(ready, follower)
-        assert len(found) + joined == len(self.members)
         return found

@@ -43,8 +43,8 @@ from kernelwright.agent.builtin.ir.program import (
 )
 from kernelwright.agent.builtin.ir.space import Region, analyse
 from kernelwright.agent.builtin.ir.text import HALVES, ITEMSIZE
-from kernelwright.agent.builtin.ir.uses import Unit, needed_in_python, operands
-from kernelwright.agent.builtin.passes.dead_code import drop_unread
+from kernelwright.agent.builtin.ir.uses import Unit, Uses
+from kernelwright.agent.builtin.passes.dead_code import dead_code
 
 # No products: where the compiler makes one instruction of a product and the sum after it, the value that is
 # computed again is another than what was rounded before.
@@ -52,49 +52,42 @@ _CHEAP = {"add", "sub", "neg", "abs", "relu", "maximum", "minimum", "convert"}
 _SMALL = 8  # elements of the value for each element of an operand that counts as small; chosen by hand
 
 
-def fuse_recomputing(program: Program, apart: bool = False) -> list[Unit]:
+def fuse_recomputing(program: Program, apart: bool = False) -> tuple[Program, list[Unit]]:
     """Group statements as `fuse` does, but let kernels compute cheap values of others again.
 
-    These are values that only other kernels read; statements that compute them again are added to the
-    program. With `apart`, all is as `fuse` has it.
+    The program that is returned has the statements for that. With `apart`, nothing is computed again.
     """
     units = fuse(program, apart)
     wanted = {} if apart else dict(_worth(program, units))
     while wanted:
         trial = program.copy()
         made = _compute_again(trial, wanted)
-        drop_unread(trial)
+        trial = dead_code(trial)
         again = fuse(trial, apart, made.keys())
         alone = {made[name] for name in made if not _is_inside(name, trial, again)}
         if not alone:
-            program.statements, program.views = trial.statements, trial.views
-            program.shapes, program.dtypes = trial.shapes, trial.dtypes
-            return again
+            return trial, again
         wanted = {name: read for name, read in wanted.items() if name not in alone}
-    return units
+    return program, units
 
 
 def _worth(program: Program, units: Sequence[Unit]) -> Iterable[tuple[str, list[str]]]:
     """Values that are stored for other kernels alone and are cheap to compute, with what reads them there."""
-    stays = set(program.placed) | needed_in_python(program)
-    readers: dict[str, dict[str, None]] = {}  # in the order of the program
-    for statement in program.statements:
-        for view in operands(statement, program):
-            readers.setdefault(view.base, {})[statement.name] = None
-    now = {s.name: s for s in program.statements}
+    uses = Uses(program)
+    stays = set(program.placed) | uses.in_python
     for unit in units:
         if not isinstance(unit, Region) or unit.recurrence is not None:
             continue
         inside = {s.name for s in unit.statements}
         for statement in unit.statements:
-            outside = [name for name in readers.get(statement.name, ()) if name not in inside]
+            outside = [s for s in uses.readers(statement.name) if s.name not in inside]
             if statement.name in stays or not outside or not isinstance(statement, Compute):
                 continue
             whole = math.prod(statement.shape) == unit.space.numel
             if not whole or not _is_cheap(statement, inside, program):
                 continue
-            if all(_reads_whole(now[name], statement) for name in outside):
-                yield statement.name, outside
+            if all(_reads_whole(reader, statement) for reader in outside):
+                yield statement.name, [reader.name for reader in outside]
 
 
 def _is_cheap(statement: Compute, inside: Set[str], program: Program) -> bool:
@@ -164,7 +157,7 @@ def _compute_again(program: Program, wanted: Mapping[str, Sequence[str]]) -> dic
 
 def _is_inside(name: str, program: Program, units: Sequence[Unit]) -> bool:
     """Return True if all readers of a value are in the region that computes it."""
-    readers = {s.name for s in program.statements if any(v.base == name for v in operands(s, program))}
+    readers = {s.name for s in Uses(program).readers(name)}
     for unit in units:
         if isinstance(unit, Region) and any(s.name == name for s in unit.statements):
             return readers <= {s.name for s in unit.statements}

@@ -1,16 +1,33 @@
-"""The operators the builtin coder writes itself: one table entry each.
+"""The operators that the builtin coder writes itself: one table entry each.
 
-An expression is a template over the operands, `{0}`, `{1}` …, and the suffix `{t}` of the type it computes
-in (`f32`, `f64`, `i64`, …). What it calls each language defines, so the table serves all of
-them. Operators that take settings have a function that returns the expression.
+What an operator computes is an expression over its operands. The functions that it calls each language
+defines, so the table serves all of them. Operators that take settings have a function of these.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Literal
 
 import torch
+
+from kernelwright.agent.builtin.ir.expression import (
+    BEFORE,
+    FIRST_STEP,
+    INDEX,
+    X0,
+    X1,
+    X2,
+    Call,
+    Const,
+    Expression,
+    Lookup,
+    Operand,
+    call,
+    equal,
+    unequal,
+)
 
 # What a pointwise operator computes in: the result's dtype, or the operands' common dtype.
 Computes = Literal["result", "operands"]
@@ -23,195 +40,190 @@ ORDERED = {"float32", "float64", "int64", "int32", "bfloat16", "float16"}
 
 @dataclass(frozen=True)
 class Pointwise:
-    """`operands` names the schema arguments that are read per element; the rest are settings."""
+    """`operands` of the schema's arguments are read per element; the rest are settings."""
 
     arguments: tuple[str, ...]
-    expression: str | Callable[[Settings], str]
+    expression: Expression | Callable[[Settings], Expression]
     operands: int
     computes: Computes = "result"
     cost: int = 1  # in additions: what it costs to recompute
 
-    def template(self, settings: Settings) -> str:
-        return self.expression if isinstance(self.expression, str) else self.expression(settings)
+    def tree(self, settings: Settings) -> Expression:
+        return self.expression if isinstance(self.expression, Expression) else self.expression(settings)
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """`update` folds `{v}` into `{a}`; `initial` starts a lane; `simd` is the OpenMP reduction identifier."""
+    """`update` folds the second operand into the first; `simd` is the OpenMP reduction identifier."""
 
-    initial: str
-    update: str
+    initial: int | bool | Literal["lowest", "highest"]
+    update: Expression
     simd: str
 
 
-def number(value: object, default: float) -> str:
-    """A setting as an operand that the renderer writes in the computing type."""
-    return f"<{float(default if value is None else value)!r}>"  # type: ignore[arg-type]
+def number(value: object, default: float) -> Const:
+    """A setting, as a number of the type that the operator computes in."""
+    return Const(float(default if value is None else value))  # type: ignore[arg-type]
 
 
-def _unary(expression: str, cost: int = 1) -> Pointwise:
+def _unary(expression: Expression, cost: int = 1) -> Pointwise:
     return Pointwise(("self",), expression, 1, cost=cost)
 
 
-def _binary(expression: str, computes: Computes = "result", cost: int = 1) -> Pointwise:
+def _binary(expression: Expression, computes: Computes = "result", cost: int = 1) -> Pointwise:
     return Pointwise(("self", "other"), expression, 2, computes, cost)
 
 
-def _alpha(sign: str) -> Pointwise:
-    def expression(settings: Settings) -> str:
-        alpha = settings.get("alpha", 1)
-        return f"{{0}} {sign} {{1}}" if alpha == 1 else f"{{0}} {sign} {number(alpha, 1)} * {{1}}"
-
-    return Pointwise(("self", "other", "alpha"), expression, 2)
+def _scaled(settings: Settings) -> Expression:
+    alpha = settings.get("alpha", 1)
+    return X1 if alpha == 1 else number(alpha, 1) * X1
 
 
-def _clamp(settings: Settings) -> str:
-    text = "{0}"
+def _clamp(settings: Settings) -> Expression:
+    found: Expression = X0
     if settings.get("min") is not None:
-        text = f"at_least_{{t}}({text}, {number(settings['min'], 0)})"
+        found = call("at_least", found, number(settings["min"], 0))
     if settings.get("max") is not None:
-        text = f"at_most_{{t}}({text}, {number(settings['max'], 0)})"
-    return text
+        found = call("at_most", found, number(settings["max"], 0))
+    return found
 
 
-def _power(settings: Settings) -> str:
+def _power(settings: Settings) -> Expression:
     exponent = settings["exponent"]
     known = {
-        0: "<1.0>",
-        0.5: "sqrt_{t}({0})",
-        1: "{0}",
-        2: "{0} * {0}",
-        3: "{0} * {0} * {0}",
-        4: "({0} * {0}) * ({0} * {0})",
-        -0.5: "rsqrt_{t}({0})",
-        -1: "<1.0> / {0}",
-        -2: "<1.0> / ({0} * {0})",
+        0: Const(1.0),
+        0.5: call("sqrt", X0),
+        1: X0,
+        2: X0 * X0,
+        3: X0 * X0 * X0,
+        4: (X0 * X0) * (X0 * X0),
+        -0.5: call("rsqrt", X0),
+        -1: 1.0 / X0,
+        -2: 1.0 / (X0 * X0),
     }
     assert isinstance(exponent, int | float)
-    return known.get(exponent, f"pow_{{t}}({{0}}, {number(exponent, 1)})")
+    return known.get(exponent, call("pow", X0, number(exponent, 1)))
 
 
-def _gelu(settings: Settings) -> str:
-    return "gelu_tanh_{t}({0})" if settings.get("approximate") == "tanh" else "gelu_{t}({0})"
+def _gelu(settings: Settings) -> Expression:
+    return call("gelu_tanh" if settings.get("approximate") == "tanh" else "gelu", X0)
 
 
-def _elu(settings: Settings) -> str:
-    alpha, scale, inner = (number(settings.get(k), 1) for k in ("alpha", "scale", "input_scale"))
-    return f"elu_{{t}}({{0}}, {alpha}, {scale}, {inner})"
+def _elu(settings: Settings) -> Expression:
+    return call("elu", X0, *(number(settings.get(k), 1) for k in ("alpha", "scale", "input_scale")))
 
 
-def _softplus(settings: Settings) -> str:
-    return (
-        f"softplus_{{t}}({{0}}, {number(settings.get('beta'), 1)}, {number(settings.get('threshold'), 20)})"
-    )
+def _softplus(settings: Settings) -> Expression:
+    return call("softplus", X0, number(settings.get("beta"), 1), number(settings.get("threshold"), 20))
 
 
-def _hardtanh(settings: Settings) -> str:
+def _hardtanh(settings: Settings) -> Expression:
     low, high = number(settings.get("min_val"), -1), number(settings.get("max_val"), 1)
-    return f"at_most_{{t}}(at_least_{{t}}({{0}}, {low}), {high})"
+    return call("at_most", call("at_least", X0, low), high)
 
 
-def _leaky_relu(settings: Settings) -> str:
-    slope = number(settings.get("negative_slope"), 0.01)
-    return f"where_{{t}}({{0}} > <0.0>, {{0}}, {slope} * {{0}})"
+def _leaky_relu(settings: Settings) -> Expression:
+    return call("where", X0 > 0.0, X0, number(settings.get("negative_slope"), 0.01) * X0)
 
 
-def _shrink(outside: str) -> Callable[[Settings], str]:
-    def expression(settings: Settings) -> str:
-        return outside.replace("LAMBDA", number(settings.get("lambd"), 0.5))
-
-    return expression
+def _hardshrink(settings: Settings) -> Expression:
+    bound = number(settings.get("lambd"), 0.5)
+    return call("where", (-bound <= X0) & (bound >= X0), 0.0, X0)
 
 
-def _ranked(settings: Settings) -> str:
-    return f"ranked{'_down' if settings['smallest'] else ''}_{{t}}({{0}}, {{index}})"
+def _softshrink(settings: Settings) -> Expression:
+    bound = number(settings.get("lambd"), 0.5)
+    return call("where", bound < X0, X0 - bound, call("where", -bound > X0, X0 + bound, X0 * 0.0))
 
 
-def _unranked(settings: Settings) -> str:
-    return f"unranked{'_down' if settings['smallest'] else ''}({{0}})"
+def _ranked(settings: Settings) -> Expression:
+    return call("ranked_down" if settings["smallest"] else "ranked", X0, INDEX)
 
+
+def _unranked(settings: Settings) -> Expression:
+    return Call("unranked_down" if settings["smallest"] else "unranked", (X0,), overloaded=False)
+
+
+_SIGMOID_OF_SELF = call("sigmoid", X1)
 
 POINTWISE: dict[str, Pointwise] = {
-    "add": _alpha("+"),
-    "sub": _alpha("-"),
-    "rsub": Pointwise(("self", "other", "alpha"), "{1} - {0}", 2),
-    "mul": _binary("{0} * {1}"),
-    "div": _binary("{0} / {1}"),
+    "add": Pointwise(("self", "other", "alpha"), lambda settings: X0 + _scaled(settings), 2),
+    "sub": Pointwise(("self", "other", "alpha"), lambda settings: X0 - _scaled(settings), 2),
+    "rsub": Pointwise(("self", "other", "alpha"), X1 - X0, 2),
+    "mul": _binary(X0 * X1),
+    "div": _binary(X0 / X1),
     "pow": Pointwise(("self", "exponent"), _power, 1, cost=4),
-    "pow_tensor": _binary("pow_{t}({0}, {1})", cost=30),
-    "maximum": _binary("maximum_{t}({0}, {1})"),
-    "minimum": _binary("minimum_{t}({0}, {1})"),
+    "pow_tensor": _binary(call("pow", X0, X1), cost=30),
+    "maximum": _binary(call("maximum", X0, X1)),
+    "minimum": _binary(call("minimum", X0, X1)),
     "clamp": Pointwise(("self", "min", "max"), _clamp, 1),
     "clamp_min": Pointwise(("self", "min"), _clamp, 1),
     "clamp_max": Pointwise(("self", "max"), _clamp, 1),
-    "clamp_tensor_min": Pointwise(("self", "min"), "maximum_{t}({0}, {1})", 2),
-    "abs": _unary("abs_{t}({0})"),
-    "neg": _unary("-{0}"),
-    "sign": _unary("sign_{t}({0})"),
-    "reciprocal": _unary("<1.0> / {0}"),
-    "sqrt": _unary("sqrt_{t}({0})", 4),
-    "rsqrt": _unary("rsqrt_{t}({0})", 6),
-    "floor": _unary("floor_{t}({0})"),
-    "ceil": _unary("ceil_{t}({0})"),
-    "round": _unary("round_{t}({0})"),
-    "trunc": _unary("trunc_{t}({0})"),
-    "exp": _unary("exp_{t}({0})", 12),
-    "exp_nonpositive": _unary("exp_nonpositive_{t}({0})", 12),
-    "expm1": _unary("expm1_{t}({0})", 14),
-    "log": _unary("log_{t}({0})", 16),
-    "log1p": _unary("log1p_{t}({0})", 20),
-    "tanh": _unary("tanh_{t}({0})", 20),
-    "erf": _unary("erf_{t}({0})", 28),
-    "sigmoid": _unary("sigmoid_{t}({0})", 16),
-    "relu": _unary("at_least_{t}({0}, <0.0>)"),
+    "clamp_tensor_min": Pointwise(("self", "min"), call("maximum", X0, X1), 2),
+    "abs": _unary(call("abs", X0)),
+    "neg": _unary(-X0),
+    "sign": _unary(call("sign", X0)),
+    "reciprocal": _unary(1.0 / X0),
+    "sqrt": _unary(call("sqrt", X0), 4),
+    "rsqrt": _unary(call("rsqrt", X0), 6),
+    "floor": _unary(call("floor", X0)),
+    "ceil": _unary(call("ceil", X0)),
+    "round": _unary(call("round", X0)),
+    "trunc": _unary(call("trunc", X0)),
+    "exp": _unary(call("exp", X0), 12),
+    "exp_nonpositive": _unary(call("exp_nonpositive", X0), 12),
+    "expm1": _unary(call("expm1", X0), 14),
+    "log": _unary(call("log", X0), 16),
+    "log1p": _unary(call("log1p", X0), 20),
+    "tanh": _unary(call("tanh", X0), 20),
+    "erf": _unary(call("erf", X0), 28),
+    "sigmoid": _unary(call("sigmoid", X0), 16),
+    "relu": _unary(call("at_least", X0, 0.0)),
     "gelu": Pointwise(("self", "approximate"), _gelu, 1, cost=30),
-    "silu": _unary("{0} * sigmoid_{t}({0})", 16),
+    "silu": _unary(X0 * call("sigmoid", X0), 16),
     "silu_backward": Pointwise(
         ("grad_output", "self"),
-        "{0} * (sigmoid_{t}({1}) * (<1.0> + {1} * (<1.0> - sigmoid_{t}({1}))))",
+        X0 * (_SIGMOID_OF_SELF * (1.0 + X1 * (1.0 - _SIGMOID_OF_SELF))),
         2,
         cost=18,
     ),
-    "mish": _unary("mish_{t}({0})", 40),
+    "mish": _unary(call("mish", X0), 40),
     "softplus": Pointwise(("self", "beta", "threshold"), _softplus, 1, cost=30),
     "elu": Pointwise(("self", "alpha", "scale", "input_scale"), _elu, 1, cost=16),
     "leaky_relu": Pointwise(("self", "negative_slope"), _leaky_relu, 1),
     "hardtanh": Pointwise(("self", "min_val", "max_val"), _hardtanh, 1),
-    "relu6": _unary("at_most_{t}(at_least_{t}({0}, <0.0>), <6.0>)"),
-    "hardsigmoid": _unary("hardsigmoid_{t}({0})", 3),
-    "hardswish": _unary("{0} * hardsigmoid_{t}({0})", 4),
-    "hardshrink": Pointwise(
-        ("self", "lambd"), _shrink("where_{t}(({0} >= -LAMBDA) & ({0} <= LAMBDA), <0.0>, {0})"), 1
+    "relu6": _unary(call("at_most", call("at_least", X0, 0.0), 6.0)),
+    "hardsigmoid": _unary(call("hardsigmoid", X0), 3),
+    "hardswish": _unary(X0 * call("hardsigmoid", X0), 4),
+    "hardshrink": Pointwise(("self", "lambd"), _hardshrink, 1),
+    "softshrink": Pointwise(("self", "lambd"), _softshrink, 1),
+    "carried": _unary(call("where", FIRST_STEP, X0, BEFORE)),
+    "position": _binary(
+        call("where", equal(X0, X1) | unequal(X0, X0), INDEX, Const(2**31 - 1, "int32"), dtype="int32"),
+        "operands",
     ),
-    "softshrink": Pointwise(
-        ("self", "lambd"),
-        _shrink("where_{t}({0} > LAMBDA, {0} - LAMBDA, where_{t}({0} < -LAMBDA, {0} + LAMBDA, {0} * <0.0>))"),
-        1,
-    ),
-    "carried": _unary("where_{t}(step == 0, {0}, {before})"),
-    "position": _binary("where_i32(({0} == {1}) | ({0} != {0}), {index}, 2147483647)", "operands"),
     "ranked": Pointwise(("self",), _ranked, 1, "operands", cost=8),
     "unranked": Pointwise(("self",), _unranked, 1, "operands", cost=4),
-    "place": _unary("place_of({0})"),
-    "take": _binary("{0}", cost=4),  # from a table, the element at an index
-    "where": Pointwise(("condition", "self", "other"), "where_{t}({0}, {1}, {2})", 3),
-    "convert": _unary("{0}"),
-    "copy": _unary("{0}"),
-    "eq": _binary("{0} == {1}", "operands"),
-    "ne": _binary("{0} != {1}", "operands"),
-    "lt": _binary("{0} < {1}", "operands"),
-    "le": _binary("{0} <= {1}", "operands"),
-    "gt": _binary("{0} > {1}", "operands"),
-    "ge": _binary("{0} >= {1}", "operands"),
-    "isnan": Pointwise(("self",), "{0} != {0}", 1, "operands"),
-    "isinf": Pointwise(("self",), "abs_{t}({0}) == <inf>", 1, "operands"),
-    "logical_not": Pointwise(("self",), "{0} == <0.0>", 1, "operands"),
-    "logical_and": _binary("({0} != <0.0>) & ({1} != <0.0>)", "operands"),
-    "logical_or": _binary("({0} != <0.0>) | ({1} != <0.0>)", "operands"),
-    "bitwise_not": _unary("bitwise_not_{t}({0})"),
-    "bitwise_and": _binary("{0} & {1}"),
-    "bitwise_or": _binary("{0} | {1}"),
-    "bitwise_xor": _binary("{0} ^ {1}"),
+    "place": _unary(Call("place_of", (X0,), overloaded=False)),
+    "take": _binary(Lookup(X0, Operand(1, "int64")), cost=4),
+    "where": Pointwise(("condition", "self", "other"), call("where", Operand(0, "bool"), X1, X2), 3),
+    "convert": _unary(X0),
+    "copy": _unary(X0),
+    "eq": _binary(equal(X0, X1), "operands"),
+    "ne": _binary(unequal(X0, X1), "operands"),
+    "lt": _binary(X0 < X1, "operands"),
+    "le": _binary(X0 <= X1, "operands"),
+    "gt": _binary(X0 > X1, "operands"),
+    "ge": _binary(X0 >= X1, "operands"),
+    "isnan": Pointwise(("self",), unequal(X0, X0), 1, "operands"),
+    "isinf": Pointwise(("self",), equal(call("abs", X0), math.inf), 1, "operands"),
+    "logical_not": Pointwise(("self",), equal(X0, 0.0), 1, "operands"),
+    "logical_and": _binary(unequal(X0, 0.0) & unequal(X1, 0.0), "operands"),
+    "logical_or": _binary(unequal(X0, 0.0) | unequal(X1, 0.0), "operands"),
+    "bitwise_not": _unary(call("bitwise_not", X0)),
+    "bitwise_and": _binary(X0 & X1),
+    "bitwise_or": _binary(X0 | X1),
+    "bitwise_xor": _binary(X0 ^ X1),
 }
 
 # Overloads that are an operator of their own.
@@ -225,13 +237,13 @@ OVERLOADS = {
 UNSUPPORTED = {"aten.pow.Scalar", "aten.clamp_max.Tensor", "aten.div.Tensor_mode", "aten.div.Scalar_mode"}
 
 REDUCTIONS: dict[str, Reduction] = {
-    "sum": Reduction("0", "{a} + {v}", "+"),
-    "amax": Reduction("lowest_{t}", "maximum_{t}({a}, {v})", "max"),
-    "amin": Reduction("highest_{t}", "minimum_{t}({a}, {v})", "min"),
-    "prod": Reduction("1", "{a} * {v}", "*"),
-    "any": Reduction("false", "{a} | {v}", "||"),
-    "all": Reduction("true", "{a} & {v}", "&&"),
-    "first": Reduction("highest_{t}", "minimum_{t}({a}, {v})", "min"),  # smallest index; never NaN
+    "sum": Reduction(0, X0 + X1, "+"),
+    "amax": Reduction("lowest", call("maximum", X0, X1), "max"),
+    "amin": Reduction("highest", call("minimum", X0, X1), "min"),
+    "prod": Reduction(1, X0 * X1, "*"),
+    "any": Reduction(False, X0 | X1, "||"),
+    "all": Reduction(True, X0 & X1, "&&"),
+    "first": Reduction("highest", call("minimum", X0, X1), "min"),  # smallest index; never NaN
 }
 
 

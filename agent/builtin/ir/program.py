@@ -27,6 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
+from kernelwright.agent.builtin.ir.expression import Expression, Place, walk
 from kernelwright.agent.builtin.ir.graph import Graph, Meta, Node
 from kernelwright.agent.builtin.ir.ops import POINTWISE, Settings
 
@@ -103,9 +104,13 @@ class Compute:
     compute_dtype: str
 
     @property
+    def expression(self) -> Expression:
+        return POINTWISE[self.op].tree(self.settings)
+
+    @property
     def by_place(self) -> bool:
         """True if the result depends on the place of an element in the whole."""
-        return self.op == "carried" or "{index}" in POINTWISE[self.op].template(self.settings)
+        return any(isinstance(node, Place) for node in walk(self.expression))
 
 
 @dataclass(frozen=True)
@@ -232,6 +237,7 @@ class Program:
             views={**self.views},
             shapes={**self.shapes},
             dtypes={**self.dtypes},
+            view_nodes={**self.view_nodes},
         )
 
     @property

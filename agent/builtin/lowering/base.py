@@ -1,12 +1,12 @@
 """The state of a lowering and what all its parts need: operands, settings, library calls, computations."""
 
 import math
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from kernelwright.agent.builtin.ir.expression import Call, Const, Expression, walk
 from kernelwright.agent.builtin.ir.graph import Arg, Graph, Meta, Node, Ref
 from kernelwright.agent.builtin.ir.ops import FLOATS, POINTWISE, SUPPORTED_DTYPES, Settings, promoted
 from kernelwright.agent.builtin.ir.program import (
@@ -28,6 +28,7 @@ from kernelwright.agent.builtin.schedule import Schedule
 
 COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
 INTEGER_FUNCTIONS = {"at_least", "at_most", "maximum", "minimum", "sign", "abs", "where", "bitwise_not"}
+INTEGER_FUNCTIONS |= {"unranked", "unranked_down", "place_of"}
 
 
 def compared(operands: Sequence[Any]) -> str:
@@ -180,9 +181,7 @@ class Lowering:
                 operands = tuple(self.rounded(o, compute_dtype) for o in operands)
         if compute_dtype in HALVES:
             compute_dtype = "float32"
-        template = POINTWISE[op].template(settings)
-        called = set(re.findall(r"(\w+)_\{t\}", template))
-        if compute_dtype not in FLOATS and (called - INTEGER_FUNCTIONS or "<inf>" in template):
+        if compute_dtype not in FLOATS and not _is_of_integers(POINTWISE[op].tree(settings)):
             return False
         if op == "exp" and self.below_maximum(operands[0]):
             op = "exp_nonpositive"
@@ -269,6 +268,13 @@ class Lowering:
         view = self.program.views[name]
         assert isinstance(view, View)
         return view
+
+
+def _is_of_integers(tree: Expression) -> bool:
+    """Return True if an expression can be computed in integers."""
+    calls = {node.function for node in walk(tree) if isinstance(node, Call)}
+    infinite = any(isinstance(node, Const) and math.isinf(node.value) for node in walk(tree))
+    return calls <= INTEGER_FUNCTIONS and not infinite
 
 
 def reshaped(view: View, shape: tuple[int, ...]) -> View:

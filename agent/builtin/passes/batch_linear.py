@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from heapq import heapify, heappop, heappush
 
 from kernelwright.agent.builtin.ir.graph import Meta, Node, Ref
 from kernelwright.agent.builtin.ir.program import (
@@ -20,15 +19,16 @@ from kernelwright.agent.builtin.ir.program import (
     slots,
 )
 from kernelwright.agent.builtin.ir.text import ITEMSIZE
-from kernelwright.agent.builtin.ir.uses import operands
+from kernelwright.agent.builtin.ir.uses import operands, ordered
 
 _LEAST = 4  # products
 _MOST_ROWS = 256  # of one of them; with more it is as fast alone
 _MOST_BYTES = 64 << 20  # of all results
 
 
-def batch(program: Program) -> None:
+def batch_linear(program: Program) -> Program:
     """Replace linear layers that are applied again and again by one call on all their inputs."""
+    program = program.copy()
     groups: dict[tuple[object, ...], list[Library]] = {}
     for statement in program.statements:
         if isinstance(statement, Library) and statement.node.op == "aten.linear.default":
@@ -38,6 +38,7 @@ def batch(program: Program) -> None:
     for group in groups.values():
         if len(group) >= _LEAST and _pays(group[0], len(group), program) and _apart(group, program):
             _together(group, program)
+    return program
 
 
 def _pays(one: Library, count: int, program: Program) -> bool:
@@ -158,24 +159,10 @@ def _ordered(statements: Sequence[Statement], program: Program) -> list[Statemen
         if isinstance(statement, Recurrence):
             place.update({view.base: number for view in statement.results.values()})
     turn: set[int] = set()  # the last one that must be carried out in its turn
-    waits: list[set[int]] = []
-    readers: dict[int, list[int]] = {}
+    waits: dict[int, set[int]] = {}
     for number, statement in enumerate(statements):
-        waits.append({place[v.base] for v in operands(statement, program) if v.base in place} - {number})
+        waits[number] = {place[v.base] for v in operands(statement, program) if v.base in place} - {number}
         if isinstance(statement, Library) and statement.node.in_turn:
-            waits[-1] |= turn
+            waits[number] |= turn
             turn = {number}
-        for other in waits[-1]:
-            readers.setdefault(other, []).append(number)
-    ready = [number for number, others in enumerate(waits) if not others]
-    heapify(ready)
-    found: list[Statement] = []
-    while ready:
-        number = heappop(ready)
-        found.append(statements[number])
-        for reader in readers.get(number, ()):
-            waits[reader].discard(number)
-            if not waits[reader]:
-                heappush(ready, reader)
-    assert len(found) == len(statements)
-    return found
+    return [statements[number] for number in ordered(waits)]

@@ -38,7 +38,7 @@ from kernelwright.agent.builtin.ir.program import (
     turned,
     vectorisable,
 )
-from kernelwright.agent.builtin.ir.uses import needed_in_python, operands
+from kernelwright.agent.builtin.ir.uses import Uses
 
 # Both chosen by hand.
 _MOST_PIECES = 4  # pieces of a whole, for each of which every statement that reads the whole is copied
@@ -59,20 +59,18 @@ class _Pieces:
         return tuple(sum(self.sizes[:number]) for number in range(len(self.views)))
 
 
-def join(program: Program) -> None:
+def concat(program: Program) -> Program:
     """Put what is computed, piece by piece, in the place of concatenations and of what reads only these."""
+    program = program.copy()
     program.statements = _Joining(program).run()
+    return program
 
 
 class _Joining:
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.python = needed_in_python(program)
+        self.uses = Uses(program)
         self.computed = {s.name: s for s in program.statements if isinstance(s, Compute)}
-        self.readers: dict[str, list[Statement]] = {}
-        for statement in program.statements:
-            for base in {view.base for view in operands(statement, program)}:
-                self.readers.setdefault(base, []).append(statement)
         self.apart: dict[str, _Pieces] = {}  # what exists in pieces only
         self.found: list[Statement] = []
 
@@ -126,7 +124,7 @@ class _Joining:
 
     def feeds(self, producer: Compute, statement: Compute, view: View, like: _Pieces) -> bool:
         """Return True if this statement alone reads the producer's value, by element, in such pieces."""
-        if self.readers[producer.name] != [statement] or producer.name in self.python:
+        if self.uses.readers(producer.name) != [statement] or producer.name in self.uses.in_python:
             return False
         if any(isinstance(o, View) and o.base == view.base and o != view for o in statement.operands):
             return False
@@ -145,8 +143,9 @@ class _Joining:
         if not all(vectorisable(view) for view in pieces.views):
             return False
         whole = View(name, self.program.shapes[name], contiguous(self.program.shapes[name]))
-        readers = self.readers.get(name, [])
-        return name not in self.python and all(self.can_be_split(r, whole, pieces) for r in readers)
+        if name in self.uses.in_python:
+            return False
+        return all(self.can_be_split(reader, whole, pieces) for reader in self.uses.readers(name))
 
     def can_be_split(self, reader: Statement, whole: View, pieces: _Pieces) -> bool:
         if not isinstance(reader, Compute) or reader.by_place or reader.shape != whole.shape:

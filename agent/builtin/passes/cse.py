@@ -19,7 +19,7 @@ from kernelwright.agent.builtin.ir.program import (
 )
 
 
-def share(program: Program) -> None:
+def cse(program: Program) -> Program:
     """Redirect readers of a value that was computed before to the first computation of it."""
     first: dict[Hashable, str] = {}
     instead: dict[str, str] = {}
@@ -43,9 +43,8 @@ def share(program: Program) -> None:
                     instead[statement.name] = name
                     continue
         found.append(statement)
-    program.statements = found
-    for name, operand in program.views.items():
-        program.views[name] = other(operand)
+    views = {name: other(operand) for name, operand in program.views.items()}
+    return replace(program, statements=found, views=views)
 
 
 def _meaning(statement: Fused | Attention) -> Hashable:

@@ -27,33 +27,35 @@ from kernelwright.agent.builtin.ir.program import (
     vectorisable,
 )
 from kernelwright.agent.builtin.ir.space import analyse
-from kernelwright.agent.builtin.ir.uses import needed_in_python, operands
+from kernelwright.agent.builtin.ir.uses import Uses
 
 
-def turn_before_copies(program: Program) -> None:
+def permute_producers(program: Program) -> Program:
     """Compute in the order of its reader what only one reads, in another order."""
+    program = program.copy()
+    uses = Uses(program)
     number = len(program.statements) - 1
     while number >= 0:
         statement = program.statements[number]
-        if isinstance(statement, Compute) and _turn_producer(program, number, statement):
-            number = len(program.statements)
+        if isinstance(statement, Compute) and _turn_producer(program, uses, number, statement):
+            uses, number = Uses(program), len(program.statements)
         number -= 1
+    return program
 
 
 def _is_turned(operand: object) -> bool:
     return isinstance(operand, View) and contiguous_axis(operand) is not None
 
 
-def _turn_producer(program: Program, number: int, statement: Compute) -> bool:
-    """Move the producer of an operand to the statement, in its order of axes; return True if one could be."""
+def _turn_producer(program: Program, uses: Uses, number: int, statement: Compute) -> bool:
+    """Move the producer of an operand to the statement, in its order of axes; return True if one was."""
     for view in statement.operands:
         if not isinstance(view, View) or not _is_turned(view):
             continue
         producer = next((s for s in program.statements if s.name == view.base), None)
         if not isinstance(producer, Compute) or view.numel != math.prod(producer.shape):
             continue
-        readers = [s for s in program.statements if any(v.base == view.base for v in operands(s, program))]
-        if readers != [statement] or view.base in needed_in_python(program):
+        if uses.readers(view.base) != [statement] or view.base in uses.in_python:
             continue
         turned = _in_order_of(view, producer)
         if turned is None or sum(v == view for v in statement.operands) > 1:

@@ -50,7 +50,7 @@ from kernelwright.agent.builtin.ir.program import (
     vectorisable,
 )
 from kernelwright.agent.builtin.ir.space import Region, analyse
-from kernelwright.agent.builtin.ir.uses import needed_in_python, operands
+from kernelwright.agent.builtin.ir.uses import Uses
 from kernelwright.agent.builtin.scheduling.loop_nest import KEPT_LIMIT, plan
 
 # All chosen by hand.
@@ -59,30 +59,27 @@ _MOST_STATEMENTS = 64  # statements of a step
 _MOST_ATTEMPTS = 256  # attempts to find a loop, each of which looks at all of its statements
 
 
-def reroll(program: Program) -> None:
+def reroll(program: Program) -> Program:
     """Put a `Recurrence` in the place of every loop that is one."""
+    program = program.copy()
     begin = 0
     while begin < len(program.statements):
         found = _rolled_from(program, begin)
         if found is None:
-            return
+            return program
         recurrence, place, length = found
         put = {view.base for view in recurrence.results.values()}
         rest = [s for s in program.statements[place + length :] if s.name not in put]
         program.statements[place:] = [recurrence, *rest]
         begin = place + 1
+    return program
 
 
 def _rolled_from(program: Program, begin: int) -> tuple[Recurrence, int, int] | None:
     """The first loop from statement `begin` on, with its place and its number of statements."""
     numbers: dict[Hashable, int] = {}
     attempts = 0
-    readers: dict[str, list[Statement]] = {}
-    for statement in program.statements:
-        for base in {view.base for view in operands(statement, program)}:
-            readers.setdefault(base, []).append(statement)
-    views = (program.views.get(name) for name in program.graph.results)
-    returned = {view.base for view in views if isinstance(view, View)}
+    uses = Uses(program)
     kinds = [numbers.setdefault(_kind(s), len(numbers)) for s in program.statements]
     for first, last, period in _repetitions(kinds, begin):
         for place in range(max(begin, first - period), first + period):
@@ -91,7 +88,7 @@ def _rolled_from(program: Program, begin: int) -> tuple[Recurrence, int, int] | 
                 attempts += 1
                 if attempts > _MOST_ATTEMPTS:
                     return None
-                rolled = _Loop(program, readers, returned, place, period, steps).rolled()
+                rolled = _Loop(program, uses, place, period, steps).rolled()
                 if rolled is not None:
                     return rolled, place, steps * period
     return None
@@ -135,8 +132,7 @@ class _Loop:
     """An attempt: `steps` times `period` statements from `place` on. What fails returns None."""
 
     program: Program
-    readers: dict[str, list[Statement]]  # of every value
-    returned: set[str]
+    uses: Uses
     place: int
     period: int
     steps: int
@@ -231,10 +227,10 @@ class _Loop:
         """Views in which the values of the first step lie in the results; None where more is read."""
         readers: dict[str, list[Statement]] = {}
         for name in self.found:
-            outside = [s for s in self.readers.get(name, ()) if s.name not in self.found]
+            outside = [s for s in self.uses.readers(name) if s.name not in self.found]
             if outside:
                 readers[name] = outside
-        returned = self.returned
+        returned = self.uses.returned
         results: dict[str, View] = {}
         for column in self.columns:
             names = [s.name for s in column]
@@ -303,12 +299,10 @@ class _Loop:
     def alone(self, view: View, body: Sequence[Compute | Reduce], elsewhere: set[str]) -> bool:
         """Return True if a value is read through this view alone."""
         base = view.base
-        readers = (
-            s for s in self.program.statements if any(v.base == base for v in operands(s, self.program))
-        )
+        readers = self.uses.readers(base)
         read = (o for s in body for o in slots(s) if isinstance(o, View) and o.base == base)
-        returned = base in needed_in_python(self.program)
-        return not returned and all(s.name in elsewhere for s in readers) and all(o == view for o in read)
+        alone = base not in self.uses.in_python and all(s.name in elsewhere for s in readers)
+        return alone and all(o == view for o in read)
 
 
 def _is_a_kernel(recurrence: Recurrence, program: Program) -> bool:

@@ -27,28 +27,26 @@ from kernelwright.agent.builtin.ir.program import (
     View,
     near,
 )
-from kernelwright.agent.builtin.ir.uses import operands
+from kernelwright.agent.builtin.ir.uses import Uses
 
 _LANES = 16  # rows that lie next to each other, at least: the floats of an AVX-512 vector
 
 
-def turn_short_rows(program: Program) -> None:
+def short_rows(program: Program) -> Program:
     """Move the last axes of reductions over a few elements before the axis of their rows.
 
     Only where nothing else reads the whole of what they reduce, which would be another kernel then.
     """
-    readers: dict[str, list[Statement]] = {}
-    for statement in program.statements:
-        for view in operands(statement, program):
-            readers.setdefault(view.base, []).append(statement)
+    uses, found = Uses(program), program.statements[:]
     computed = {s.name for s in program.statements if not isinstance(s, Library)}
     for number, statement in enumerate(program.statements):
         turned = _turned(statement) if isinstance(statement, Reduce) else None
         if turned is None or turned.operand.base in computed:
             continue
-        others = (s for s in readers[turned.operand.base] if not isinstance(s, Library))
+        others = (s for s in uses.readers(turned.operand.base) if not isinstance(s, Library))
         if all(_reads_rows(other, turned) for other in others):
-            program.statements[number] = turned
+            found[number] = turned
+    return replace(program, statements=found)
 
 
 def _turned(reduce: Reduce) -> Reduce | None:

@@ -37,23 +37,21 @@ from kernelwright.agent.builtin.ir.program import (
     vectorisable,
     views_of,
 )
-from kernelwright.agent.builtin.ir.uses import needed_in_python, operands
+from kernelwright.agent.builtin.ir.uses import Uses
 
 
-def part(program: Program) -> None:
+def split_values(program: Program) -> Program:
     """Compute the parts of a pointwise result that are read, as values of their own."""
-    python, placed = needed_in_python(program), program.placed
+    program = program.copy()
+    uses, placed = Uses(program), program.placed
     now = {s.name: s for s in program.statements}
-    readers: dict[str, dict[str, None]] = {}
-    for statement in program.statements:
-        for view in operands(statement, program):
-            readers.setdefault(view.base, {})[statement.name] = None
     made: dict[str, list[str]] = {}
     for name in [s.name for s in reversed(program.statements)]:
         statement = now[name]
-        if not isinstance(statement, Compute) or name in python or name in placed:
+        if not isinstance(statement, Compute) or name in uses.in_python or name in placed:
             continue
-        parts = _parts(statement, [now[reader] for reader in readers.get(name, ())])
+        readers = [own for s in uses.readers(name) for own in made.get(s.name, [s.name])]
+        parts = _parts(statement, [now[reader] for reader in readers])
         if parts is None:
             continue
         names: dict[Operand, View] = {}
@@ -63,14 +61,12 @@ def part(program: Program) -> None:
             names[view] = View(own, view.shape, contiguous(view.shape))
             now[own] = replace(computed, name=own)
         made[name] = [view.base for view in names.values()]
-        for reader in readers[name]:
+        for reader in readers:
             other = now[reader]
             assert isinstance(other, Compute | Reduce | Scan)
             now[reader] = reading(other, [names.get(o, o) for o in slots(other)])
-        for view in operands(statement, program):
-            readers[view.base].pop(name, None)
-            readers[view.base].update(dict.fromkeys(made[name]))
     program.statements = [now[own] for s in program.statements for own in made.get(s.name, [s.name])]
+    return program
 
 
 def _parts(statement: Compute, readers: Sequence[Statement]) -> dict[View, Compute] | None:

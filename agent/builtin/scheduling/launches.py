@@ -35,7 +35,7 @@ from kernelwright.agent.builtin.ir.program import (
     View,
 )
 from kernelwright.agent.builtin.ir.space import Region
-from kernelwright.agent.builtin.ir.uses import Unit, needed_in_python, operands, readers_of, stored
+from kernelwright.agent.builtin.ir.uses import Unit, Uses, operands, stored
 from kernelwright.agent.builtin.scheduling.in_place import fresh_results, in_place_outputs
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan, plan
 
@@ -214,15 +214,16 @@ def _needs(units: Sequence[Unit], program: Program) -> list[set[int]]:
 
 def _calls(units: Sequence[Unit], program: Program) -> dict[int, Call]:
     """Call of each region, by its number."""
-    readers, python = readers_of(units, program), needed_in_python(program)
-    fresh = fresh_results(units) - python
+    uses = Uses(program)
+    fresh = fresh_results(units) - uses.in_python
     found = {}
     for index, unit in enumerate(units):
         if not isinstance(unit, Region):
             continue
-        outputs = stored(unit, index, program, readers, python)
-        free = frozenset(base for base in fresh if readers.get(base) == {index})
-        found[index] = Call(plan(unit, program, outputs), free)
+        planned = plan(unit, program, stored(unit, program, uses))
+        own = unit.statements if unit.recurrence is None else (unit.recurrence,)
+        free = frozenset(base for base in fresh if all(reader in own for reader in uses.readers(base)))
+        found[index] = Call(planned, free)
     return found
 
 

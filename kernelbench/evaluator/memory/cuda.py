@@ -154,7 +154,7 @@ class MemoryExporter:
         self._eviction = torch.ones(2 * cache_bytes // 4, dtype=torch.int32, device=device)
         self._probe = torch.zeros(_PROBE_BYTES, dtype=torch.uint8, device=device)
 
-    def lend(self, number: int, heap_bytes: int) -> dict[str, Any]:
+    def describe(self, number: int, heap_bytes: int) -> dict[str, Any]:
         """The "fds" of the inputs and the heap of a new worker; the sender closes them."""
         inputs = self._created(self.size)
         try:

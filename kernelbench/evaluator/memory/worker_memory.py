@@ -35,15 +35,15 @@ class WorkerMemory(Protocol):
     slots: list[list[torch.Tensor]]  # the tensors of each slot of inputs
 
     def clock(self) -> Callable[[], float]:
-        """Starts the device's own clock; called after `settled`, what it gives says how many seconds passed.
+        """Starts the device's own clock; called after `finish`, what it gives says how many seconds passed.
 
-        NaN where there is no such clock. It stops when the outputs are settled.
+        NaN where there is no such clock. It stops when the outputs are there.
         """
 
-    def settled(self, calls: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
+    def finish(self, calls: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
         """The outputs of calls, once all that was launched has ended, where the referee can find them."""
 
-    def tidied(self) -> None:
+    def reclaim(self) -> None:
         """Tidy up between blocks, once outputs have been released."""
 
     def address(self, tensor: torch.Tensor) -> int:
@@ -55,19 +55,19 @@ class Host:
 
     device = torch.device("cpu")
 
-    def __init__(self, layout: SlotLayout, told: dict[str, Any], fds: Sequence[int]) -> None:
+    def __init__(self, layout: SlotLayout, mapping: dict[str, Any], fds: Sequence[int]) -> None:
         (inputs_fd,) = fds
-        arena = Arena(inputs_fd, layout.slot_bytes * told["slots"], private=True)
+        arena = Arena(inputs_fd, layout.slot_bytes * mapping["slots"], private=True)
         os.close(inputs_fd)  # the mapping stays
-        self.slots = [layout.views(arena, slot) for slot in range(told["slots"])]
+        self.slots = [layout.views(arena, slot) for slot in range(mapping["slots"])]
 
     def clock(self) -> Callable[[], float]:
         return lambda: math.nan
 
-    def settled(self, calls: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
+    def finish(self, calls: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
         return calls
 
-    def tidied(self) -> None:
+    def reclaim(self) -> None:
         pass
 
     def address(self, tensor: torch.Tensor) -> int:
@@ -80,18 +80,18 @@ class Gpu:
     Behind the heap lies room for outputs that did not come from it: CuPy's, say, or those of a CUDA graph.
     """
 
-    def __init__(self, layout: SlotLayout, told: dict[str, Any], fds: Sequence[int]) -> None:
+    def __init__(self, layout: SlotLayout, mapping: dict[str, Any], fds: Sequence[int]) -> None:
         from kernelwright.kernelbench.evaluator.memory.cuda import DeviceArena
 
         inputs_fd, heap_fd = fds
-        self.device = torch.device(told["device"])
+        self.device = torch.device(mapping["device"])
         torch.cuda.set_device(self.device)
         torch.zeros(1, device=self.device)  # the context
-        inputs = DeviceArena.attach(inputs_fd, told["inputs_bytes"], self.device)
-        self.slots = [layout.views(inputs, slot) for slot in range(told["slots"])]
-        self._memory = DeviceArena.attach(heap_fd, told["heap_bytes"], self.device)
+        inputs = DeviceArena.attach(inputs_fd, mapping["inputs_bytes"], self.device)
+        self.slots = [layout.views(inputs, slot) for slot in range(mapping["slots"])]
+        self._memory = DeviceArena.attach(heap_fd, mapping["heap_bytes"], self.device)
         self._begin, self._end = int(self._memory.address), int(self._memory.address) + self._memory.size
-        self._aside = self._memory.size - told["aside_bytes"]
+        self._aside = self._memory.size - mapping["aside_bytes"]
         self._used = self._aside
         native = heap_library()
         native.heap_open(self._begin, self._aside)
@@ -109,7 +109,7 @@ class Gpu:
         start.record()
         return lambda: start.elapsed_time(self._stop) / 1000
 
-    def settled(self, calls: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
+    def finish(self, calls: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
         self._stop.record()
         torch.cuda.synchronize(self.device)
         self._used = self._aside
@@ -117,7 +117,7 @@ class Gpu:
         torch.cuda.synchronize(self.device)
         return moved
 
-    def tidied(self) -> None:
+    def reclaim(self) -> None:
         """Free memory, between blocks, that waits for events of other streams.
 
         torch's allocator puts that off for as long as allocations go to a pool. From the first time on they
@@ -185,5 +185,5 @@ class Gpu:
         torch.cuda.CUDAGraph.capture_end = capture_end
 
 
-def memory_of(layout: SlotLayout, told: dict[str, Any], fds: Sequence[int]) -> WorkerMemory:
-    return Gpu(layout, told, fds) if "device" in told else Host(layout, told, fds)
+def memory_of(layout: SlotLayout, mapping: dict[str, Any], fds: Sequence[int]) -> WorkerMemory:
+    return Gpu(layout, mapping, fds) if "device" in mapping else Host(layout, mapping, fds)

@@ -34,8 +34,8 @@ _BUSY, _BUSY_S = 3.0, 5e-5  # a probe that takes so many times what is usual, an
 class Memory(Protocol):
     """Inputs in slots, and the outputs of blocks, wherever they lie."""
 
-    def lend(self, worker: Worker) -> tuple[dict[str, Any], list[int]]:
-        """Description of its memory for a new worker, and the descriptors that it gets, to be closed here."""
+    def describe(self, worker: Worker) -> tuple[dict[str, Any], list[int]]:
+        """Return what a new worker must know to map its memory, and descriptors for it, to be closed here."""
 
     def reveal(self, worker: Worker, slots: Sequence[int], flush: bool) -> bool:
         """Just before a block: show the worker its inputs and, with `flush`, put them out of the caches.
@@ -86,7 +86,7 @@ class HostMemory:
     def empties_caches(self) -> bool:
         return self._evict.complete
 
-    def lend(self, worker: Worker) -> tuple[dict[str, Any], list[int]]:
+    def describe(self, worker: Worker) -> tuple[dict[str, Any], list[int]]:
         return {"slots": self.slots}, [os.dup(self.inputs.fd)]
 
     def reveal(self, worker: Worker, slots: Sequence[int], flush: bool) -> bool:
@@ -159,14 +159,14 @@ class DeviceMemory:
 
     empties_caches = True
 
-    def lend(self, worker: Worker) -> tuple[dict[str, Any], list[int]]:
+    def describe(self, worker: Worker) -> tuple[dict[str, Any], list[int]]:
         self._take_back()
         number = next(self._numbers)
-        told = self._ask("lend", number=number, heap_bytes=self._heap_bytes)
+        mapping = self._ask("describe", number=number, heap_bytes=self._heap_bytes)
         self._workers[worker] = number
-        fds = told.pop("fds")
+        fds = mapping.pop("fds")
         sizes = {"heap_bytes": self._heap_bytes, "aside_bytes": self._aside_bytes}
-        return {"slots": self._slots, "device": self._device, **sizes, **told}, fds
+        return {"slots": self._slots, "device": self._device, **sizes, **mapping}, fds
 
     def _take_back(self) -> None:
         """The memory of workers that have ended."""

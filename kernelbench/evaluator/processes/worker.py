@@ -88,7 +88,7 @@ class Runner:
         self.setup: dict[str, Any] = {}
         self.memory: WorkerMemory
         self.slots: list[list[Any]] = []
-        self.kept: list[list[torch.Tensor]] = []
+        self.outputs: list[list[torch.Tensor]] = []
         self.ballast: list[torch.Tensor] = []
         self.mutated: list[int] = []  # inputs that the reference writes to, if this runs it
         self.kept_outputs: list[int] = []  # outputs that are memory of the reference's model
@@ -189,10 +189,10 @@ class Runner:
         `room_bytes`: of each piece of memory that outputs and temporaries will need. The same before every
         timed block, so that poison does not tell which outputs will be checked.
         """
-        self.kept, self.ballast = [], []
+        self.outputs, self.ballast = [], []
         self.ballast = _ballast(self.memory.device)
         _poison(room_bytes, self.memory.device)
-        self.memory.tidied()
+        self.memory.reclaim()
         return {"ok": True}
 
     def run(self, message: dict[str, Any]) -> bytes:
@@ -205,8 +205,8 @@ class Runner:
             else:  # nothing around a call, or replacing this loop would look like a faster kernel
                 model, slots, device = self.model, self.slots, self.memory.device
                 kept = [_outputs_of(model(*slots[slot]), device) for slot in message["slots"]]
-            self.kept = self.memory.settled(kept)
-            return DONE + pack_outputs(self.kept, self.memory.address, clock())
+            self.outputs = self.memory.finish(kept)
+            return DONE + pack_outputs(self.outputs, self.memory.address, clock())
         except BaseException as error:  # noqa: BLE001 - whatever the candidate raises is its verdict
             return FAILED + _kind(error) + _describe(error).encode()[:8192]
 

@@ -33,7 +33,7 @@ from kernelwright.kernelbench.records import Verdict
 Measured = TypeVar("Measured")
 _CHANCE = secrets.SystemRandom()
 # Chosen by hand, but for _BETWEEN_PROCESSES.
-_HASTY = 3  # attempts at a phase in which something runs before it was asked for
+_MOST_PREMATURE = 3  # attempts at a phase in which something runs before it was asked for
 _SLOW = 4.0  # multiple of eager's time from which blocks are shorter and processes fewer
 _LOADING = 0.2  # share of the time for timing that loading new processes may take
 _SERVED_S = 0.25  # seconds in which N calls arrive, at most, where they arrive one by one
@@ -220,14 +220,14 @@ def _repeated(
     That happens when other processes use the device, or by a hiccup. Where it does again and again for the
     candidate alone, its kernels wait for the inputs: then raises Refused.
     """
-    hasty: list[Worker] = []
-    while len(hasty) < _HASTY:
+    premature: list[Worker] = []
+    while len(premature) < _MOST_PREMATURE:
         try:
             return phase()
-        except PrematureLaunch as haste:
-            hasty.append(haste.worker)
+        except PrematureLaunch as launch:
+            premature.append(launch.worker)
             session.synchronize(candidate)
-    if all(worker is candidate for worker in hasty):
+    if all(worker is candidate for worker in premature):
         raise Refused(Verdict.cheating, "its kernels run before it is asked, as soon as it has inputs")
     raise session.not_alone()
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
-from proving import TRACES
 from torch._export.utils import _collect_all_valid_cia_ops as composite
 from torch.export import exported_program
 
 from kernelwright.kernelbench.jit import library, standard
 from kernelwright.kernelbench.jit.cache import BuildCache
+from tests.helpers.builtin.proving import TRACES
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,7 +3,10 @@
 from pathlib import Path
 
 import pytest
-from proving import propose, prove, source
+
+from tests.helpers.builtin.proving import propose, prove, source
+
+pytestmark = pytest.mark.builds
 
 QKV = "torch.randn(2, 3, 40, 16), torch.randn(2, 3, 50, 16), torch.randn(2, 3, 50, 16)"
 FUSED = {

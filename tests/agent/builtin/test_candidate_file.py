@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from proving import load, models, propose, prove, ruff, source
+
+from tests.helpers.builtin.proving import load, models, propose, prove, ruff, source
+
+pytestmark = pytest.mark.builds
 
 NESTED = source(
     "y = torch.sigmoid(self.net(x) * self.gain); return y, y.sum(dim=1)",

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from proving import assert_right, coder, load, models, propose, source, task
 
 from kernelwright.agent.builtin.frontend.trace import trace_json, trace_source
 from kernelwright.agent.builtin.ir.graph import Graph
@@ -23,6 +22,7 @@ from kernelwright.kernelbench.records import (
     Timing,
     Verdict,
 )
+from tests.helpers.builtin.proving import assert_right, coder, load, models, propose, source, task
 
 SOFTMAX = source("return torch.softmax(x, dim=-1)", "torch.randn(64, 2048)")
 

@@ -4,12 +4,12 @@ import doctest
 import importlib
 
 import pytest
-from proving import graph_of, source, task
 
 from kernelwright.agent.builtin.coder import LANGUAGES
 from kernelwright.agent.builtin.compile import compile_graph
 from kernelwright.agent.builtin.dump import Dump
 from kernelwright.agent.builtin.schedule import Schedule
+from tests.helpers.builtin.proving import graph_of, source, task
 
 CENTRED = """c = x - x.mean((1, 2), keepdim=True)
         return c.square().sum((1, 2)), c.transpose(1, 2).contiguous()"""

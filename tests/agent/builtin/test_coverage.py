@@ -1,12 +1,12 @@
 """What own kernels cover, in bytes and FLOPs, of graphs small enough to be counted by hand."""
 
 import pytest
-from proving import source
 
 from kernelwright.agent.builtin.coverage import Cost, Coverage, coverage, elements
 from kernelwright.agent.builtin.frontend.trace import trace_source
 from kernelwright.agent.builtin.ir.program import Clip, View
 from kernelwright.agent.builtin.schedule import Schedule
+from tests.helpers.builtin.proving import source
 
 
 def covered(text: str, precision: str = "fp32", **schedule: str) -> Coverage:

@@ -6,22 +6,30 @@ from pathlib import Path
 
 import pytest
 import torch
-from grammar import references
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from proving import models, propose, prove, ruff, source
-from test_lookups import LOOKUPS
-from test_numerics import EDGES, REFERENCES
-from test_order_of_axes import TURNED
-from test_random_graphs import FOUND, graphs, squares_denormals, within_what_rounding_explains, works
-from test_ranks import RANKS
-from test_triton import PICKS
 
 from kernelwright.agent.builtin.codegen.cuda.types import literal
 from kernelwright.kernelbench.chips import nvrtc
 from kernelwright.kernelbench.errors import Unavailable
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import EAGER, Referee
 from kernelwright.kernelbench.records import Candidate, Task, Verdict
+from tests.helpers.builtin.grammar import references
+from tests.helpers.builtin.lookups import LOOKUPS
+from tests.helpers.builtin.numerics import EDGES, REFERENCES, marks
+from tests.helpers.builtin.order_of_axes import TURNED
+from tests.helpers.builtin.picks import PICKS
+from tests.helpers.builtin.proving import models, propose, prove, ruff, source
+from tests.helpers.builtin.random_graphs import (
+    FOUND,
+    graphs,
+    squares_denormals,
+    within_what_rounding_explains,
+    works,
+)
+from tests.helpers.builtin.ranks import RANKS
+
+pytestmark = pytest.mark.builds
 
 emulated = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
 
@@ -106,7 +114,7 @@ def build(candidate: Candidate) -> None:
 
 
 @emulated
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in KINDS])
 def test_kernels_are_as_exact_as_the_reference(name: str, tmp_path: Path) -> None:
     text = KINDS[name]
     if name == "half and bfloat16":  # which torch has no double of
@@ -202,9 +210,9 @@ def test_the_file_is_lint_clean(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", {**REFERENCES, **PRODUCTS})
 def test_kernels_pass_on_a_gpu(name: str, tmp_path: Path) -> None:
     text = {**REFERENCES, **PRODUCTS}[name]
-    with Evaluator(cache=tmp_path, device="cuda:0") as evaluator:
+    with Referee.start(cache=tmp_path, device="cuda:0") as evaluator:
         task = Task(id="file:test", level=1, source=text)
-        evaluation = evaluator.evaluate(task, propose(text, "cuda"), ("eager",))
+        evaluation = evaluator.evaluate(task, propose(text, "cuda"), EAGER)
     assert evaluation.verdict is Verdict.correct, evaluation.reason
 
 

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-from proving import graph_of, source, task
 
 from kernelwright.agent.builtin.coder import LANGUAGES
 from kernelwright.agent.builtin.compile import PASSES, compile_graph
 from kernelwright.agent.builtin.dump import Dump
 from kernelwright.agent.builtin.schedule import Schedule
 from kernelwright.kernelbench import sources
+from tests.helpers.builtin.proving import graph_of, source, task
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "compiler.md"
 

@@ -11,17 +11,19 @@ import torch
 from kernelwright.agent.builtin.coder import BuiltinCoder
 from kernelwright.agent.builtin.frontend.decompose import nll_loss_backward
 from kernelwright.agent.tracing import trace
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.records import Task
 from kernelwright.results.dropin.gradient_tasks import gradient_tasks
+
+pytestmark = pytest.mark.builds
 
 TASKS = sorted((Path(__file__).parents[3] / "results" / "published" / "kernels" / "tasks").glob("*.py"))
 
 
 @pytest.fixture(scope="module")
 def coder(home: Path) -> Iterator[BuiltinCoder]:
-    with Evaluator(cache=home) as evaluator:
-        yield BuiltinCoder(partial(trace, evaluator.pool))
+    with Referee.start(cache=home) as evaluator:
+        yield BuiltinCoder(partial(trace, evaluator.sessions.pool))
 
 
 @pytest.mark.parametrize("path", TASKS, ids=lambda path: path.stem)

@@ -4,7 +4,10 @@ import math
 from pathlib import Path
 
 import pytest
-from proving import assert_right, models, propose, prove, source
+
+from tests.helpers.builtin.proving import assert_right, models, propose, prove, source
+
+pytestmark = pytest.mark.builds
 
 
 def test_long_rows_are_summed_as_exactly_as_short_ones(tmp_path: Path) -> None:

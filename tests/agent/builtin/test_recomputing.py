@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from proving import as_list, models, propose, prove, source
 
 from kernelwright.agent.builtin.fusion import recompute as recomputing
+from tests.helpers.builtin.proving import as_list, models, propose, prove, source
+
+pytestmark = pytest.mark.builds
 
 NORMALIZED = source(
     "return self.conv(F.relu(self.norm(x)))",
@@ -90,12 +92,12 @@ def test_the_same_names_are_given_every_time() -> None:
         f"{TURNED}return (y * s).mT.contiguous(), (y + s).mT.relu(), torch.tanh(y.mT - 1)",
         "torch.randn(4, 40, 50)",
     )
-    script = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-    script += f"from proving import propose\nprint(propose({text!r}).sha256)"
+    script = f"from tests.helpers.builtin.proving import propose\nprint(propose({text!r}).sha256)"
     told = {
         subprocess.run(
             [sys.executable, "-c", script],
             env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=Path(__file__).parents[3],
             capture_output=True,
             text=True,
             check=True,

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from proving import propose, prove, source
 
 from kernelwright.agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS, Schedule, legal, up_to
 from kernelwright.kernelbench.jit import compile_cpp
 from kernelwright.kernelbench.jit.library import path_of
 from kernelwright.profiling.static.x86 import functions, mixes
+from tests.helpers.builtin.proving import propose, prove, source
 
 NORM = source(
     "return F.gelu(self.norm(self.linear(x)))",

@@ -12,25 +12,29 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from grammar import references
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from proving import models, propose, ruff, source
-from test_attention_kernel import CALL, CALLS, PROJECTED, SMALL, WILD, call, vectors
-from test_launches import REPEATED
-from test_lookups import LOOKUPS
-from test_numerics import EDGES, REFERENCES
-from test_order_of_axes import IMAGES, TURNED
-from test_random_graphs import EVERY, FOUND, graphs, squares_denormals, works
-from test_ranks import EXPERTS, RANKS
-from test_steps import STEPS_TEXTS
-from test_submodules import LEFT, built
+from tests.helpers.installed import require
 
 from kernelwright.agent.builtin.codegen.triton.types import literal
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import EAGER, Referee
 from kernelwright.kernelbench.records import Candidate, Task, Verdict
+from tests.helpers.builtin.attention import CALL, CALLS, PROJECTED, SMALL, WILD, call, vectors
+from tests.helpers.builtin.grammar import references
+from tests.helpers.builtin.launches import REPEATED
+from tests.helpers.builtin.lookups import LOOKUPS
+from tests.helpers.builtin.numerics import EDGES, REFERENCES, marks
+from tests.helpers.builtin.order_of_axes import IMAGES, TURNED
+from tests.helpers.builtin.picks import PICKS
+from tests.helpers.builtin.proving import models, propose, ruff, source
+from tests.helpers.builtin.random_graphs import EVERY, FOUND, graphs, squares_denormals, works
+from tests.helpers.builtin.ranks import EXPERTS, RANKS
+from tests.helpers.builtin.steps import STEPS_TEXTS
+from tests.helpers.builtin.submodules import LEFT, built
 
-pytest.importorskip("triton", reason="triton is not installed")
+require("triton")
+
+pytestmark = pytest.mark.builds
 
 IN_PASSES = {"k0__keep": "off", "k0__block": "64", "k0__rows": "16", "k1__block": "64", "k1__keep": "off"}
 WAYS = {"held": {}, "in passes": IN_PASSES}
@@ -39,7 +43,7 @@ WAYS = {"held": {}, "in passes": IN_PASSES}
 def either(names: Iterable[str], first: int = 0) -> pytest.MarkDecorator:
     """Each in one of both ways, in turn, beginning with `first`; in both with KERNELWRIGHT_GRAPHS."""
     cases = [
-        pytest.param(name, WAYS[way], id=f"{name}-{way}")
+        pytest.param(name, WAYS[way], id=f"{name}-{way}", marks=marks(name))
         for number, name in enumerate(names)
         for way in (WAYS if EVERY else [*WAYS][(first + number) % 2 :][:1])
     ]
@@ -72,7 +76,7 @@ def interpreter() -> Iterator[ProcessPoolExecutor]:
 
 
 def hold(interpreter: ProcessPoolExecutor, text: str, loosely: bool, **schedule: str) -> Candidate:
-    import interpreting
+    from tests.helpers.builtin import interpreting
 
     candidate = propose(text, "triton", **schedule)
     interpreter.submit(interpreting.check, text, candidate, loosely).result()
@@ -136,21 +140,6 @@ def test_what_is_looked_up_at_the_places_of_the_largest(interpreter: ProcessPool
 @pytest.mark.parametrize("name", FOUND)
 def test_what_was_found_with_cpp(name: str, interpreter: ProcessPoolExecutor) -> None:
     hold(interpreter, FOUND[name][0], True, **IN_PASSES)
-
-
-PICKS = {
-    "a pick between uses of its row": source(
-        "m = x.amax(1, keepdim=True)\n        p = x.gather(1, t)\n        return (x - m).exp(), p",
-        "torch.randn(64, 80), torch.randint(0, 80, (64, 1))",
-        arguments="x, t",
-    ),
-    "a pick before passes over its row": source(
-        "p = x.gather(1, t)\n        return F.relu(x - p + 1).sum(1)",
-        "torch.randn(64, 2000), torch.randint(0, 2000, (64, 1))",
-        arguments="x, t",
-    ),
-    "the place of the largest": source("return x.argmax(-1), x.argmin(0)", "torch.randn(70, 2000)"),
-}
 
 
 @pytest.mark.parametrize("fuse", ["all", "apart"])
@@ -265,7 +254,7 @@ SPECIALS = [0.0, -0.0, math.inf, -math.inf, math.nan, 1e-40, -1e-40, 3.4e38, -3.
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_keep_to_their_error(name: str, interpreter: ProcessPoolExecutor) -> None:
-    import interpreting
+    from tests.helpers.builtin import interpreting
 
     size, arguments, exact, most = FUNCTIONS[name]
     chance = np.random.default_rng(0)
@@ -282,7 +271,7 @@ def test_functions_keep_to_their_error(name: str, interpreter: ProcessPoolExecut
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_of_special_values(name: str, interpreter: ProcessPoolExecutor) -> None:
-    import interpreting
+    from tests.helpers.builtin import interpreting
 
     _, arguments, exact, _ = FUNCTIONS[name]
     x = np.array(SPECIALS, dtype=np.float32)
@@ -294,7 +283,7 @@ def test_functions_of_special_values(name: str, interpreter: ProcessPoolExecutor
 
 @pytest.mark.parametrize("exponent", [2.5, 3.0, -1.0, 0.0, -2.5, 2.0])
 def test_powers_of_special_values(exponent: float, interpreter: ProcessPoolExecutor) -> None:
-    import interpreting
+    from tests.helpers.builtin import interpreting
 
     x = np.array([*SPECIALS, 2.0, -2.0, -1.0], dtype=np.float32)
     found = interpreter.submit(interpreting.applied, "power", x, exponent).result()
@@ -447,7 +436,7 @@ def build(
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", REFERENCES)
 def test_kernels_pass_on_a_gpu(name: str, tmp_path: Path) -> None:
-    with Evaluator(cache=tmp_path, device="cuda:0") as evaluator:
+    with Referee.start(cache=tmp_path, device="cuda:0") as evaluator:
         task = Task(id="file:test", level=1, source=REFERENCES[name])
-        evaluation = evaluator.evaluate(task, propose(REFERENCES[name], "triton"), ("eager",))
+        evaluation = evaluator.evaluate(task, propose(REFERENCES[name], "triton"), EAGER)
     assert evaluation.verdict is Verdict.correct, evaluation.reason

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from anywhere import TARGET as ANY_TARGET
 
 from kernelwright.agent.llm.coder import start_of
 from kernelwright.agent.llm.judge import predictions
@@ -20,7 +19,7 @@ from kernelwright.agent.llm.prompting import (
     outcome,
 )
 from kernelwright.agent.protocols import Attempt
-from kernelwright.kernelbench.evaluator import Effort, Evaluator
+from kernelwright.kernelbench.evaluator import EAGER, Effort, Measurement, Referee
 from kernelwright.kernelbench.records import (
     Advice,
     Candidate,
@@ -38,6 +37,7 @@ from kernelwright.profiling.catalogue import metric
 from kernelwright.profiling.diagnosis import diagnose
 from kernelwright.profiling.records import Metric, Profile, Remark
 from kernelwright.profiling.selection import Sample, select
+from tests.helpers.anywhere import TARGET as ANY_TARGET
 
 CHIP = {"chip": "Testium 9000", "threads": 8, "last_level_cache_bytes": 32 << 20}
 CEILINGS = {"copy_bytes_s": 2e10, "fp32_flops_s": 3e11}
@@ -158,7 +158,7 @@ def test_the_judge_is_told_what_was_counted_in_emulation_and_where() -> None:
         kernel="turn",
         line=4,
         code="y[c] = x[r];",
-        text="a store takes 32 sectors, 4 would do",
+        text="a store takes 32 sectors, 4 would suffice",
         provenance="emulated",
         metric="emulated_store_sectors",
     )
@@ -166,8 +166,11 @@ def test_the_judge_is_told_what_was_counted_in_emulation_and_where() -> None:
     profile = profile.model_copy(update={"findings": diagnose(profile, correct.evaluation)})
     correct = replace(correct, profile=profile)
     _, user = judge_messages(SITUATION, Subject(correct, 2), metrics_of(correct, None), ())
-    assert "- Uncoalesced access: of the sectors that turn's warps take of global memory 25%" in user.content
-    assert "line 4, a store takes 32 sectors, 4 would do" in user.content
+    assert (
+        "- Uncoalesced access: only 25% of the global-memory sectors that turn's warps request"
+        in user.content
+    )
+    assert "line 4, a store takes 32 sectors, 4 would suffice" in user.content
     assert "- emulated_store_sectors of turn = 32 sectors (emulated)" in user.content
     assert profile.findings[0].most_gain == 2.5  # no more than the roofline leaves
 
@@ -226,11 +229,11 @@ def get_init_inputs():
 def test_the_examples_pass_the_evaluator(home: Path) -> None:
     brief = Effort(rounds=1, processes=1, most_processes=1, half_width=1.0)
     task = Task(id="file:example", level=1, source=RMS_NORM_SILU)
-    with Evaluator(cache=home) as evaluator:
+    with Referee.start(cache=home) as evaluator:
         for language, verdict in {"cpp": Verdict.correct, "triton": Verdict.unmeasured}.items():
             source = (FOLDER / "examples" / f"{language}.py").read_text()
             candidate = Candidate(source=source, language=language, author="test")  # type: ignore[arg-type]
-            evaluation = evaluator.evaluate(task, candidate, ("eager",), brief)
+            evaluation = evaluator.evaluate(task, candidate, Measurement(("eager",), brief))
             assert evaluation.verdict is verdict, f"{language}: {evaluation.reason}"
 
 
@@ -239,7 +242,7 @@ def test_the_examples_pass_the_evaluator(home: Path) -> None:
 def test_the_examples_pass_on_a_gpu(language: str, tmp_path: Path) -> None:
     source = (FOLDER / "examples" / f"{language}.py").read_text()
     candidate = Candidate(source=source, language=language, author="test")  # type: ignore[arg-type]
-    with Evaluator(cache=tmp_path, device="cuda:0") as evaluator:
+    with Referee.start(cache=tmp_path, device="cuda:0") as evaluator:
         task = Task(id="file:example", level=1, source=RMS_NORM_SILU)
-        evaluation = evaluator.evaluate(task, candidate, ("eager",))
+        evaluation = evaluator.evaluate(task, candidate, EAGER)
     assert evaluation.verdict is Verdict.correct, evaluation.reason

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from anywhere import TARGET
 
 from kernelwright.agent.budget import BudgetSpent, SpendingLimits
 from kernelwright.agent.llm.budget import Budget
@@ -22,6 +21,7 @@ from kernelwright.agent.llm.model import (
 from kernelwright.agent.llm.prices import Price, Prices
 from kernelwright.agent.llm.stored import ReplayedModel, StoredModel
 from kernelwright.results.store.database import RunDatabase
+from tests.helpers.anywhere import TARGET
 
 PRICES = Prices({"m": Price(prompt=1.0, completion=10.0)})
 

@@ -3,24 +3,24 @@
 import itertools
 import multiprocessing
 import os
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.helpers.installed import require
 
 from kernelwright.kernelbench.emulate.libdevice import _FUNCTIONS
 
-pytest.importorskip("triton", reason="triton is not installed")
+require("triton")
+
+pytestmark = pytest.mark.builds
 Ask = Callable[..., Any]
 
 
 def _call(name: str, arguments: tuple[Any, ...]) -> Any:
-    sys.path.insert(0, str(Path(__file__).parent))
-    import interpreted
+    from tests.helpers.emulate import interpreted
 
     torch.manual_seed(3)
     return getattr(interpreted, name)(*arguments)

@@ -9,12 +9,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from pretended import GIB, MIB, Machine, pretend
-from trial import REFERENCE, candidate_of, task_of, variant
 
 from kernelwright.kernelbench import jit
 from kernelwright.kernelbench.cpu_caches import SharedCache
-from kernelwright.kernelbench.evaluator import Effort, Evaluator, Limits, Protocol
+from kernelwright.kernelbench.evaluator import EAGER, Effort, Limits, Protocol, Referee
 from kernelwright.kernelbench.evaluator.memory import eviction, native
 from kernelwright.kernelbench.evaluator.memory.eviction import Eviction
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
@@ -24,6 +22,10 @@ from kernelwright.kernelbench.evaluator.timing.target import detect_target
 from kernelwright.kernelbench.records import Ceilings, Verdict, Work
 from kernelwright.profiling.roofline import in_words, roofline
 from kernelwright.results import formatting
+from tests.helpers.evaluator.trial import REFERENCE, candidate_of, task_of, variant
+from tests.helpers.pretended import GIB, MIB, Machine, pretend
+
+pytestmark = pytest.mark.builds
 
 BRIEF = Protocol(
     effort=Effort(rounds=2, processes=1, most_processes=1, half_width=1.0), min_rounds=2, block_s=0.005
@@ -103,15 +105,12 @@ def test_ceilings_are_measured_or_unknown_and_never_fatal(
 
 
 @pytest.mark.parametrize("threads", [1, 128])
-def test_as_many_threads_as_a_machine_has_may_be_started(
-    threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_as_many_threads_as_a_machine_has_may_be_started(threads: int, tmp_path: Path) -> None:
     """They count as processes, and their stacks as memory."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     limits = Limits(memory_bytes=1 << 30, processes=16)
     with (
         WorkerPool(threads=threads, cache=tmp_path, limits=limits) as pool,
-        pool.start("baseline", "many_threads:serve") as worker,
+        pool.start("baseline", "tests.helpers.evaluator.many_threads:serve") as worker,
     ):
         assert worker.ask({"do": "start"}, 60) == {"threads": threads}
 
@@ -145,10 +144,10 @@ def test_every_last_level_cache_is_emptied_from_a_cpu_of_its_own(monkeypatch: py
     assert threading.get_ident() not in {ident for ident, _ in read}  # this thread stays where it was
 
 
-def test_one_process_has_one_memory_to_empty_caches_with(evaluator: Evaluator) -> None:
+def test_one_process_has_one_memory_to_empty_caches_with(evaluator: Referee) -> None:
     """However many sessions it has: of a server chip it is hundreds of megabytes."""
-    first = evaluator.session(task_of(REFERENCE)).oracle.memory
-    second = evaluator.session(task_of(REFERENCE + "\n# another")).oracle.memory
+    first = evaluator.sessions.open(task_of(REFERENCE)).oracle.memory
+    second = evaluator.sessions.open(task_of(REFERENCE + "\n# another")).oracle.memory
     assert first is not second
     assert first._evict is second._evict is eviction.of_machine()  # type: ignore[attr-defined]
 
@@ -160,13 +159,13 @@ def test_a_candidate_is_judged_where_no_ceiling_is_known(
     given = Machine(cache_mib=1024, memory_gib=3, free_gib=1.5)
     pretend(given, tmp_path / "machine", monkeypatch)
     limits = Limits(memory_bytes=1 << 30)
-    with Evaluator(cache=tmp_path / "cache", protocol=BRIEF, limits=limits, threads=2) as evaluator:
+    with Referee.start(cache=tmp_path / "cache", protocol=BRIEF, limits=limits, threads=2) as evaluator:
         unknown = Ceilings(copy_bytes_s=None, cached_copy_bytes_s=None, fp32_flops_s=None)
         target = evaluator.target.model_copy(update={"ceilings": unknown})
         evaluator._target = target
         task, candidate = task_of(REFERENCE), candidate_of(variant("Model", "Model"))
-        evaluation = evaluator.evaluate(task, candidate, ("eager",))
-        session = evaluator.session(task)
+        evaluation = evaluator.evaluate(task, candidate, EAGER)
+        session = evaluator.sessions.open(task)
         assert session._budget(1 << 30) == 3 * GIB // 8  # of inputs, on so small a machine
         profile = roofline(evaluator.work(task), target, evaluation)
     assert evaluation.verdict is Verdict.correct, evaluation.reason
@@ -174,9 +173,9 @@ def test_a_candidate_is_judged_where_no_ceiling_is_known(
     assert profile is not None and profile.speed_of_light is None and in_words(profile) == ""
 
 
-def test_a_product_s_floor_needs_no_bandwidth_and_a_copy_s_no_peak(evaluator: Evaluator) -> None:
+def test_a_product_s_floor_needs_no_bandwidth_and_a_copy_s_no_peak(evaluator: Referee) -> None:
     task = task_of(REFERENCE)
-    evaluation = evaluator.evaluate(task, candidate_of(variant("Model", "Model")), ("eager",))
+    evaluation = evaluator.evaluate(task, candidate_of(variant("Model", "Model")), EAGER)
     some = Ceilings(copy_bytes_s=1e10, cached_copy_bytes_s=None, fp32_flops_s=None)
     target = evaluator.target.model_copy(update={"ceilings": some})
     moved = Work(input_bytes=10**6, weight_bytes=0, output_bytes=0, flops=0)
@@ -243,39 +242,39 @@ def ceilings_of(copy: float | None, disturbed: float) -> Ceilings:
 
 
 def test_ceilings_of_a_busy_machine_are_not_believed(
-    evaluator: Evaluator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    evaluator: Referee, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are measured until nobody is in the way, marked where somebody always is, and measured once more."""
-    monkeypatch.setattr(evaluator.pool, "cache", tmp_path)
+    monkeypatch.setattr(evaluator.sessions.pool, "cache", tmp_path)
     left = measuring(monkeypatch, *(ceilings_of(1e9 * number, 0.3) for number in range(1, 7)))
-    found = detect_target(evaluator.pool).ceilings
+    found = detect_target(evaluator.sessions.pool).ceilings
     assert found.busy and found.copy_bytes_s == 6e9 and not left
     assert "the machine was busy" in formatting.ceilings(found)
 
     left = measuring(monkeypatch, ceilings_of(2e10, 0.001), ceilings_of(9e10, 0.001))
-    found = detect_target(evaluator.pool).ceilings
+    found = detect_target(evaluator.sessions.pool).ceilings
     assert not found.busy and found.copy_bytes_s == 2e10
-    assert detect_target(evaluator.pool).ceilings == found and len(left) == 1
+    assert detect_target(evaluator.sessions.pool).ceilings == found and len(left) == 1
     assert "busy" not in formatting.ceilings(found)
 
 
 def test_ceilings_are_measured_until_nobody_is_in_the_way(
-    evaluator: Evaluator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    evaluator: Referee, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluator.pool, "cache", tmp_path)
+    monkeypatch.setattr(evaluator.sessions.pool, "cache", tmp_path)
     rates = [(1e9, 0.3), (2e9, 0.4), (3e9, 0.3), (2e10, 0.0), (1e9, 0.3)]
     left = measuring(monkeypatch, *(ceilings_of(*each) for each in rates))
-    assert detect_target(evaluator.pool).ceilings == ceilings_of(2e10, 0.0)
+    assert detect_target(evaluator.sessions.pool).ceilings == ceilings_of(2e10, 0.0)
     assert len(left) == 1
 
 
 def test_what_one_measurement_could_not_find_another_may(
-    evaluator: Evaluator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    evaluator: Referee, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when there is more memory the next time."""
-    monkeypatch.setattr(evaluator.pool, "cache", tmp_path)
+    monkeypatch.setattr(evaluator.sessions.pool, "cache", tmp_path)
     measuring(monkeypatch, *3 * [ceilings_of(None, 0.0)], ceilings_of(3e10, 0.0))
-    rates = [detect_target(evaluator.pool).ceilings.copy_bytes_s for _ in range(3)]
+    rates = [detect_target(evaluator.sessions.pool).ceilings.copy_bytes_s for _ in range(3)]
     assert rates == [None, 3e10, 3e10]
     found = ceilings_of(None, 0.1).or_higher(ceilings_of(3e10, 0.2))
     assert (found.copy_bytes_s, found.disturbed) == (3e10, 0.1)

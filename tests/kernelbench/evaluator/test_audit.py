@@ -1,9 +1,9 @@
 """The audit flags tasks that measure nothing, and leaves sound ones alone."""
 
 import pytest
-from trial import REFERENCE, task_of
 
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Referee
+from tests.helpers.evaluator.trial import REFERENCE, task_of
 
 TEMPLATE = """
 import torch
@@ -55,14 +55,14 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_audit_says_why_a_task_measures_nothing(case: str, evaluator: Evaluator) -> None:
+def test_the_audit_says_why_a_task_measures_nothing(case: str, evaluator: Referee) -> None:
     body, words = CASES[case]
-    findings = evaluator.session(task_of(TEMPLATE.replace("{body}", body), case)).oracle.audit()
+    findings = evaluator.sessions.open(task_of(TEMPLATE.replace("{body}", body), case)).oracle.audit()
     if words:
         assert any(words in finding for finding in findings), findings
     else:
         assert findings == []
 
 
-def test_the_reference_of_these_tests_is_sound(evaluator: Evaluator) -> None:
-    assert evaluator.session(task_of(REFERENCE)).oracle.audit() == []
+def test_the_reference_of_these_tests_is_sound(evaluator: Referee) -> None:
+    assert evaluator.sessions.open(task_of(REFERENCE)).oracle.audit() == []

@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from trial import Evaluate, variant
 
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.trial import Evaluate, variant
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 
@@ -62,10 +62,10 @@ def test_the_verdict_names_what_is_wrong(case: str, evaluate: Evaluate) -> None:
 
 
 @pytest.fixture
-def impatient(evaluator: Evaluator, evaluate: Evaluate) -> Iterator[None]:
+def impatient(evaluator: Referee, evaluate: Evaluate) -> Iterator[None]:
     """Short limits, for candidates that hang. The session is up, so that what passes is the candidate's time."""
     evaluate("x = 1")
-    session = evaluator._session
+    session = evaluator.sessions._session
     assert session is not None
     kept = session.limits
     session.limits = kept.model_copy(update={"build_s": 3.0, "call_s": 2.0})

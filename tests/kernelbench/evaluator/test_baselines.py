@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from trial import REFERENCE, candidate_of, task_of, variant
 
 from kernelwright.kernelbench.errors import InfrastructureError
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Measurement, Referee
 from kernelwright.kernelbench.evaluator.processes.baselines import MemcpyBaseline
 from kernelwright.kernelbench.evaluator.processes.generated import digest
 from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied
 from kernelwright.kernelbench.evaluator.session import TaskSession
 from kernelwright.kernelbench.records import Verdict
 from kernelwright.profiling.roofline import roofline
+from tests.helpers.evaluator.trial import REFERENCE, candidate_of, task_of, variant
 
 HONEST = candidate_of(variant("Model", "Model"))
 POINTWISE_CONVOLUTION = """
@@ -78,7 +78,7 @@ def test_no_code_is_not_the_same_as_no_code() -> None:
 
 @pytest.mark.slow
 def test_an_eager_baseline_that_is_killed_as_it_starts_is_started_again(
-    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+    evaluator: Referee, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(session: TaskSession, mode: str) -> NoReturn:
         raise WorkerDied("it was killed")
@@ -92,9 +92,9 @@ def test_an_eager_baseline_that_is_killed_as_it_starts_is_started_again(
 
 
 @pytest.mark.slow
-def test_max_autotune_is_not_timed_where_its_code_is_that_of_compile(evaluator: Evaluator) -> None:
+def test_max_autotune_is_not_timed_where_its_code_is_that_of_compile(evaluator: Referee) -> None:
     """There is no product in it to tune."""
-    evaluation = evaluator.evaluate(task_of(REFERENCE), HONEST, ("max-autotune", "compile"))
+    evaluation = evaluator.evaluate(task_of(REFERENCE), HONEST, Measurement(("max-autotune", "compile")))
     timing, speedup = evaluation.timing, evaluation.speedup
     assert timing is not None and speedup is not None
     assert timing.failed_baselines == {} and timing.same_code == {"max-autotune": "compile"}
@@ -103,26 +103,26 @@ def test_max_autotune_is_not_timed_where_its_code_is_that_of_compile(evaluator: 
     assert speedup.compile is not None and speedup.max_autotune is None and speedup.fastest is not None
 
     # The code is compile's, whether that was asked for or not.
-    alone = evaluator.evaluate(task_of(REFERENCE), HONEST, ("max-autotune",))
+    alone = evaluator.evaluate(task_of(REFERENCE), HONEST, Measurement(("max-autotune",)))
     assert alone.timing is not None and alone.timing.compile_us is not None
 
-    session = evaluator._session
+    session = evaluator.sessions._session
     assert session is not None
     compiled = session.baseline("compile")
     assert compiled is not None
     os.kill(compiled.init_pid, 9)
     while compiled.alive:
         time.sleep(0.01)
-    again = evaluator.evaluate(task_of(REFERENCE), HONEST, ("compile", "max-autotune"))
+    again = evaluator.evaluate(task_of(REFERENCE), HONEST, Measurement(("compile", "max-autotune")))
     assert again.timing is not None and again.timing.compile_us is not None, "it is no twin of itself"
 
 
 @pytest.mark.slow
-def test_max_autotune_is_timed_where_its_code_is_another(evaluator: Evaluator) -> None:
+def test_max_autotune_is_timed_where_its_code_is_another(evaluator: Referee) -> None:
     """A convolution of single pixels becomes a product."""
     task = task_of(POINTWISE_CONVOLUTION)
     honest = candidate_of(POINTWISE_CONVOLUTION.replace("Model", "ModelNew"))
-    evaluation = evaluator.evaluate(task, honest, ("eager", "compile", "max-autotune"))
+    evaluation = evaluator.evaluate(task, honest, Measurement(("eager", "compile", "max-autotune")))
     timing, speedup = evaluation.timing, evaluation.speedup
     assert timing is not None and speedup is not None
     assert timing.same_code == timing.failed_baselines == {}
@@ -131,13 +131,13 @@ def test_max_autotune_is_timed_where_its_code_is_another(evaluator: Evaluator) -
 
 @pytest.mark.slow
 def test_a_baseline_that_takes_too_long_to_compile_is_not_available(
-    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+    evaluator: Referee, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = task_of(POINTWISE_CONVOLUTION + "\n# compiled for a moment only\n")
-    session = evaluator.session(task)
+    session = evaluator.sessions.open(task)
     monkeypatch.setattr(session, "limits", session.limits.model_copy(update={"compile_s": 0.01}))
     honest = candidate_of(POINTWISE_CONVOLUTION.replace("Model", "ModelNew"))
-    evaluation = evaluator.evaluate(task, honest, ("compile",))
+    evaluation = evaluator.evaluate(task, honest, Measurement(("compile",)))
     assert evaluation.verdict is Verdict.correct, evaluation.reason
     timing, speedup = evaluation.timing, evaluation.speedup
     assert timing is not None and speedup is not None
@@ -168,9 +168,11 @@ def get_init_inputs():
 """
 
 
-def test_traffic_is_timed_beside_the_candidate_and_is_no_rival(evaluator: Evaluator) -> None:
+def test_traffic_is_timed_beside_the_candidate_and_is_no_rival(evaluator: Referee) -> None:
     task = task_of(MANY_SIDED)
-    done = evaluator.evaluate(task, candidate_of(MANY_SIDED.replace("Model(", "ModelNew(")), ("traffic",))
+    done = evaluator.evaluate(
+        task, candidate_of(MANY_SIDED.replace("Model(", "ModelNew(")), Measurement(("traffic",))
+    )
     assert done.verdict is Verdict.correct, done.reason
     assert done.timing is not None and done.speedup is not None
     assert done.timing.traffic_us is not None and done.timing.compile_s == {}

@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
-from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelwright.kernelbench.errors import InfrastructureError
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import EAGER, Referee
 from kernelwright.kernelbench.evaluator.sandbox import cgroups
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 # Each of the three stays below the limit of one process (2 GiB), together they do not.
@@ -56,20 +56,20 @@ def test_a_tree_that_takes_too_much_memory_together_is_ended(
     assert evaluate(variant("Model", "Model")).verdict is Verdict.correct
 
 
-def test_an_evaluator_leaves_no_group_behind(parents: cgroups.Parents, evaluator: Evaluator) -> None:
-    with Evaluator(cache=evaluator.pool.cache, protocol=evaluator.protocol) as made:
+def test_an_evaluator_leaves_no_group_behind(parents: cgroups.Parents, evaluator: Referee) -> None:
+    with Referee.start(cache=evaluator.sessions.pool.cache, protocol=evaluator.sessions.protocol) as made:
         before = set(left_behind(parents))
-        made.evaluate(task_of(REFERENCE), candidate_of("x = 1"), ("eager",))
+        made.evaluate(task_of(REFERENCE), candidate_of("x = 1"), EAGER)
         mine = set(left_behind(parents)) - before
         assert mine  # the oracle's, at least
     assert not any(folder.exists() for folder in mine)
 
 
 def test_a_reference_that_had_enough_memory_before_is_not_at_fault(
-    parents: cgroups.Parents, evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+    parents: cgroups.Parents, evaluator: Referee, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then the run goes on with --resume; the task is not given up."""
-    session = evaluator.session(task_of(REFERENCE))
+    session = evaluator.sessions.open(task_of(REFERENCE))
     os.kill(session.oracle._worker.pid, signal.SIGKILL)
     monkeypatch.setattr(cgroups.Group, "out_of_memory", True)
     with pytest.raises(InfrastructureError, match="ran out of memory"):

@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from references import oracle, task
-from trial import Evaluate
 
 from kernelwright.kernelbench.evaluator.correctness.constants import (
     is_plain,
@@ -16,6 +14,8 @@ from kernelwright.kernelbench.evaluator.correctness.constants import (
 from kernelwright.kernelbench.evaluator.correctness.families import infer_domain
 from kernelwright.kernelbench.evaluator.reference.draws import Draws
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.references import oracle, task
+from tests.helpers.evaluator.trial import Evaluate
 
 CAUSAL = torch.ones(16, 16, dtype=torch.bool).tril()
 OFFSETS = torch.tensor([0, 7, 16, 25, 32])

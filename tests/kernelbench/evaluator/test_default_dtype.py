@@ -1,9 +1,9 @@
 """Whether a winner computes the same where a training script has set another default dtype."""
 
 import pytest
-from trial import Evaluate, variant
 
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.trial import Evaluate, variant
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 MADE = "y = torch.empty(x.shape{0}); y.copy_(torch.nn.functional.gelu(self.norm(x))); return y"

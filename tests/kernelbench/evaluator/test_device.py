@@ -13,10 +13,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from trial import REFERENCE, candidate_of, task_of, variant
 
 from kernelwright.kernelbench.errors import InfrastructureError
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Measurement, Referee
 from kernelwright.kernelbench.evaluator.correctness.oracle import Oracle
 from kernelwright.kernelbench.evaluator.memory import cuda as device
 from kernelwright.kernelbench.evaluator.memory.cuda import DeviceBytes, MemoryExporter
@@ -28,6 +27,7 @@ from kernelwright.kernelbench.evaluator.refusal import CallFailed, Refused
 from kernelwright.kernelbench.evaluator.session import PrematureLaunch, TaskSession
 from kernelwright.kernelbench.evaluator.timing import clocks, measurement
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.trial import REFERENCE, candidate_of, task_of, variant
 
 CPU = torch.device("cpu")
 LAYOUT = SlotLayout((TensorLayout("float32", (3, 5), (5, 1)), TensorLayout("int64", (7,), (1,))))
@@ -64,8 +64,8 @@ def lender(on_host: None) -> MemoryExporter:
 
 
 def test_every_worker_gets_its_own_copy_of_what_is_filled(lender: MemoryExporter) -> None:
-    close(lender.lend(0, SIZE))
-    close(lender.lend(1, SIZE))
+    close(lender.describe(0, SIZE))
+    close(lender.describe(1, SIZE))
     lender.slots[2][0].copy_(torch.arange(15.0).view(3, 5))
     for number in range(2):
         assert lender.deliver(number, [2], False) > 0
@@ -78,12 +78,12 @@ def test_every_worker_gets_its_own_copy_of_what_is_filled(lender: MemoryExporter
 
 def test_a_worker_that_comes_later_finds_what_was_filled_before(lender: MemoryExporter) -> None:
     lender.slots[1][1].fill_(9)
-    close(lender.lend(0, SIZE))
+    close(lender.describe(0, SIZE))
     assert lender.unchanged(0, range(4))
 
 
 def test_what_is_held_does_not_change_any_more(lender: MemoryExporter) -> None:
-    close(lender.lend(5, SIZE))
+    close(lender.describe(5, SIZE))
     heap = lender._loans[5].heap.bytes
     heap[1024:1034] = torch.arange(10, dtype=torch.uint8)
     lender.hold(5, [[1024, 10, 64]], 128)
@@ -128,7 +128,7 @@ def memory(lender: MemoryExporter) -> DeviceMemory:
 
 def lend(memory: DeviceMemory) -> Any:
     made = Workers()
-    _, fds = memory.lend(made)  # type: ignore[arg-type]
+    _, fds = memory.describe(made)  # type: ignore[arg-type]
     for fd in fds:
         os.close(fd)
     return made
@@ -374,19 +374,19 @@ def test_on_a_gpu_memory_is_shared_and_outlives_who_wrote_to_it() -> None:
 
 
 @pytest.fixture(scope="module")
-def gpu_evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
-    with Evaluator(cache=tmp_path_factory.mktemp("cache"), device="cuda:0") as made:
+def gpu_evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
+    with Referee.start(cache=tmp_path_factory.mktemp("cache"), device="cuda:0") as made:
         yield made
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("baselines", [("eager", "compile"), ("cuda-graphs",)])
 def test_on_a_gpu_the_reference_is_as_fast_as_itself(
-    gpu_evaluator: Evaluator, baselines: tuple[str, ...]
+    gpu_evaluator: Referee, baselines: tuple[str, ...]
 ) -> None:
     source = REFERENCE.replace("512, 1024", "8192, 1024")
     candidate = candidate_of(source.replace("class Model(", "class ModelNew("))
-    evaluation = gpu_evaluator.evaluate(task_of(source), candidate, baselines)
+    evaluation = gpu_evaluator.evaluate(task_of(source), candidate, Measurement(baselines))
     assert evaluation.verdict is Verdict.correct, evaluation.reason
     assert evaluation.speedup is not None and evaluation.speedup.eager is not None
     assert 0.95 < evaluation.speedup.eager.median < 1.05
@@ -394,11 +394,14 @@ def test_on_a_gpu_the_reference_is_as_fast_as_itself(
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_wrong_candidates_are_refused(gpu_evaluator: Evaluator) -> None:
+def test_on_a_gpu_wrong_candidates_are_refused(gpu_evaluator: Referee) -> None:
     wrong = {
         variant("self.norm(x)", "self.norm(x) * 1.001"): Verdict.wrong_output,
         variant("self.norm(x)", "self.norm(x).cpu()"): Verdict.wrong_output,
         variant("self.norm(x)", "self.norm(x.add_(1.0))"): Verdict.wrong_output,
     }
     for source, verdict in wrong.items():
-        assert gpu_evaluator.evaluate(task_of(REFERENCE), candidate_of(source), ()).verdict is verdict
+        assert (
+            gpu_evaluator.evaluate(task_of(REFERENCE), candidate_of(source), Measurement(())).verdict
+            is verdict
+        )

@@ -4,15 +4,19 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from trial import candidate_of, task_of
 
 from kernelwright.kernelbench.emulate.findings import Unsupported
-from kernelwright.kernelbench.evaluator import Evaluator, Protocol, without_gpu
-from kernelwright.kernelbench.evaluator.emulated import Seen, reason, refuse_fallback
+from kernelwright.kernelbench.evaluator import Protocol, Referee
+from kernelwright.kernelbench.evaluator.emulated import Launches, reason, refuse_fallback
 from kernelwright.kernelbench.evaluator.refusal import Refused
 from kernelwright.kernelbench.records import Evaluation, Verdict
+from kernelwright.kernelbench.without_gpu import evaluator as without_gpu
+from tests.helpers.evaluator.trial import candidate_of, task_of
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
+pytestmark = [
+    pytest.mark.builds,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there"),
+]
 
 REFERENCE = """
 import torch
@@ -125,14 +129,16 @@ class ModelNew(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def few(evaluator: Evaluator) -> Iterator[Evaluator]:
+def few(evaluator: Referee) -> Iterator[Referee]:
     """The evaluator, with few inputs: it is about launches here."""
-    with Evaluator(cache=evaluator.pool.cache, protocol=Protocol(families=without_gpu.FEW)) as made:
+    with Referee.start(
+        cache=evaluator.sessions.pool.cache, protocol=Protocol(families=without_gpu.FEW)
+    ) as made:
         yield made
 
 
-def tried(few: Evaluator, source: str, reference: str = REFERENCE) -> Evaluation:
-    return few.tried(task_of(reference), candidate_of(source))
+def tried(few: Referee, source: str, reference: str = REFERENCE) -> Evaluation:
+    return few.evaluate(task_of(reference), candidate_of(source))
 
 
 CUDA_CASES = {
@@ -175,7 +181,7 @@ CUDA_CASES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CUDA_CASES)
-def test_what_right_answers_say_of_cuda(case: str, few: Evaluator) -> None:
+def test_what_right_answers_say_of_cuda(case: str, few: Referee) -> None:
     source, verdict, begins = CUDA_CASES[case]
     found = tried(few, source)
     assert found.verdict is verdict and found.reason.startswith(begins), found.reason
@@ -198,7 +204,7 @@ TRITON_CASES = {
 
 
 @pytest.mark.parametrize("case", TRITON_CASES)
-def test_what_right_answers_say_of_triton(case: str, few: Evaluator) -> None:
+def test_what_right_answers_say_of_triton(case: str, few: Referee) -> None:
     pytest.importorskip("triton", reason="triton is not installed")
     source, verdict, begins = TRITON_CASES[case]
     found = tried(few, source)
@@ -206,20 +212,20 @@ def test_what_right_answers_say_of_triton(case: str, few: Evaluator) -> None:
     assert (found.launched == ("scale",)) == begins.startswith("right")
 
 
-def test_kernels_of_other_makers_are_named_and_not_called_wrong(few: Evaluator) -> None:
+def test_kernels_of_other_makers_are_named_and_not_called_wrong(few: Referee) -> None:
     numba = "from numba import cuda\n@cuda.jit\ndef k(x): pass\nclass ModelNew: pass"
     found = tried(few, numba)
     assert found.verdict is Verdict.unmeasured
     assert found.reason.startswith("not checked: numba.cuda kernels cannot be emulated")
 
 
-def test_a_kernel_for_other_sizes_runs_at_those(few: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_for_other_sizes_runs_at_those(few: Referee, monkeypatch: pytest.MonkeyPatch) -> None:
     odd = task_of(REFERENCE.replace("rows = 6", "rows = 5").replace("64", "63"))
     monkeypatch.setattr(without_gpu, "smaller", lambda task: [[task_of(REFERENCE)]])
-    found = without_gpu.check(few, odd, candidate_of(COMPILED), ())
+    found = without_gpu.EmulatedEvaluator(few, ()).evaluate(odd, candidate_of(COMPILED))
     assert found.reason.startswith("right in emulation"), found.reason
     assert found.launched == ("scale", "shift")
-    assert few.tried(odd, candidate_of(COMPILED)).launched == ("scale",)
+    assert few.evaluate(odd, candidate_of(COMPILED)).launched == ("scale",)
 
 
 # What a worker may say.
@@ -227,16 +233,20 @@ def test_a_kernel_for_other_sizes_runs_at_those(few: Evaluator, monkeypatch: pyt
 ONE = candidate_of(COMPILED)
 
 
-def seen(*kernels: str, calls: int = 3, idle: int = 0, **troubles: str) -> Seen:
-    return Seen(kernels, calls, idle, tuple(troubles.items()))  # type: ignore[arg-type]
+def launches(*kernels: str, calls: int = 3, idle: int = 0, **troubles: str) -> Launches:
+    return Launches(kernels, calls, idle, tuple(troubles.items()))  # type: ignore[arg-type]
 
 
 REFUSED = {
-    "nothing was called": (seen(calls=0), Verdict.unmeasured, "no call launched"),
-    "a call in three": (seen("scale", idle=2), Verdict.unmeasured, "only 1 of 3 calls launched a kernel"),
-    "what was raised": (seen(idle=3, other="ValueError: n"), Verdict.unmeasured, "a kernel: ValueError: n"),
+    "nothing was called": (launches(calls=0), Verdict.unmeasured, "no call launched"),
+    "a call in three": (launches("scale", idle=2), Verdict.unmeasured, "only 1 of 3 calls launched a kernel"),
+    "what was raised": (
+        launches(idle=3, other="ValueError: n"),
+        Verdict.unmeasured,
+        "a kernel: ValueError: n",
+    ),
     "a fault that was caught": (
-        seen("scale", fault="KernelFault: k"),
+        launches("scale", fault="KernelFault: k"),
         Verdict.runtime_error,
         "KernelFault: k",
     ),
@@ -252,9 +262,9 @@ def test_calls_without_a_kernel_are_not_checked(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "found", [seen("scale"), seen("scale", build="one way fails"), seen("a", unsupported="b")]
+    "found", [launches("scale"), launches("scale", build="one way fails"), launches("a", unsupported="b")]
 )
-def test_kernels_that_ran_in_each_call_are(found: Seen) -> None:
+def test_kernels_that_ran_in_each_call_are(found: Launches) -> None:
     refuse_fallback(found)
 
 

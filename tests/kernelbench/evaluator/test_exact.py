@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from references import oracle, task
 
 from kernelwright.kernelbench.evaluator.reference.float64 import Exact, widened
 from kernelwright.kernelbench.evaluator.reference.task_format import TaskFault
+from tests.helpers.evaluator.references import oracle, task
 
 
 @pytest.fixture(autouse=True)

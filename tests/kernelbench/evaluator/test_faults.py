@@ -13,37 +13,38 @@ import time
 from pathlib import Path
 
 import pytest
-from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelwright.kernelbench import kept
 from kernelwright.kernelbench.errors import InfrastructureError, StorageError
-from kernelwright.kernelbench.evaluator import Evaluator, faults
+from kernelwright.kernelbench.evaluator import EAGER, Referee, faults
 from kernelwright.kernelbench.evaluator.correctness import oracle_client
 from kernelwright.kernelbench.evaluator.processes import scratch
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.machine import cache_folder, fingerprint, physical_threads
 from kernelwright.kernelbench.records import Ceilings, Verdict
+from tests.helpers.evaluator.trial import REFERENCE, Evaluate, candidate_of, task_of, variant
+
+pytestmark = pytest.mark.builds
 
 BROKEN = "import nowhere\n" + variant("Model", "Model")
 
 FULL_DISK = """
 import json, os, subprocess, sys
 from pathlib import Path
-folder, tests = Path(sys.argv[1]), sys.argv[2]
-sys.path.insert(0, tests)
+folder = Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", str(folder)], check=True)
 (folder / "tmp").mkdir()
 os.environ["TMPDIR"] = str(folder / "tmp")
-from trial import REFERENCE, candidate_of, task_of, variant
+from tests.helpers.evaluator.trial import REFERENCE, candidate_of, task_of, variant
 from kernelwright.kernelbench.errors import KernelwrightError
-from kernelwright.kernelbench.evaluator import Effort, Evaluator, Protocol
+from kernelwright.kernelbench.evaluator import Effort, Referee, Protocol
 from kernelwright.kernelbench.evaluator.timing import target
 target._MEASURED = target._MOST_MEASURED = 1
 protocol = Protocol(effort=Effort(rounds=1, processes=1, most_processes=1, half_width=1.0), min_rounds=1)
 honest = candidate_of(variant("Model", "Model"))
 said = []
-with Evaluator(cache=folder / "cache", protocol=protocol) as evaluator:
-    evaluator.session(task_of(REFERENCE))
+with Referee.start(cache=folder / "cache", protocol=protocol) as evaluator:
+    evaluator.sessions.open(task_of(REFERENCE))
     for full in (True, False):
         filler = folder / "filler"
         if full:
@@ -57,7 +58,7 @@ with Evaluator(cache=folder / "cache", protocol=protocol) as evaluator:
         else:
             filler.unlink()
         try:
-            said.append(str(evaluator.evaluate(task_of(REFERENCE), honest, ("eager",)).verdict))
+            said.append(str(evaluator.evaluate(task_of(REFERENCE), honest, EAGER).verdict))
         except KernelwrightError as error:
             said.append(f"{type(error).__name__}: {error}")
 print(json.dumps(said))
@@ -68,8 +69,8 @@ def test_a_full_disk_is_not_the_candidate_s_fault(tmp_path: Path) -> None:
     unshare = [shutil.which("unshare") or "", "--user", "--map-root-user", "--mount"]
     if not unshare[0] or subprocess.run([*unshare, "mount", "-t", "tmpfs", "t", str(tmp_path)]).returncode:
         pytest.skip("this machine does not permit a tmpfs in a mount namespace")
-    script = [*unshare, sys.executable, "-c", FULL_DISK, str(tmp_path), str(Path(__file__).parent)]
-    done = subprocess.run(script, capture_output=True, text=True, cwd=Path.cwd())
+    script = [*unshare, sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    done = subprocess.run(script, capture_output=True, text=True, cwd=Path(__file__).parents[3])
     assert done.returncode == 0, done.stderr
     full, freed = json.loads(done.stdout)
     assert full.startswith("InfrastructureError: ") and "space" in full and "\n" not in full, full
@@ -85,30 +86,30 @@ def test_a_build_that_failed_for_want_of_space_is_nobody_s(
         evaluate(BROKEN)
 
 
-def test_a_build_that_leaves_too_much_is_refused_and_removed(evaluator: Evaluator) -> None:
-    protocol = evaluator.protocol
-    limits = evaluator.limits.model_copy(update={"builds_bytes": 4 << 20})
+def test_a_build_that_leaves_too_much_is_refused_and_removed(evaluator: Referee) -> None:
+    protocol = evaluator.sessions.protocol
+    limits = evaluator.sessions.limits.model_copy(update={"builds_bytes": 4 << 20})
     leaves = "import os\nopen(os.environ['KERNELWRIGHT_CACHE'] + '/left', 'wb').write(bytes(8 << 20))\n"
     candidate = candidate_of(leaves + variant("Model", "Model"))
-    with Evaluator(cache=evaluator.pool.cache, protocol=protocol, limits=limits) as strict:
-        evaluation = strict.evaluate(task_of(REFERENCE), candidate, ("eager",))
+    with Referee.start(cache=evaluator.sessions.pool.cache, protocol=protocol, limits=limits) as strict:
+        evaluation = strict.evaluate(task_of(REFERENCE), candidate, EAGER)
         assert evaluation.verdict is Verdict.build_error
         assert evaluation.reason == "its build left more than 4 MiB of files"
-        assert not list(strict.pool.builds_of(candidate.sha256).iterdir())
+        assert not list(strict.sessions.pool.builds_of(candidate.sha256).iterdir())
 
 
 def test_a_candidate_that_has_filled_the_disk_itself_is_judged(
-    evaluator: Evaluator, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+    evaluator: Referee, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is room again once its own builds are gone."""
-    builds = evaluator.pool.builds_of(candidate_of(BROKEN).sha256)
+    builds = evaluator.sessions.pool.builds_of(candidate_of(BROKEN).sha256)
     monkeypatch.setattr(faults, "space_left", lambda _: not (builds / "filler").exists())
     (builds / "filler").write_text("large")
     assert evaluate(BROKEN).verdict is Verdict.build_error
     assert not (builds / "filler").exists()
 
 
-def test_no_more_files_are_not_the_candidate_s_fault(evaluator: Evaluator, evaluate: Evaluate) -> None:
+def test_no_more_files_are_not_the_candidate_s_fault(evaluator: Referee, evaluate: Evaluate) -> None:
     evaluate("x = 1")
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
@@ -118,7 +119,7 @@ def test_no_more_files_are_not_the_candidate_s_fault(evaluator: Evaluator, evalu
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limit)
     assert evaluate(variant("Model", "Model")).verdict is Verdict.correct
-    assert not list(evaluator.pool._base.glob("builder-*"))
+    assert not list(evaluator.sessions.pool._base.glob("builder-*"))
 
 
 def test_what_is_no_fault_of_the_machine_s_stays_what_it_is() -> None:
@@ -129,7 +130,7 @@ def test_what_is_no_fault_of_the_machine_s_stays_what_it_is() -> None:
 def test_a_folder_without_space_is_said_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faults, "LEAST_FREE_BYTES", 1 << 60)
     with pytest.raises(StorageError, match=r"the cache folder .* MiB are free .* set KERNELWRIGHT_HOME"):
-        Evaluator(cache=tmp_path)
+        Referee.start(cache=tmp_path)
 
 
 @pytest.mark.parametrize("what", ["KERNELWRIGHT_HOME", "HOME"])
@@ -153,7 +154,7 @@ def test_without_a_temporary_folder_there_is_no_pool(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr("tempfile.gettempdir", refuse)
     with pytest.raises(StorageError, match="set TMPDIR to a writable folder"):
-        Evaluator(cache=tmp_path)
+        Referee.start(cache=tmp_path)
 
 
 def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,15 +217,15 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     assert (elsewhere / "file").read_text() == "dear"
 
 
-def test_a_pool_leaves_no_scratch_folder(tmp_path: Path, evaluator: Evaluator) -> None:
-    with WorkerPool(threads=1, cache=tmp_path, limits=evaluator.limits) as pool:
+def test_a_pool_leaves_no_scratch_folder(tmp_path: Path, evaluator: Referee) -> None:
+    with WorkerPool(threads=1, cache=tmp_path, limits=evaluator.sessions.limits) as pool:
         base = pool._base
         assert base.exists()
     assert not base.exists()
 
 
 def test_an_evaluator_without_its_own_loops_says_so_once(
-    evaluator: Evaluator, caplog: pytest.LogCaptureFixture
+    evaluator: Referee, caplog: pytest.LogCaptureFixture
 ) -> None:
     oracle_client._warn_once.cache_clear()
     with caplog.at_level(logging.WARNING, "kernelwright"):

@@ -6,13 +6,13 @@ import time
 from typing import Any
 
 import pytest
-from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelwright.kernelbench.errors import InfrastructureError, TaskError
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Measurement, Referee
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
 from kernelwright.kernelbench.evaluator.session import Block, TaskSession
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 HONEST = variant("Model", "Model")
@@ -135,10 +135,10 @@ def dies_when_run(session: TaskSession, victim: Worker, monkeypatch: pytest.Monk
 
 
 def test_a_baseline_that_dies_is_not_the_candidates_fault(
-    evaluator: Evaluator, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+    evaluator: Referee, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evaluate(HONEST)
-    session = evaluator._session
+    session = evaluator.sessions._session
     assert session is not None
     eager = session.baseline("eager")
     assert eager is not None
@@ -149,15 +149,15 @@ def test_a_baseline_that_dies_is_not_the_candidates_fault(
 
 
 def test_a_compiled_baseline_that_dies_is_left_out(
-    evaluator: Evaluator, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+    evaluator: Referee, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evaluate(HONEST)
-    session = evaluator._session
+    session = evaluator.sessions._session
     assert session is not None
     # Another eager worker stands for torch.compile's code, and dies when it is first called.
     session._baselines["compile"] = stand_in = session._start_baseline("eager")
     dies_when_run(session, stand_in, monkeypatch)
-    evaluation = evaluator.evaluate(session.task, candidate_of(HONEST), ("eager", "compile"))
+    evaluation = evaluator.evaluate(session.task, candidate_of(HONEST), Measurement(("eager", "compile")))
     assert evaluation.verdict is Verdict.correct
     assert evaluation.timing is not None and evaluation.speedup is not None
     assert evaluation.timing.compile_us is None and evaluation.speedup.compile is None
@@ -166,10 +166,10 @@ def test_a_compiled_baseline_that_dies_is_left_out(
 
 @pytest.mark.parametrize("who", ["oracle", "eager"])
 def test_who_is_killed_between_two_evaluations_is_replaced(
-    who: str, evaluator: Evaluator, evaluate: Evaluate
+    who: str, evaluator: Referee, evaluate: Evaluate
 ) -> None:
     evaluate(HONEST)
-    session = evaluator._session
+    session = evaluator.sessions._session
     assert session is not None
     worker = session.oracle._worker if who == "oracle" else session.baseline("eager")
     assert worker is not None
@@ -179,9 +179,9 @@ def test_who_is_killed_between_two_evaluations_is_replaced(
     assert evaluate(HONEST).verdict is Verdict.correct
 
 
-def test_broken_tasks_leave_nothing_behind(evaluator: Evaluator) -> None:
+def test_broken_tasks_leave_nothing_behind(evaluator: Referee) -> None:
     broken = task_of(REFERENCE.replace("torch.randn(512, 1024)", "undefined"), "broken")
-    evaluator.release_session()
+    evaluator.sessions.release()
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
         with pytest.raises(TaskError, match="undefined"):
@@ -190,9 +190,9 @@ def test_broken_tasks_leave_nothing_behind(evaluator: Evaluator) -> None:
 
 
 def test_a_reference_for_which_memory_is_short_is_to_be_made_smaller(
-    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+    evaluator: Referee, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    oracle = evaluator.session(task_of(REFERENCE)).oracle
+    oracle = evaluator.sessions.open(task_of(REFERENCE)).oracle
     said = {"error_type": "RuntimeError", "error_text": "DefaultCPUAllocator: can't allocate memory"}
     monkeypatch.setattr(oracle._worker, "request", lambda *_: json.dumps({"answer": said}))
     with pytest.raises(TaskError, match="can't allocate memory") as caught:
@@ -200,10 +200,10 @@ def test_a_reference_for_which_memory_is_short_is_to_be_made_smaller(
     assert "--set" in caught.value.fix
 
 
-def test_evaluations_in_a_row_leave_nothing_behind(evaluator: Evaluator, evaluate: Evaluate) -> None:
+def test_evaluations_in_a_row_leave_nothing_behind(evaluator: Referee, evaluate: Evaluate) -> None:
     evaluate(HONEST)
     before = len(os.listdir("/proc/self/fd"))
-    scratch = set(evaluator.pool._base.iterdir())
+    scratch = set(evaluator.sessions.pool._base.iterdir())
     for _ in range(3):
         evaluate("x = 1")
         evaluate(variant(RETURN, "raise ValueError"))
@@ -211,7 +211,7 @@ def test_evaluations_in_a_row_leave_nothing_behind(evaluator: Evaluator, evaluat
     while len(os.listdir("/proc/self/fd")) > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert len(os.listdir("/proc/self/fd")) <= before
-    assert set(evaluator.pool._base.iterdir()) == scratch
+    assert set(evaluator.sessions.pool._base.iterdir()) == scratch
 
 
 SCALAR = """

@@ -13,12 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from trial import REFERENCE, candidate_of, task_of, variant
-
 from kernelwright.kernelbench.errors import KernelwrightError
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import EAGER, Referee
 from kernelwright.kernelbench.evaluator.sandbox.process_tree import tree
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.trial import REFERENCE, candidate_of, task_of, variant
 
 KILLS = int(os.environ.get("KERNELWRIGHT_KILLS", "12"))
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
@@ -27,13 +26,13 @@ WRONG = candidate_of(variant(RETURN, "return torch.nn.functional.gelu(self.norm(
 
 
 @contextlib.contextmanager
-def killing_one_of(evaluator: Evaluator, chosen: random.Random) -> Iterator[list[str]]:
+def killing_one_of(evaluator: Referee, chosen: random.Random) -> Iterator[list[str]]:
     """Kill a worker that runs, after a random part of an evaluation; the list names its role when it did."""
     killed: list[str] = []
 
     def kill() -> None:
         time.sleep(chosen.uniform(0, 1.0))
-        alive = [worker for worker in evaluator.pool._workers if worker.alive]
+        alive = [worker for worker in evaluator.sessions.pool._workers if worker.alive]
         if alive:
             worker = chosen.choice(alive)
             victim = chosen.choice(tree(worker.init_pid))
@@ -59,17 +58,17 @@ def memory_files() -> int:
     return found
 
 
-def test_killed_workers_are_no_wrong_verdict(evaluator: Evaluator) -> None:
+def test_killed_workers_are_no_wrong_verdict(evaluator: Referee) -> None:
     task = task_of("# killed\n" + REFERENCE)
     chosen = random.Random(0)
-    evaluator.evaluate(task, HONEST, ("eager",))
+    evaluator.evaluate(task, HONEST, EAGER)
     descriptors, memories = len(os.listdir("/proc/self/fd")), memory_files()
     outcomes: Counter[str] = Counter()
     for number in range(KILLS):
         candidate = WRONG if number % 3 == 2 else HONEST
         with killing_one_of(evaluator, chosen) as killed:
             try:
-                verdict = evaluator.evaluate(task, candidate, ("eager",)).verdict
+                verdict = evaluator.evaluate(task, candidate, EAGER).verdict
             except (
                 KernelwrightError
             ) as error:  # the oracle or the baseline died: nothing is said of the candidate
@@ -81,10 +80,10 @@ def test_killed_workers_are_no_wrong_verdict(evaluator: Evaluator) -> None:
             allowed |= {Verdict.runtime_error, Verdict.build_error}
         assert verdict in allowed, (verdict, killed)
     print(dict(outcomes))
-    assert evaluator.evaluate(task, HONEST, ("eager",)).verdict is Verdict.correct
+    assert evaluator.evaluate(task, HONEST, EAGER).verdict is Verdict.correct
     assert settled(lambda: len(os.listdir("/proc/self/fd")) <= descriptors and memory_files() <= memories)
-    evaluator.release_session()
-    fork_server = evaluator.pool._fork_server.pid
+    evaluator.sessions.release()
+    fork_server = evaluator.sessions.pool._fork_server.pid
     assert settled(lambda: tree(fork_server) == [fork_server])
 
 

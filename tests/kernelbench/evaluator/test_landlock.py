@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from trial import in_child
 
 from kernelwright.kernelbench.evaluator.sandbox import files, landlock
+from tests.helpers.evaluator.trial import in_child
 
 pytestmark = pytest.mark.skipif(not landlock.version(), reason="this kernel has no Landlock")
 

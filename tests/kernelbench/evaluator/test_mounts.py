@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from trial import in_child
 
 from kernelwright.kernelbench.evaluator.sandbox import layers as sandbox
 from kernelwright.kernelbench.evaluator.sandbox import mounts
+from tests.helpers.evaluator.trial import in_child
 
 LAYER = next(layer for layer in sandbox.layers(None) if layer.name == "mount_namespace")
 pytestmark = pytest.mark.skipif(not LAYER.on, reason=LAYER.why)

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from trial import Evaluate, variant
 
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.records import LEAST_OWN, Verdict
+from tests.helpers.evaluator.trial import Evaluate, variant
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 OWN = '''
@@ -36,9 +36,9 @@ extern "C" void norm_gelu(const float* x, const float* w, const float* b, float*
 
 
 @pytest.fixture
-def demanding(evaluator: Evaluator) -> Iterator[None]:
+def demanding(evaluator: Referee) -> Iterator[None]:
     """An evaluator that times only candidates with kernels of their own for half of a call."""
-    kept = evaluator.protocol
+    kept = evaluator.sessions.protocol
     evaluator.protocol = kept.model_copy(update={"own_kernels": 0.5})
     yield
     evaluator.protocol = kept

@@ -8,19 +8,19 @@ from concurrent.futures import as_completed
 from typing import Any
 
 import pytest
-from trial import REFERENCE, candidate_of, task_of, variant
 
-from kernelwright.kernelbench.evaluator import EvaluationPool, Evaluator, pool
+from kernelwright.kernelbench.evaluator import EAGER, EvaluationPool, Referee, pool
 from kernelwright.kernelbench.evaluator import trial as evaluation
 from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
 from kernelwright.kernelbench.records import Candidate, Task, Verdict
+from tests.helpers.evaluator.trial import REFERENCE, candidate_of, task_of, variant
 
 
 class Scripted:
     """An evaluator whose evaluations are noted and take until they may go on."""
 
     def __init__(self) -> None:
-        self.pool = self
+        self.sessions = self.pool = self
         self.timing_lock, self.device = TimingLock(), "cpu"
         self.at_hand: Task | None = None
         self.asked: list[tuple[str, str]] = []
@@ -35,7 +35,7 @@ class Scripted:
     def computing(self) -> Any:
         return self.timing_lock.shared()
 
-    def release_session(self) -> None:
+    def release(self) -> None:
         pass
 
     def __enter__(self) -> "Scripted":
@@ -44,7 +44,7 @@ class Scripted:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def evaluate(self, task: Task, candidate: Candidate, baselines: Any, effort: Any, _: Any) -> Any:
+    def evaluate(self, task: Task, candidate: Candidate, measurement: Any) -> Any:
         self.asked.append((task.id, candidate.source))
         self.go_on.wait(30)
         if "fails" in candidate.source:
@@ -103,7 +103,7 @@ def test_the_same_question_is_evaluated_once(made: Made) -> None:
     assert [answer.result(30) for answer in answers] == ["A x", "A x"]
     assert pool.submit(A, candidate("x")).result(30) == "A x"
     assert len(evaluator.asked) == 1
-    assert pool.submit(A, candidate("x"), ("eager",)).result(30) == "A x"
+    assert pool.submit(A, candidate("x"), EAGER).result(30) == "A x"
     assert pool.submit(B, candidate("x")).result(30) == "B x"
     assert len(evaluator.asked) == 3
 
@@ -183,7 +183,7 @@ extern "C" void f(int* sum) { constexpr unsigned table = step(VALUE); *sum = tab
 
 @pytest.mark.slow
 def test_several_at_a_time_get_the_verdicts_they_get_alone(
-    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+    evaluator: Referee, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timed: list[tuple[float, float]] = []
     measure = evaluation.measure
@@ -206,13 +206,15 @@ def test_several_at_a_time_get_the_verdicts_they_get_alone(
         variant(RETURN, "import os; os.kill(os.getpid(), 9)"): Verdict.runtime_error,
     }
     other = REFERENCE.replace("randn(512, 1024)", "randn(256, 1024)")
-    limits = evaluator.limits.model_copy(update={"build_s": 20.0})
+    limits = evaluator.sessions.limits.model_copy(update={"build_s": 20.0})
     with (
-        Evaluator(cache=evaluator.pool.cache, protocol=evaluator.protocol, limits=limits) as first,
+        Referee.start(
+            cache=evaluator.sessions.pool.cache, protocol=evaluator.sessions.protocol, limits=limits
+        ) as first,
         EvaluationPool(first, slots=2) as made,
     ):
         asked = [
-            (made.submit(task_of(reference), candidate_of(source), ("eager",), client=reference), verdict)
+            (made.submit(task_of(reference), candidate_of(source), EAGER, client=reference), verdict)
             for source, verdict in candidates.items()
             for reference in ((REFERENCE, other) if verdict is Verdict.correct else (REFERENCE,))
         ]

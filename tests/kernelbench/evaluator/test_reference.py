@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from references import error, oracle, task
 
 from kernelwright.kernelbench.evaluator.reference.task_format import TaskFault
+from tests.helpers.evaluator.references import error, oracle, task
 
 Candidate = Callable[..., torch.Tensor]
 

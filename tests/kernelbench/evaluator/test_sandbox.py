@@ -8,21 +8,21 @@ import time
 from pathlib import Path
 
 import pytest
-from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 from kernelwright.kernelbench.errors import InfrastructureError
-from kernelwright.kernelbench.evaluator import Effort, Evaluator, Limits, Protocol
+from kernelwright.kernelbench.evaluator import EAGER, Effort, Limits, Protocol, Referee
 from kernelwright.kernelbench.evaluator.processes import worker_handle as process
 from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
 from kernelwright.kernelbench.evaluator.sandbox import layers as sandbox
 from kernelwright.kernelbench.evaluator.sandbox import process_tree
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 
 
-def on(evaluator: Evaluator, layer: str) -> bool:
-    return next(found.on for found in evaluator.layers if found.name == layer)
+def on(evaluator: Referee, layer: str) -> bool:
+    return next(found.on for found in evaluator.sessions.pool.layers() if found.name == layer)
 
 
 def alive(mark: str) -> list[int]:
@@ -57,7 +57,7 @@ if os.fork() == 0:
     assert alive(mark) == []
 
 
-def test_there_is_no_network(evaluator: Evaluator, evaluate: Evaluate) -> None:
+def test_there_is_no_network(evaluator: Referee, evaluate: Evaluate) -> None:
     if not on(evaluator, "network_namespace"):
         pytest.skip("this machine does not permit network namespaces")
     probe = "import os; return x if os.listdir('/sys/class/net') == [] or not _up() else " + RETURN[7:]
@@ -75,7 +75,7 @@ def _up():
     assert evaluate(source).verdict is Verdict.wrong_output
 
 
-def test_the_loopback_of_a_worker_s_own_network_is_up(evaluator: Evaluator, evaluate: Evaluate) -> None:
+def test_the_loopback_of_a_worker_s_own_network_is_up(evaluator: Referee, evaluate: Evaluate) -> None:
     if not on(evaluator, "network_namespace"):
         pytest.skip("this machine does not permit network namespaces")
     talk = """
@@ -115,7 +115,7 @@ assert not found, found
 
 
 def test_a_candidate_reads_neither_tasks_nor_homes_nor_other_workers_folders(
-    evaluator: Evaluator, evaluate: Evaluate
+    evaluator: Referee, evaluate: Evaluate
 ) -> None:
     if not on(evaluator, "landlock"):
         pytest.skip("this machine does not offer Landlock")
@@ -123,7 +123,7 @@ def test_a_candidate_reads_neither_tasks_nor_homes_nor_other_workers_folders(
     assert evaluation.verdict is Verdict.correct, evaluation.reason
 
 
-def test_a_candidate_writes_to_its_scratch_folder_only(evaluator: Evaluator, evaluate: Evaluate) -> None:
+def test_a_candidate_writes_to_its_scratch_folder_only(evaluator: Referee, evaluate: Evaluate) -> None:
     if not on(evaluator, "landlock"):
         pytest.skip("this machine does not offer Landlock")
     write = """
@@ -143,20 +143,20 @@ def written(path):
 
 
 def test_a_fence_that_cannot_be_made_is_not_the_candidate_s_doing(
-    evaluator: Evaluator, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+    evaluator: Referee, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody clears the cache between the making of a folder for builds and the start of the builder."""
     if not on(evaluator, "mount_namespace"):
         pytest.skip("nothing is mounted here")
     candidate = variant("self.norm(x)", "self.norm(x) + 0")
     with monkeypatch.context() as patch:
-        patch.setattr(evaluator.pool, "builds_of", lambda sha256: Path("/nonexistent") / sha256)
+        patch.setattr(evaluator.sessions.pool, "builds_of", lambda sha256: Path("/nonexistent") / sha256)
         with pytest.raises(InfrastructureError, match="a worker could not be started"):
             evaluate(candidate)
     assert evaluate(candidate).verdict is Verdict.correct  # the next time, the evaluator goes on
 
 
-def test_a_candidate_cannot_look_into_another_process(evaluator: Evaluator, evaluate: Evaluate) -> None:
+def test_a_candidate_cannot_look_into_another_process(evaluator: Referee, evaluate: Evaluate) -> None:
     if not on(evaluator, "seccomp") or platform.machine() != "x86_64":
         pytest.skip("the numbers are those of x86-64, behind seccomp")
     probe = """
@@ -245,10 +245,10 @@ def test_what_is_about_to_start_a_program_can_be_frozen(tmp_path: Path) -> None:
         parent.wait()
 
 
-def test_every_layer_says_why_it_is_on_or_off(evaluator: Evaluator, evaluate: Evaluate) -> None:
+def test_every_layer_says_why_it_is_on_or_off(evaluator: Referee, evaluate: Evaluate) -> None:
     evaluation = evaluate("x = 1")
-    assert evaluation.environment.sandbox == evaluator.layers
-    assert all(layer.why for layer in evaluator.layers)
+    assert evaluation.environment.sandbox == evaluator.sessions.pool.layers()
+    assert all(layer.why for layer in evaluator.sessions.pool.layers())
 
 
 def test_few_timers_go_off_while_a_process_stands_still(evaluate: Evaluate) -> None:
@@ -263,14 +263,16 @@ assert timers < 300, timers
     assert evaluation.verdict is Verdict.correct, evaluation.reason
 
 
-def test_scratch_folders_are_gone_afterwards(evaluator: Evaluator, evaluate: Evaluate) -> None:
+def test_scratch_folders_are_gone_afterwards(evaluator: Referee, evaluate: Evaluate) -> None:
     evaluate("open('left', 'w').write('x')\n" + variant("Model", "Model"))
-    left = [p.name for p in evaluator.pool._base.iterdir() if p.name.startswith(("candidate", "builder"))]
+    left = [
+        p.name for p in evaluator.sessions.pool._base.iterdir() if p.name.startswith(("candidate", "builder"))
+    ]
     assert left == []
 
 
 def test_a_scratch_folder_that_a_dying_process_wrote_to_is_removed_too(
-    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+    evaluator: Referee, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remove, calls = process.remove, []
 
@@ -282,7 +284,7 @@ def test_a_scratch_folder_that_a_dying_process_wrote_to_is_removed_too(
             (folder / "late").write_text("x")
 
     monkeypatch.setattr(process, "remove", interfered)
-    worker = evaluator.pool.start(
+    worker = evaluator.sessions.pool.start(
         "builder", "kernelwright.kernelbench.evaluator.processes.worker:serve", "0" * 64
     )
     worker.close()
@@ -296,19 +298,19 @@ EVERY = ("pid_namespace", "network_namespace", "ipc_namespace", "mount_namespace
 @pytest.mark.parametrize(
     "off", [("pid_namespace",), ("mount_namespace",), ("landlock",), EVERY], ids=",".join
 )
-def test_the_evaluator_works_without_a_layer_and_says_so(off: tuple[str, ...], evaluator: Evaluator) -> None:
+def test_the_evaluator_works_without_a_layer_and_says_so(off: tuple[str, ...], evaluator: Referee) -> None:
     protocol = Protocol(
         effort=Effort(rounds=3, processes=1, most_processes=1, half_width=1.0),
         min_rounds=3,
         block_s=0.005,
         families=("task",),
     )
-    with Evaluator(cache=evaluator.pool.cache, protocol=protocol, without=off) as less:
+    with Referee.start(cache=evaluator.sessions.pool.cache, protocol=protocol, without=off) as less:
         task = task_of(REFERENCE)
-        honest = less.evaluate(task, candidate_of(variant("Model", "Model")), ("eager",))
+        honest = less.evaluate(task, candidate_of(variant("Model", "Model")), EAGER)
         assert honest.verdict is Verdict.correct, honest.reason
         assert {layer.name for layer in honest.environment.sandbox if not layer.on} >= set(off)
-        wrong = less.evaluate(task, candidate_of(variant(RETURN, "return x")), ("eager",))
+        wrong = less.evaluate(task, candidate_of(variant(RETURN, "return x")), EAGER)
         assert wrong.verdict is Verdict.wrong_output
 
 
@@ -350,12 +352,9 @@ def test_workers_of_a_gpu_have_a_proc_of_their_own_pid_namespace() -> None:
 
 
 @pytest.mark.parametrize("role", ["baseline", "candidate"])
-def test_a_worker_of_a_gpu_can_name_its_threads(
-    role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_of_a_gpu_can_name_its_threads(role: str, tmp_path: Path) -> None:
     """As CUDA does when it starts; where it cannot, cuInit returns error 304."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     with WorkerPool(threads=1, cache=tmp_path, limits=Limits(), device="cuda:0") as pool:
-        pool.import_first(("naming",))
-        with pool.start(role, "naming:serve", "0" * 64) as worker:
+        pool.import_first(("tests.helpers.evaluator.naming",))
+        with pool.start(role, "tests.helpers.evaluator.naming:serve", "0" * 64) as worker:
             assert worker.ask({}, 60) == {"pid": "own", "named": "renamed"}

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
-from trial import REFERENCE, candidate_of, task_of, variant
 
 from kernelwright.kernelbench.errors import MissingPrerequisite
-from kernelwright.kernelbench.evaluator import Evaluator, sanitizer
+from kernelwright.kernelbench.evaluator import Referee, sanitizer
 from kernelwright.kernelbench.evaluator.refusal import Refused
 from kernelwright.kernelbench.evaluator.session import TaskSession
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.trial import REFERENCE, candidate_of, task_of, variant
 
 REPORT = """\
 ========= COMPUTE-SANITIZER
@@ -34,13 +34,13 @@ fi
 
 
 @pytest.fixture
-def session(evaluator: Evaluator) -> TaskSession:
+def session(evaluator: Referee) -> TaskSession:
     """Of an evaluator whose workers find the script."""
-    return evaluator.session(task_of(REFERENCE))
+    return evaluator.sessions.open(task_of(REFERENCE))
 
 
 @pytest.fixture(scope="module")
-def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
+def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
     folder = tmp_path_factory.mktemp("cuda") / "bin"
     folder.mkdir()
     tool = folder / "compute-sanitizer"
@@ -49,7 +49,7 @@ def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(folder), prepend=":")
         patch.setenv("CUDA_HOME", str(folder.parent))  # which candidates may read
-        with Evaluator(cache=tmp_path_factory.mktemp("cache"), without=("distinct_uid",)) as made:
+        with Referee.start(cache=tmp_path_factory.mktemp("cache"), without=("distinct_uid",)) as made:
             yield made
 
 

@@ -8,10 +8,10 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from trial import in_child
 
 from kernelwright.kernelbench.evaluator.sandbox import layers as sandbox
 from kernelwright.kernelbench.evaluator.sandbox import seccomp
+from tests.helpers.evaluator.trial import in_child
 
 pytestmark = pytest.mark.skipif(seccomp.why_not() is not None, reason=str(seccomp.why_not()))
 MACHINE = seccomp.MACHINES.index(platform.machine()) if platform.machine() in seccomp.MACHINES else 0

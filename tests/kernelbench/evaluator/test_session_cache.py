@@ -4,11 +4,11 @@ import time
 from typing import Any
 
 import pytest
-from trial import REFERENCE, candidate_of, task_of, variant
 
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import EAGER, Measurement, Referee
 from kernelwright.kernelbench.evaluator.session_cache import SessionCache
 from kernelwright.kernelbench.records import Task, Verdict
+from tests.helpers.evaluator.trial import REFERENCE, candidate_of, task_of, variant
 
 
 class Session:
@@ -58,36 +58,34 @@ def test_they_make_way_for_what_a_trial_needs(monkeypatch: pytest.MonkeyPatch) -
     assert c.closed and not session_cache.holds(c.task)
 
 
-def test_a_trial_asks_for_what_its_workers_take(
-    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_asks_for_what_its_workers_take(evaluator: Referee, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     session_cache = SessionCache(8 << 30)
     monkeypatch.setattr(session_cache, "evict", asked.append)
     with evaluator.sibling(session_cache) as sibling:
         honest = candidate_of(variant("Model", "Model"))
-        sibling.evaluate(task_of(REFERENCE), honest, ("eager",))
-        sibling.evaluate(task_of(REFERENCE), honest, ("eager", "traffic"))
+        sibling.evaluate(task_of(REFERENCE), honest, EAGER)
+        sibling.evaluate(task_of(REFERENCE), honest, Measurement(("eager", "traffic")))
         session_cache.close()
     outputs = 512 * 1024 * 4
     assert 2 * outputs < asked[0] < asked[1]
 
 
-def test_a_parked_session_s_oracle_and_baseline_go_on(evaluator: Evaluator) -> None:
+def test_a_parked_session_s_oracle_and_baseline_go_on(evaluator: Referee) -> None:
     other = task_of(REFERENCE.replace("randn(512, 1024)", "randn(256, 1024)"))
     task, honest = task_of(REFERENCE), candidate_of(variant("Model", "Model"))
     session_cache = SessionCache(8 << 30)
     with evaluator.sibling(session_cache) as sibling:
         started = time.monotonic()
-        session = sibling.session(task)
+        session = sibling.sessions.open(task)
         session.eager()
         fresh_s = time.monotonic() - started
-        sibling.session(other)
+        sibling.sessions.open(other)
         assert session_cache.holds(task) and session.memory_bytes() > 1 << 20
         started = time.monotonic()
-        assert sibling.session(task) is session
+        assert sibling.sessions.open(task) is session
         assert time.monotonic() - started < fresh_s / 2
-        assert sibling.evaluate(task, honest, ("eager",)).verdict is Verdict.correct
-        sibling.release_session()
+        assert sibling.evaluate(task, honest, EAGER).verdict is Verdict.correct
+        sibling.sessions.release()
         session_cache.close()
         assert not session.alive

@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from trial import task_of
 
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.evaluator.correctness.mutations import (
     MOST,
     Mutations,
@@ -13,6 +12,7 @@ from kernelwright.kernelbench.evaluator.correctness.mutations import (
     _sampled,
     _truncated,
 )
+from tests.helpers.evaluator.trial import task_of
 
 TEMPLATE = """
 import torch
@@ -52,31 +52,39 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_reading_less_is_noticed(name: str, evaluator: Evaluator) -> None:
+def test_reading_less_is_noticed(name: str, evaluator: Referee) -> None:
     source = TEMPLATE.replace("{body}", FAMILIES[name]).replace("{inputs}", "torch.rand(64, 96)")
-    mutations = evaluator.session(task_of(source, name)).oracle.mutations(evaluator.protocol.families)
+    mutations = evaluator.sessions.open(task_of(source, name)).oracle.mutations(
+        evaluator.sessions.protocol.families
+    )
     assert any(mutation.changes for mutation in mutations.tried)
     assert not mutations.unnoticed, [str(mutation) for mutation in mutations.unnoticed]
 
 
-def test_what_could_be_left_out_is_named(evaluator: Evaluator) -> None:
+def test_what_could_be_left_out_is_named(evaluator: Referee) -> None:
     body = "100 + 1e-5 * torch.sigmoid(self.linear(x))"
     source = TEMPLATE.replace("{body}", body).replace("{inputs}", "torch.rand(64, 96)")
-    unnoticed = evaluator.session(task_of(source)).oracle.mutations(evaluator.protocol.families).unnoticed
+    unnoticed = (
+        evaluator.sessions.open(task_of(source))
+        .oracle.mutations(evaluator.sessions.protocol.families)
+        .unnoticed
+    )
     assert {mutation.name for mutation in unnoticed} >= {"addmm", "sigmoid"}
     assert any("reads the mean of operand 1" in str(mutation) for mutation in unnoticed)
 
 
-def test_asked_again_it_begins_anew(evaluator: Evaluator) -> None:
+def test_asked_again_it_begins_anew(evaluator: Referee) -> None:
     source = TEMPLATE.replace("{body}", FAMILIES["softmax"]).replace("{inputs}", "torch.rand(64, 96)")
-    oracle = evaluator.session(task_of(source)).oracle
+    oracle = evaluator.sessions.open(task_of(source)).oracle
     for family in ("task", "zero_centred"):
         assert {mutation.noticed_by for mutation in oracle.mutations([family]).tried} == {family}
 
 
-def test_a_sum_of_many_that_reads_a_sample_passes_allclose_and_not_the_budgets(evaluator: Evaluator) -> None:
+def test_a_sum_of_many_that_reads_a_sample_passes_allclose_and_not_the_budgets(evaluator: Referee) -> None:
     source = TEMPLATE.replace("{body}", "x.mean(1)").replace("{inputs}", "torch.rand(8, 1000000)")
-    tried = evaluator.session(task_of(source)).oracle.mutations(evaluator.protocol.families).tried
+    tried = (
+        evaluator.sessions.open(task_of(source)).oracle.mutations(evaluator.sessions.protocol.families).tried
+    )
     sample = next(s for s in tried if s.reads == "a sample" and s.dim == 1)
     assert sample.close[1e-2] and sample.noticed_by is not None
 

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import EAGER, Referee
 from kernelwright.kernelbench.evaluator.processes.timing_lock import TimingLock
 from kernelwright.kernelbench.evaluator.processes.worker_handle import NotStopped, Worker
 from kernelwright.kernelbench.evaluator.sandbox import process_tree
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 SPIN = """
 import hashlib, threading
@@ -227,7 +227,7 @@ def test_an_evaluation_in_which_a_candidate_did_not_stop_is_repeated(
 
 
 def test_where_nothing_stops_no_candidate_is_charged(
-    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+    evaluator: Referee, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop, failed = Worker.freeze, []
 
@@ -241,4 +241,4 @@ def test_where_nothing_stops_no_candidate_is_charged(
     monkeypatch.setattr(Worker, "freeze", fail)
     candidate = candidate_of(variant(COMPUTE, COMPUTE + "  # nothing stops"))
     with pytest.raises(NotStopped, match="oracle could not be stopped"):
-        evaluator.evaluate(task_of(REFERENCE), candidate, ("eager",))
+        evaluator.evaluate(task_of(REFERENCE), candidate, EAGER)

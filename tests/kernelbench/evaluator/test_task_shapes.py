@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from trial import candidate_of
 
-from kernelwright.kernelbench.evaluator import Effort, Evaluator
+from kernelwright.kernelbench.evaluator import Effort, Measurement, Referee
 from kernelwright.kernelbench.records import Candidate, Precision, Task, Verdict
+from tests.helpers.evaluator.trial import candidate_of
 
 REFERENCE = """
 import torch
@@ -89,18 +89,16 @@ def examples(most: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
 @examples(10)
 @given(tasks())
-def test_written_another_way_it_is_correct(evaluator: Evaluator, drawn: tuple[Task, str, str]) -> None:
+def test_written_another_way_it_is_correct(evaluator: Referee, drawn: tuple[Task, str, str]) -> None:
     task, body, other = drawn
-    evaluation = evaluator.evaluate(task, candidate(task, body, other), ("eager",), BRIEF)
+    evaluation = evaluator.evaluate(task, candidate(task, body, other), Measurement(("eager",), BRIEF))
     assert evaluation.verdict is Verdict.correct, evaluation.reason
 
 
 @examples(6)
 @given(tasks(), st.floats(0, 1, exclude_max=True))
-def test_one_wrong_element_is_noticed(
-    evaluator: Evaluator, drawn: tuple[Task, str, str], where: float
-) -> None:
+def test_one_wrong_element_is_noticed(evaluator: Referee, drawn: tuple[Task, str, str], where: float) -> None:
     task, body, _ = drawn
     wrong = candidate(task, body, f"spoiled({body})", SPOILED.replace("{where}", str(where)))
-    evaluation = evaluator.evaluate(task, wrong, ("eager",), BRIEF)
+    evaluation = evaluator.evaluate(task, wrong, Measurement(("eager",), BRIEF))
     assert evaluation.verdict is Verdict.wrong_output, evaluation.reason

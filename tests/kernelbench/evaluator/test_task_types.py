@@ -6,12 +6,12 @@ from types import ModuleType
 
 import pytest
 import torch
-from references import error, oracle, task
 
 from kernelwright.kernelbench.evaluator.reference.loading import pickled, unpickled
 from kernelwright.kernelbench.evaluator.reference.outputs import NotAnOutput, flattened
 from kernelwright.kernelbench.evaluator.reference.task_format import TaskFault, constructor_inputs, for_device
 from kernelwright.kernelbench.records import Precision, Task
+from tests.helpers.evaluator.references import error, oracle, task
 
 CPU = torch.device("cpu")
 Candidate = Callable[..., torch.Tensor]

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
-from kernelwright.kernelbench.evaluator import Effort, Evaluator
+from kernelwright.kernelbench.evaluator import EAGER, Effort, Measurement, Referee
 from kernelwright.kernelbench.evaluator import trial as evaluation_module
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
 from kernelwright.kernelbench.evaluator.sandbox.process_tree import cpu_ns, tree
 from kernelwright.kernelbench.evaluator.session import Block, TaskSession
 from kernelwright.kernelbench.evaluator.timing.statistics import TimedBlock, Timings, interval
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
 pytestmark = pytest.mark.timed
 
@@ -101,10 +101,10 @@ def test_the_fastest_baseline_is_the_one_that_the_candidate_is_least_ahead_of() 
 
 
 def test_rounds_are_spread_over_processes_of_candidate_and_eager(
-    evaluator: Evaluator, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+    evaluator: Referee, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evaluate(variant("Model", "Model"))
-    session = evaluator._session
+    session = evaluator.sessions._session
     assert session is not None
     pids: set[int] = set()
     run = session.run
@@ -116,7 +116,7 @@ def test_rounds_are_spread_over_processes_of_candidate_and_eager(
     monkeypatch.setattr(session, "run", noted)
     effort = Effort(rounds=2, processes=2, most_processes=3, half_width=0.0)  # which no interval reaches
     evaluation = evaluator.evaluate(
-        task_of(REFERENCE), candidate_of(variant("Model", "Model")), ("eager",), effort
+        task_of(REFERENCE), candidate_of(variant("Model", "Model")), Measurement(("eager",), effort)
     )
     assert evaluation.verdict is Verdict.correct and evaluation.timing is not None
     assert evaluation.timing.processes == evaluation.timing.rounds == 3
@@ -126,30 +126,30 @@ def test_rounds_are_spread_over_processes_of_candidate_and_eager(
 
 @pytest.mark.parametrize(("to_beat", "processes"), [(0.0, 1), (0.01, 1), (100.0, 1), (None, 3)])
 def test_no_more_is_timed_than_shows_which_of_two_is_faster(
-    evaluator: Evaluator, to_beat: float | None, processes: int
+    evaluator: Referee, to_beat: float | None, processes: int
 ) -> None:
     """A kernel that is as fast as eager, against one that is far slower, or far faster."""
     effort = Effort(rounds=2, processes=1, most_processes=3, half_width=0.0)  # which no interval reaches
     honest = candidate_of(variant("Model", "Model"))
-    timing = evaluator.evaluate(task_of(REFERENCE), honest, ("eager",), effort, to_beat).timing
+    timing = evaluator.evaluate(task_of(REFERENCE), honest, Measurement(("eager",), effort, to_beat)).timing
     assert timing is not None and timing.processes == processes
 
 
 @pytest.mark.parametrize(("to_beat", "rounds"), [(None, 5), (0.01, 3), (100.0, 3)])
-def test_rounds_go_on_while_it_is_not_clear(evaluator: Evaluator, to_beat: float | None, rounds: int) -> None:
+def test_rounds_go_on_while_it_is_not_clear(evaluator: Referee, to_beat: float | None, rounds: int) -> None:
     """In one process, in blocks of half the calls."""
     effort = Effort(rounds=3, processes=1, most_processes=1, most_rounds=5, half_width=0.0, block_share=0.5)
     honest = candidate_of(variant("Model", "Model"))
-    timing = evaluator.evaluate(task_of(REFERENCE), honest, ("eager",), effort, to_beat).timing
+    timing = evaluator.evaluate(task_of(REFERENCE), honest, Measurement(("eager",), effort, to_beat)).timing
     assert timing is not None and (timing.rounds, timing.processes) == (rounds, 1)
-    session = evaluator._session
+    session = evaluator.sessions._session
     assert session is not None
     assert timing.calls_per_block == max(1, round(session.calls / 2))
 
 
-def test_outputs_of_each_block_lie_elsewhere(evaluator: Evaluator, evaluate: Evaluate) -> None:
+def test_outputs_of_each_block_lie_elsewhere(evaluator: Referee, evaluate: Evaluate) -> None:
     evaluate(variant("Model", "Model"))
-    session = evaluator._session
+    session = evaluator.sessions._session
     assert session is not None
     worker, places = session.baseline("eager"), []
     assert worker is not None
@@ -160,11 +160,13 @@ def test_outputs_of_each_block_lie_elsewhere(evaluator: Evaluator, evaluate: Eva
 
 
 @pytest.fixture(scope="module")
-def served(evaluator: Evaluator) -> Iterator[Evaluate]:
+def served(evaluator: Referee) -> Iterator[Evaluate]:
     """evaluate(candidate source) with calls that come one by one."""
-    protocol = evaluator.protocol.model_copy(update={"arrivals_per_s": 100.0})
-    with Evaluator(cache=evaluator.pool.cache, protocol=protocol, limits=evaluator.limits) as made:
-        yield lambda source: made.evaluate(task_of(REFERENCE), candidate_of(source), ("eager",))
+    protocol = evaluator.sessions.protocol.model_copy(update={"arrivals_per_s": 100.0})
+    with Referee.start(
+        cache=evaluator.sessions.pool.cache, protocol=protocol, limits=evaluator.sessions.limits
+    ) as made:
+        yield lambda source: made.evaluate(task_of(REFERENCE), candidate_of(source), EAGER)
 
 
 def test_calls_can_come_one_by_one(served: Evaluate) -> None:
@@ -242,7 +244,7 @@ def test_a_patched_clock_in_the_candidate_changes_nothing(evaluate: Evaluate) ->
 
 
 def test_ceilings_that_a_kernel_nearly_reaches_are_measured_again(
-    evaluator: Evaluator, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+    evaluator: Referee, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They may have been measured while the machine was busy; a search would end for nothing."""
     true = evaluator.target
@@ -254,9 +256,9 @@ def test_ceilings_that_a_kernel_nearly_reaches_are_measured_again(
     assert evaluation.target.ceilings.copy_bytes_s >= true.ceilings.copy_bytes_s
 
 
-def test_the_oracle_stands_still_while_blocks_are_timed(evaluator: Evaluator) -> None:
+def test_the_oracle_stands_still_while_blocks_are_timed(evaluator: Referee) -> None:
     """After its work libgomp's threads spin for milliseconds, on the CPUs of what is timed next."""
-    session = evaluator.session(task_of(REFERENCE))
+    session = evaluator.sessions.open(task_of(REFERENCE))
     session.oracle.fill([0])
     root = session.oracle._worker.init_pid
     used_ns = cpu_ns(tree(root))
@@ -265,10 +267,10 @@ def test_the_oracle_stands_still_while_blocks_are_timed(evaluator: Evaluator) ->
 
 
 def test_faster_than_memory_allows_is_implausible(
-    evaluator: Evaluator, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+    evaluator: Referee, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evaluate("x = 1", REFERENCE)
-    session = evaluator._session
+    session = evaluator.sessions._session
     assert session is not None
     real = session.target
     slow = {"copy_bytes_s": 1e6, "cached_copy_bytes_s": 1e6, "fp32_flops_s": 1e9}

@@ -5,18 +5,18 @@ import os
 from pathlib import Path
 
 import pytest
-from trial import Evaluate, variant
 
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.evaluator.processes import toolchain
 from kernelwright.kernelbench.jit.precompiled import WISH
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.trial import Evaluate, variant
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 
 
-def test_a_builder_sees_no_other_candidates_builds(evaluator: Evaluator, evaluate: Evaluate) -> None:
-    if not any(layer.on for layer in evaluator.layers if layer.name == "landlock"):
+def test_a_builder_sees_no_other_candidates_builds(evaluator: Referee, evaluate: Evaluate) -> None:
+    if not any(layer.on for layer in evaluator.sessions.pool.layers() if layer.name == "landlock"):
         pytest.skip("this machine does not offer Landlock")
     kernel = """
 from kernelwright import jit
@@ -60,13 +60,13 @@ def test_a_wish_that_no_builder_leaves_is_none(wish: str, tmp_path: Path) -> Non
     assert toolchain._read(tmp_path / WISH) is None
 
 
-def test_a_wish_for_flags_outside_the_allowlist_is_refused(evaluator: Evaluator, tmp_path: Path) -> None:
-    headers = evaluator.pool.cache / "trusted" / "headers"
+def test_a_wish_for_flags_outside_the_allowlist_is_refused(evaluator: Referee, tmp_path: Path) -> None:
+    headers = evaluator.sessions.pool.cache / "trusted" / "headers"
     before = sorted(headers.rglob("*.gch"))
     for names in ([], ["cmath"]):
         (tmp_path / WISH).write_text(json.dumps({"flags": ["-fplugin=mine.so"], "standard": names}))
-        assert not toolchain.make_wanted_header(evaluator.pool, tmp_path)
+        assert not toolchain.make_wanted_header(evaluator.sessions.pool, tmp_path)
         assert not (tmp_path / WISH).exists()
     (tmp_path / WISH).write_text(json.dumps({"flags": [], "standard": ["/etc/passwd"]}))
-    assert not toolchain.make_wanted_header(evaluator.pool, tmp_path)
+    assert not toolchain.make_wanted_header(evaluator.sessions.pool, tmp_path)
     assert sorted(headers.rglob("*.gch")) == before

@@ -1,11 +1,11 @@
 """Tasks that draw, write to their inputs, or give and take other things than float32 tensors, by the evaluator."""
 
 import pytest
-from references import task
-from trial import Evaluate
 
 from kernelwright.kernelbench.errors import TaskError
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.references import task
+from tests.helpers.evaluator.trial import Evaluate
 
 CONFIG = """
 class Config:

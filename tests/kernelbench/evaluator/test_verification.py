@@ -1,9 +1,9 @@
 """Right is right on every input family, with the reference's own weights; nothing else is."""
 
 import pytest
-from trial import Evaluate, variant
 
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.trial import Evaluate, variant
 
 RETURN = "return torch.nn.functional.gelu(self.norm(x))"
 NORM = "self.norm = nn.LayerNorm(features)"

@@ -3,12 +3,12 @@
 import pytest
 import torch
 from torch import nn
-from trial import REFERENCE, Evaluate, variant
 
 from kernelwright.kernelbench.errors import TaskError
 from kernelwright.kernelbench.evaluator.reference.loading import load_weights, samples
 from kernelwright.kernelbench.evaluator.reference.model import vary
 from kernelwright.kernelbench.records import Verdict
+from tests.helpers.evaluator.trial import REFERENCE, Evaluate, variant
 
 FEATURES = 8
 

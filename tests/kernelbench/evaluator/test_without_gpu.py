@@ -3,15 +3,19 @@
 from collections.abc import Iterator
 
 import pytest
-from trial import candidate_of, task_of
 
 from kernelwright.kernelbench.candidates import language_of
 from kernelwright.kernelbench.chips import nvrtc
 from kernelwright.kernelbench.cli import show
 from kernelwright.kernelbench.errors import Unavailable
-from kernelwright.kernelbench.evaluator import Evaluator, Protocol, without_gpu
+from kernelwright.kernelbench.evaluator import EAGER, LocalEvaluator, Protocol, Referee
 from kernelwright.kernelbench.records import Build, Candidate, Evaluation, Task, Verdict
 from kernelwright.kernelbench.sources.smaller import changed, share, smaller
+from kernelwright.kernelbench.without_gpu import CheckedFirst, EmulatedEvaluator, start_evaluator
+from kernelwright.kernelbench.without_gpu import evaluator as without_gpu
+from tests.helpers.evaluator.trial import candidate_of, task_of
+
+pytestmark = pytest.mark.builds
 
 REFERENCE = """
 import torch
@@ -90,11 +94,11 @@ LOOP_END = "        __syncthreads();\n    }\n"
 
 
 @pytest.fixture
-def check(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> object:
+def check(evaluator: Referee, monkeypatch: pytest.MonkeyPatch) -> object:
     monkeypatch.setattr(without_gpu, "smaller", lambda task: smaller(task, 1 << 14))
 
     def call(source: str, chips: tuple[str, ...] = ()) -> Evaluation:
-        return without_gpu.check(evaluator, task_of(REFERENCE), candidate_of(source), chips)
+        return EmulatedEvaluator(evaluator, chips).evaluate(task_of(REFERENCE), candidate_of(source))
 
     return call
 
@@ -116,6 +120,7 @@ def test_a_candidate_is_tried_at_several_sizes_and_its_own(check, capsys) -> Non
     assert "  sm_80, sm_90 not known: there is no NVRTC\n" in shown  # said once
 
 
+@pytest.mark.slow
 def test_it_is_built_for_chips_that_are_not_here(check) -> None:  # type: ignore[no-untyped-def]
     try:
         nvrtc.version()
@@ -208,34 +213,31 @@ SEES_NO_GPU = CANDIDATE.replace(
 
 
 @pytest.fixture
-def on_gpu(monkeypatch: pytest.MonkeyPatch) -> list[Candidate]:
-    """The candidates that evaluators which check first let run: those stand for a GPU's, others are real."""
+def on_gpu(checking_first: CheckedFirst, monkeypatch: pytest.MonkeyPatch) -> list[Candidate]:
+    """The candidates that an evaluator which checks first lets run, on what stands for a GPU."""
     run: list[Candidate] = []
-    really = Evaluator.tried
 
-    def tried(self: Evaluator, task: Task, candidate: Candidate, *rest: object) -> Evaluation:
-        if self.emulating is None:
-            return really(self, task, candidate)
+    def evaluate(task: Task, candidate: Candidate, *_: object) -> Evaluation:
         run.append(candidate)
-        return self.unmeasured(task, candidate, "it has run")
+        return checking_first.untried(task, candidate, Verdict.unmeasured, "it has run")
 
-    monkeypatch.setattr(Evaluator, "tried", tried)
+    monkeypatch.setattr(checking_first._evaluator, "evaluate", evaluate)
     monkeypatch.setattr(without_gpu, "smaller", lambda task: list(smaller(task, 1 << 14))[:1])
     return run
 
 
 @pytest.fixture(scope="module")
-def checking_first(evaluator: Evaluator) -> Iterator[Evaluator]:
+def checking_first(evaluator: Referee) -> Iterator[LocalEvaluator]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", "0")
-        made = Evaluator(cache=evaluator.pool.cache, protocol=Protocol(check_first=True))
+        made = start_evaluator(cache=evaluator.sessions.pool.cache, protocol=Protocol(check_first=True))
     with made:
         yield made
 
 
 @pytest.mark.parametrize("source", [RACE, WRONG], ids=["a race", "a wrong answer"])
 def test_what_emulation_finds_wrong_takes_no_time_of_a_gpu(
-    source: str, checking_first: Evaluator, on_gpu: list[Candidate]
+    source: str, checking_first: CheckedFirst, on_gpu: list[Candidate]
 ) -> None:
     found = checking_first.evaluate(task_of(REFERENCE), candidate_of(source))
     assert not on_gpu
@@ -259,7 +261,7 @@ ALLOWED = {
 
 @pytest.mark.parametrize("case", ALLOWED)
 def test_what_it_finds_nothing_wrong_with_runs(
-    case: str, checking_first: Evaluator, on_gpu: list[Candidate]
+    case: str, checking_first: CheckedFirst, on_gpu: list[Candidate]
 ) -> None:
     candidate = candidate_of(ALLOWED[case])
     assert checking_first.evaluate(task_of(REFERENCE), candidate).reason == "it has run"
@@ -267,39 +269,45 @@ def test_what_it_finds_nothing_wrong_with_runs(
 
 
 def test_what_would_take_long_to_emulate_runs(
-    checking_first: Evaluator, on_gpu: list[Candidate], monkeypatch: pytest.MonkeyPatch
+    checking_first: CheckedFirst, on_gpu: list[Candidate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(without_gpu, "_PATIENCE_S", 0.0)
     assert checking_first.evaluate(task_of(REFERENCE), candidate_of(RACE)).reason == "it has run"
 
 
-def test_where_kernels_are_emulated_no_gpu_is_seen(checking_first: Evaluator) -> None:
+def test_where_kernels_are_emulated_no_gpu_is_seen(checking_first: CheckedFirst) -> None:
     assert checking_first.emulating is not None
     assert (
-        checking_first.emulating.pool.timing_lock is checking_first.pool.timing_lock
+        checking_first.emulating.sessions.pool.timing_lock is checking_first.sessions.pool.timing_lock
     )  # nor is another's timing disturbed
-    found = checking_first.emulating.tried(task_of(REFERENCE), candidate_of(SEES_NO_GPU))
+    found = checking_first._on_cpu.evaluate(task_of(REFERENCE), candidate_of(SEES_NO_GPU))
     assert found.verdict is Verdict.unmeasured and found.correctness is not None, found.reason
     sibling = checking_first.sibling()
-    assert sibling.emulating is not None and sibling.emulating.pool is checking_first.emulating.pool
+    assert (
+        sibling.emulating is not None
+        and sibling.emulating.sessions.pool is checking_first.emulating.sessions.pool
+    )
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_what_is_right_is_timed_and_a_race_is_not_run(evaluator: Evaluator) -> None:
-    cache, protocol = evaluator.pool.cache, evaluator.protocol.model_copy(update={"check_first": True})
-    with Evaluator(cache=cache, protocol=protocol, device="cuda:0") as made:
-        right = made.evaluate(task_of(REFERENCE), candidate_of(CANDIDATE), ("eager",))
-        wrong = made.evaluate(task_of(REFERENCE), candidate_of(RACE), ("eager",))
+def test_on_a_gpu_what_is_right_is_timed_and_a_race_is_not_run(evaluator: Referee) -> None:
+    cache, protocol = (
+        evaluator.sessions.pool.cache,
+        evaluator.sessions.protocol.model_copy(update={"check_first": True}),
+    )
+    with start_evaluator(cache=cache, protocol=protocol, device="cuda:0") as made:
+        right = made.evaluate(task_of(REFERENCE), candidate_of(CANDIDATE), EAGER)
+        wrong = made.evaluate(task_of(REFERENCE), candidate_of(RACE), EAGER)
     assert right.verdict is Verdict.correct and right.timing is not None, right.reason
     assert wrong.verdict is Verdict.runtime_error and wrong.reason.startswith("not run on the GPU: ")
     assert wrong.target.device == "cuda:0"
 
 
 @pytest.mark.slow
-def test_kernels_of_load_inline_are_emulated_and_built_without_nvcc(evaluator: Evaluator) -> None:
+def test_kernels_of_load_inline_are_emulated_and_built_without_nvcc(evaluator: Referee) -> None:
     reference = REFERENCE.replace("columns = 2048", "columns = 300")
-    found = without_gpu.check(evaluator, task_of(reference), candidate_of(INLINE))
+    found = EmulatedEvaluator(evaluator).evaluate(task_of(reference), candidate_of(INLINE))
     assert found.verdict is Verdict.unmeasured, found.reason
     built = [(build.chip, kernel.threads) for build in found.builds for kernel in build.kernels]
     problems = [build.problem for build in found.builds if build.problem]
-    assert built == [(chip, 32) for chip in without_gpu.CHIPS] or "there is no NVRTC" in problems[0]
+    assert built == [(chip, 32) for chip in without_gpu.DEFAULT_CHIPS] or "there is no NVRTC" in problems[0]

@@ -9,17 +9,20 @@ from typing import Any
 
 import pytest
 import torch
-from exporting import NORM, SIGMOIDS, python, winner
 
 from kernelwright.kernelbench.errors import UsageError
-from kernelwright.kernelbench.evaluator import Evaluator
+from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.records import Task
 from kernelwright.kernelbench.sources import input_domains
 from kernelwright.results.dropin.cli import _by_kernel
 from kernelwright.results.dropin.gradient_tasks import gradient_tasks
 from kernelwright.results.dropin.package import Chosen, write
+from tests.helpers.dropin.exporting import NORM, SIGMOIDS, python, winner
+
+pytestmark = pytest.mark.builds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["recompute", "saved"])
 def test_the_gradient_is_a_task_that_computes_it(way: str) -> None:
     for one in (NORM, SIGMOIDS):
@@ -42,6 +45,7 @@ def test_the_gradient_is_a_task_that_computes_it(way: str) -> None:
             torch.testing.assert_close(made, torch.autograd.grad(outputs, inputs, given[:-2]))
 
 
+@pytest.mark.slow
 def test_the_gradient_s_inputs_are_of_the_task_s_domains(home: Path) -> None:
     """Else the evaluator would try indices out of range, or refuse the task."""
     embedding = Task(
@@ -71,7 +75,7 @@ def test_the_gradient_s_inputs_are_of_the_task_s_domains(home: Path) -> None:
     source = gradient_tasks(embedding)[0]
     assert input_domains(source) == ["real", "index", "real"]
     assert "pow" not in source.rpartition("class Model(")[2], "the first power is no operation"
-    with Evaluator(cache=home) as evaluator:
+    with Referee.start(cache=home) as evaluator:
         assert evaluator.audit(Task(id="file:gradient", level=1, source=source)) == []
 
 
@@ -147,7 +151,7 @@ def test_a_backward_from_what_the_forward_saves(tmp_path: Path) -> None:
             assert any("_training" in name for name in names) == grad, names
     """
     python(tmp_path / "out", "-c", textwrap.dedent(used))
-    with pytest.raises(UsageError, match="takes what no kernel of file:gated saves"):
+    with pytest.raises(UsageError, match="takes tensors that no kernel of file:gated saves"):
         write([Chosen("gated", itself, backward=[backward])], tmp_path / "other", "fused")
 
 

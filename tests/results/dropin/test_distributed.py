@@ -4,13 +4,14 @@ import textwrap
 from pathlib import Path
 
 import pytest
-import small_kernels as kernels
 import torch
-from exporting import LAYERS, NORM, SIGMOIDS, python, winner
 
 from kernelwright.results.dropin.package import Chosen, write
+from tests.helpers.dropin import small_kernels as kernels
+from tests.helpers.dropin.exporting import LAYERS, NORM, SIGMOIDS, python, winner
 
 pytestmark = [
+    pytest.mark.builds,
     pytest.mark.skipif(
         not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
         reason="this torch has no torch.distributed with gloo",

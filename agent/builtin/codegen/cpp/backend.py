@@ -110,7 +110,7 @@ class Cpp(Language):
         return [f"lib.{called.name}({', '.join(arguments)})"]
 
     def context(self, kernels: Sequence[Kernel], schedule: Mapping[str, str]) -> dict[str, object]:
-        chosen = helpers(word for kernel in kernels for word in kernel.words)
+        chosen = helpers(kernels)
         body = "\n".join([*chosen, *(line for kernel in kernels for line in kernel.body)])
         flags = ["-funroll-loops"] if schedule.get("unroll") == "on" else []
         return {"helpers": chosen, "headers": standard_headers(body), "flags": flags}

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernelwright.agent.builtin.codegen.c_like import CLikeCodegen, Element, Lines
-from kernelwright.agent.builtin.codegen.cuda.kernel import JOINING, CudaKernel
 from kernelwright.agent.builtin.codegen.cuda.types import CUDA, STORAGE, VALUE
+from kernelwright.agent.builtin.codegen.gpu import GridKernel, Parts, numbers
 from kernelwright.agent.builtin.ir.program import Compute, Fused, Program, Reduce, Scan
 from kernelwright.agent.builtin.ir.text import total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
 from kernelwright.agent.builtin.scheduling.passes import Stage, reads
 
+JOINING = 256  # threads that take parts together
 PARTS = 1024  # blocks that find a share each of what is reduced to a scalar
 LONG = 256  # elements that one thread adds up in float
 
@@ -46,7 +47,7 @@ class Emitter(CLikeCodegen):
         self.scans: set[str] = set()  # running values that are declared
         self.predicated = False  # whether threads without an element go along, for what all do together
 
-    def kernel(self, name: str) -> CudaKernel:
+    def kernel(self, name: str) -> GridKernel:
         plan, out, totals = self.plan, self.out, self.plan.totals
         several = bool(totals) and self.blocks > 1
         blocks = min(self.blocks, PARTS) if several else self.blocks
@@ -61,24 +62,34 @@ class Emitter(CLikeCodegen):
         self.rows("block" if several else "blockIdx.x")
         if several:
             out.close()
-        joins: tuple[str, ...] = ()
+        parts = None
         if totals:
             self.block_totals(several)
         if several:
             body, self.out = self.out, Lines()
             self.join(blocks)
-            self.out, joins = body, tuple(self.out.lines)
+            parts, self.out = self.parts(tuple(self.out.lines)), body
         elif plan.scalars or totals:
             self.finish("threadIdx.x == 0" if blocks == 1 else "blockIdx.x == 0 && threadIdx.x == 0")
-        return CudaKernel(
-            name,
-            self.parameters(),
-            tuple(self.out.lines),
-            self.loop_style,
-            blocks=blocks,
-            threads=self.knobs.threads,
-            parts=tuple(self.part_dtype(r) for r in totals) if several else (),
-            joins=joins,
+        lines, threads = tuple(self.out.lines), self.knobs.threads
+        return GridKernel(
+            name, self.parameters(), lines, self.loop_style, grid=blocks, width=threads, parts=parts
+        )
+
+    def parts(self, body: tuple[str, ...]) -> Parts:
+        """The parts of totals, which a function with this body takes together."""
+        plan, kinds = self.plan, [self.part_type(reduction) for reduction in self.plan.totals]
+        accesses = dict.fromkeys(plan.accesses.values())
+        constant = [access for access in accesses if not access.varies]
+        return Parts(
+            tuple(map(self.part_dtype, plan.totals)),
+            body,
+            JOINING,
+            (numbers(plan, self.pointers, accesses, False), numbers(plan, self.pointers, constant, True)),
+            (
+                tuple(f"{kind}* part_{number}" for number, kind in enumerate(kinds)),
+                tuple(f"const {kind}* part_{number}" for number, kind in enumerate(kinds)),
+            ),
         )
 
     def parameters(self) -> tuple[str, ...]:

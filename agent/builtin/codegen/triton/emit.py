@@ -13,17 +13,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kernelwright.agent.builtin.codegen.triton.kernel import TritonKernel
+from kernelwright.agent.builtin.codegen.gpu import GridKernel, Parts, numbers
 from kernelwright.agent.builtin.codegen.triton.types import (
     BUILTIN,
     HIGHEST,
     LOWEST,
     VALUE,
     Lines,
+    is_negative_zero,
     literal,
     value_type,
 )
-from kernelwright.agent.builtin.ir.ops import POINTWISE, REDUCTIONS
+from kernelwright.agent.builtin.ir import expression
+from kernelwright.agent.builtin.ir.expression import X0, X1, Call, Const, Expression, Place, walk, written
+from kernelwright.agent.builtin.ir.ops import REDUCTIONS
 from kernelwright.agent.builtin.ir.program import (
     Compute,
     Constant,
@@ -85,7 +88,7 @@ class Emitter(ABC):
         self.named: dict[Access, str] = {}
         self.before: dict[str, str] = {}  # what values were a step before, by their names
 
-    def kernel(self, name: str) -> TritonKernel:
+    def kernel(self, name: str) -> GridKernel:
         plan, out = self.plan, self.out
         parts = [self.part_type(r) for r in plan.totals] if self.grid > 1 else []
         inside = [s for s in plan.region.statements if s not in plan.scalars]
@@ -105,23 +108,32 @@ class Emitter(ABC):
                 )
         else:
             self.body(self.knobs.program)
-        joins: tuple[str, ...] = ()
+        body = self.out
         if parts:
-            body, self.out = self.out, Lines()
+            self.out = Lines()
             self.join(parts, programs)
-            self.scalars()
-            self.out, joins = body, tuple(self.out.lines)
-        else:
-            self.scalars()
-        return TritonKernel(
+        self.scalars()
+        joins = None
+        if parts:
+            pointers = tuple(f"parts_{number}_ptr" for number in range(len(parts)))
+            joins = Parts(
+                tuple(parts),
+                tuple(self.out.lines),
+                self.knobs.warps,
+                (
+                    numbers(plan, self.pointers, self.read_by(inside), False),
+                    numbers(plan, self.pointers, self.read_by(plan.scalars), True),
+                ),
+                (pointers, pointers),
+            )
+        return GridKernel(
             name,
             (*self.pointers.values(), *plan.arguments, *(["program"] if self.knobs.beside else [])),
-            tuple(self.out.lines),
+            tuple(body.lines),
             self.loop_style,
-            programs=programs,
-            warps=self.knobs.warps,
-            parts=tuple(parts),
-            joins=joins,
+            grid=programs,
+            width=self.knobs.warps,
+            parts=joins,
         )
 
     # What differs between the kinds of tiles.
@@ -233,40 +245,47 @@ class Emitter(ABC):
             self.take(statement, level)
             return
         dtype = value_type(statement.compute_dtype)
-        text = POINTWISE[statement.op].template(statement.settings)
-        values = [o for n, o in enumerate(statement.operands) if not (statement.op == "where" and n == 0)]
-        typed = "{" in text.replace("{t}", "") and any(not isinstance(o, Constant) for o in values)
+        tree = statement.expression
+        nodes = list(walk(tree))
+        read = {node.number: node.dtype or dtype for node in nodes if isinstance(node, expression.Operand)}
+        placed = {node.kind for node in nodes if isinstance(node, Place)}
+        apart = {node.number for node in nodes if isinstance(node, expression.Operand) and node.dtype}
+        beside = [o for n, o in enumerate(statement.operands) if n not in apart]
+        typed = bool(read or placed) and any(not isinstance(o, Constant) for o in beside)
 
-        def number(value: float | int | bool) -> str:
-            """Literal of the statement's type, where nothing beside it determines the type."""
-            if typed:
+        def number(value: float | int | bool, dtype: str) -> str:
+            """Literal of the given dtype, where nothing beside it determines the dtype."""
+            if typed or is_negative_zero(value):
                 return literal(value, dtype)
             plain = literal(value, "float32" if "float" in dtype else dtype)
-            if "tl.full" in plain:
-                return literal(value, dtype)
             return f"tl.full({self.one}, {plain}, {VALUE[dtype]})"
 
-        text = re.sub(r"(\w+)_\{t\}|where_i32", lambda m: BUILTIN.get(m[1] or "where", m[1]), text)
-        text = re.sub(r"<([^<>=&| ]+)>", lambda m: number(float(m[1])), text)
-        placed = "{index}" in text
-        text = text.replace("{index}", self.index)
-        shapes: list[Shape] = ["tile" if placed else "scalar"]
-        if statement.op == "carried":
+        texts = {"index": self.index, "first step": "step == 0"}
+        shapes: list[Shape] = ["tile" if "index" in placed else "scalar"]
+        if "before" in placed:
             assert self.plan.region.recurrence is not None
-            source = self.plan.region.recurrence.becomes[statement.name]
-            text = text.replace("{before}", self.kept_name(source))
+            texts["before"] = self.kept_name(self.plan.region.recurrence.becomes[statement.name])
             shapes.append("row" if level == "row" else "tile")
-        for position, operand in enumerate(statement.operands):
-            if f"{{{position}}}" not in text:
-                continue
-            wanted = "bool" if statement.op == "where" and position == 0 else dtype
-            value, shape = self.operand(operand, level, wanted)
+        values = {}
+        for position, wanted in sorted(read.items()):
+            operand = statement.operands[position]
+            values[position], shape = self.operand(operand, level, wanted)
             if isinstance(operand, Constant) and wanted == dtype:
-                value = number(operand.value)
-            text = text.replace(f"{{{position}}}", value)
+                values[position] = number(operand.value, dtype)
             shapes.append(shape)
+
+        def leaf(node: Expression) -> str:
+            match node:
+                case expression.Operand():
+                    return values[node.number]
+                case Const():
+                    return number(node.value, node.dtype or dtype)
+                case Place():
+                    return texts[node.kind]
+            raise AssertionError("a table is read by `take`")
+
         name = self.statements[statement.name]
-        self.out.add(f"{name} = {text}")
+        self.out.add(f"{name} = {written(tree, leaf, function)}")
         self.shapes[name] = max(shapes, key=_ORDER.index)
 
     def take(self, statement: Compute, level: Level) -> None:
@@ -299,14 +318,13 @@ class Emitter(ABC):
 
     def neutral(self, op: str, dtype: str) -> tuple[float | int | bool, str]:
         """Neutral element of a reduction, with its dtype."""
-        floating = value_type(dtype) in ("float32", "float64")
-        if op in ("amax", "amin", "first"):
-            if floating:
-                return (float("-inf") if op == "amax" else float("inf")), dtype
-            return int((LOWEST if op == "amax" else HIGHEST)[dtype]), dtype
-        if op in ("any", "all"):
-            return (op == "all"), dtype
-        return (0 if op == "sum" else 1), dtype
+        initial = REDUCTIONS[op].initial
+        if not isinstance(initial, str):
+            return initial, dtype
+        lowest = initial == "lowest"
+        if value_type(dtype) in ("float32", "float64"):
+            return float("-inf" if lowest else "inf"), dtype
+        return int((LOWEST if lowest else HIGHEST)[dtype]), dtype
 
     def reduced(self, op: str, text: str, dtype: str, axis: int) -> str:
         """Expression for the reduction of a tile along an axis, which is kept."""
@@ -323,8 +341,8 @@ class Emitter(ABC):
         return f"tl.{'max' if op == 'amax' else 'min'}({text}, {axis}, keep_dims=True)"
 
     def update(self, op: str, a: str, b: str) -> str:
-        text = re.sub(r"(\w+)_\{t\}", lambda m: BUILTIN.get(m[1], m[1]), REDUCTIONS[op].update)
-        return text.replace("{a}", a).replace("{v}", b)
+        texts: dict[Expression, str] = {X0: a, X1: b}
+        return written(REDUCTIONS[op].update, texts.__getitem__, function)
 
     def element(self, statement: Reduce | Scan) -> str:
         """Operand of a reduction or scan in the shape of a tile; the neutral element where nothing exists."""
@@ -440,6 +458,10 @@ class Emitter(ABC):
         """The part of an offset that is the same for the whole tile."""
         found = [f"step * {self.many(access.move)}"] if access.move else []
         return [*found, access.begin] if access.begin else found
+
+
+def function(call: Call) -> str:
+    return BUILTIN.get(call.function, call.function)
 
 
 def digits(plan: Plan, access: Access, axes: Sequence[int], variable: str) -> str:

@@ -34,6 +34,10 @@ def value_type(dtype: str) -> str:
     return "float32" if dtype in HALVES else dtype
 
 
+def is_negative_zero(value: float | int | bool) -> bool:
+    return value == 0 and math.copysign(1, value) < 0
+
+
 def literal(value: float | int | bool, dtype: str) -> str:
     """A number as a value of a type. Conversion is Python's: for an integer, floats are cut."""
     if dtype == "bool":
@@ -41,7 +45,7 @@ def literal(value: float | int | bool, dtype: str) -> str:
     if value_type(dtype) in ("float32", "float64"):
         if math.isnan(value) or math.isinf(value):
             return f'float("{float(value)}")'
-        if value == 0 and math.copysign(1, value) < 0:  # Triton takes it for 0.0
+        if is_negative_zero(value):  # Triton takes it for 0.0
             return f"(tl.full([], -1.0, {VALUE[dtype]}) * 0.0)"
         digits = repr(float(value))
         exact = float(value).is_integer() and abs(value) < _SINGLE

@@ -25,8 +25,8 @@ def run(self, message):
 
     inputs = [self.slots[slot][0] for slot in message["slots"]]
     outputs = self.model(torch.cat(inputs)).split(1) if inputs else []
-    self.kept = [[output] for output in outputs]
-    return b"D" + pack_outputs(self.kept, torch.Tensor.data_ptr)
+    self.outputs = [[output] for output in outputs]
+    return b"D" + pack_outputs(self.outputs, torch.Tensor.data_ptr)
 
 
 if (worker := sys.modules.get("kernelwright.kernelbench.evaluator.processes.worker")) is not None:

@@ -55,8 +55,8 @@ def run(self, message):
             done.fill_(1)
 
         threading.Thread(target=finish, daemon=True).start()
-    self.kept = [[output] for output in outputs]
-    return b"D" + pack_outputs(self.kept, torch.Tensor.data_ptr)
+    self.outputs = [[output] for output in outputs]
+    return b"D" + pack_outputs(self.outputs, torch.Tensor.data_ptr)
 
 
 if (worker := sys.modules.get("kernelwright.kernelbench.evaluator.processes.worker")) is not None:

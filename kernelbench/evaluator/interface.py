@@ -1,0 +1,103 @@
+"""Evaluators, as those who ask see them, and what all evaluators of this machine have in common."""
+
+from abc import ABC, abstractmethod
+from typing import Protocol, Self
+
+from kernelwright.kernelbench.evaluator.protocol import Measurement
+from kernelwright.kernelbench.evaluator.session_cache import SessionCache
+from kernelwright.kernelbench.evaluator.sessions import Sessions
+from kernelwright.kernelbench.records import Candidate, Evaluation, Stages, Target, Task, Verdict, Work
+
+
+class Evaluator(Protocol):
+    """Evaluates candidates on one target."""
+
+    @property
+    def target(self) -> Target:
+        """The device, with its measured ceilings."""
+        ...
+
+    def evaluate(
+        self, task: Task, candidate: Candidate, measurement: Measurement = Measurement()
+    ) -> Evaluation:
+        """Return the verdict on a candidate. Raises TaskError when the task itself is at fault."""
+        ...
+
+    def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
+        """Return a build error for a reply that is no candidate, without trying it."""
+        ...
+
+    def work(self, task: Task) -> Work:
+        """Return what a call of the reference must move (bytes) and compute (FLOPs). Raises TaskError."""
+        ...
+
+
+class LocalEvaluator(ABC):
+    """An evaluator on this machine. Closing it ends the processes that it has started."""
+
+    def __init__(self, sessions: Sessions, emulating: Sessions | None = None) -> None:
+        """`emulating`: sessions on the CPU in which kernels of this GPU are emulated first."""
+        self.sessions, self.emulating = sessions, emulating
+
+    @abstractmethod
+    def evaluate(
+        self, task: Task, candidate: Candidate, measurement: Measurement = Measurement()
+    ) -> Evaluation:
+        """Return the verdict on a candidate. Raises TaskError when the task itself is at fault."""
+
+    @abstractmethod
+    def sibling(self, cache: SessionCache | None = None) -> "LocalEvaluator":
+        """Another evaluator for another thread, whose processes are forked from the same one.
+
+        One of them times at a time (`TimingLock`). To be closed first. `cache` keeps sessions it releases.
+        """
+
+    @property
+    def target(self) -> Target:
+        """The device, with its measured ceilings."""
+        return self.sessions.target
+
+    def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
+        """Return a build error for a reply that is no candidate, without trying it."""
+        return self.untried(task, candidate, Verdict.build_error, reason)
+
+    def untried(self, task: Task, candidate: Candidate, verdict: Verdict, reason: str) -> Evaluation:
+        """Return an evaluation that says no more than this verdict, for this reason."""
+        return Evaluation(
+            task=task.id,
+            candidate=candidate.sha256,
+            target=self.target,
+            verdict=verdict,
+            reason=reason,
+            stages=Stages(),
+            environment=self.sessions.environment,
+        )
+
+    def work(self, task: Task) -> Work:
+        """Return what a call of the reference must move (bytes) and compute (FLOPs). Raises TaskError."""
+        with self.sessions.computing():
+            oracle = self.sessions.open(task).oracle
+        return Work(
+            input_bytes=oracle.input_bytes,
+            weight_bytes=oracle.weight_bytes,
+            output_bytes=oracle.output_bytes,
+            flops=oracle.flops,
+        )
+
+    def audit(self, task: Task) -> list[str]:
+        """Return what is wrong with a reference: work that it could leave out. Raises TaskError."""
+        with self.sessions.computing():
+            return self.sessions.open(task).oracle.audit()
+
+    def abort(self) -> None:
+        """End all workers at once, from any thread; who waits for one is told that it died."""
+        self.sessions.pool.abort()
+
+    def close(self) -> None:
+        self.sessions.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,91 @@
+"""The kernels that a candidate launches, built for chips that need not be here."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter
+
+from kernelwright.kernelbench.chips.notes import Launched
+from kernelwright.kernelbench.chips.occupancy import limits_of, occupancy
+from kernelwright.kernelbench.errors import Unavailable
+from kernelwright.kernelbench.evaluator.processes.answers import kernel_name, validated
+from kernelwright.kernelbench.evaluator.processes.worker_handle import WorkerDied, WorkerTimeout
+from kernelwright.kernelbench.evaluator.sessions import Sessions
+from kernelwright.kernelbench.records import Build, BuiltKernel, Candidate, Task
+
+_LAUNCHES = "kernelwright.kernelbench.chips.launches"  # imports torch, as this process does not
+_KERNELS = TypeAdapter(list[Launched], config=ConfigDict(allow_inf_nan=False))
+_LONGEST_PROBLEM, _MOST_KERNELS = 300, 64
+
+
+def builds(sessions: Sessions, task: Task, candidate: Candidate, chips: Sequence[str]) -> Iterator[Build]:
+    """A build for each chip, "sm_90". Raises TaskError."""
+    for chip in chips:
+        try:
+            kernels, problems, failed = built(sessions, task, candidate, chip)
+        except Unavailable as error:
+            yield Build(chip=chip, ok=None, problem=str(error))
+            continue
+        if not kernels and not problems:
+            problems = ["it launches no kernel that can be noted: Triton's, CuPy's, compile_cuda's"]
+        ok = False if failed else None if problems else True
+        taken = tuple(_taken(kernel, chip) for kernel in kernels)
+        yield Build(chip=chip, ok=ok, kernels=taken, problem="; ".join(problems))
+
+
+def _taken(kernel: Launched, chip: str) -> BuiltKernel:
+    held = occupancy(chip, kernel.threads, kernel.registers, kernel.shared_bytes)
+    return BuiltKernel(
+        name=kernel_name(kernel.name),
+        launches=kernel.launches,
+        threads=kernel.threads,
+        registers=kernel.registers,
+        shared_bytes=kernel.shared_bytes,
+        stack_bytes=kernel.stack_bytes,
+        spills=kernel.whole.spills,
+        occupancy=held.share,
+        limited_by=held.limited_by,
+    )
+
+
+def built(
+    sessions: Sessions, task: Task, candidate: Candidate, chip: str
+) -> tuple[list[Launched], list[str], bool]:
+    """The kernels that a call of the candidate launches, what went wrong, and whether its source is why.
+
+    Raises Unavailable, TaskError.
+    """
+    with sessions.computing():
+        session = sessions.open(task)
+        sessions.pool.import_first([_LAUNCHES])  # in the sandbox it could not be read
+        limit_s = sessions.limits.build_s
+        sha256, source = candidate.sha256, candidate.source
+        try:
+            with sessions.pool.start("builder", f"{_LAUNCHES}:serve", sha256) as worker:
+                worker.ask({"do": "open", "capability": capability(chip)}, limit_s)
+                loaded = session.load_into(worker, source, "candidate", "ModelNew", limit_s)
+                session.give_input(worker)
+                worker.thaw()
+                answer = worker.ask({"do": "read"}, limit_s)
+        except (WorkerDied, WorkerTimeout) as error:
+            raise Unavailable(f"building its kernels failed: {error}") from None
+    problems = _texts(answer.get("problems"))
+    if not loaded.get("ok"):
+        problems.append(_text(f"it cannot be loaded: {loaded.get('error')}"))
+    failed = bool(answer.get("failed") or loaded.get("build"))
+    return validated(_KERNELS, answer.get("kernels"), "its kernels")[:_MOST_KERNELS], problems, failed
+
+
+def capability(chip: str) -> int:
+    """90 of "sm_90". Raises ValueError where its limits are not known."""
+    limits_of(chip)
+    return int(re.sub(r"\D", "", chip))
+
+
+def _texts(given: Any) -> list[str]:
+    return [_text(str(each)) for each in given[:8]] if isinstance(given, list) else []
+
+
+def _text(given: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in given)[:_LONGEST_PROBLEM]

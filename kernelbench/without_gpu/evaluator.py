@@ -1,0 +1,188 @@
+"""GPU kernels evaluated where there is no GPU, or before they take its time: all but their speed.
+
+CUDA C++ runs in emulation (`kernelbench.emulate`), Triton in its interpreter: at smaller sizes first, then
+at the task's own where that is a matter of a minute, or where the smaller ones say that it is wrong, for a
+kernel may be made for one size. And it is built for chips that are named.
+"""
+
+from collections.abc import Collection, Sequence
+
+from kernelwright.kernelbench.emulate.findings import RETURNED, KernelFault
+from kernelwright.kernelbench.errors import TaskError
+from kernelwright.kernelbench.evaluator import emulated
+from kernelwright.kernelbench.evaluator.interface import LocalEvaluator
+from kernelwright.kernelbench.evaluator.protocol import EAGER, Measurement
+from kernelwright.kernelbench.evaluator.referee import Referee
+from kernelwright.kernelbench.evaluator.session_cache import SessionCache
+from kernelwright.kernelbench.records import Candidate, Correctness, Evaluation, Stages, Task, Verdict
+from kernelwright.kernelbench.sources.smaller import changed, share, smaller
+from kernelwright.kernelbench.without_gpu.building import builds
+
+DEFAULT_CHIPS = ("sm_80", "sm_90", "sm_100")
+LANGUAGES = ("triton", "cuda")
+FEW = ("task", "edge")  # families of inputs, that are tried before a GPU takes over
+_PATIENCE_S = 60.0  # for the task's own sizes
+
+
+class EmulatedEvaluator(LocalEvaluator):
+    """Evaluates GPU kernels on a CPU, as far as that goes, and builds them for `chips`."""
+
+    def __init__(self, referee: Referee, chips: Sequence[str] = DEFAULT_CHIPS) -> None:
+        """`referee`: of the CPU. `chips`: "sm_90"; none where nothing is to be built."""
+        super().__init__(referee.sessions)
+        self._referee, self._chips = referee, tuple(chips)
+
+    def sibling(self, cache: SessionCache | None = None) -> "EmulatedEvaluator":
+        return EmulatedEvaluator(self._referee.sibling(cache), self._chips)
+
+    def evaluate(
+        self, task: Task, candidate: Candidate, measurement: Measurement = Measurement()
+    ) -> Evaluation:
+        """Return the verdict as far as it goes without a GPU; `unmeasured` where nothing is wrong.
+
+        `measurement` is ignored, for nothing is timed. Raises TaskError.
+        """
+        if candidate.language not in LANGUAGES:
+            has = candidate.language
+            reason = f"it has no GPU kernel ({has}): compile_cuda, load_inline, load and Triton give one"
+            return self.rejected(task, candidate, reason)
+        found, expected_s = _at_smaller_sizes(self._referee, task, candidate)
+        wrong = {sizes: each for sizes, each in found.items() if each.verdict is not Verdict.unmeasured}
+        own = None
+        if wrong or not found or expected_s < _PATIENCE_S:
+            own = self._referee.evaluate(task, candidate, EAGER)
+        every = [*found.values(), *([own] if own else [])]
+        launched = tuple(sorted({kernel for each in every for kernel in each.launched}))
+        verdict, reason, checked = _verdict(candidate, found, wrong, own, launched)
+        made = tuple(builds(self.sessions, task, candidate, self._chips))
+        if verdict is Verdict.unmeasured and made and all(build.ok is False for build in made):
+            verdict, reason = Verdict.build_error, f"for {made[0].chip}: {made[0].problem}"
+        return every[-1].model_copy(
+            update={
+                "verdict": verdict,
+                "reason": reason,
+                "correctness": _correctness(every) if checked else None,
+                "launched": launched,
+                "stages": _stages(every),
+                "builds": made,
+            }
+        )
+
+    def close(self) -> None:
+        self._referee.close()
+
+
+class CheckedFirst(LocalEvaluator):
+    """Has CUDA C++ emulated on the CPU before it takes time of the GPU that `evaluator` times on."""
+
+    def __init__(self, evaluator: LocalEvaluator, on_cpu: Referee) -> None:
+        super().__init__(evaluator.sessions, emulating=on_cpu.sessions)
+        self._evaluator, self._on_cpu = evaluator, on_cpu
+
+    def sibling(self, cache: SessionCache | None = None) -> "CheckedFirst":
+        return CheckedFirst(self._evaluator.sibling(cache), self._on_cpu.sibling())
+
+    def evaluate(
+        self, task: Task, candidate: Candidate, measurement: Measurement = Measurement()
+    ) -> Evaluation:
+        if candidate.language == "cuda":
+            with self.sessions.computing():
+                objection = _objection(self._on_cpu, task, candidate)
+            if objection is not None:
+                here = {"target": self.target, "environment": self.sessions.environment}
+                return objection.model_copy(update=here)
+        return self._evaluator.evaluate(task, candidate, measurement)
+
+    def abort(self) -> None:
+        self._evaluator.abort()
+        self._on_cpu.abort()
+
+    def close(self) -> None:
+        self._on_cpu.close()
+        self._evaluator.close()
+
+
+def _objection(on_cpu: Referee, task: Task, candidate: Candidate) -> Evaluation | None:
+    """Return what emulation has against a candidate that is to run on a GPU; None where it may.
+
+    What is wrong at smaller sizes has to be wrong at the task's own, too, so that a kernel that is made for
+    those may run; where emulating them would take long, it may. Raises TaskError.
+    """
+    found, expected_s = _at_smaller_sizes(on_cpu, task, candidate)
+    where = next((sizes for sizes, each in found.items() if _holds_on_gpu(each)), "")
+    if (found and not where) or expected_s > _PATIENCE_S:
+        return None
+    own = on_cpu.evaluate(task, candidate, EAGER)
+    if not _holds_on_gpu(own):
+        return None
+    also = f" (at {where}, too)" if where else ""
+    return own.model_copy(update={"reason": f"not run on the GPU: in emulation{also}, {own.reason}"})
+
+
+def _holds_on_gpu(evaluation: Evaluation) -> bool:
+    """Tell whether a GPU would do the same.
+
+    What does not build here, takes too long, is not emulated or asks for a GPU says nothing of one. Chips
+    since Volta do not wait at a barrier for threads that have returned, whatever CUDA promises.
+    """
+    fault = evaluation.reason.startswith(f"{KernelFault.__name__}: ") and RETURNED not in evaluation.reason
+    wrong = evaluation.verdict in (Verdict.wrong_output, Verdict.nondeterministic)
+    return wrong or (evaluation.verdict is Verdict.runtime_error and fault)
+
+
+def _at_smaller_sizes(
+    referee: Referee, task: Task, candidate: Candidate
+) -> tuple[dict[str, Evaluation], float]:
+    """Return what is found at each and the least seconds that the task's own sizes take."""
+    found: dict[str, Evaluation] = {}
+    expected_s = 0.0
+    for alternatives in smaller(task):
+        for other in alternatives:
+            try:
+                evaluation = referee.evaluate(other, candidate, EAGER)
+            except TaskError:  # the reference is not defined at such sizes
+                continue
+            found[changed(task, other)] = evaluation
+            expected_s = max(expected_s, evaluation.stages.verify_s * share(task, other))
+            break
+        if found and list(found.values())[-1].correctness is None:
+            break  # the task's own sizes decide, or none does
+    return found, expected_s
+
+
+def _verdict(
+    candidate: Candidate,
+    found: dict[str, Evaluation],
+    wrong: dict[str, Evaluation],
+    own: Evaluation | None,
+    launched: Collection[str],
+) -> tuple[Verdict, str, bool]:
+    """Return the verdict, its reason, and whether anything was checked. `launched`: at any of the sizes."""
+    if not wrong:
+        of = own or next(iter(found.values()))
+        if of.correctness is None:
+            return of.verdict, of.reason, of.verdict is not Verdict.unmeasured
+        sizes = "; ".join([*found, *(["the task's own sizes"] if own else [])])
+        said = emulated.reason(candidate, launched)
+        return of.verdict, f"{said}. Checked at {sizes}" if found else said, True
+    where, first = next(iter(wrong.items()))
+    assert own is not None
+    if own.verdict is Verdict.unmeasured:
+        return own.verdict, f"{own.reason}. At {where} it is not: {first.reason}", own.correctness is not None
+    if own.verdict is Verdict.timeout and first.verdict is not Verdict.timeout:
+        said = f"at {where}: {first.reason}. The task's own sizes take too long to emulate"
+        return first.verdict, said, True
+    return own.verdict, own.reason, True
+
+
+def _correctness(every: Sequence[Evaluation]) -> Correctness | None:
+    found = [each.correctness for each in every if each.correctness is not None]
+    if not found:
+        return None
+    worst = max(found, key=lambda each: each.error or 0.0)
+    return worst.model_copy(update={"inputs_tried": sum(each.inputs_tried for each in found)})
+
+
+def _stages(every: Sequence[Evaluation]) -> Stages:
+    names = Stages.model_fields
+    return Stages(**{name: round(sum(getattr(e.stages, name) for e in every), 4) for name in names})

@@ -1,0 +1,75 @@
+"""What tests of drop-in packages share: winners of runs, layers of models, and Python without kernelwright."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from kernelwright.kernelbench.records import Candidate, Task
+from kernelwright.results.dropin.winner import Winner
+from tests.helpers.dropin import small_kernels as kernels
+from tests.helpers.results import run_factory
+
+LAYERS = """
+import copy
+import logging
+
+import pytest
+import torch
+from torch import nn
+
+import fused
+
+
+class Norm(nn.Module):
+    def __init__(self, width=64, eps=1e-6):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(width))
+        self.eps = eps
+
+    def forward(self, hidden):
+        return hidden * torch.rsqrt(hidden.square().mean(-1, keepdim=True) + self.eps) * self.scale
+
+
+class Block(nn.Module):
+    def __init__(self, width=64, eps=1e-6):
+        super().__init__()
+        self.norm = Norm(width, eps)
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x):
+        return x + self.linear(self.norm(x))
+
+
+def model(*blocks):
+    return nn.Sequential(*blocks)
+"""
+
+
+def winner(source: str, kernel: str, name: str) -> Winner:
+    task = Task(id=f"file:{name}", level=1, source=source)
+    candidate = Candidate(source=kernel, language="cpp", author="test")
+    return Winner(
+        task=task,
+        candidate=candidate,
+        evaluation=run_factory.evaluation(task, candidate, eager=2.0),
+        command="kernelwright run",
+        kernelwright="0",
+        environment=None,
+    )
+
+
+NORM = winner(kernels.RMS_NORM, kernels.RMS_NORM_KERNEL, "rms_norm")
+SIGMOIDS = winner(kernels.SIGMOIDS, kernels.SIGMOIDS_KERNEL, "sigmoids")
+
+
+def python(folder: Path, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-P", *words],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(folder), "HOME": str(folder.parent)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
