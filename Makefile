@@ -49,7 +49,7 @@ check: .venv/ready-dev
 	$(BIN)/mypy
 
 bench: .venv/ready-dev
-	$(BIN)/python -m kernelwright.agent.bench all
+	$(BIN)/python -m benchmarks all
 
 .venv/ready: pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "error: no $(PYTHON) — install Python 3.11 to 3.14, or name it: make PYTHON=python3.12" >&2; exit 2; }

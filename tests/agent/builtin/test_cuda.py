@@ -33,7 +33,7 @@ pytestmark = pytest.mark.builds
 
 emulated = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
 
-# A behaviour each; `python -m kernelwright.agent.bench emulated` tries the suite.
+# A behaviour each; `python -m benchmarks emulated` tries the suite.
 KINDS = {
     name: REFERENCES[name]
     for name in (
