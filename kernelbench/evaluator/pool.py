@@ -31,7 +31,7 @@ _REMEMBERED = 10_000  # evaluations
 
 @dataclass
 class _Outcome:
-    """What comes of a job, and of whom it is awaited."""
+    """Result of a job, and the clients that wait for it."""
 
     result: Future[Any] = field(default_factory=Future)  # no asker's own: see `_pass_on`
     answers: list[Future[Any]] = field(default_factory=list)
@@ -135,7 +135,7 @@ class EvaluationPool:
 
     @property
     def timing_lock(self) -> TimingLock:
-        """What keeps everybody else still while a slot times."""
+        """Lock that keeps all other slots stopped while one is timed."""
         return self._evaluator.sessions.pool.timing_lock
 
     @property
@@ -163,7 +163,7 @@ class EvaluationPool:
         return self._submit(_Job(task, evaluate, key), client)
 
     def ask(self, task: Task, do: Callable[[LocalEvaluator], T], client: str = "") -> Future[T]:
-        """What `do` gives in a slot, where sessions of tasks are; it is not remembered.
+        """Run `do` in a slot, with its sessions of tasks; the result is not remembered.
 
         Raises RuntimeError once the pool is closed; what waited then ends with CancelledError.
         """
@@ -175,21 +175,21 @@ class EvaluationPool:
         candidate: Candidate,
         measurement: Measurement = Measurement(),
     ) -> Evaluation:
-        """What comes of `submit`, waited for, with the task as the client."""
+        """Wait for the result of `submit`, with the task as the client."""
         return self.submit(task, candidate, measurement, client=task.id).result()
 
     def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
         return self._evaluator.rejected(task, candidate, reason)
 
     def work(self, task: Task) -> Work:
-        """As of `LocalEvaluator.work`; found out once for a task."""
+        """Work of a task, as of `LocalEvaluator.work`; computed once for a task."""
         key = task.id, task.sha256
         if key not in self._work:
             self._work[key] = self.ask(task, lambda evaluator: evaluator.work(task), task.id).result()
         return self._work[key]
 
     def audit(self, task: Task) -> list[str]:
-        """As of `LocalEvaluator.audit`, with the task as the client."""
+        """Sentences on a task, as of `LocalEvaluator.audit`, with the task as the client."""
 
         def inspect(evaluator: LocalEvaluator) -> tuple[list[str], Work]:
             return evaluator.audit(task), evaluator.work(task)
@@ -222,7 +222,7 @@ class EvaluationPool:
             del self._known[next(iter(self._known))]
 
     def _given_up(self, job: _Job) -> bool:
-        """Whether nobody waits for it any more; then the next who asks begins again."""
+        """Return True if nobody waits for it any more; then the next who asks begins again."""
         with self._lock:
             if not job.outcome.given_up:
                 return False
@@ -275,5 +275,5 @@ def _pass_on(answer: Future[T], done: Future[T]) -> None:
 
 
 def most_slots() -> int:
-    """How many evaluations this machine has the memory to have under way at a time."""
+    """Number of evaluations that this machine's memory allows at a time."""
     return max(1, memory_bytes() // _SLOT_BYTES)

@@ -22,7 +22,7 @@ class SessionCache:
 
     @property
     def has_room(self) -> bool:
-        """Whether it may hold any session at all."""
+        """True if it may hold any session at all."""
         return self._most_bytes > 0
 
     def take(self, task: Task, vary_weights: bool) -> TaskSession | None:
