@@ -1,7 +1,7 @@
-"""Many evaluations at a time, for searches and training, of which only one times at a time.
+"""Pool of evaluations for searches and training: several run concurrently, and one at a time is timed.
 
-Building and verifying run side by side, in slots; while one slot times, the others stand still, for a timing
-that a compiler shares its cores with is worth nothing.
+Building and verifying run concurrently, in slots; while one slot is timed, the others are stopped, for a
+timing that a compiler shares its cores with is worth nothing.
 """
 
 import threading
@@ -20,7 +20,7 @@ from kernelwright.kernelbench.records import Candidate, Evaluation, Target, Task
 
 T = TypeVar("T")
 _SLOT_BYTES = 6 << 30  # of memory, that a slot's oracle, workers and their inputs and outputs may take
-_SLOTS = 4  # by default, at most: while one of them times, the others stand still
+_SLOTS = 4  # by default, at most, as all others are stopped while one is timed; chosen by hand
 _CPUS_OF_A_SLOT = (
     2  # oracle and candidate compute at the same time; two slots on two CPUs took longer than one
 )
@@ -95,7 +95,7 @@ class _Queue:
         return turn, 0
 
     def close(self, discard: bool) -> None:
-        """No more jobs; with `discard`, those that wait are cancelled."""
+        """Accept no more jobs; with `discard`, those that wait are cancelled."""
         with self._changed:
             self._closed = True
             discarded = [job for jobs in self._clients.values() for job in jobs] if discard else []

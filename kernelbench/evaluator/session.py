@@ -354,10 +354,10 @@ class TaskSession:
         strict: bool = False,
         flush: bool = True,
     ) -> Block:
-        """One block of calls on the referee's clock; the worker stands still before and after.
+        """Run one block of calls on the referee's clock; the worker is stopped before and after.
 
-        A block ends when the worker stands still, so that whatever it has put off counts, and what a signal
-        does not interrupt. While it is timed on a GPU it ends instead when the device has come to rest.
+        A block ends when the worker is stopped, so that whatever it has put off counts, and what a signal
+        does not interrupt. While it is timed on a GPU it ends instead when the device is idle.
 
         Without `flush`, caches are left as they are.
 

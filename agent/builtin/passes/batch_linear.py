@@ -1,4 +1,25 @@
-"""Batching of linear layers: independent products with the same matrix become one (inputs of all steps)."""
+"""Batching of linear layers: independent products with the same matrix become one (inputs of all steps).
+
+With x of [64, 4, 128] and a layer of 128 to 128, the task
+
+    h = x[:, 0] * 0
+    for t in range(4):
+        h = torch.tanh(self.l(x[:, t]) + h)
+    return h
+
+calls the layer for each step, though only what follows it needs the step before:
+
+    %linear = torch: aten.linear(%select_1, %p_l_weight, %p_l_bias) : float32[64, 128]
+    %add = add(%linear[64, 128], %mul[64, 128]) : float32[64, 128]
+
+The four inputs are the slices of %x, in order, so %x is the input of one product, and its parts are views:
+
+    %linear_each = torch: aten.linear(%x, %p_l_weight, %p_l_bias) : float32[64, 4, 128]
+    %add = add(%linear_each[64×512, 128], %mul[64, 128]) : float32[64, 128]
+    %add_1 = add(%linear_each[64×512, 128] +128, %tanh[64, 128]) : float32[64, 128]
+
+Inputs that are no slices of one value are copied next to each other first. Here what remains is one kernel.
+"""
 
 import math
 from collections.abc import Sequence
@@ -21,9 +42,10 @@ from kernelwright.agent.builtin.ir.program import (
 from kernelwright.agent.builtin.ir.text import ITEMSIZE
 from kernelwright.agent.builtin.ir.uses import operands, ordered
 
-_LEAST = 4  # products
-_MOST_ROWS = 256  # of one of them; with more it is as fast alone
-_MOST_BYTES = 64 << 20  # of all results
+# All chosen by hand.
+_LEAST = 4  # products from which they are made one
+_MOST_ROWS = 256  # rows of one product; with more it is as fast alone
+_MOST_BYTES = 64 << 20  # bytes of all results together
 
 
 def batch_linear(program: Program) -> Program:

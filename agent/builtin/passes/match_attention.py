@@ -1,9 +1,25 @@
-"""Attention that a reference spells out, softmax(scale * Q K^T + mask) V, as torch's one call for it,
-which a kernel of our own may take the place of.
+"""Attention matching: softmax(scale * Q K^T + mask) V that a reference spells out becomes torch's one call.
 
-Either goes through keys and values in blocks and never has the scores in memory (Dao et al.,
-FlashAttention, https://arxiv.org/abs/2205.14135). A row of scores that the mask leaves out altogether is NaN
-in the reference and zero in these: there the mask becomes NaN.
+A kernel of our own may take the place of that call. Either goes through keys and values in blocks and never
+has the scores in memory (Dao et al., FlashAttention, https://arxiv.org/abs/2205.14135). A row of scores that
+the mask leaves out altogether is NaN in the reference and zero in these: there the mask becomes NaN. With q,
+k and v of [2, 8, 128, 64], the task
+
+    s = (q @ k.transpose(-1, -2)) * 0.125
+    return torch.softmax(s, -1) @ v
+
+is traced as two products and the six operators of a softmax, over scores of [2, 8, 128, 128], 1 MiB:
+
+    %matmul = aten.matmul(%q, %permute) : float32[2, 8, 128, 128]
+    %mul = aten.mul.Tensor(%matmul, 0.125) : float32[2, 8, 128, 128]
+    %matmul_1 = aten.matmul(%mul_1, %v) : float32[2, 8, 128, 64]
+
+From the last product backwards these are matched, if nothing else reads what lies between, and replaced:
+
+    %key = aten.transpose.int(%permute, -2, -1) : float32[2, 8, 128, 64]
+    %attention = aten.scaled_dot_product_attention(%q, %key, %v, None, 0.0, False, scale=0.125)
+        : float32[2, 8, 128, 64]
+    %matmul_1 = aten.alias(%attention) : float32[2, 8, 128, 64]
 """
 
 from __future__ import annotations
@@ -16,7 +32,7 @@ from kernelwright.agent.builtin.ir.graph import Arg, DType, Graph, Meta, Node, R
 from kernelwright.agent.builtin.ir.program import contiguous
 
 _PRODUCTS = {"aten.matmul.default", "aten.bmm.default"}
-_ABSORBS = 1e30  # what is added to a score of any size leaves it out, from here on
+_ABSORBS = 1e30  # a summand of this size or more, negative, masks a score of any size; chosen by hand
 
 
 @dataclass(frozen=True)
