@@ -65,7 +65,7 @@ class ReductionLowering(Lowering):
         return True
 
     def reducible(self, settings: Settings, as_it_lies: bool = False) -> View | None:
-        """What is to be reduced; only `reduce` and `compute` can do with its axes in another order."""
+        """Operand of a reduction; only `reduce` and `compute` can handle its axes in another order."""
         find = self.operand_as_it_lies if as_it_lies else self.operand
         source = find(settings["self"])  # type: ignore[arg-type]
         if not isinstance(source, View) or self.program.dtypes[source.base] not in SUPPORTED_DTYPES:
