@@ -1,4 +1,4 @@
-"""Error budgets from float64, and the comparison against them.
+"""Error budgets of outputs, from float64.
 
 The budget of an output element is
 
@@ -34,7 +34,7 @@ all rows of about the same size. A row that one element dominates has too few er
 reference may have been lucky there.
 
 Where an output jumps (a sign, a rounding to whole numbers), an error as large as the jump says nothing of the
-rest of its row: see `_without_jumps`. Where a result is on the other side of a jump, see `compare`.
+rest of its row: see `_without_jumps`. Where a result is on the other side of a jump, see `comparison`.
 
 Errors are reported in units of the tolerance.
 
@@ -53,6 +53,7 @@ that were moved by an ulp:
 So 0.6095 may be off by 4.1e-7 + 2.2e-6 * 0.6095 = 1.7e-6, and 0.0303 by 4.8e-7. The moved result is well
 within that; a result that was rounded to bf16 is off by 445 times as much:
 
+>>> from kernelwright.kernelbench.evaluator.correctness.comparison import compare
 >>> round(compare(expected, moved).error, 2), round(compare(expected, exact.bfloat16().float()).error)
 (0.04, 445)
 """
@@ -63,7 +64,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from kernelwright.kernelbench.evaluator.correctness.ties import Ranking, allowed
+from kernelwright.kernelbench.evaluator.correctness.ties import Ranking
 from kernelwright.kernelbench.evaluator.memory.native import library
 from kernelwright.kernelbench.evaluator.reference.float64 import LEAST_ULPS
 
@@ -72,18 +73,13 @@ from kernelwright.kernelbench.evaluator.reference.float64 import LEAST_ULPS
 _FEW = 1e-5  # share of an output's elements that may be on the other side of a jump; one, if that is more
 _DOMINANCE = 16.0  # an element dominates its row if it is at least the largest divided by this
 _FEW_LIVE = 16  # nonzero elements of a row, below which there are too few errors to judge by
-_APART = 0.035  # rms distance, in tolerances, of two right results that are both exact when verified
-_INDICES_APART = 1e-3  # share of an output's indices that may differ between two right results
-_NOT_FINITE_APART = 1e-3  # share of elements that may overflow in one of two right results alone
-_AS_VERIFIED = 4.0  # factor by which timed outputs may be further apart than verified ones
-_ENOUGH = 1024  # elements from which an rms tells one precision from another
 _BIN = 8  # powers of two within which rows are of about the same size
 _CORE = 0.9  # share of a row's errors, the smallest ones, by which jumps are recognized
 _BEYOND_CORE = 16.0  # factor over the largest of these from which an error is a jump's
 _UNLIKE = 64.0  # factor between the sizes of two columns from which they are different quantities
 _ROWS_OF_A_COLUMN = 128  # rows, about, from which a column's size is computed
 _MOST_COLUMNS = 1 << 14  # columns whose sizes are computed, since medians take time
-_FAR = 16.0  # tolerances from which on an element may be on the other side of a jump
+FAR = 16.0  # tolerances from which on an element may be on the other side of a jump
 
 
 @dataclass(frozen=True)
@@ -180,10 +176,10 @@ class Expected:
             between = (exact, self.reference, *moved)
         else:
             jumped = [0 if self.jumps is None else int((self.jumps > 0).sum())]
-            jumped += [int((self.errors(other).abs() > _FAR).sum()) for other in others]
+            jumped += [int((self.errors(other).abs() > FAR).sum()) for other in others]
             doubles = torch.stack([exact, *(m.double() for m in (self.reference, *moved))])
             between = (doubles.amin(0), doubles.amax(0))
-        return replace(self, between=between, few=max(_few(exact), *jumped))
+        return replace(self, between=between, few=max(a_few(exact), *jumped))
 
     def with_room_for(self, honest: torch.Tensor) -> "Expected":
         """Return a budget that allows results as far off as this one, or a little further."""
@@ -202,7 +198,8 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
-def _few(tensor: torch.Tensor) -> int:
+def a_few(tensor: torch.Tensor) -> int:
+    """Number of elements that may be on the other side of a jump."""
     return max(1, int(_FEW * tensor.numel()))
 
 
@@ -305,7 +302,7 @@ def _fused_rows(
 ) -> _Rows | None:
     """`_rows` in one pass; None where that does not apply, or not all is finite."""
     native = library("rows")
-    if native is None or not disturbed or not all(_fusible(r, exact) for r in (reference, *disturbed)):
+    if native is None or not disturbed or not all(fusible(r, exact) for r in (reference, *disturbed)):
         return None
     rows, columns = reference.numel() // reference.shape[-1], reference.shape[-1]
     spread, size, ratio, live = torch.empty(4, len(disturbed), rows, dtype=torch.float64)
@@ -394,7 +391,7 @@ def _without_jumps(
     return replace(rows, spread=spread, ratio=ratio), jumps
 
 
-def _fusible(single: torch.Tensor, *doubles: torch.Tensor) -> bool:
+def fusible(single: torch.Tensor, *doubles: torch.Tensor) -> bool:
     """Return True for rows as rows.cpp reads them: a float32 tensor beside float64 ones."""
     if single.dtype is not torch.float32 or not single.is_cpu or not single.dim() or not single.numel():
         return False
@@ -453,173 +450,4 @@ def _spread(error: torch.Tensor, count: int | torch.Tensor, rules: _Rules) -> to
     largest = torch.linalg.vector_norm(error, ord=math.inf, dim=-1, keepdim=True)
     return torch.maximum(
         norm * rules.rms / torch.as_tensor(count, dtype=error.dtype).sqrt(), largest * rules.largest
-    )
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """`error` in units of the budget, infinite where the outputs cannot be compared; `detail` says where.
-
-    `few`: whether so few elements are beyond their budgets that it may be chance. `far`: how many are so
-    far beyond that they may be on the other side of a jump.
-    """
-
-    error: float
-    detail: str
-    few: bool = False
-    far: int = 0
-
-
-def compare(expected: Expected, actual: torch.Tensor) -> Comparison:
-    """Compare an output of the right shape and dtype against its budget.
-
-    Few elements, of those that are far beyond it, may have values that the reference gives for moved inputs,
-    once these are known: `Expected.across`.
-    """
-    exact = expected.exact
-    if actual.is_complex():
-        actual = torch.view_as_real(actual)
-    if not expected.reference.is_floating_point():
-        bad = (actual != exact.to(actual.dtype)) & (actual != expected.reference)
-        if expected.rankings and bool(bad.any()):
-            bad &= ~allowed(expected.rankings, actual, expected.reference)
-        if expected.between and bool(bad.any()):
-            seen = torch.stack([actual == other for other in expected.between]).any(0)
-            bad = _but_few(bad, seen, expected.few)
-        far = int(bad.sum())
-        return Comparison(math.inf, _where(bad, actual, exact), far=far) if far else Comparison(0.0, "")
-    fused = _fused_error(expected, actual)
-    if fused is not None:
-        return Comparison(fused, "")
-    value = actual.double()
-    error = (value - exact).abs_().div_(expected.tolerance())
-    worst = float(error.max()) if error.numel() else 0.0
-    if worst <= 1.0:  # False for NaN
-        return Comparison(worst, "")
-    # Where the reference itself overflows or is undefined, its pattern counts, or the exact value.
-    reference = expected.reference.double()
-    same = torch.isnan(reference) & torch.isnan(value) | (torch.isinf(reference) & (value == reference))
-    same |= (value == exact) | (torch.isnan(exact) & torch.isnan(value))
-    error = torch.where(same, 0.0, error).nan_to_num_(nan=math.inf)
-    if expected.between:
-        least, largest = expected.between
-        room = expected.tolerance()
-        seen = (value >= least - room) & (value <= largest + room)
-        far = error > _FAR
-        error = torch.where(far & ~_but_few(far, seen, expected.few), 0.0, error)
-    worst = float(error.max())
-    if worst <= 1.0:
-        return Comparison(worst, "")
-    beyond = error > 1.0
-    few = int(beyond.sum()) <= _few(beyond)
-    return Comparison(worst, _where(beyond, actual, exact), few, int((error > _FAR).sum()))
-
-
-def _but_few(bad: torch.Tensor, excused: torch.Tensor, few: int) -> torch.Tensor:
-    """Mask of bad elements without the excused ones; with them if more than `few` are excused."""
-    excused = bad & excused
-    return bad & ~excused if int(excused.sum()) <= few else bad
-
-
-def _fused_error(expected: Expected, actual: torch.Tensor) -> float | None:
-    """The largest error in one pass; None where that does not apply, or an element needs a closer look."""
-    native = library("rows")
-    if native is None or expected.by_column or not _fusible(actual, expected.exact, expected.spread):
-        return None
-    rows, columns = actual.numel() // actual.shape[-1], actual.shape[-1]
-    found = torch.empty(2, dtype=torch.float64)
-    exact, spread, relative = expected.exact, expected.spread, expected.relative
-    native.worst_error(actual, exact, spread, relative, rows, columns, found)
-    worst, beyond = found.tolist()
-    return worst if not beyond else None
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """Distance at which two results for the same inputs may both be right, without knowing the exact result.
-
-    Serves to examine many calls cheaply. No element is further from the other than four times the largest
-    tolerance of calls with inputs like these, and all together are about as near to it as the candidate was
-    when it was verified: a lower precision, used only once a candidate is timed, stays within most tolerances
-    of long sums, but its results are further off than they were. One element of many may jump.
-    """
-
-    spread: float = 0.0
-    relative: float = 0.0
-
-    def widened(self, expected: Expected) -> "Tolerance":
-        """Tolerance once `expected` is among the calls."""
-        rows = torch.where(torch.isfinite(expected.spread), expected.spread, 0.0)
-        if not rows.numel():
-            return self
-        relative = float(expected.relative.max())
-        if expected.rounding:
-            relative += expected.rounding * torch.finfo(expected.reference.dtype).eps
-        return Tolerance(max(self.spread, float(rows.max())), max(self.relative, relative))
-
-    def distance(self, actual: torch.Tensor, other: torch.Tensor) -> float:
-        """Distance of two results: their rms difference in tolerances; of integers the share that differs."""
-        if not actual.is_floating_point() and not actual.is_complex():
-            return float((actual != other).double().mean()) if actual.numel() else 0.0
-        return self._rms(self._apart(actual, other)[0])
-
-    def unlike(self, actual: torch.Tensor, other: torch.Tensor) -> float:
-        """The share of elements that are infinite or NaN in `other`, and something else here."""
-        if not (actual.is_floating_point() or actual.is_complex()) or not actual.numel():
-            return 0.0
-        actual, other = _double(actual), _double(other)
-        same = (actual == other) | (actual.isnan() & other.isnan())
-        return float((~(same | other.isfinite())).double().mean())
-
-    def covers(
-        self,
-        actual: torch.Tensor,
-        other: torch.Tensor,
-        verified: float = math.inf,
-        unlike: float = 0.0,
-    ) -> bool:
-        """Return True if two results may both be right.
-
-        `verified`: the largest distance from the reference of results that were found right.
-
-        `unlike`: the largest share of their elements that differed where the reference is not finite. They
-        may: what overflows in the task's precision is right, too, where it does not.
-        """
-        if not actual.is_floating_point() and not actual.is_complex():
-            return self.distance(actual, other) <= _INDICES_APART + _AS_VERIFIED * verified
-        if self.unlike(actual, other) > _NOT_FINITE_APART + _AS_VERIFIED * unlike:
-            return False
-        apart, comparable = self._apart(actual, other)
-        far = (apart > 4) & comparable
-        most = _few(apart) if apart.numel() >= _ENOUGH else 0  # which side of a jump they are on is chance
-        if int(far.sum()) > most or bool((apart.isnan() & comparable).any()):
-            return False
-        apart = apart.where(~far, 0.0)
-        if apart.numel() < _ENOUGH:  # an rms of so few elements says little
-            return True
-        by_chance = 1 + 4 / math.sqrt(apart.numel())
-        return self._rms(apart) <= _APART + _AS_VERIFIED * by_chance * verified
-
-    def _apart(self, actual: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The elements' distances in tolerances, and which of them say anything."""
-        actual, other = _double(actual), _double(other)
-        apart = (actual - other).abs_() / (self.spread + self.relative * other.abs())
-        return torch.where(actual == other, 0.0, apart), torch.isfinite(other)
-
-    def _rms(self, apart: torch.Tensor) -> float:
-        finite = torch.where(apart.isfinite(), apart, 0.0)
-        return float(finite.square_().mean().sqrt()) if apart.numel() else 0.0
-
-
-def _double(tensor: torch.Tensor) -> torch.Tensor:
-    """Float64 tensor of the same values; complex numbers become two each."""
-    return (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).double()
-
-
-def _where(bad: torch.Tensor, actual: torch.Tensor, exact: torch.Tensor) -> str:
-    first = tuple(int(i[0]) for i in torch.nonzero(bad, as_tuple=True)) if bad.dim() else ()
-    got, wanted = actual[first].item(), exact[first].item()
-    return (
-        f"{int(bad.sum())} of {bad.numel()} elements differ, "
-        f"first at {list(first)}: {got:.6g}, not {wanted:.6g}"
     )

@@ -17,14 +17,8 @@ import torch
 
 from kernelwright.kernelbench.evaluator.correctness import families
 from kernelwright.kernelbench.evaluator.correctness.audit import audit
-from kernelwright.kernelbench.evaluator.correctness.budget import (
-    Comparison,
-    Expected,
-    Tolerance,
-    columns_differ,
-    compare,
-    expect,
-)
+from kernelwright.kernelbench.evaluator.correctness.budget import Expected, columns_differ, expect
+from kernelwright.kernelbench.evaluator.correctness.comparison import Comparison, compare
 from kernelwright.kernelbench.evaluator.correctness.constants import (
     Constants,
     constant_inputs,
@@ -36,6 +30,7 @@ from kernelwright.kernelbench.evaluator.correctness.constants import (
 from kernelwright.kernelbench.evaluator.correctness.mutations import Mutations
 from kernelwright.kernelbench.evaluator.correctness.plain_sums import PlainSums
 from kernelwright.kernelbench.evaluator.correctness.ties import Rankings
+from kernelwright.kernelbench.evaluator.correctness.tolerance import Tolerance
 from kernelwright.kernelbench.evaluator.memory import native
 from kernelwright.kernelbench.evaluator.memory.cuda import MemoryExporter
 from kernelwright.kernelbench.evaluator.memory.layout import Arena, SlotLayout, TensorLayout, Tensors
