@@ -1,9 +1,8 @@
-"""Does a task measure anything? Run inside the oracle, on the reference alone.
+"""Audit of a task, whether it measures anything. Runs inside the oracle, on the reference alone.
 
-Flagged are tasks whose output is (nearly) constant or all zeros, whose output does not depend on an
-input or a weight, and operations that change nothing or whose result nothing depends on, where they
-are a considerable part of all. A speedup on such a task says little, since all or part of its work may
-be left out.
+Flagged are tasks whose output is (nearly) constant or all zeros, whose output does not depend on an input or
+a weight, and operations that change nothing or whose result nothing depends on, where they are a considerable
+part of all. A speedup on such a task says little, since all or part of its work may be left out.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,10 +39,10 @@ def audit(
     run: Run,
     constant: Mapping[int, bool] | None = None,
 ) -> list[str]:
-    """What makes the task measure nothing, in words; empty for a sound task.
+    """Return sentences on what makes the task measure nothing; none for a sound task.
 
-    `draws`: input sets, two at least. `constant`: the inputs that the task always makes the same, which are
-    varied in the first of them; and whether outputs depend on each.
+    `draws`: input sets, at least two. `constant`: the inputs that are the same in every draw, which are
+    varied in the first of them, and whether outputs depend on each.
     """
     constant = constant or {}
     first, second = (run(draw) for draw in draws[:2])

@@ -149,12 +149,12 @@ class Expected:
         return found if self.jumps is None else found.add_(self.jumps)
 
     def errors(self, actual: torch.Tensor) -> torch.Tensor:
-        """By how much an output is off, with its sign, in units of the tolerance."""
+        """Signed errors of an output, in units of the tolerance."""
         actual = torch.view_as_real(actual) if actual.is_complex() else actual
         return (actual.double() - self.exact).div_(self.tolerance())
 
     def widened(self, other: "Expected") -> "Expected":
-        """With the larger of the two budgets, both of the same call."""
+        """Return the larger of the two budgets, both of the same call."""
         jumps = self.jumps if other.jumps is None else other.jumps
         if self.jumps is not None and other.jumps is not None:
             jumps = torch.maximum(self.jumps, other.jumps)
@@ -167,11 +167,11 @@ class Expected:
         )
 
     def across(self, others: Sequence[torch.Tensor], moved: Sequence[torch.Tensor]) -> "Expected":
-        """With room for few elements on the other side of a jump.
+        """Return a budget in which few elements may be on the other side of a jump.
 
-        `others` are the reference's results for inputs moved by little, `moved` for inputs moved by more.
-        What the latter make of an element is what it may be, if it is far off. As many elements as jump for
-        the former may be so, or one in a hundred thousand.
+        `others` are the reference's results for slightly moved inputs, `moved` for inputs moved by more. An
+        element that is far off may be what the latter give for it. As many elements may as jump in the
+        former, or one in a hundred thousand.
         """
         exact = self.exact
         others, moved = ([_real(other) for other in some] for some in (others, moved))
@@ -186,7 +186,7 @@ class Expected:
         return replace(self, between=between, few=max(_few(exact), *jumped))
 
     def with_room_for(self, honest: torch.Tensor) -> "Expected":
-        """With a budget that has room for results that are off as much as this one, or a little more."""
+        """Return a budget that allows results as far off as this one, or a little further."""
         if not self.reference.is_floating_point():
             return self
         rules = _rules(self.reference.dtype)
@@ -207,7 +207,7 @@ def _few(tensor: torch.Tensor) -> int:
 
 
 def _ulps(exact: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
-    """How far the numbers of a precision lie apart, at each of these values."""
+    """Spacing of the numbers of a precision at each of these values."""
     limits = torch.finfo(kind)
     _, exponent = torch.frexp(exact.nan_to_num(0.0, 0.0, 0.0).abs_().clamp_(min=limits.smallest_normal))
     return torch.ldexp(torch.full_like(exact, limits.eps), exponent - 1)
@@ -267,7 +267,8 @@ def _least(limits: torch.finfo) -> float:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Of every row: the spread of its errors, its largest value, and its errors' squares over its own.
+    """Statistics of every row: the spread of its errors, its largest value, and its errors' squares over its
+    own.
 
     The last counts dominating elements only; `live` are those that are not zero. Shapes are those of the
     output with a last dimension of 1.
@@ -291,7 +292,7 @@ class _Rows:
         return self.spread.where(~few, torch.maximum(self.spread, typical))
 
     def pooled_ratio(self) -> torch.Tensor:
-        """For each row, the root of the mean ratio of the rows of about its size."""
+        """Root of the mean ratio over the rows of about the same size, for each row."""
         _, exponents = torch.frexp(self.size)
         bins = torch.div(exponents.flatten() + 1100, _BIN, rounding_mode="floor").clamp_(0, 1000)
         ratio = self.ratio.flatten().nan_to_num(0.0, 0.0, 0.0)
@@ -394,16 +395,17 @@ def _without_jumps(
 
 
 def _fusible(single: torch.Tensor, *doubles: torch.Tensor) -> bool:
-    """Whether these are rows as rows.cpp reads them: a float32 tensor beside float64 ones."""
+    """Return True for rows as rows.cpp reads them: a float32 tensor beside float64 ones."""
     if single.dtype is not torch.float32 or not single.is_cpu or not single.dim() or not single.numel():
         return False
     return single.is_contiguous() and all(d.dtype is torch.float64 and d.is_contiguous() for d in doubles)
 
 
 def _column_sizes(output: torch.Tensor) -> torch.Tensor:
-    """The median size of each column's elements that are not zero; 0 for a column that has none.
+    """Median size of each column's elements that are not zero; 0 for a column that has none.
 
-    Not the rms: of columns of one quantity with heavy tails one may hold the largest element of all.
+    The rms would not do: of columns of one quantity with heavy tails one may hold the largest element
+    overall.
     """
     values = output.reshape(-1, output.shape[-1])
     values = values[:: -(-len(values) // _ROWS_OF_A_COLUMN)].double().abs()
@@ -411,9 +413,9 @@ def _column_sizes(output: torch.Tensor) -> torch.Tensor:
 
 
 def columns_differ(output: torch.Tensor) -> bool:
-    """Whether an output's columns are different quantities, as a draw of the task's own shows.
+    """Return True if an output's columns are different quantities, by a draw of the task's own.
 
-    That of another family would not do: what is exponential in heavy tails has columns of all sizes.
+    A draw of another family would not do: the exponential of heavy tails has columns of all sizes.
     """
     if not output.is_floating_point() or output.dim() < 2 or output.shape[-1] < 2:
         return False
@@ -438,7 +440,7 @@ def _by_column(
 
 
 def _row_spread(error: torch.Tensor, rules: _Rules) -> torch.Tensor:
-    """What a row's errors allow: over the last dimension, of the finite elements only."""
+    """Largest error that a row's errors allow: over the last dimension, of the finite elements only."""
     spread = _spread(error, error.shape[-1], rules)
     if bool(torch.isfinite(spread).all()):
         return spread
@@ -534,20 +536,19 @@ def _fused_error(expected: Expected, actual: torch.Tensor) -> float | None:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far two results for the same inputs may lie apart when both may be right, without knowing what is.
+    """Distance at which two results for the same inputs may both be right, without knowing the exact result.
 
-    For looking at many calls cheaply. No element is further from the other than four times the largest
+    Serves to examine many calls cheaply. No element is further from the other than four times the largest
     tolerance of calls with inputs like these, and all together are about as near to it as the candidate was
-    when it was verified: what is computed in a lower precision once it is timed stays within most
-    tolerances of long sums, but is further off than it was.
-    One element of many may jump.
+    when it was verified: a lower precision, used only once a candidate is timed, stays within most tolerances
+    of long sums, but its results are further off than they were. One element of many may jump.
     """
 
     spread: float = 0.0
     relative: float = 0.0
 
     def widened(self, expected: Expected) -> "Tolerance":
-        """The leeway once `expected` is among the calls."""
+        """Tolerance once `expected` is among the calls."""
         rows = torch.where(torch.isfinite(expected.spread), expected.spread, 0.0)
         if not rows.numel():
             return self
@@ -557,7 +558,7 @@ class Tolerance:
         return Tolerance(max(self.spread, float(rows.max())), max(self.relative, relative))
 
     def distance(self, actual: torch.Tensor, other: torch.Tensor) -> float:
-        """How far apart two results are: the rms in tolerances; of integers the share that differs."""
+        """Distance of two results: their rms difference in tolerances; of integers the share that differs."""
         if not actual.is_floating_point() and not actual.is_complex():
             return float((actual != other).double().mean()) if actual.numel() else 0.0
         return self._rms(self._apart(actual, other)[0])
@@ -577,7 +578,9 @@ class Tolerance:
         verified: float = math.inf,
         unlike: float = 0.0,
     ) -> bool:
-        """`verified`: the largest distance from the reference of results that were found right.
+        """Return True if two results may both be right.
+
+        `verified`: the largest distance from the reference of results that were found right.
 
         `unlike`: the largest share of their elements that differed where the reference is not finite. They
         may: what overflows in the task's precision is right, too, where it does not.
@@ -592,7 +595,7 @@ class Tolerance:
         if int(far.sum()) > most or bool((apart.isnan() & comparable).any()):
             return False
         apart = apart.where(~far, 0.0)
-        if apart.numel() < _ENOUGH:  # few elements are farther apart than those that were verified by chance
+        if apart.numel() < _ENOUGH:  # an rms of so few elements says little
             return True
         by_chance = 1 + 4 / math.sqrt(apart.numel())
         return self._rms(apart) <= _APART + _AS_VERIFIED * by_chance * verified
@@ -609,7 +612,7 @@ class Tolerance:
 
 
 def _double(tensor: torch.Tensor) -> torch.Tensor:
-    """As real numbers: complex ones as two each."""
+    """Float64 tensor of the same values; complex numbers become two each."""
     return (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).double()
 
 

@@ -17,7 +17,7 @@ _MOST_BYTES = 4 << 30  # of such a copy
 
 
 def best_seconds(call: Callable[[], object], repeats: int, device: torch.device) -> float:
-    """Of a call, the best of `repeats`; on a GPU of many calls in a graph, for a launch costs as much."""
+    """Best seconds of a call among `repeats`; on a GPU of many in a graph, as a launch costs as much."""
     call()
     if device.type == "cuda":
         return min(_graph_seconds(call, device) for _ in range(repeats)) / _CALLS_ON_GPU
@@ -25,7 +25,7 @@ def best_seconds(call: Callable[[], object], repeats: int, device: torch.device)
 
 
 def _seconds(call: Callable[[], object], times: int) -> tuple[float, float]:
-    """Of one of so many calls, and the share of it that this process's threads waited for a CPU."""
+    """Seconds of one of so many calls, and the share that this process's threads waited for a CPU."""
     waited_s, start = -_waited_s(), time.perf_counter()
     for _ in range(times):
         call()
@@ -45,7 +45,7 @@ def _waited_s() -> float:
 
 
 def _graph_seconds(call: Callable[[], object], device: torch.device) -> float:
-    """Of _CALLS_ON_GPU calls in one CUDA graph."""
+    """Seconds of _CALLS_ON_GPU calls in one CUDA graph."""
     torch.cuda.synchronize(device)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -113,7 +113,7 @@ def serve(channel: Channel) -> None:
 
 
 def _measured(cache: int, most_bytes: int, device: torch.device) -> dict[str, float | None]:
-    """What could not be measured is None. `most_bytes`: that a copy may take."""
+    """Measured ceilings; None for those that could not be. `most_bytes`: the largest copy."""
     beyond = min(max(_CACHES * cache, _SMALLEST_BYTES), most_bytes, _MOST_BYTES)
     inside = min(max(1 << 20, cache // 8), most_bytes)
     found = {

@@ -1,4 +1,4 @@
-"""What a GPU's clocks did while something was timed, from NVIDIA's management library."""
+"""Clocks of a GPU while something was timed, from NVIDIA's management library."""
 
 import contextlib
 import os
@@ -61,7 +61,7 @@ class Watch:
         self._thread.start()
 
     def stop(self) -> GpuClocks | None:
-        """What was seen; None where nothing could be."""
+        """Return the clocks that were seen; None if there were none."""
         self._over.set()
         self._thread.join()
         if not self._mhz:

@@ -28,7 +28,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 @dataclass(frozen=True)
 class Tile:
-    """How much is worked on at a time."""
+    """Sizes of the blocks that a thread works on at a time."""
 
     group: int  # queries
     rows: int  # queries of an item
@@ -78,6 +78,7 @@ def attention_kernel(
         ),
         tuple(line for line in lines.splitlines() if line.strip()),
         "",
+        parallel=threads == "all",
     )
 
 

@@ -160,7 +160,7 @@ class ProductEmitter(Emitter):
         out.close()
 
     def results(self) -> None:
-        """What follows the product, element by element, and the stores."""
+        """Write what follows the product, element by element, and the stores."""
         out, plan, product = self.out, self.plan, self.product
         for axis, size, place in (("row", "ROWS", "top + level"), ("column", "COLUMNS", "first + lane")):
             variable = "j" if axis == "row" else "i"
