@@ -41,12 +41,12 @@ PASSES: tuple[Callable[[Program], Program], ...] = (
     batch_linear,  # linear layers of all steps as one product
     split_values,  # values that are read in parts are computed in parts
     concat,  # concatenations are computed in place
-    dead_code,  # dead code
+    dead_code,  # what nobody reads is not computed
     permute_producers,  # producers write in their reader's order of axes
     short_rows,  # neighbouring short rows in one vector
 )
 
-# Called with the name of a step and the form after it, which later passes change: for `dump`.
+# Called with the name of a step and the form after it: for `dump`.
 Watch: TypeAlias = Callable[[str, object], None]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from operator import methodcaller
 from typing import Any, Self, TypeVar
 
 from kernelwright.kernelbench.evaluator.interface import LocalEvaluator
@@ -157,9 +158,7 @@ class EvaluationPool:
         """
         key = task.id, task.sha256, candidate.sha256, candidate.language, measurement
 
-        def evaluate(evaluator: LocalEvaluator) -> Evaluation:
-            return evaluator.evaluate(task, candidate, measurement)
-
+        evaluate = methodcaller("evaluate", task, candidate, measurement)
         return self._submit(_Job(task, evaluate, key), client)
 
     def ask(self, task: Task, do: Callable[[LocalEvaluator], T], client: str = "") -> Future[T]:

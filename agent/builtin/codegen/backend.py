@@ -43,6 +43,7 @@ class Kernel(Function):
 
     loop_style: str  # how it goes over a row, or over all elements
     launcher: Function | None = None  # what calls it, again and again
+    parallel: bool = False  # whether it starts threads
 
     @property
     def text(self) -> tuple[str, ...]:

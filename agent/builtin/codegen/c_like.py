@@ -11,8 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from kernelwright.agent.builtin.ir import expression, text
-from kernelwright.agent.builtin.ir.expression import X0, X1, Call, Const, Expression, Lookup, Place, written
+from kernelwright.agent.builtin.ir import text
+from kernelwright.agent.builtin.ir.expression import (
+    X0,
+    X1,
+    Call,
+    Const,
+    Expression,
+    Lookup,
+    Position,
+    X,
+    written,
+)
 from kernelwright.agent.builtin.ir.ops import REDUCTIONS
 from kernelwright.agent.builtin.ir.program import Compute, Constant, Fused, Operand, Program, Reduce, Scan
 from kernelwright.agent.builtin.ir.space import Level
@@ -157,16 +167,16 @@ class CLikeCodegen(ABC):
 
         def leaf(node: Expression) -> str:
             match node:
-                case expression.Operand():
+                case X():
                     operand = statement.operands[node.number]
                     return self.operand(operand, level, ctype(node.dtype), addresses)
                 case Const():
                     return words.literal(node.value, ctype(node.dtype))
                 case Lookup():
                     return leaf(node.table).replace(AT, leaf(node.index))
-                case Place(kind="index"):
+                case Position(kind="index"):
                     return f"static_cast<{words.value['int32']}>({place.index})"
-                case Place(kind="before"):
+                case Position(kind="before"):
                     return self.before(statement, level, place)
             return "step == 0"
 

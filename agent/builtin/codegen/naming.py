@@ -1,6 +1,8 @@
 """Names of kernels, and the words that describe them in a candidate file."""
 
-from kernelwright.agent.builtin.ir.program import Attention, Scan
+from collections.abc import Mapping
+
+from kernelwright.agent.builtin.ir.program import Attention, Role, Scan
 from kernelwright.agent.builtin.ir.space import Region
 from kernelwright.agent.builtin.scheduling.loop_nest import Plan
 
@@ -27,15 +29,16 @@ _COMPOSED = {"sub", "div", "sum", "amax", "exp", "exp_nonpositive", "log", "rsqr
 _LONGEST = 4  # words of a name
 
 
-def kernel_name(region: Region) -> str:
-    """A name such as softmax_rows or gelu_add."""
+def kernel_name(region: Region, roles: Mapping[str, Role]) -> str:
+    """A name such as softmax_rows or gelu_add. `roles`: those of the program's statements."""
+    played = {roles.get(s.name) for s in region.statements}
     ops = _ops(region)
     words: list[str] = []
-    if any(s.name.startswith("squares") for s in region.statements):
+    if "variance" in played:
         words.append("normalize" if "rsqrt" in ops else "variance")
     if "amax" in ops and "sum" in ops and {"exp", "exp_nonpositive"} & set(ops):
         words.append("logsumexp" if "log" in ops else "softmax")
-    if any(s.name.removesuffix("_").endswith("_products") for s in region.statements):
+    if "product" in played:
         words.append("product")
         ops = [op for op in ops if op not in ("mul", "sum")] or ["product"]
     if "ranked" in ops:

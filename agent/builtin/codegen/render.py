@@ -181,7 +181,7 @@ class _Forward:
             beside,
         )
         kernel = self.language.kernel(
-            self.file.title(kernel_name(planned.region)),
+            self.file.title(kernel_name(planned.region, self.program.roles)),
             beginning(planned, begins),
             self.program,
             pointers,
@@ -301,6 +301,7 @@ class _File:
         if not entries:
             self.used = self.choices
         hosts = [forward.host for forward in self.forwards]
+        called = set().union(*(host.called for host in hosts))
         text = (
             environment(self.language.folder, _TEMPLATES)
             .get_template("file.py.j2")
@@ -317,11 +318,11 @@ class _File:
                 ],
                 fused=len(entries),
                 library=list(dict.fromkeys(name for forward in self.forwards for name in forward.library)),
-                checks=any("checked(" in line for host in hosts for line in host.lines),
-                looks_up=any("indices(" in line for host in hosts for line in host.lines),
+                checks="checked" in called,
+                looks_up="indices" in called,
                 left=self.left(),
                 schedule={k: v for k, v in self.used.items() if "." not in k},
-                imports=self.imports(),
+                imports=self.imports(functional="F" in called),
                 reference=self.reference,
                 given=", ".join(self.graph.arguments),
                 constants=[constant for host in hosts for constant in host.constants],
@@ -356,9 +357,9 @@ class _File:
             found.setdefault(reason, []).append(path or "forward itself")
         return found
 
-    def imports(self) -> list[str]:
+    def imports(self, functional: bool) -> list[str]:
         found = {*self.reference.imports, "import torch", *self.language.imports}
-        if any("F." in line for forward in self.forwards for line in forward.host.lines):
+        if functional:
             found.add("import torch.nn.functional as F")
         if self.graph.parts:
             found.add("import functools")

@@ -25,9 +25,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
-from kernelwright.agent.builtin.ir.expression import Expression, Place, walk
+from kernelwright.agent.builtin.ir.expression import Expression, Position, walk
 from kernelwright.agent.builtin.ir.graph import Graph, Meta, Node
 from kernelwright.agent.builtin.ir.ops import POINTWISE, Settings
 
@@ -89,6 +89,7 @@ class Constant:
 
 
 Operand: TypeAlias = View | Constant
+Role: TypeAlias = Literal["product", "variance"]
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class Compute:
     @property
     def by_place(self) -> bool:
         """True if the result depends on the place of an element in the whole."""
-        return any(isinstance(node, Place) for node in walk(self.expression))
+        return any(isinstance(node, Position) for node in walk(self.expression))
 
 
 @dataclass(frozen=True)
@@ -223,6 +224,7 @@ class Program:
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of the values that exist
     dtypes: dict[str, str] = field(default_factory=dict)
     unstored: set[str] = field(default_factory=set)  # products, as large as a matrix for each vector
+    roles: dict[str, Role] = field(default_factory=dict)  # of statements, for the names of kernels
     view_nodes: dict[str, Node] = field(default_factory=dict)  # names that torch can make as a view
 
     def add(self, statement: Statement, shape: tuple[int, ...], dtype: str) -> None:

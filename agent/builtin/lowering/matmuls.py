@@ -72,6 +72,7 @@ class ProductLowering(ReductionLowering):
         if not self.compute(products, "mul", (matrix, vector), {}, matrix.shape, dtype):
             return False
         self.program.unstored.add(products)
+        self.program.roles[self.view_of(products).base] = "product"
         self.reduce(node.name, "sum", self.view_of(products), (reduced,), False, dtype)
         self.program.define(node.name, shape, dtype)
         return True
@@ -190,6 +191,7 @@ class ProductLowering(ReductionLowering):
         products = self.fresh(f"{name}_products")
         self.compute(products, "mul", (matrix, vector), {}, matrix.shape, wide)
         self.program.unstored.add(products)
+        self.program.roles[self.view_of(products).base] = "product"
         total = name if wide == dtype else self.fresh(f"{name}_total")
         self.reduce(total, "sum", self.view_of(products), (reduced,), False, wide)
         if wide != dtype:

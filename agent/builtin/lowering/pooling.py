@@ -211,6 +211,7 @@ class WindowLowering(ReductionLowering):
         products, total = self.fresh(f"{node.name}_products"), self.fresh(f"{node.name}_sum")
         if not self.compute(products, "mul", (windows, weights), {}, windows.shape, dtype):
             return False
+        self.program.roles[self.view_of(products).base] = "product"
         first = len(windows.shape) - 1 - rank
         name = node.name if bias is None else total
         self.reduce(name, "sum", self.view_of(products), range(first, first + rank), False, dtype)

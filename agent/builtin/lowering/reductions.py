@@ -101,6 +101,7 @@ class ReductionLowering(Lowering):
         self.seen[("aten.sub.Tensor", (source, mean), (), ((source.shape, dtype),))] = centered
         self.compute(square, "mul", (self.view_of(centered), self.view_of(centered)), {}, source.shape, dtype)
         self.reduce(squares, "sum", self.view_of(square), dims, True, dtype)
+        self.program.roles[self.view_of(squares).base] = "variance"
         self.compute(variance, "div", (self.view_of(squares), Constant(divisor)), {}, kept, dtype)
         if not keepdim:
             for part in (variance, row_mean):

@@ -79,6 +79,7 @@ def attention_kernel(
         ),
         tuple(line for line in lines.splitlines() if line.strip()),
         "",
+        parallel=threads == "all",
     )
 
 

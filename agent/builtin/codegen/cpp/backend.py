@@ -81,11 +81,14 @@ class Cpp(Language):
             return emitter(planned, program, knobs, pointers).kernel(name)
         alone = replace(knobs, parallel=False)
         kernel = emitter(planned, program, alone, pointers).kernel(name)
-        return replace(kernel, launcher=_launcher(kernel, pointers, batch, knobs.parallel))
+        launcher = _launcher(kernel, pointers, batch, knobs.parallel)
+        return replace(kernel, launcher=launcher, parallel=knobs.parallel)
 
     def together(self, name: str, kernels: Sequence[Kernel], work: int) -> Kernel:
         taken = {*self.reserved, *((kernel.launcher or kernel).name for kernel in kernels)}
-        parallel = work >= SMALL and not any(map(_parallel, kernels))  # theirs would be nested, and serial
+        parallel = work >= SMALL and not any(
+            kernel.parallel for kernel in kernels
+        )  # theirs would be nested, and serial
         out, declared = Lines(), []
         if parallel:
             out.add("#pragma omp parallel sections")
@@ -116,11 +119,6 @@ class Cpp(Language):
         body = "\n".join([*chosen, *(line for kernel in kernels for line in kernel.body)])
         flags = ["-funroll-loops"] if schedule.get("unroll") == "on" else []
         return {"helpers": chosen, "headers": standard_headers(body), "flags": flags}
-
-
-def _parallel(kernel: Kernel) -> bool:
-    functions = (kernel, kernel.launcher) if kernel.launcher is not None else (kernel,)
-    return any("omp parallel" in line for function in functions for line in function.body)
 
 
 def _launcher(kernel: Kernel, pointers: Mapping[str, str], batch: Batch, parallel: bool) -> Function:

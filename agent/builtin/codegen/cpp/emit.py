@@ -60,7 +60,12 @@ class Emitter(CLikeCodegen):
             self.add_to_part(reduction)
         self.close_rows()
         self.finish()
-        return Kernel(name, self.parameters(), tuple(self.out.lines), self.plan.passes)
+        return self.written(name)
+
+    def written(self, name: str) -> Kernel:
+        """The kernel of the lines so far."""
+        lines, parallel = tuple(self.out.lines), self.knobs.parallel
+        return Kernel(name, self.parameters(), lines, self.plan.passes, parallel=parallel)
 
     def parameters(self) -> tuple[str, ...]:
         pointers = (

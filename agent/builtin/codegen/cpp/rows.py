@@ -1,6 +1,5 @@
 """Kernels whose vector loop runs along the row (or along a tensor without rows)."""
 
-import re
 from collections.abc import Sequence
 
 from kernelwright.agent.builtin.codegen.c_like import Element
@@ -54,12 +53,12 @@ class RowEmitter(Emitter):
             if self.plan.row_length % self.block:
                 self.out.add("const int64_t n = std::min(BLOCK, NUMEL - first);")
 
-    def row_terms(self, access: Access) -> list[str]:
+    def row_terms(self, access: Access, row: str = "row") -> list[str]:
         if self.flat:
             return [times("first", access.strides[-1])]
         axes = [axis for axis, inside in enumerate(self.plan.inner) if not inside]
-        whole = f"row * {self.plan.row_length}"
-        return ["row * COLUMNS" if t == whole else t for t in self.outside(access, axes, "row")]
+        whole = f"{row} * {self.plan.row_length}"
+        return [f"{row} * COLUMNS" if t == whole else t for t in self.outside(access, axes, row)]
 
     def varies_in_row(self, access: Access) -> bool:
         return any(s for s, inside in zip(access.strides, self.plan.inner, strict=True) if inside)
@@ -149,7 +148,7 @@ class RowEmitter(Emitter):
                 fetched.append((self.plan.output(name), outputs_ahead, ", 1"))
         lookups = [] if self.flat else self.plan.lookups()
         for table, index in lookups:
-            at = re.sub(r"\brow\b", "next", total([*self.row_terms(index), index.begin]))
+            at = total([*self.row_terms(index, "next"), index.begin])
             fetched.append((table, f"{times(f'{self.pointers[index.base]}[{at}]', table.table)} + ", ""))
         if not fetched:
             return

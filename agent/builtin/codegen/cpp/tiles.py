@@ -87,8 +87,7 @@ class TileEmitter(RowEmitter):
                 out.add(f"stream_bytes({self.names[access]}, {block}, {size});")
         out.close(2)
         self.close_threads()
-        parameters = self.parameters()
-        return Kernel(name, parameters, tuple(out.lines), plan.passes)
+        return self.written(name)
 
     @property
     def block(self) -> int:

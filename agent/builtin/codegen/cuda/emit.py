@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from kernelwright.agent.builtin.codegen.c_like import CLikeCodegen, Element, Lines
 from kernelwright.agent.builtin.codegen.cuda.types import CUDA, STORAGE, VALUE
-from kernelwright.agent.builtin.codegen.gpu import GridKernel, Parts, numbers
+from kernelwright.agent.builtin.codegen.gpu import GridKernel, Parts, taken
 from kernelwright.agent.builtin.ir.program import Compute, Fused, Program, Reduce, Scan
 from kernelwright.agent.builtin.ir.text import total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
@@ -78,18 +78,15 @@ class Emitter(CLikeCodegen):
 
     def parts(self, body: tuple[str, ...]) -> Parts:
         """The parts of totals, which a function with this body takes together."""
-        plan, kinds = self.plan, [self.part_type(reduction) for reduction in self.plan.totals]
-        accesses = dict.fromkeys(plan.accesses.values())
+        totals, accesses = self.plan.totals, dict.fromkeys(self.plan.accesses.values())
         constant = [access for access in accesses if not access.varies]
+        names = tuple(f"{self.part_type(total)}* part_{number}" for number, total in enumerate(totals))
         return Parts(
-            tuple(map(self.part_dtype, plan.totals)),
+            tuple(map(self.part_dtype, totals)),
             body,
             JOINING,
-            (numbers(plan, self.pointers, accesses, False), numbers(plan, self.pointers, constant, True)),
-            (
-                tuple(f"{kind}* part_{number}" for number, kind in enumerate(kinds)),
-                tuple(f"const {kind}* part_{number}" for number, kind in enumerate(kinds)),
-            ),
+            taken(self.plan, self.pointers, (accesses, constant)),
+            (names, tuple(f"const {name}" for name in names)),
         )
 
     def parameters(self) -> tuple[str, ...]:

@@ -82,9 +82,9 @@ class Triton(GpuLanguage):
             assert isinstance(kernel, GridKernel)
             given = [unique(parameter, taken) for parameter in kernel.parameters[:-1]]
             declared += given
-            own = f"program - {programs}" if programs else "program"
+            own, word = (f"program - {programs}", "elif") if programs else ("program", "if")
             programs += kernel.grid
-            out.open(f"{'elif' if own != 'program' else 'if'} program < {programs}")
+            out.open(f"{word} program < {programs}")
             out.add(f"{kernel.name}({', '.join([*given, own])})")
             out.close()
             warps = max(warps, kernel.width)
