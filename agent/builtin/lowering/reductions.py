@@ -8,7 +8,7 @@ from kernelwright.agent.builtin.ir.ops import ORDERED, SUPPORTED_DTYPES, Setting
 from kernelwright.agent.builtin.ir.program import Constant, Reduce, Scan, View, turned
 from kernelwright.agent.builtin.lowering.base import Lowering, reshaped
 
-_LANES = 16  # columns side by side, or elements of a row, that a scan needs at least
+_LANES = 16  # columns, or elements of a row, that a scan needs at least: an AVX-512 vector of floats
 
 
 class ReductionLowering(Lowering):

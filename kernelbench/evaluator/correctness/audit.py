@@ -13,9 +13,10 @@ from torch import nn
 
 from kernelwright.kernelbench.evaluator.reference.operators import OperatorMode
 
-_SAME = 1e-6  # relative to the output's spread: differences below are none
-_MOST_OPERATIONS = 64
-_SMALL = 1 / 20  # of all operations' elements: what guards a row's norm against zero costs nothing
+# Chosen by hand.
+_SAME = 1e-6  # difference, relative to the output's spread, below which outputs are the same
+_MOST_OPERATIONS = 64  # operations that are examined
+_SMALL = 1 / 20  # share of all operations' elements that is negligible, such as a norm's guard against zero
 # Operators that by design return what they were given.
 _COPIES = {
     "clone",

@@ -15,9 +15,10 @@ import torch
 
 from kernelwright.kernelbench.evaluator.memory.layout import GRANULE, SlotLayout, TensorLayout, rounded
 
-_PROBES = 5
-_PROBE_BYTES = 4 << 20
-_TEARDOWN_S = 10.0  # what the memory of a killed process may take to come free
+# Chosen by hand.
+_PROBES = 5  # probes in a row, of which the median time counts
+_PROBE_BYTES = 4 << 20  # bytes that a probe writes
+_TEARDOWN_S = 10.0  # seconds in which the memory of a killed process is freed
 
 
 class DeviceError(Exception):

@@ -24,11 +24,12 @@ from kernelwright.kernelbench.evaluator.sandbox import layers as sandbox
 from kernelwright.kernelbench.machine import memory_bytes as machine_bytes
 from kernelwright.kernelbench.records import Layer
 
-_THREADS = 4  # a worker may start for each that computes, beside its processes
-_STACK_BYTES = 8 << 20  # of a thread, which no memory is taken for until it is used
+# Chosen by hand.
+_THREADS = 4  # threads that a worker may start for each that computes, besides its processes
+_STACK_BYTES = 8 << 20  # bytes of a thread's stack, for which memory is only taken as it is used
 _SIDE_BY_SIDE = 4  # trees that share a user id, by which the system counts: an evaluation pool's slots
-_MOST_SHARE = 0.75  # of the machine's memory, for one worker, so that the referee is not the one that goes
-_GROUPS_LEFT_S = 2.0  # for control groups to be left by killed processes
+_MOST_SHARE = 0.75  # share of the machine's memory for one worker, so that the referee is not the one killed
+_GROUPS_LEFT_S = 2.0  # seconds in which killed processes leave their control groups
 _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CXX", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
                 "TORCH_CUDA_ARCH_LIST")  # fmt: skip
 

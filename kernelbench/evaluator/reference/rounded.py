@@ -20,12 +20,14 @@ from kernelwright.kernelbench.evaluator.reference.operators import OperatorMode
 # Of mantissas, by precision: TF32 and fp16, bf16. Of a task's own, those of its float32 products.
 BITS: Mapping[str, tuple[int, ...]] = {"fp32": (10, 7), "task": (10, 7)}
 FORMATS = {10: "TF32 or fp16", 7: "bf16"}
-_SLOPE = 0.08  # of the errors on the shift, from which on they are taken for its
-_CORRELATION = 0.25
-_CHANCE = 5.0  # standard deviations of the correlation of unrelated errors
-_NOISY = 4.0  # times the reference's own error, below which a shift says nothing
-_LEAST = 1.5  # the same of a candidate's errors that are looked at
-_FEWEST = 32  # elements
+# Chosen by hand, so that a tenth of the elements with rounded operands is found (a slope of 0.1) and sums in
+# another order are not.
+_SLOPE = 0.08  # slope of the errors on the shift, from which on they are taken for its
+_CORRELATION = 0.25  # correlation of errors and shift, the least
+_CHANCE = 5.0  # standard deviations of the correlation of unrelated errors, the least
+_NOISY = 4.0  # multiple of the reference's own error, below which a shift says nothing
+_LEAST = 1.5  # multiple of the reference's own error, below which a candidate's is not examined
+_FEWEST = 32  # elements of an output, below which it is not examined
 
 # Which of its arguments an operator multiplies with each other; the rest are biases.
 _OPERANDS = {

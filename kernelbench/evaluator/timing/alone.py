@@ -16,10 +16,11 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-FEWEST = 4  # calls that come alone, to say anything
-_CLEAR_S, _CLEAR_SHARE = 1e-4, 0.25  # and of its time in a block: what a call may take longer alone
-_RESAMPLES = 400
-_QUIET = 0.1  # the quantile that stands for what a single call takes: delays only ever add to it
+# Chosen by hand.
+FEWEST = 4  # calls that come alone, from which on they say anything
+_CLEAR_S, _CLEAR_SHARE = 1e-4, 0.25  # seconds, and share of its time in a block, by which alone is slower
+_RESAMPLES = 400  # of the bootstrap
+_QUIET = 0.1  # quantile that stands for the time of a single call, as delays only ever add to it
 
 
 @dataclass(frozen=True)

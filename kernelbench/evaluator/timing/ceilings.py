@@ -8,10 +8,11 @@ import torch
 
 from kernelwright.kernelbench.evaluator.processes.channel import Channel
 
-_CALLS_ON_GPU = 20
-_ON_CPU_S, _FEWEST = 0.3, 4  # of repeats of one measurement at least, and how many of them
-_REPEAT_S = 0.01  # of one repeat at least: shorter ones say little of how much others were in the way
-_CACHES, _LEAST_CACHES = 8, 3  # times the last-level cache, that a copy of memory moves: wanted, and at least
+# Chosen by hand.
+_CALLS_ON_GPU = 20  # calls in one CUDA graph
+_ON_CPU_S, _FEWEST = 0.3, 4  # seconds of all repeats of one measurement, and their number, at least
+_REPEAT_S = 0.01  # seconds of one repeat at least: shorter ones hardly show other work on the machine
+_CACHES, _LEAST_CACHES = 8, 3  # multiples of the last-level cache that a copy moves: wanted, and at least
 _SMALLEST_BYTES = 256 << 20  # of such a copy, where memory allows: a last-level cache may not be told of
 _MOST_BYTES = 4 << 30  # of such a copy
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from kernelwright.kernelbench.records import GpuClocks
 
-_EVERY_S = 0.05
+_EVERY_S = 0.05  # seconds between two readings; chosen by hand
 # Reasons of nvml.h for running below the clock that was asked for, that make timings say less.
 _REASONS = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "temperature", 0x40: "hardware temperature",
             0x80: "power brake"}  # fmt: skip

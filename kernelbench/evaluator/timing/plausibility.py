@@ -4,8 +4,9 @@ from kernelwright.kernelbench.evaluator.session import TaskSession
 from kernelwright.kernelbench.records import Target
 
 # Bandwidth is measured on a noisy machine; only what is well beyond it is called implausible.
-SLACK = 2.0
-DOUBTFUL = 0.9  # of the ceilings, from which they are measured again
+# Chosen by hand.
+SLACK = 2.0  # factor by which a time may undercut the ceilings before it is impossible
+DOUBTFUL = 0.9  # share of the ceilings from which they are measured again
 
 
 def floor_us(session: TaskSession, needed_share: float = 1.0) -> float:

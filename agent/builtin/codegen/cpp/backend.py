@@ -25,19 +25,21 @@ from kernelwright.agent.builtin.scheduling.launches import SMALL
 from kernelwright.agent.builtin.scheduling.loop_nest import KEPT_LIMIT, Plan, plan
 from kernelwright.agent.builtin.scheduling.online import online
 
-_PREFETCH_LIMIT = 1 << 16  # elements of a row, over all inputs, that are fetched ahead
-_DEAR = 12  # cost per element, in additions, that hides the memory by itself
-_CLEARLY = 8  # times as much work as where threads begin to pay, or as little
-_MODEST = 4  # cost per element, in additions, below which all elements take about as long
-_LINE_BYTES = 64
-_BEYOND_CACHES = 16 << 20  # bytes of results; twice as many of what another kernel or call reads
-_NARROW = 32  # elements of a tile's row where tiles lie below each other: few streams of memory at once
-_LEAST_BLOCKS = 8  # of columns, which threads share
+# Measured on two cores of an AMD EPYC with AVX-512 and a last-level cache of 32 MiB where an entry of
+# docs/LOG.md is named; the rest is chosen by hand.
+_PREFETCH_LIMIT = 1 << 16  # elements of a row, over all inputs, up to which the next row is prefetched
+_DEAR = 12  # additions per element from which arithmetic hides the memory's latency
+_CLEARLY = 8  # factor of work from where threads begin to pay, either way, within which it is a knob
+_MODEST = 4  # additions per element below which all elements take about as long
+_LINE_BYTES = 64  # of a cache line
+_BEYOND_CACHES = 16 << 20  # bytes of results to stream past the caches; twice that if read again (2026-11-23)
+_NARROW = 32  # columns of a tile; 64 are too many streams of memory ("Turning an image's layout")
+_LEAST_BLOCKS = 8  # blocks of columns that threads share, at least
 _LEAST_SHARED = 1024  # elements of a column from which threads may share them
-_LEAST_ONLINE = 1 << 12  # elements of a row whose first two passes may be one
-_ONLINE = 1 << 17  # elements of a row that the second-level cache does not hold
-_PARTS_BLOCK = 2048  # columns side by side then
-_PARTS_BYTES = 1 << 20  # of the stack, for the parts of all reductions of a block
+_LEAST_ONLINE = 1 << 12  # elements of a row from which its first two passes may be one
+_ONLINE = 1 << 17  # elements of a row from which they are: 512 KiB of float32 (2026-11-23)
+_PARTS_BLOCK = 2048  # columns of a block whose elements threads share
+_PARTS_BYTES = 1 << 20  # bytes of stack for the parts of all reductions of a block
 
 
 class Cpp(Language):

@@ -12,8 +12,8 @@ from kernelwright.agent.builtin.scheduling.loop_nest import Access, Loop
 from kernelwright.agent.builtin.scheduling.online import Online
 from kernelwright.agent.builtin.scheduling.passes import Stage, closure, reads
 
-PREFETCH_BLOCK = 256  # elements computed between two bursts of prefetches
-LINE_BYTES = 64
+PREFETCH_BLOCK = 256  # elements computed between two bursts of prefetches; chosen by hand
+LINE_BYTES = 64  # of a cache line
 LOOP_VARIABLES = "jklmoq"
 
 
