@@ -23,7 +23,9 @@ TASKS := builtin:level1/rms_norm builtin:level1/gelu_tanh builtin:level1/cross_e
 # against each other run alone.
 WORKERS ?= auto
 PARALLEL := --numprocesses=$(WORKERS) --dist=worksteal
+# What another lane runs is not even collected: that alone would import all of Transformers.
 TIMED = $(shell grep -rl --include='test_*.py' 'pytest.mark.timed' tests)
+TRAINING = $(shell grep -rl --include='test_*.py' '^pytestmark = .*pytest.mark.training' tests)
 
 .PHONY: run test-fast test test-all test-verl check bench clean
 .DELETE_ON_ERROR:
@@ -32,7 +34,8 @@ run: .venv/ready
 	$(BIN)/kernelwright run $(TASKS) --rounds 2 --effort quick --out $(OUT)
 
 test-fast: .venv/ready-dev
-	$(BIN)/pytest -m "one_kernel or not (builds or corpus or redteam or training or slow or timed)" --suite=changed $(PARALLEL)
+	$(BIN)/pytest -m "one_kernel or not (builds or corpus or redteam or training or slow or timed)" --suite=changed \
+		$(TRAINING:%=--ignore=%) $(PARALLEL)
 
 test: .venv/ready-dev
 	$(BIN)/pytest -m "not (slow or timed)" --suite=changed $(PARALLEL)
