@@ -8,8 +8,9 @@ from typing import Protocol
 
 from benchmarks.agent.schedules import HELD, ScheduleTable, seen_speedup
 from kernelwright.agent.protocols import Attempt
-from kernelwright.agent.tuner.advise import Ranking, RulesJudge, posterior, untried
+from kernelwright.agent.tuner.advise import RulesJudge, untried
 from kernelwright.agent.tuner.gaussian_process import timed
+from kernelwright.agent.tuner.posterior import Ranking, posterior
 from kernelwright.kernelbench.records import Advice
 
 LONGEST = 40  # candidates of a search that does not stop by itself
