@@ -29,7 +29,7 @@ class DatabaseRecorder:
     def attempt(
         self, task: Task, number: int, attempt: Attempt, advice: Advice | None, confirms: bool
     ) -> None:
-        """Raises Stopped in a run that is being ended, whose workers may have been killed."""
+        """Record an attempt. Raises Stopped if the run is ending, as its workers may have been killed."""
         if self.stopped.is_set():
             raise Stopped
         evaluation = attempt.evaluation
