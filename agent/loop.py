@@ -15,7 +15,7 @@ from kernelwright.kernelbench.records import Candidate, Evaluation, Stages, Task
 
 
 @dataclass
-class Loop:
+class TaskLoop:
     """Optimizes one task after another. Everything it holds is shared by all tasks."""
 
     coders: Mapping[str, Coder]  # by the names that requests have for them

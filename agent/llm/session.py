@@ -14,7 +14,7 @@ from kernelwright.agent.llm.prompting import Situation, Situations
 from kernelwright.agent.llm.runtime import Runtime
 from kernelwright.agent.llm.stored import ReplayedModel, StoredModel
 from kernelwright.agent.protocols import ProfilingEvaluator
-from kernelwright.agent.tuner.memory import Memory
+from kernelwright.agent.tuner.memory import LessonMemory
 from kernelwright.kernelbench.evaluator import TimingLock
 from kernelwright.kernelbench.records import Language, Record, Target, Task
 from kernelwright.profiling.selection import Selection
@@ -101,15 +101,17 @@ class ModelSession:
         budget = Budget(Prices({}), SpendingLimits(), SpendingLimits())
         return cls(roles, recorded.run.target, ReplayedModel(recorded.llm_calls()), budget, None)
 
-    def coder(self, evaluator: ProfilingEvaluator, memory: Memory | None, language: Language) -> LlmCoder:
+    def coder(
+        self, evaluator: ProfilingEvaluator, memory: LessonMemory | None, language: Language
+    ) -> LlmCoder:
         situation = self._situations(evaluator, memory)
         return LlmCoder(self._model, self.roles.coder, self._runtime, situation, language)
 
-    def judge(self, evaluator: ProfilingEvaluator, memory: Memory | None) -> LlmJudge:
+    def judge(self, evaluator: ProfilingEvaluator, memory: LessonMemory | None) -> LlmJudge:
         situation = self._situations(evaluator, memory)
         return LlmJudge(self._model, self.roles.judge, self._runtime, situation, self.roles.selection)
 
-    def _situations(self, evaluator: ProfilingEvaluator, memory: Memory | None) -> Situations:
+    def _situations(self, evaluator: ProfilingEvaluator, memory: LessonMemory | None) -> Situations:
         def situation(task: Task, seen: int, language: Language) -> Situation:
             work = evaluator.work(task)
             with self._timing_lock.shared():

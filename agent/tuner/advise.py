@@ -15,7 +15,7 @@ from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.tuner.gaussian_process import Posterior, is_reference, measured, timed
 from kernelwright.agent.tuner.posterior import (
     Expectations,
-    Ranking,
+    GainRanking,
     kernel_of,
     name_of,
     posterior,
@@ -73,7 +73,7 @@ class RulesJudge:
         rounds: int | None = None,
         memory: Expectations | None = None,
         hold: Set[str] = frozenset(),
-        ranking: Ranking | None = None,
+        ranking: GainRanking | None = None,
         worth_a_try: float = WORTH_A_TRY,
         near_ceiling: float = NEAR_CEILING,
     ) -> None:

@@ -12,7 +12,7 @@ Four schedules of one kernel were timed, each to 8%, in which two knobs vary tha
 >>> def schedule(block, prefetch):
 ...     return {"k0.block": block, "k0.prefetch": prefetch}
 >>> speedups = {("256", "off"): 1.50, ("512", "off"): 1.62, ("1024", "off"): 1.58, ("256", "on"): 1.75}
->>> tried = [Measured(schedule(*values), math.log(x), 0.08) for values, x in speedups.items()]
+>>> tried = [TimedSchedule(schedule(*values), math.log(x), 0.08) for values, x in speedups.items()]
 >>> model = Posterior(tried, spread=lambda knob, value: 0.1, before=lambda schedules: [0.0] * len(schedules))
 >>> [round(math.exp(speed), 2) for speed in model.speeds([each.schedule for each in tried])]
 [1.57, 1.6, 1.59, 1.69]
@@ -56,7 +56,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Measured:
+class TimedSchedule:
     """A schedule that was timed. `speed`: the logarithm of its speedup; `noise`: its standard deviation."""
 
     schedule: Schedule
@@ -85,7 +85,7 @@ def _known(attempt: Attempt) -> bool:
     return all(value in legal(knob) for knob, value in attempt.candidate.schedule.items())
 
 
-def measured(attempts: Sequence[Attempt]) -> list[Measured]:
+def measured(attempts: Sequence[Attempt]) -> list[TimedSchedule]:
     """Measure attempts against eager, timed side by side: the machine may have slowed down in between.
 
     Intervals of a few rounds are too narrow by a factor of two to three (docs/LOG.md).
@@ -97,7 +97,7 @@ def measured(attempts: Sequence[Attempt]) -> list[Measured]:
     widths = [math.log(each.high / each.low) / 2 if each.low > 0 else None for each in found]
     usual = statistics.median([width**2 for width in widths if width is not None] or [_NO_IDEA])
     return [
-        Measured(attempt.candidate.schedule, sign * math.log(interval.median), _noise(width, usual))
+        TimedSchedule(attempt.candidate.schedule, sign * math.log(interval.median), _noise(width, usual))
         for attempt, interval, width in zip(attempts, found, widths, strict=True)
     ]
 
@@ -130,7 +130,7 @@ class Posterior:
     `before`: the logarithms of schedules' speeds that are expected before any is measured, but for a level.
     """
 
-    measured: Sequence[Measured]
+    measured: Sequence[TimedSchedule]
     spread: Callable[[str, str], float]
     before: Callable[[Sequence[Schedule]], Sequence[float]]
 

@@ -35,7 +35,7 @@ class Learned:
 NOTHING = Learned()
 
 
-class Memory:
+class LessonMemory:
     """Effects of techniques. Thread-safe. All methods raise StorageError when the database fails."""
 
     def __init__(self, database: RunDatabase, before: Iterable[Effect] = ()) -> None:
@@ -92,7 +92,7 @@ class Memory:
 class RecordedRanking:
     """Recorded guesses of a surrogate, which are therefore repeatable."""
 
-    memory: Memory
+    memory: LessonMemory
     surrogate: Surrogate
 
     def gains(

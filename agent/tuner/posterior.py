@@ -25,7 +25,7 @@ class Expectations(Protocol):
         ...
 
 
-class Ranking(Protocol):
+class GainRanking(Protocol):
     """Guesses, before anything is built."""
 
     def gains(
@@ -56,7 +56,7 @@ def posterior(
     task: Task,
     history: Sequence[Attempt],
     memory: Expectations | None = None,
-    ranking: Ranking | None = None,
+    ranking: GainRanking | None = None,
     best: Attempt | None = None,
 ) -> Posterior:
     """Return the posterior of schedules; one in `history` must be timed.

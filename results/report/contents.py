@@ -11,7 +11,7 @@ from kernelwright.results import formatting
 from kernelwright.results.deliverable import faster_baselines
 from kernelwright.results.lessons import calibration, lessons
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import RecordedAttempt, Run, TaskRun
+from kernelwright.results.store.records import RecordedAttempt, RecordedRun, TaskRun
 from kernelwright.results.summary import Aggregate, Summary, TaskSummary, best_attempt, summary_of
 
 COLUMNS = (
@@ -65,7 +65,7 @@ class ReportTable:
 class RunReport:
     """Contents of a report, read once."""
 
-    run: Run
+    run: RecordedRun
     summary: Summary
     tasks: tuple[TaskRun, ...]
     attempts: dict[str, list[RecordedAttempt]]  # by task id

@@ -24,7 +24,7 @@ from kernelwright.results.report.contents import (
     kinds,
 )
 from kernelwright.results.report.page import page
-from kernelwright.results.store.records import Run
+from kernelwright.results.store.records import RecordedRun
 from kernelwright.results.summary import BASELINES, Summary, TaskSummary
 
 TABLE_WIDTH = 180  # characters, where the terminal does not say
@@ -44,7 +44,7 @@ class ReportFormat(StrEnum):
 class JsonReport(Summary):
     """Content of summary.json with the run it is from."""
 
-    run: Run
+    run: RecordedRun
 
 
 def render(report: RunReport, format: ReportFormat) -> str:

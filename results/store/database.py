@@ -28,7 +28,7 @@ from kernelwright.results.store.connection import (
     writing,
 )
 from kernelwright.results.store.encoding import column_text, json_text, kernelwright_version, record_text
-from kernelwright.results.store.records import LlmCall, RecordedAttempt, Run, TaskRun, TaskState
+from kernelwright.results.store.records import LlmCall, RecordedAttempt, RecordedRun, TaskRun, TaskState
 from kernelwright.results.store.rows import (
     SCHEMA_VERSION,
     AttemptRow,
@@ -218,12 +218,12 @@ class RunDatabase:
     # what can be read
 
     @property
-    def run(self) -> Run:
+    def run(self) -> RecordedRun:
         with self._read() as session:
             row = session.get_one(RunRow, self.run_id)
             with self._readable():
                 settings = _SETTINGS.validate_json(row.settings)
-            return Run(
+            return RecordedRun(
                 id=row.id,
                 started=row.started,
                 command=row.command,

@@ -13,7 +13,7 @@ class TaskState(StrEnum):
     done = "done"
 
 
-class Run(Record):
+class RecordedRun(Record):
     """One run: its command, start, settings and machine."""
 
     id: str

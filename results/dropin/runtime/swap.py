@@ -11,7 +11,7 @@ from torch import nn
 
 from .alike import differs
 from .kernel import DropInKernel
-from .parts import STOCK, Parts, hooked, stock, stock_class
+from .parts import STOCK, LayerSnapshot, hooked, stock, stock_class
 
 __all__ = ["STOCK", "apply", "computed", "fitting", "put", "remember", "remove", "stock", "why_not"]
 
@@ -105,9 +105,9 @@ def put(layer: nn.Module, kernels: Sequence[DropInKernel], package: str) -> None
     layer.forward = MethodType(_forward(tuple(kernels), mark), layer)  # so that a deep copy calls its own
 
 
-def remember(layer: nn.Module, kernels: Sequence[DropInKernel]) -> Parts:
+def remember(layer: nn.Module, kernels: Sequence[DropInKernel]) -> LayerSnapshot:
     """Record the layer's parts, with which it was found to compute as these kernels do."""
-    parts = Parts(layer, [tuple(kernel.parameters.values()) for kernel in kernels])
+    parts = LayerSnapshot(layer, [tuple(kernel.parameters.values()) for kernel in kernels])
     setattr(layer, _PARTS, parts)
     return parts
 
@@ -201,7 +201,7 @@ def computed(
     layer: nn.Module, kernels: Sequence[DropInKernel], inputs: Sequence[Any], named: Mapping[str, Any] = NONE
 ) -> Any:
     """Compute a call of `layer` by the first kernel whose envelope it is in, or by its own forward."""
-    parts: Parts = vars(layer).get(_PARTS) or remember(layer, kernels)
+    parts: LayerSnapshot = vars(layer).get(_PARTS) or remember(layer, kernels)
     if not (why := parts.changed()):
         for place, kernel in enumerate(kernels):
             if named or len(inputs) != len(kernel.inputs):
