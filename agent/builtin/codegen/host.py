@@ -182,7 +182,7 @@ class Host:
         return f'checked("{text}", {text}, {meta.shape!r}, torch.{meta.dtype})'
 
     def is_checked(self, node: Node) -> bool:
-        """Whether a node is a result of a submodule, which `checked` makes contiguous."""
+        """Return True for a result of a submodule, which `checked` makes contiguous."""
         return node.op == "getitem" and any(self.nodes[name].op == SUBMODULE for name in node.inputs)
 
     def submodule(self, node: Node) -> str:
