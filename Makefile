@@ -21,7 +21,11 @@ TASKS := builtin:level1/rms_norm builtin:level1/gelu_tanh builtin:level1/cross_e
 
 # Tests run on as many processes as the machine has CPUs, and memory for (tests/conftest.py); those that hold times
 # against each other run alone.
-PARALLEL := --numprocesses=auto --dist=worksteal
+WORKERS ?= auto
+PARALLEL := --numprocesses=$(WORKERS) --dist=worksteal
+# What another lane runs is not even collected: that alone would import all of Transformers.
+TIMED = $(shell grep -rl --include='test_*.py' 'pytest.mark.timed' tests)
+TRAINING = $(shell grep -rl --include='test_*.py' '^pytestmark = .*pytest.mark.training' tests)
 
 .PHONY: run test-fast test test-all test-verl check bench clean
 .DELETE_ON_ERROR:
@@ -30,15 +34,16 @@ run: .venv/ready
 	$(BIN)/kernelwright run $(TASKS) --rounds 2 --effort quick --out $(OUT)
 
 test-fast: .venv/ready-dev
-	$(BIN)/pytest -m "one_kernel or not (builds or corpus or redteam or training or slow or timed)" --suite changed $(PARALLEL)
+	$(BIN)/pytest -m "one_kernel or not (builds or corpus or redteam or training or slow or timed)" --suite=changed \
+		$(TRAINING:%=--ignore=%) $(PARALLEL)
 
 test: .venv/ready-dev
-	$(BIN)/pytest -m "not (slow or timed)" --suite changed $(PARALLEL)
-	$(BIN)/pytest -m "timed and not slow"
+	$(BIN)/pytest -m "not (slow or timed)" --suite=changed $(PARALLEL)
+	$(BIN)/pytest -m "timed and not slow" $(TIMED)
 
 test-all: .venv/ready-dev
 	$(BIN)/pytest -m "not timed" $(PARALLEL)
-	$(BIN)/pytest -m timed
+	$(BIN)/pytest -m timed $(TIMED)
 
 test-verl: .venv-verl/ready
 	.venv-verl/bin/python -m pytest -p no:xdist tests/rl_training -k verl

@@ -2,7 +2,7 @@
 
 Where tests run in parallel (`make test`), each of the processes keeps to CPUs of its own. What holds measured times
 against each other is marked timed, and runs alone afterwards. Slow tests come first in each, so that no process is
-left alone with one at the end. Tests marked gpu are skipped where torch finds none, and with `--suite changed` those
+left alone with one at the end. Tests marked gpu are skipped where torch finds none, and with `--suite=changed` those
 of task files that are as they were.
 """
 
@@ -17,8 +17,7 @@ WORKER, COUNT = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTES
 ROOT = Path(__file__).parents[1]
 PROCESS_BYTES = 3 << 30  # of a process of the tests, with the evaluator and the workers that it starts
 BUILDERS = {"evaluator", "interpreter"}  # fixtures whose tests build kernels or run workers
-
-SUITE = "tests/kernelbench/test_suite.py"
+SUITE = "tests/kernelbench/test_suite.py"  # whose tests, with the mark suite, have a task file each
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

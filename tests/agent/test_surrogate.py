@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from tests.helpers.installed import require
 
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.tuner.advise import RulesJudge
@@ -14,6 +13,7 @@ from kernelwright.kernelbench.records import Candidate, Task, Verdict
 from kernelwright.profiling.catalogue import metric
 from kernelwright.profiling.records import Profile
 from tests.helpers.attempts import attempt
+from tests.helpers.installed import require
 
 require("sklearn", reason="scikit-learn is not installed")
 

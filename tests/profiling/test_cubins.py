@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.helpers.installed import require
 
 from kernelwright import cli
 from kernelwright.kernelbench.chips import nvrtc
@@ -24,6 +23,7 @@ from kernelwright.profiling.page import show
 from kernelwright.profiling.records import Profile
 from kernelwright.profiling.rung import Subject
 from kernelwright.profiling.static.cubins import Cubins
+from tests.helpers.installed import require
 
 require("triton")
 

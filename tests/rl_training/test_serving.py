@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.helpers.installed import require
 
 from kernelwright import cli
 from kernelwright.agent.llm.prompting import Situation, coder_messages
@@ -19,6 +18,7 @@ from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Task, Work
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.rl_training.serving import server
+from tests.helpers.installed import require
 from tests.helpers.results.run_factory import TARGET
 from tests.helpers.rl_training.by_heart import TEMPLATE, save_policy, save_tokenizer
 from tests.helpers.rl_training.recorded import kernel

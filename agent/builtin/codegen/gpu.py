@@ -60,12 +60,17 @@ class Parts:
     names: tuple[tuple[str, ...], tuple[str, ...]]  # of the parts, in each of the two
 
 
-def numbers(plan: Plan, pointers: Collection[str], reads: Collection[Access], scalars: bool) -> Numbers:
-    """The parameters of a function that reads these and writes the scalar outputs, or all others."""
-    outputs = [name for name in plan.outputs if (plan.level(name) == "scalar") == scalars]
-    places = [*reads, *(plan.output(name) for name in outputs)]
-    needed = {*outputs, *(access.base for access in reads), *(access.at for access in places)}
-    return tuple(n for n, name in enumerate([*pointers, *plan.arguments]) if name in needed)
+def taken(
+    plan: Plan, pointers: Collection[str], reads: tuple[Collection[Access], Collection[Access]]
+) -> tuple[Numbers, Numbers]:
+    """Numbers of the parameters of two functions that read these; the second one writes scalars."""
+
+    def numbers(accesses: Collection[Access], scalars: bool) -> Numbers:
+        written = [plan.output(name) for name in plan.outputs if (plan.level(name) == "scalar") == scalars]
+        needed = {name for access in (*accesses, *written) for name in (access.base, access.at)}
+        return tuple(n for n, name in enumerate([*pointers, *plan.arguments]) if name in needed)
+
+    return numbers(reads[0], False), numbers(reads[1], True)
 
 
 class GpuLanguage(Language):

@@ -14,7 +14,6 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.helpers.installed import require
 
 from kernelwright.agent.builtin.codegen.triton.types import literal
 from kernelwright.kernelbench.evaluator import EAGER, Referee
@@ -31,6 +30,7 @@ from tests.helpers.builtin.random_graphs import EVERY, FOUND, graphs, squares_de
 from tests.helpers.builtin.ranks import EXPERTS, RANKS
 from tests.helpers.builtin.steps import STEPS_TEXTS
 from tests.helpers.builtin.submodules import LEFT, built
+from tests.helpers.installed import require
 
 require("triton")
 

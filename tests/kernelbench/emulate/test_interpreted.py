@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from tests.helpers.installed import require
 
 from kernelwright.kernelbench.emulate.libdevice import _FUNCTIONS
+from tests.helpers.installed import require
 
 require("triton")
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from tests.helpers.installed import require
 
 from kernelwright.results.dropin.format import Format
 from kernelwright.results.dropin.package import Chosen, write
 from tests.helpers.dropin.exporting import NORM, python
+from tests.helpers.installed import require
 
 require("kernels", reason="kernels is not installed: pip install 'kernelwright[dropin]'")
 

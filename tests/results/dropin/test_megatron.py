@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-from tests.helpers.installed import require
 
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.results.dropin.format import Format
 from kernelwright.results.dropin.package import Chosen, write
 from tests.helpers.dropin import small_kernels as kernels
 from tests.helpers.dropin.exporting import python, winner
+from tests.helpers.installed import require
 
 require("megatron.core", reason="megatron-core is not installed: pip install 'kernelwright[dropin]'")
 

@@ -5,12 +5,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.helpers.installed import require
 
 from kernelwright.results.dropin.format import Format
 from kernelwright.results.dropin.package import Chosen, write
 from tests.helpers.dropin import small_kernels as kernels
 from tests.helpers.dropin.exporting import python, winner
+from tests.helpers.installed import require
 
 require("torchtitan", reason="torchtitan is not installed: pip install 'kernelwright[dropin]'")
 
