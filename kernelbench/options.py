@@ -266,6 +266,8 @@ def _usage_error(error: ErrorDetails, known: Mapping[str, Option]) -> UsageError
         )
     if isinstance(value, list | tuple):
         value = " ".join(map(str, value))
+    elif isinstance(value, float):
+        value = f"{value:g}"
     if option.choices:
         return UsageError(f"invalid {option.flag} {value}", f"choose {alternatives(option.choices)}")
     if kind in ("greater_than", "greater_than_equal", "less_than", "less_than_equal"):

@@ -81,11 +81,11 @@ SURFACE = {
         "--model", "--data", "--out", "--method", "--reward", "--steps", "--learning-rate", "--batch-size",
         "--max-length", "--save-every", "--seed", "--lora-rank", "--precision", "--tracking", "--cpu", "--json", "--config",
     },
-    "train demo": {"--out", "--seeds", "--short", "--json"},
+    "train demo": {"--out", "--seeds", "--short", "--json", "--config"},
     "train verl": {
         "sources", "--out", "--model", "--algorithm", "--reward", "--turns", "--tasks-per-step", "--samples", "--steps",
         "--fully-async", "--partial-rollouts", "--staleness", "--engine", "--nodes", "--gpus", "--rollout-nodes",
-        "--prompt-tokens", "--response-tokens", "--held-out-share", "--seed", "--json",
+        "--prompt-tokens", "--response-tokens", "--held-out-share", "--seed", "--json", "--config",
     },
 }  # fmt: skip
 
