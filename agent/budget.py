@@ -1,8 +1,9 @@
 """What a run, and each of its tasks, may take: dollars, tokens, evaluations, minutes."""
 
 import threading
+import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
@@ -94,3 +95,13 @@ class Evaluations:
             kept = self._kept | {task} if keep else self._kept
             left = self._run - self._had.total() - len(kept)
             yield left, f"{self._run} evaluations are spent, or kept for winners"
+
+
+def deadline(max_minutes: float | None) -> Callable[[], str | None]:
+    """A budget that runs out `max_minutes` from now."""
+    end = None if max_minutes is None else time.monotonic() + 60 * max_minutes
+
+    def check() -> str | None:
+        return f"{max_minutes:g} minutes are over" if end is not None and time.monotonic() > end else None
+
+    return check

@@ -1,6 +1,6 @@
-"""What a coder and a judge are to the loop that drives them."""
+"""Protocols of the loop: evaluator, coder, judge, ranker and recorder."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,6 +56,26 @@ class Coder(Protocol):
         `sample` tells requests apart that are alike otherwise, and whose candidates should differ.
         """
         ...
+
+    def fallback(self, task: Task, history: Sequence[Attempt], best: Attempt) -> Candidate | None:
+        """A candidate to submit instead of the `best`, confirmed one; None where that is good enough."""
+        ...
+
+
+class Ranker(Protocol):
+    """Estimates speedups from all that was measured of a task, rather than each from its own measurement."""
+
+    def speedups(self, task: Task, attempts: Sequence[Attempt]) -> Mapping[str, float]:
+        """Expected speedups over eager by the candidates' sha256; without those it can say nothing about."""
+        ...
+
+
+class Recorder(Protocol):
+    """Keeps every attempt the moment it is finished."""
+
+    def attempt(
+        self, task: Task, number: int, attempt: Attempt, advice: Advice | None, confirms: bool
+    ) -> None: ...
 
 
 class Judge(Protocol):

@@ -4,12 +4,61 @@ Prompts are made and replies read again, so a replay shows whether this version 
 the run did.
 """
 
+import shlex
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
 from kernelwright.agent.budget import BudgetSpent
+from kernelwright.agent.config import BudgetOptions, ExecutionOptions, RunConfig
+from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.profiled import ProfilingPool
-from kernelwright.kernelbench.evaluator import LocalEvaluator, Measurement
+from kernelwright.agent.progress import log, reported
+from kernelwright.agent.run import Run
+from kernelwright.kernelbench.evaluator import LocalEvaluator, Measurement, Referee
+from kernelwright.kernelbench.machine import cache_folder
 from kernelwright.kernelbench.records import Candidate, Evaluation, Target, Task
 from kernelwright.profiling.records import Profile
 from kernelwright.results.store.database import RunDatabase
+from kernelwright.results.store.folder import RunFolder
+
+
+def replay(path: Path, out: Path, as_json: bool) -> int:
+    """Go through the run in `path` again, into a new folder; 1 where other decisions were taken.
+
+    Raises StorageError.
+    """
+    with ExitStack() as stack:
+        recorded = stack.enter_context(RunDatabase.open(path, read_only=True))
+        folder = stack.enter_context(RunFolder.create(out))
+        evaluator = stack.enter_context(Referee.start(cache=cache_folder()))
+        database = stack.enter_context(
+            RunDatabase.create(
+                folder.database,
+                settings=recorded.settings,
+                target=recorded.run.target,
+                environment=recorded.run.environment,
+                command=shlex.join(["kernelwright", *sys.argv[1:]]),
+                tasks=[entry.task for entry in recorded.tasks()],
+            )
+        )
+        for entry in recorded.tasks():
+            database.record_lessons(entry.task.id, entry.lessons)
+        unlimited = {  # the run went as far as it went
+            "budget": BudgetOptions(),
+            "execution": ExecutionOptions(tasks_at_once=1),
+        }
+        config = RunConfig.recorded(database).model_copy(update=unlimited)
+        pool = stack.enter_context(ReplayedEvaluations(evaluator, recorded))
+        progress = stack.enter_context(reported(folder, database, as_json))
+        roles = config.model.roles()
+        models = stack.enter_context(ModelSession.replaying(roles, recorded)) if roles is not None else None
+        Run(config, database, pool, models, progress=progress).execute()
+        found = differences(recorded, database)
+    for difference in found:
+        log.print(difference, markup=False, soft_wrap=True)
+    log.print("Other decisions than in the run." if found else "The same decisions as in the run.")
+    return 1 if found else 0
 
 
 class ReplayedEvaluations(ProfilingPool):

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.agent import feedback, knobs, scheduling
-from benchmarks.compiler import draw, emulated, first, fusion, profiles, suite, summary, upstream
+from benchmarks.compiler import draw, emulated, first, fusion, plot, profiles, suite, summary, upstream
 from benchmarks.evaluator import (
     aa,
     disturbance,
@@ -26,7 +26,7 @@ from kernelwright.kernelbench.sources.checkout import VARIABLE
 # In the order in which `all` runs them: `verification` and `summary` read what `suite` measures.
 WITHOUT_CHECKOUT = (
     *(aa, efforts, guards, turnaround, layers, disturbance, throughput, scheduling, rejections, mutations),
-    *(suite, verification, summary, first, fusion, feedback, profiles, wrapper, kernels, emulated),
+    *(suite, verification, summary, plot, first, fusion, feedback, profiles, wrapper, kernels, emulated),
 )
 OTHERS = (draw, upstream, knobs)  # need a checkout of KernelBench, or runs that are named
 

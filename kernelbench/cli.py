@@ -35,48 +35,44 @@ log = Console(stderr=True, highlight=False)
 
 KernelbenchDir = Annotated[
     Path | None,
-    typer.Option(envvar="KERNELBENCH_DIR", help="A KernelBench checkout, for kernelbench:LEVEL/NUMBER."),
+    typer.Option(
+        metavar="DIR", envvar="KERNELBENCH_DIR", help="KernelBench checkout, for kernelbench:LEVEL/NUMBER."
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Give a module constant of the task this value."),
+    typer.Option("--set", metavar="NAME=VALUE", help="Set a module constant of the task."),
 ]
 CastTo = Annotated[
     Precision,
-    typer.Option(
-        "--precision", help="Cast floating-point inputs and weights to this; task leaves them as they are."
-    ),
+    typer.Option("--precision", help="Precision of inputs and weights."),
 ]
-Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.")
-]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
 Baselines = Annotated[
     list[str] | None,
     typer.Option(
         "--baseline",
-        help="eager, compile, max-autotune, on a GPU cuda-graphs; traffic, which moves the data and computes "
-        "nothing. Several allowed. Default: eager and compile.",
+        help="Baseline: eager, compile, max-autotune, cuda-graphs or traffic; repeatable.",
+        show_default="eager, compile",
     ),
 ]
 CompileLimit = Annotated[
     float,
     typer.Option(
         "--compile-limit",
-        metavar="SECONDS",
-        help="What compiling a baseline may take: beyond it, it is not available.",
+        metavar="S",
+        help="Seconds to compile a baseline in.",
     ),
 ]
 OwnKernels = Annotated[
     float,
     typer.Option(
         "--require-own-kernels",
-        metavar="SHARE",
-        help="Do not time candidates that spend less of a call, 0 to 1, in kernels of their own.",
+        metavar="X",
+        help="Reject candidates with less of their time, 0 to 1, in own kernels.",
     ),
 ]
-EffortName = Annotated[
-    str, typer.Option("--effort", help="How long to time for how narrow an interval: quick, full, thorough.")
-]
+EffortName = Annotated[str, typer.Option("--effort", help="Effort of timing: quick, full or thorough.")]
 Hot = Annotated[bool, typer.Option("--hot", help="Leave the caches as the last call left them.")]
 Server = Annotated[
     float | None,
@@ -90,15 +86,14 @@ CheckFirst = Annotated[
     bool,
     typer.Option(
         "--check-first",
-        help="Before a GPU runs it, check CUDA C++ in emulation; what is wrong there takes no GPU's time.",
+        help="Check CUDA C++ in emulation before it runs on the GPU.",
     ),
 ]
 TargetName = Annotated[str, typer.Option(help="The device: cpu, or cuda:0, where there is a GPU.")]
 AnyTarget = Annotated[
     str,
     typer.Option(
-        help="cpu; cuda:0, a GPU; cuda, the first GPU, or without one its kernels in emulation, and built "
-        "for chips that are not here; sm_90, such a chip."
+        help="Device: cpu, cuda:0, cuda (the first GPU, else emulation) or sm_90 (a chip to build for)."
     ),
 ]
 

@@ -104,7 +104,7 @@ for group, name, function, summary, example in (
     (app, "redteam", "kernelbench.redteam.cli:redteam", "Try to cheat this installation's evaluator.",
      "redteam"),
     (app, "run", "agent.cli:run", "Optimize tasks: write, verify, time and improve a kernel for each.",
-     "run builtin:level1/softmax my_task.py --rounds 5 --out runs/first"),
+     "run builtin:level1/softmax my_task.py --rounds 5"),
     (app, "compile", "agent.builtin.cli:compile_task", "Print the kernels of the builtin coder for a task.",
      "compile builtin:level1/softmax --dump"),
     (app, "report", "results.cli:report", "Show what a run achieved, or how a training went.",

@@ -1,1 +1,1 @@
-"""What the hardware did: metrics with unit and provenance, rooflines, measured ceilings."""
+"""Profiling: metrics with unit and provenance, rooflines, measured ceilings."""

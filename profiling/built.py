@@ -1,4 +1,4 @@
-"""The worker's side of reading what a candidate has built, in the sandbox of its builder."""
+"""Worker-side reader of the libraries a candidate has built, inside its builder's sandbox."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ _MOST_LIBRARIES = 8
 
 
 def serve_libraries(channel: Channel, read: Callable[[Sequence[Path]], dict[str, Any]]) -> None:
-    """Answers every message with what `read` makes of the libraries in the worker's build cache."""
+    """Answer every message with the result of `read` on the libraries in the worker's build cache."""
     while True:
         channel.receive_json()
         folder = Path(os.environ["KERNELWRIGHT_CACHE"])

@@ -1,10 +1,10 @@
-"""What metrics mean: unit, which way is better, which profilers can tell, and how Nsight Compute calls them.
+"""Catalogue of metrics: unit, meaning, better direction, profilers that provide each, Nsight Compute's names.
 
-Its names are unit__counter.rollup. Those below were held against what NVIDIA's performance library of CUDA 13
-lists for sm_75 to sm_120, but for launch__ ones, which are Nsight Compute's own. Of the 24 metrics that
-CudaForge (arXiv:2511.01884) chose, sm__inst_executed_pipe_fp32 and
-smsp__warp_issue_stalled_memory_dependency_per_warp_active are on no such list: what they meant is here the
-pipe for fused arithmetic and the stall for long scoreboards.
+Nsight Compute's names are unit__counter.rollup. Those below were checked against the lists of NVIDIA's
+performance library of CUDA 13 for sm_75 to sm_120, except launch__ ones, which are Nsight Compute's own. Of
+the 24 metrics that CudaForge (arXiv:2511.01884) chose, sm__inst_executed_pipe_fp32 and
+smsp__warp_issue_stalled_memory_dependency_per_warp_active are on no such list: the pipe for fused arithmetic
+and the long-scoreboard stall stand in for them here.
 https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#metrics-decoder
 """
 
@@ -30,7 +30,7 @@ class Definition:
 
     @property
     def adds_up(self) -> bool:
-        """Over launches and kernels; of others it is the mean that counts, by time."""
+        """True for metrics that are summed over launches and kernels; others are averaged by time."""
         return self.unit in _ADDED
 
 
@@ -39,154 +39,177 @@ def _counted(unit: str, meaning: str, better: Better, *names: str, usual: bool =
 
 
 def _stall(reason: str, meaning: str, usual: bool = True) -> Definition:
-    """Warps that wait for it, in every cycle in which one of the others issues."""
+    """Define a stall metric: warps waiting for `reason`, per cycle in which another warp issues."""
     name = f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio"
     return _counted("", f"warps waiting {meaning}, for each instruction issued", "less", name, usual=usual)
 
 
 CATALOGUE = {
-    "minimal_bytes": Definition("bytes", "inputs, weights and outputs, once each", "less", "roofline"),
-    "flops": Definition("FLOP", "of the reference's products and convolutions", "less", "roofline"),
-    "memory_floor": Definition("us", "what moving the minimal bytes takes", "less", "roofline"),
-    "compute_floor": Definition("us", "what the FLOPs take at the measured peak", "less", "roofline"),
+    "minimal_bytes": Definition(
+        "bytes", "bytes of inputs, weights and outputs, once each", "less", "roofline"
+    ),
+    "flops": Definition("FLOP", "FLOPs of the reference's products and convolutions", "less", "roofline"),
+    "memory_floor": Definition("us", "time to move the minimal bytes", "less", "roofline"),
+    "compute_floor": Definition("us", "time of the FLOPs at the measured peak", "less", "roofline"),
     "achieved_bandwidth": Definition("bytes/s", "minimal bytes over the time", "more", "roofline", True),
     "bandwidth_share": Definition("1", "memory floor over the time", "more", "roofline", True),
     "compute_share": Definition("1", "compute floor over the time", "more", "roofline", True),
-    "own_kernel_share": Definition("1", "of the time, not in torch's calls", "neither", "roofline"),
-    "loops": Definition("loops", "innermost or unrolled, but for those over a rest", "neither", "static"),
-    "vector_bits": Definition("bit", "of the widest vector register in these loops", "more", "static"),
-    "packed_share": Definition("1", "vector instructions that work on several numbers", "more", "static"),
-    "zmm_share": Definition("1", "of these, those on 512 bits", "neither", "static"),
-    "ymm_share": Definition("1", "of these, those on 256 bits", "neither", "static"),
-    "fma_share": Definition("1", "floating-point arithmetic that is fused", "more", "static"),
+    "own_kernel_share": Definition("1", "share of the time outside torch's calls", "neither", "roofline"),
+    "loops": Definition("loops", "innermost or unrolled loops, no remainders", "neither", "static"),
+    "vector_bits": Definition("bit", "widest vector register in these loops", "more", "static"),
+    "packed_share": Definition("1", "vector instructions on several numbers", "more", "static"),
+    "zmm_share": Definition("1", "share of these on 512 bits", "neither", "static"),
+    "ymm_share": Definition("1", "share of these on 256 bits", "neither", "static"),
+    "fma_share": Definition("1", "fused floating-point arithmetic", "more", "static"),
     "divisions": Definition("instructions", "divisions and square roots in these loops", "less", "static"),
-    "gathers": Definition("instructions", "vectors whose elements lie apart", "less", "static"),
+    "gathers": Definition("instructions", "loads and stores of non-contiguous vectors", "less", "static"),
     "spills": Definition("instructions", "vector registers to and from the stack", "less", "static"),
     "streaming_stores": Definition("instructions", "stores past the caches", "neither", "static"),
-    "prefetches": Definition("instructions", "of memory that is wanted soon", "neither", "static"),
+    "prefetches": Definition("instructions", "prefetches of memory", "neither", "static"),
     "calls_in_loops": Definition("instructions", "calls, mostly of scalar functions", "less", "static"),
-    "loops_vectorized": Definition("loops", "loops that the compiler has vectorized", "more", "static"),
-    "loops_missed": Definition("loops", "innermost loops that it has not", "less", "static"),
+    "loops_vectorized": Definition("loops", "loops that the compiler vectorized", "more", "static"),
+    "loops_missed": Definition("loops", "innermost loops that it did not", "less", "static"),
     "cpu_time": Definition("us", "of all threads together", "less", "perf"),
     "cycles": Definition("cycles", "of all threads together", "less", "perf"),
-    "instructions": Definition("instructions", "executed", "less", "perf"),
-    "instructions_per_cycle": Definition("instructions/cycle", "executed", "more", "perf"),
-    "last_level_loads": Definition("loads", "that reached the last cache", "less", "perf"),
-    "last_level_load_misses": Definition("loads", "that it did not have", "less", "perf"),
-    "loaded_from_memory": Definition("bytes", "these, 64 each; prefetches aside", "less", "perf"),
-    "cache_misses": Definition("misses", "by Linux's generic event", "less", "perf"),
-    "branch_misses": Definition("branches", "that were not foreseen", "less", "perf"),
-    "time_share": Definition("1", "of a call's CPU time, in this kernel", "neither", "perf"),
-    "time_in_torch": Definition("1", "of a call's CPU time, in torch and its libraries", "neither", "perf"),
-    "time_in_system": Definition("1", "of a call's CPU time, in the system: page faults", "less", "perf"),
-    "time_waiting": Definition("1", "of a call's CPU time, of threads that wait for others", "less", "perf"),
-    "page_faults": Definition("faults", "pages touched for the first time", "less", "perf"),
-    "context_switches": Definition("switches", "of threads that gave up a CPU", "less", "perf"),
-    "simulated_fetched": Definition("bytes", "fetched from memory, by simulated caches", "less", "simulated"),
-    "simulated_calls": Definition("calls", "calls of it in one of forward", "less", "simulated"),
-    "simulated_instructions": Definition("instructions", "instructions, of AVX2", "less", "simulated"),
+    "instructions": Definition("instructions", "instructions executed", "less", "perf"),
+    "instructions_per_cycle": Definition(
+        "instructions/cycle", "instructions executed per cycle", "more", "perf"
+    ),
+    "last_level_loads": Definition("loads", "loads that reached the last cache", "less", "perf"),
+    "last_level_load_misses": Definition("loads", "loads that missed the last cache", "less", "perf"),
+    "loaded_from_memory": Definition("bytes", "last-level misses at 64 bytes each", "less", "perf"),
+    "cache_misses": Definition("misses", "cache misses, by Linux's generic event", "less", "perf"),
+    "branch_misses": Definition("branches", "mispredicted branches", "less", "perf"),
+    "time_share": Definition("1", "share of a call's CPU time in the kernel", "neither", "perf"),
+    "time_in_torch": Definition("1", "share of a call's CPU time in torch's code", "neither", "perf"),
+    "time_in_system": Definition("1", "share in the system: page faults", "less", "perf"),
+    "time_waiting": Definition("1", "share in waiting threads", "less", "perf"),
+    "page_faults": Definition("faults", "first touches of a page", "less", "perf"),
+    "context_switches": Definition("switches", "context switches of its threads", "less", "perf"),
+    "simulated_fetched": Definition(
+        "bytes", "bytes fetched from memory, by simulated caches", "less", "simulated"
+    ),
+    "simulated_calls": Definition("calls", "calls of this kernel in one forward", "less", "simulated"),
+    "simulated_instructions": Definition(
+        "instructions", "instructions executed, built for AVX2", "less", "simulated"
+    ),
     "simulated_reads": Definition("accesses", "reads of data", "less", "simulated"),
     "simulated_writes": Definition("accesses", "writes of data", "less", "simulated"),
-    "simulated_l1_misses": Definition("misses", "misses of data in the first cache", "less", "simulated"),
-    "simulated_last_misses": Definition("misses", "misses of data in the last cache", "less", "simulated"),
-    "emulated_load_sectors": Definition("sectors", "32-byte sectors of a warp's load", "less", "emulated"),
-    "emulated_store_sectors": Definition("sectors", "32-byte sectors of a warp's store", "less", "emulated"),
-    "emulated_sector_use": Definition("1", "of these sectors, those that would do", "more", "emulated"),
-    "emulated_bank_passes": Definition("", "passes over the banks for one that would do", "less", "emulated"),
-    "launches": Definition("launches", "of kernels, in a call", "less", "cupti"),
-    "own_launches": Definition("launches", "of these, the candidate's own kernels", "neither", "cupti"),
-    "gpu_time": Definition("us", "in which something ran, in a call", "less", "cupti", True),
-    "own_share": Definition("1", "of that time, in the candidate's own kernels", "neither", "cupti"),
-    "gpu_gaps": Definition("us", "between them, in which nothing ran", "less", "cupti"),
+    "simulated_l1_misses": Definition("misses", "data misses in the first-level cache", "less", "simulated"),
+    "simulated_last_misses": Definition("misses", "data misses in the last cache", "less", "simulated"),
+    "emulated_load_sectors": Definition("sectors", "32-byte sectors per load of a warp", "less", "emulated"),
+    "emulated_store_sectors": Definition(
+        "sectors", "32-byte sectors per store of a warp", "less", "emulated"
+    ),
+    "emulated_sector_use": Definition("1", "share of these sectors that are needed", "more", "emulated"),
+    "emulated_bank_passes": Definition("", "passes over the banks per needed pass", "less", "emulated"),
+    "launches": Definition("launches", "kernel launches in a call", "less", "cupti"),
+    "own_launches": Definition("launches", "launches of the candidate's own kernels", "neither", "cupti"),
+    "gpu_time": Definition("us", "time of a call in which something ran", "less", "cupti", True),
+    "own_share": Definition("1", "share in the candidate's own kernels", "neither", "cupti"),
+    "gpu_gaps": Definition("us", "idle time between kernels of a call", "less", "cupti"),
     "traced_time": Definition("us", "all its launches together", "less", "cupti", True),
-    "traced_launches": Definition("launches", "in a call", "less", "cupti"),
-    "block_threads": Definition("threads", "of a block", "neither", "cupti"),
-    "grid_blocks": Definition("blocks", "of the grid", "neither", "cupti"),
-    "registers": Definition("registers", "of a thread", "less", "cupti"),
-    "shared_memory": Definition("bytes/block", "given to it at its launch too", "neither", "cupti"),
-    "blocks_per_sm": Definition("", "of the grid per multiprocessor: below 1, some idle", "more", "cupti"),
-    "estimated_occupancy": Definition("1", "from registers, shared memory and the grid", "more", "cupti"),
+    "traced_launches": Definition("launches", "launches in a call", "less", "cupti"),
+    "block_threads": Definition("threads", "threads of a block", "neither", "cupti"),
+    "grid_blocks": Definition("blocks", "blocks of the grid", "neither", "cupti"),
+    "registers": Definition("registers", "registers of a thread", "less", "cupti"),
+    "shared_memory": Definition(
+        "bytes/block", "shared memory of a block, static and dynamic", "neither", "cupti"
+    ),
+    "blocks_per_sm": Definition("", "grid blocks per multiprocessor; below 1 some idle", "more", "cupti"),
+    "estimated_occupancy": Definition("1", "by registers, shared memory and the grid", "more", "cupti"),
     "duration": Definition(
         "us", "all its launches together", "less", "ncu", of_time=True,
         names=("gpu__time_duration.sum",),
     ),
-    "profiled_launches": Definition("launches", "that ncu looked at, in a call", "less", "ncu"),
+    "profiled_launches": Definition("launches", "launches in a call that ncu profiled", "less", "ncu"),
     "sm_throughput": _counted(
-        "1", "of the peak of the busiest part of the multiprocessors", "more",
+        "1", "share of the peak of the multiprocessors' busiest unit", "more",
         "sm__throughput.avg.pct_of_peak_sustained_elapsed",
     ),
     "memory_throughput": _counted(
-        "1", "of the peak of the busiest part of caches and memory", "more",
+        "1", "share of the peak of the busiest unit of caches and memory", "more",
         "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
     ),
     "dram_throughput": _counted(
-        "1", "of the bandwidth of device memory", "more", "dram__throughput.avg.pct_of_peak_sustained_elapsed"
+        "1", "share of the bandwidth of device memory", "more",
+        "dram__throughput.avg.pct_of_peak_sustained_elapsed"
     ),
     "l2_throughput": _counted(
-        "1", "of the L2 cache's peak", "more",
+        "1", "share of the L2 cache's peak", "more",
         "lts__throughput.avg.pct_of_peak_sustained_elapsed", usual=False,
     ),
     "l1_throughput": _counted(
-        "1", "of the L1 cache's peak", "more",
+        "1", "share of the L1 cache's peak", "more",
         "l1tex__throughput.avg.pct_of_peak_sustained_active", usual=False,
     ),
     "dram_read": _counted(
-        "bytes", "from device memory", "less", "dram__bytes_read.sum", "dram__bytes_op_read.sum"
+        "bytes", "bytes read from device memory", "less", "dram__bytes_read.sum", "dram__bytes_op_read.sum"
     ),
     "dram_written": _counted(
-        "bytes", "to device memory", "less", "dram__bytes_write.sum", "dram__bytes_op_write.sum"
+        "bytes", "bytes written to device memory", "less", "dram__bytes_write.sum", "dram__bytes_op_write.sum"
     ),
-    "l1_hit_rate": _counted("1", "of sectors, in the L1 cache", "more", "l1tex__t_sector_hit_rate.pct"),
-    "l2_hit_rate": _counted("1", "of sectors, in the L2 cache", "more", "lts__t_sector_hit_rate.pct"),
+    "l1_hit_rate": _counted(
+        "1", "share of sectors found in the L1 cache", "more", "l1tex__t_sector_hit_rate.pct"
+    ),
+    "l2_hit_rate": _counted(
+        "1", "share of sectors found in the L2 cache", "more", "lts__t_sector_hit_rate.pct"
+    ),
     "achieved_occupancy": _counted(
-        "1", "of the warps that there can be, those that were active", "more",
+        "1", "active warps as a share of the most possible", "more",
         "sm__warps_active.avg.pct_of_peak_sustained_active",
     ),
-    "registers_per_thread": _counted("registers", "of a thread", "less", "launch__registers_per_thread"),
+    "registers_per_thread": _counted(
+        "registers", "registers of a thread", "less", "launch__registers_per_thread"
+    ),
     "limit_registers": _counted(
-        "blocks", "of a multiprocessor, as far as registers go", "more", "launch__occupancy_limit_registers"
+        "blocks", "blocks per multiprocessor that registers allow", "more",
+        "launch__occupancy_limit_registers"
     ),
     "limit_shared_memory": _counted(
-        "blocks", "of a multiprocessor, as far as shared memory goes", "more",
+        "blocks", "blocks per multiprocessor that shared memory allows", "more",
         "launch__occupancy_limit_shared_mem",
     ),
     "limit_warps": _counted(
-        "blocks", "of a multiprocessor, as far as warps go", "more",
+        "blocks", "blocks per multiprocessor that warps allow", "more",
         "launch__occupancy_limit_warps", usual=False,
     ),
     "limit_blocks": _counted(
-        "blocks", "of a multiprocessor, at most", "more", "launch__occupancy_limit_blocks", usual=False
+        "blocks", "blocks per multiprocessor, hardware limit", "more", "launch__occupancy_limit_blocks",
+        usual=False
     ),
     "waves": _counted(
         "", "rounds in which the grid fits on the GPU", "neither", "launch__waves_per_multiprocessor"
     ),
     "issue_slots": _counted(
-        "1", "of cycles in which a warp scheduler issued", "more",
+        "1", "share of cycles in which a warp scheduler issued", "more",
         "smsp__issue_active.avg.pct_of_peak_sustained_active",
     ),
     "eligible_warps": _counted(
-        "", "warps of a scheduler that could issue, in a cycle", "more",
+        "", "warps per scheduler ready to issue, per cycle", "more",
         "smsp__warps_eligible.avg.per_cycle_active", usual=False,
     ),
-    "warp_instructions": _counted("instructions", "of warps", "less", "smsp__inst_executed.sum"),
+    "warp_instructions": _counted(
+        "instructions", "warp instructions executed", "less", "smsp__inst_executed.sum"
+    ),
     "tensor_pipe": _counted(
-        "1", "of cycles in which the tensor cores worked", "more",
+        "1", "share of cycles in which the tensor cores were active", "more",
         "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
     ),
     "tensor_instructions": _counted(
-        "instructions", "of warps, for the tensor cores", "neither",
+        "instructions", "warp instructions for the tensor cores", "neither",
         "sm__inst_executed_pipe_tensor.sum", usual=False,
     ),
     "fma_pipe": _counted(
-        "1", "of the peak of the pipes for fp32 arithmetic", "more",
+        "1", "share of the peak of the fp32 arithmetic pipes", "more",
         "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active",
     ),
     "xu_pipe": _counted(
-        "1", "of the peak of the pipe for exponentials, roots and conversions", "neither",
+        "1", "share of the peak of the pipe for exponentials, roots and conversions", "neither",
         "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active",
     ),
     "fused_multiply_adds": _counted(
-        "instructions", "of threads, in fp32", "neither",
+        "instructions", "fused multiply-adds of threads, in fp32", "neither",
         "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum", usual=False,
     ),
     "additions": _counted(
@@ -202,31 +225,31 @@ CATALOGUE = {
         "smsp__sass_thread_inst_executed_op_integer_pred_on.sum", usual=False,
     ),
     "local_loads": _counted(
-        "instructions", "of warps, from local memory: spills, or arrays", "less",
+        "instructions", "warp loads from local memory: spills, or arrays", "less",
         "smsp__inst_executed_op_local_ld.sum",
     ),
     "local_stores": _counted(
-        "instructions", "of warps, to local memory: spills, or arrays", "less",
+        "instructions", "warp stores to local memory: spills, or arrays", "less",
         "smsp__inst_executed_op_local_st.sum",
     ),
     "bank_conflicts": _counted(
-        "conflicts", "of accesses to shared memory", "less",
+        "conflicts", "bank conflicts in shared memory", "less",
         "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
     ),
     "load_use": _counted(
-        "1", "of the bytes of sectors that global loads fetch, those asked for", "more",
+        "1", "share of the bytes fetched by global loads that are used", "more",
         "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct",
     ),
     "store_use": _counted(
-        "1", "of the bytes of sectors that global stores touch, those written", "more",
+        "1", "share of the bytes in sectors of global stores that are written", "more",
         "smsp__sass_average_data_bytes_per_sector_mem_global_op_st.pct",
     ),
     "threads_per_instruction": _counted(
-        "", "threads, of 32, that an instruction of a warp is for", "more",
+        "", "active threads per warp instruction, of 32", "more",
         "smsp__thread_inst_executed_per_inst_executed.ratio",
     ),
     "uniform_branches": _counted(
-        "1", "of branches, those that all threads of a warp take alike", "more",
+        "1", "share of branches that all threads of a warp take alike", "more",
         "smsp__sass_average_branch_targets_threads_uniform.pct", usual=False,
     ),
     "stall_long_scoreboard": _stall("long_scoreboard", "for global or local memory"),
@@ -244,29 +267,35 @@ CATALOGUE = {
     "built_launches": Definition("launches", "launches in one call, with this grid", "less", "static"),
     "blocks": Definition("blocks", "blocks of a launch", "neither", "static"),
     "threads": Definition("threads", "threads of a block", "neither", "static"),
-    "configurations": Definition("kernels", "configurations: the first one is built", "neither", "static"),
+    "configurations": Definition(
+        "kernels", "autotuner configurations; the first is built", "neither", "static"
+    ),
     "built_registers": Definition("registers", "registers of a thread", "less", "static"),
     "shared_bytes": Definition("bytes/block", "shared memory of a block", "less", "static"),
     "stack_bytes": Definition("bytes/thread", "stack of a thread: spills and local arrays", "less", "static"),
-    "occupancy": Definition("1", "occupancy: of the warps a multiprocessor can hold", "more", "static"),
-    "warps_by_registers": Definition("warps", "warps that registers let it hold", "more", "static"),
-    "warps_by_shared_memory": Definition("warps", "warps that shared memory lets it hold", "more", "static"),
-    "warps_by_threads": Definition("warps", "warps that threads and blocks let it hold", "more", "static"),
+    "occupancy": Definition("1", "occupancy: share of a multiprocessor's warps", "more", "static"),
+    "warps_by_registers": Definition("warps", "warps that registers allow", "more", "static"),
+    "warps_by_shared_memory": Definition("warps", "warps that shared memory allows", "more", "static"),
+    "warps_by_threads": Definition("warps", "warps that threads and blocks allow", "more", "static"),
     "built_instructions": Definition("instructions", "instructions of the kernel", "less", "static"),
     "accesses": Definition("instructions", "loads, stores, copies of global memory", "neither", "static"),
     "access_bits": Definition("bit", "bits of these, of a thread, on average", "more", "static"),
     "local_accesses": Definition("instructions", "loads, stores of what was spilled", "less", "static"),
-    "inner_loops": Definition("loops", "inner loops; what follows is theirs, if any", "neither", "static"),
+    "inner_loops": Definition("loops", "inner loops, measured by the rows below", "neither", "static"),
     "loop_instructions": Definition("instructions", "instructions of inner loops", "less", "static"),
-    "tensor_products": Definition("instructions", "of these tensor cores' products", "more", "static"),
-    "warp_products": Definition("instructions", "by a warp each: HMMA, IMMA, DMMA", "neither", "static"),
-    "group_products": Definition("instructions", "by four warps: HGMMA, QGMMA, IGMMA", "more", "static"),
-    "block_products": Definition("instructions", "by a block: UTCHMMA, UTCQMMA", "more", "static"),
+    "tensor_products": Definition("instructions", "tensor-core products", "more", "static"),
+    "warp_products": Definition(
+        "instructions", "products by one warp: HMMA, IMMA, DMMA", "neither", "static"
+    ),
+    "group_products": Definition(
+        "instructions", "products by four warps: HGMMA, QGMMA, IGMMA", "more", "static"
+    ),
+    "block_products": Definition("instructions", "products by a block: UTCHMMA, UTCQMMA", "more", "static"),
     "fp32_instructions": Definition("instructions", "fp32 arithmetic: FFMA, FADD, FMUL", "neither", "static"),
     "special_functions": Definition("instructions", "special functions: exp2, reciprocal", "less", "static"),
     "global_loads": Definition("instructions", "loads of global memory", "neither", "static"),
     "global_stores": Definition("instructions", "stores to global memory", "neither", "static"),
-    "copies": Definition("instructions", "copies to shared memory, past registers", "more", "static"),
+    "copies": Definition("instructions", "copies to shared memory that bypass registers", "more", "static"),
     "loop_access_bits": Definition("bit", "bits of these, of a thread, on average", "more", "static"),
     "shared_accesses": Definition("instructions", "loads and stores of shared memory", "less", "static"),
     "loop_local_accesses": Definition("instructions", "loads, stores of what was spilled", "less", "static"),
@@ -277,9 +306,9 @@ CATALOGUE = {
 
 
 def metric(name: str, value: float, kernel: str = "") -> Metric:
-    """A metric of the catalogue. Raises KeyError where there is none of this name.
+    """Return a metric of the catalogue; KeyError if it has none of this name.
 
-    `kernel`: as the candidate calls it, who may call it anything.
+    `kernel` is the candidate's own name for it, which can be any text.
     """
     known = CATALOGUE[name]
     called = kernel_name(kernel)

@@ -1,4 +1,4 @@
-"""`kernelwright doctor` and `profile`: what the machine can do, and where a candidate's time goes."""
+"""`kernelwright doctor` and `profile`: the machine's capabilities, and where a candidate's time goes."""
 
 import json
 import re
@@ -50,11 +50,13 @@ def doctor(
     ] = False,
     roofline: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.svg", help="Draw what was measured; measure it, if it was not yet."),
+        typer.Option(
+            metavar="FILE.svg", help="Draw the machine's roofline into this file; measure it first if needed."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """What this machine can build, run, time and profile, and how to get the rest."""
+    """Show what this machine can build, run, time and profile, and how to get the rest."""
     device = check_target(target)
     if roofline is not None:
         check_picture(roofline)
@@ -79,7 +81,7 @@ def doctor(
 def _surveyed(
     evaluator: LocalEvaluator, again: bool, wanted: bool
 ) -> tuple[Survey | None, tuple[Layer, ...]]:
-    """What was measured of the target, and how doctor says it. `wanted`: if need be, it is measured."""
+    """Return the target's survey and doctor's lines; measured if `again`, or if `wanted` and missing."""
     target, pool = evaluator.target, evaluator.sessions.pool
     survey, problem = None, ""
     if not again:
@@ -95,50 +97,58 @@ def _surveyed(
 
 
 def profile(
-    task: Annotated[str, typer.Argument(help="A task: path, builtin:level1/softmax, kernelbench:2/40.")],
+    task: Annotated[str, typer.Argument(help="A task: a path, builtin:level1/softmax or kernelbench:2/40.")],
     candidate: Annotated[Path, typer.Argument(help="A Python file that defines ModelNew.")],
     target: Annotated[
         str,
-        typer.Option(help="cpu; cuda:0, where there is a GPU; sm_90, to build for a chip alone."),
+        typer.Option(
+            help="Target: cpu, cuda:0 where there is a GPU, or a chip to only build for, such as sm_90."
+        ),
     ] = "cpu",
     overrides: Overrides = None,
     precision: CastTo = Precision.task,
     simulate: Annotated[
         bool,
         typer.Option(
-            "--simulate", help="Count cache misses of C++ kernels under valgrind too; may take minutes."
+            "--simulate",
+            help="Also count cache misses of C++ kernels under valgrind, which may take minutes.",
         ),
     ] = False,
     roofline: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.svg", help="Draw it into the machine's roofline, which is measured if need be."
+            metavar="FILE.svg",
+            help="Draw the candidate in the machine's roofline; measure that first if needed.",
         ),
     ] = None,
     kernelbench_dir: KernelbenchDir = None,
     as_json: Json = False,
 ) -> int:
-    """Evaluate one candidate and say where its time goes.
+    """Evaluate one candidate and show where its time goes.
 
-    The roofline, and what its loops consist of; of a GPU's kernels what a trace and Nsight Compute say. For a
-    chip that is named (sm_90) nothing is checked or timed: its kernels are built, and read.
+    Shows the roofline and the instructions in its loops; for GPU kernels also a trace and Nsight Compute's
+    counters. For a named chip (sm_90) nothing is checked or timed: its kernels are built and their machine
+    code is read.
     """
     chip = check_chip(target)
     if roofline is not None:
         check_picture(roofline)
         if chip:
-            raise UsageError("what is not timed has no place in a roofline", "leave out --roofline")
+            raise UsageError(
+                "a roofline needs a timed candidate, and a chip's kernels are only built",
+                "leave out --roofline",
+            )
     device = "cpu" if chip else check_target(target)
     chosen = one_task(task, overrides, precision, kernelbench_dir)
     proposed = candidate_from_file(candidate)
     with Referee.start(cache=cache_folder(), device=device) as evaluator:
         if roofline is not None and not evaluator.work(chosen).flops:
             raise UsageError(
-                f"{chosen.id} has no place in a roofline: it has no products, whose FLOPs are counted",
+                f"{chosen.id} cannot be drawn in a roofline: it has no matrix products to count FLOPs of",
                 "leave out --roofline",
             )
         if chip:
-            why = f"read for {chip}, not timed; nor checked: `evaluate --target {chip}` does that"
+            why = f"built for {chip}, neither timed nor checked: `evaluate --target {chip}` checks it"
             evaluation = evaluator.untried(chosen, proposed, Verdict.unmeasured, why)
         else:
             evaluation = evaluator.evaluate(chosen, proposed, Measurement(("eager", TRAFFIC)))
@@ -160,20 +170,18 @@ def profile(
 
 
 def _point(label: str, evaluation: Evaluation, found: Profile) -> Point:
-    """Where a candidate is in a roofline. Raises UsageError where it was not timed."""
+    """Return a candidate's point in a roofline. Raises UsageError if it was not timed."""
     moved, flops, timing = found.value("minimal_bytes"), found.value("flops"), evaluation.timing
     if timing is None or not moved or not flops:
-        raise UsageError(f"{label} has no place in a roofline: it was not timed", "leave out --roofline")
+        raise UsageError(f"{label} cannot be drawn in a roofline: it was not timed", "leave out --roofline")
     return Point(flops / moved, 1e6 * flops / timing.candidate_us.median, label)
 
 
 def check_chip(target: str) -> str:
-    """The chip that a target's name means, "sm_90" or "cuda:sm_90"; empty for a device. Raises UsageError."""
+    """Return the chip named by a target, "sm_90" or "cuda:sm_90"; empty for a device. Raises UsageError."""
     named = re.fullmatch(r"(?:cuda:)?(sm_.*)", target)
     if named is None:
         return ""
     if named[1] not in CHIPS:
-        raise UsageError(
-            f"the limits of the chip '{named[1]}' are not known", f"name one of {', '.join(CHIPS)}"
-        )
+        raise UsageError(f"unknown chip '{named[1]}'", f"use one of {', '.join(CHIPS)}")
     return named[1]

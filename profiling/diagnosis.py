@@ -1,4 +1,4 @@
-"""What binds a candidate, by rules over its metrics: each finding cites the numbers that it rests on.
+"""Bottlenecks of a candidate, by rules over its metrics: each finding cites the numbers it rests on.
 
 The classes are those of the top-down method (A. Yasin, 2014) and of Nsight Compute's sections, as far as
 there are metrics for them: memory, arithmetic, latency and occupancy, launches, imbalance, instruction mix.
@@ -35,31 +35,31 @@ _LONGEST = 4  # rounds in which a tail matters
 
 @dataclass(frozen=True)
 class _Case:
-    """A profile to be judged, by name and kernel."""
+    """A profile under diagnosis, with look-ups by metric and kernel."""
 
     profile: Profile
     evaluation: Evaluation
 
     def of(self, name: str, kernel: str = "") -> float:
-        """A metric's value; NaN where it is not known, with which every comparison is false."""
+        """Return a metric's value; NaN if unknown, for which every comparison is false."""
         value = self.profile.value(name, kernel)
         return float("nan") if value is None else value
 
     def sum(self, name: str) -> float:
-        """Of the whole call, or over all kernels where that is what is known; NaN where nothing is."""
+        """Return the value of the whole call, or else the sum over all kernels; NaN if neither is known."""
         whole = self.of(name)
         each = [m.value for m in self.profile.metrics if m.name == name and m.kernel]
         return sum(each) if each and math.isnan(whole) else whole
 
     @property
     def own_kernels(self) -> list[str]:
-        """Without those of torch and its libraries, which a trace has too."""
+        """The candidate's kernels, without those of torch and its libraries, which a trace contains too."""
         traced = {m.kernel for m in self.profile.metrics if m.provenance == "cupti"}
         others = {m.kernel for m in self.profile.metrics if m.provenance != "cupti"}
         return [kernel for kernel in self.profile.kernels if kernel in others or kernel not in traced]
 
     def lines(self, kernel: str, *metrics: str) -> str:
-        """The worst of those that are remarked on because of one of these metrics, for a sentence's end."""
+        """Return the worst source lines behind these metrics, as the end of a sentence; empty if none."""
         remarks = [r for r in self.profile.remarks if r.kernel == kernel and r.metric in metrics]
         worst = "; ".join(f"line {remark.line}, {remark.text}" for remark in remarks[:_MOST_LINES])
         return f": {worst}" if worst else ""
@@ -83,7 +83,7 @@ class _Case:
 
 
 def diagnose(profile: Profile, evaluation: Evaluation) -> tuple[Finding, ...]:
-    """What binds a candidate, that first of which mending might gain most; empty where nothing stands out."""
+    """Return the findings about a candidate, the largest possible gain first; empty if nothing stands out."""
     case = _Case(profile, evaluation)
     found = [finding for rule in _RULES for finding in rule(case)]
     return tuple(sorted(found, key=lambda finding: -(finding.most_gain or 1.0)))
@@ -94,10 +94,10 @@ def _memory(case: _Case) -> Iterator[Finding]:
     if share >= _NEAR and not case.of("compute_share") > share:
         yield case.finding(
             "memory",
-            f"It takes {1 / share:.2f} times what reading inputs and writing outputs once takes."
+            f"It takes {1 / share:.2f} times the time to read the inputs and write the outputs once."
             if share <= 1
-            else "It takes less than reading inputs and writing outputs once does by the measured bandwidth.",
-            "Move fewer bytes: fuse what stands before or after, or nothing more can be gained.",
+            else "It takes less time than reading inputs and writing outputs once at the measured bandwidth.",
+            "Move fewer bytes by fusing the operators around it; otherwise there is little left to gain.",
             ("bandwidth_share", "minimal_bytes", "memory_floor", "achieved_bandwidth"),
             max(1.0, 1 / share),
         )
@@ -106,7 +106,7 @@ def _memory(case: _Case) -> Iterator[Finding]:
         if moved > _WASTED * least:
             yield case.finding(
                 "memory",
-                f"It fetches {moved / least:.1f} times the bytes that there are to move, {source}.",
+                f"It fetches {moved / least:.1f} times the minimal bytes ({source}).",
                 "Read everything once: work on blocks that stay in the cache between passes, or make one "
                 "pass of two.",
                 (name, "minimal_bytes"),
@@ -117,7 +117,7 @@ def _memory(case: _Case) -> Iterator[Finding]:
         if used < _NEAR:
             yield case.finding(
                 "memory",
-                f"Of the bytes that {kernel}'s global loads fetch {used:.0%} are used.",
+                f"Only {used:.0%} of the bytes that {kernel}'s global loads fetch are used.",
                 "Let neighbouring threads read neighbouring addresses, in vectors of 128 bits.",
                 ("load_use",),
                 kernel=kernel,
@@ -131,10 +131,10 @@ def _requests(case: _Case) -> Iterator[Finding]:
         if 0 < used < _NEAR:
             yield case.finding(
                 "memory",
-                f"Uncoalesced access: of the sectors that {kernel}'s warps take of global memory {used:.0%} "
-                f"would do{case.lines(kernel, *sectors)}.",
-                "Let neighbouring threads touch neighbouring addresses; what is read along one dimension and "
-                "written along another goes through a tile in shared memory.",
+                f"Uncoalesced access: only {used:.0%} of the global-memory sectors that {kernel}'s warps "
+                f"request are needed{case.lines(kernel, *sectors)}.",
+                "Let neighbouring threads touch neighbouring addresses; data read along one dimension and "
+                "written along another should go through a tile in shared memory.",
                 ("emulated_sector_use", *sectors),
                 1 / used,
                 kernel,
@@ -142,9 +142,9 @@ def _requests(case: _Case) -> Iterator[Finding]:
         if passes > _WASTED:
             yield case.finding(
                 "instructions",
-                f"Bank conflicts: {kernel}'s warps take {passes:.1f} times the passes over shared memory "
-                f"that would do{case.lines(kernel, 'emulated_bank_passes')}.",
-                "Pad the rows of what lies in shared memory by one element ([32][33]), or swizzle columns.",
+                f"Bank conflicts: {kernel}'s warps make {passes:.1f} times the passes over shared memory "
+                f"that are needed{case.lines(kernel, 'emulated_bank_passes')}.",
+                "Pad the rows of shared-memory tiles by one element ([32][33]), or swizzle columns.",
                 ("emulated_bank_passes",),
                 passes,
                 kernel,
@@ -156,8 +156,8 @@ def _new_memory(case: _Case) -> Iterator[Finding]:
     if _NEW < share < 1:
         yield case.finding(
             "memory",
-            f"The system has {share:.0%} of its CPU time: it gives it memory that is new.",
-            "Write into memory that is there already: over what is not needed any more, and less of it.",
+            f"The system takes {share:.0%} of its CPU time, mostly to map new memory.",
+            "Reuse buffers instead of allocating new ones, and allocate less.",
             ("time_in_system", "page_faults"),
             1 / (1 - share),
         )
@@ -182,10 +182,10 @@ def _neither(case: _Case) -> Iterator[Finding]:
     if near and 0 < max(memory, arithmetic) < _NEAR and case.profile.bottleneck != "overhead":
         yield case.finding(
             "instructions",
-            f"Fetching little more than it must would take {memory:.0%} of its time, its products "
-            f"{arithmetic:.0%}: what else it executes binds it, or waiting.",
+            f"At the measured ceilings its memory traffic takes {memory:.0%} of the time and its products "
+            f"{arithmetic:.0%}: other instructions or waiting limit it.",
             "Execute less for each element: wider vectors, fused multiply-adds, exponentials computed once; "
-            "and keep more of them under way.",
+            "and keep more of them in flight.",
             ("bandwidth_share", "compute_share", "minimal_bytes", *near),
             1 / max(memory, arithmetic),
         )
@@ -196,7 +196,7 @@ def _launches(case: _Case) -> Iterator[Finding]:
     if 0 < busy < _IDLE * (busy + gaps):
         yield case.finding(
             "launch",
-            f"Kernels run for {busy / (busy + gaps):.0%} of a call's time on the GPU, else nothing does.",
+            f"Kernels run for only {busy / (busy + gaps):.0%} of a call's time on the GPU; else it is idle.",
             "Launch less: fuse kernels, put small ones into one launch, or capture the call in a CUDA graph.",
             ("gpu_gaps", "gpu_time", "launches"),
             (busy + gaps) / busy,
@@ -205,16 +205,16 @@ def _launches(case: _Case) -> Iterator[Finding]:
     if share < _ELSEWHERE:
         yield case.finding(
             "launch",
-            f"Calls of torch's take {1 - share:.0%} of its time.",
-            "Take more of the work into kernels of its own, or have a faster library do what takes longest.",
+            f"Calls to torch take {1 - share:.0%} of its time.",
+            "Move more of the work into its own kernels, or use a faster library for the slowest part.",
             ("own_kernel_share",),
         )
     light = case.profile.speed_of_light
     if case.profile.bottleneck == "overhead" and light and light < _NEAR:
         yield case.finding(
             "launch",
-            "A call is so short that starting its work may cost as much as doing it.",
-            "Use one thread, one launch, and no new tensors but the result.",
+            "A call is so short that launching its work may cost as much as doing it.",
+            "Use one thread, one launch, and allocate no tensor but the result.",
             ("memory_floor", "compute_floor"),
             1 / light,
         )
@@ -228,8 +228,8 @@ def _imbalance(case: _Case) -> Iterator[Finding]:
         if 0 < share < _IDLE:
             yield case.finding(
                 "imbalance",
-                f"Its {threads} threads are busy for {share:.0%} of the time.",
-                "Share all of the work among threads, in more pieces than there are threads.",
+                f"Its {threads} threads are busy for only {share:.0%} of the time.",
+                "Divide all of the work among the threads, in more pieces than there are threads.",
                 ("cpu_time",),
                 1 / share,
             )
@@ -238,7 +238,7 @@ def _imbalance(case: _Case) -> Iterator[Finding]:
         yield case.finding(
             "imbalance",
             f"Its threads wait for each other for {waiting:.0%} of the time.",
-            "Share all of the work among threads, in pieces alike; work of a few microseconds is for one.",
+            "Divide all of the work evenly among the threads; give work of a few microseconds to one thread.",
             ("time_waiting",),
             1 / (1 - waiting) if waiting < 1 else None,
         )
@@ -249,8 +249,8 @@ def _imbalance(case: _Case) -> Iterator[Finding]:
         if 0 < waves < _LONGEST and filled < _TAIL and not several:
             yield case.finding(
                 "imbalance",
-                f"{kernel}'s blocks take {waves:.1f} rounds; {1 - filled:.0%} of the last one is idle.",
-                "Choose a block size with which rounds are whole, or have fewer blocks take several tiles.",
+                f"{kernel}'s blocks take {waves:.1f} waves; {1 - filled:.0%} of the last one is idle.",
+                "Choose a block size that gives whole waves, or let fewer blocks process several tiles each.",
                 ("waves",),
                 -(-waves // 1) / waves,
                 kernel,
@@ -265,8 +265,8 @@ def _latency(case: _Case) -> Iterator[Finding]:
         if occupancy < _LOW_OCCUPANCY and not slots > _NEAR:
             yield case.finding(
                 "latency",
-                f"{kernel} has {occupancy:.0%} of the warps that a multiprocessor can hold.",
-                "Use fewer registers or less shared memory, or more independent work in each thread.",
+                f"{kernel} has an occupancy of only {occupancy:.0%} of a multiprocessor's warps.",
+                "Use fewer registers or less shared memory, or give each thread more independent work.",
                 (name, "issue_slots", "registers_per_thread", "built_registers", "shared_bytes"),
                 kernel=kernel,
             )
@@ -282,7 +282,7 @@ def _stalls(case: _Case, kernel: str, stalls: list[Metric]) -> Iterator[Finding]
     cause = worst.name.removeprefix("stall_").replace("_", " ")
     yield case.finding(
         "latency",
-        f"{worst.value / total:.0%} of what {kernel}'s warps wait is for one cause: {cause}.",
+        f"{worst.value / total:.0%} of the stalls of {kernel}'s warps have one cause: {cause}.",
         _WAITS.get(worst.name, "Give the schedulers more warps, or each thread more independent work."),
         (worst.name,),
         kernel=kernel,
@@ -290,12 +290,12 @@ def _stalls(case: _Case, kernel: str, stalls: list[Metric]) -> Iterator[Finding]
 
 
 _WAITS = {
-    "stall_long_scoreboard": "Load earlier than it is used (cp.async, TMA, more stages), in wider vectors.",
+    "stall_long_scoreboard": "Prefetch data before its use (cp.async, TMA, more stages), in wider vectors.",
     "stall_short_scoreboard": "Use shared memory or special functions less in the inner loop.",
-    "stall_barrier": "Wait less often: fewer or smaller steps between barriers, or warps that need none.",
+    "stall_barrier": "Synchronize less often: fewer barriers, or warps that need none.",
     "stall_mio_throttle": "Use shared memory in wider vectors, or shuffles; fewer special functions.",
     "stall_lg_throttle": "Load and store global memory in wider vectors.",
-    "stall_math_throttle": "The pipe is full: use another one (tensor cores), or do less arithmetic.",
+    "stall_math_throttle": "The pipe is saturated: use another one (tensor cores), or do less arithmetic.",
 }
 
 
@@ -303,11 +303,11 @@ def _instructions(case: _Case) -> Iterator[Finding]:
     for kernel in case.own_kernels:
         packed, bits = case.of("packed_share", kernel), case.of("vector_bits", kernel)
         if (packed < _SCALAR or bits == 0) and case.of("loops_missed", kernel) != 0:
-            share = f"Of {kernel}'s vector instructions {packed:.0%} work on several numbers at once."
+            share = f"Only {packed:.0%} of {kernel}'s vector instructions work on several numbers at once."
             yield case.finding(
                 "instructions",
                 share if bits else f"No loop of {kernel} uses vectors.",
-                "Let the compiler vectorize: no calls, no branches, no order of additions that it must keep "
+                "Let the compiler vectorize: no calls, no branches, no fixed order of additions "
                 "(`#pragma omp simd reduction`), contiguous accesses.",
                 ("packed_share", "vector_bits", "loops_missed", "calls_in_loops"),
                 kernel=kernel,
@@ -316,8 +316,8 @@ def _instructions(case: _Case) -> Iterator[Finding]:
         if calls > 0:
             yield case.finding(
                 "instructions",
-                f"{kernel}'s loops call {calls:.0f} functions, for one number at a time.",
-                "Replace scalar functions such as expf by polynomials that vectorize.",
+                f"{kernel}'s loops call {calls:.0f} scalar functions.",
+                "Replace scalar functions such as expf with polynomials that vectorize.",
                 ("calls_in_loops",),
                 kernel=kernel,
             )
@@ -326,7 +326,7 @@ def _instructions(case: _Case) -> Iterator[Finding]:
             yield case.finding(
                 "instructions",
                 f"{kernel}'s loops move {spilled:.0f} values between registers and the stack.",
-                "Keep fewer values at a time: smaller tiles, less unrolling, narrower vectors.",
+                "Keep fewer values live: smaller tiles, less unrolling, narrower vectors.",
                 ("spills", "loop_local_accesses"),
                 kernel=kernel,
             )
@@ -335,7 +335,7 @@ def _instructions(case: _Case) -> Iterator[Finding]:
             yield case.finding(
                 "instructions",
                 f"{kernel} has {conflicts:.3g} bank conflicts in shared memory.",
-                "Pad or swizzle what lies in shared memory.",
+                "Pad or swizzle the tiles in shared memory.",
                 ("bank_conflicts", "warp_instructions"),
                 kernel=kernel,
             )

@@ -1,4 +1,4 @@
-"""All that can be told of a candidate here: what each profiler reads, or why it cannot."""
+"""Ladder of profilers: the readings of each for a candidate, or the reason it cannot be used."""
 
 from collections.abc import Iterator, Sequence
 
@@ -38,9 +38,9 @@ _LONGEST = 500  # letters of what a candidate may have had a hand in
 
 
 def profile(subject: Subject, rungs: Sequence[Rung] = CHEAP) -> Profile:
-    """The profile of a candidate, with what these of RUNGS read. Raises TaskError.
+    """Return the profile of a candidate by these rungs. Raises TaskError.
 
-    Only of a timed one there is a roofline; others read what was built.
+    Only a timed candidate has a roofline; for others the built code is read.
     """
     evaluation = subject.evaluation
     known = roofline(subject.evaluator.work(subject.task), evaluation.target, evaluation)
@@ -48,7 +48,7 @@ def profile(subject: Subject, rungs: Sequence[Rung] = CHEAP) -> Profile:
         layers = [Layer(name="roofline", on=False, why="the candidate was not timed")]
         known = Profile(metrics=(), bottleneck="unknown", speed_of_light=None)
     else:
-        layers = [Layer(name="roofline", on=True, why="its time over what its bytes and FLOPs take at least")]
+        layers = [Layer(name="roofline", on=True, why="its time over the least time for its bytes and FLOPs")]
     metrics, remarks = known.metrics, known.remarks
     for rung in rungs:
         try:
@@ -63,7 +63,7 @@ def profile(subject: Subject, rungs: Sequence[Rung] = CHEAP) -> Profile:
 
 
 def findings() -> Iterator[Layer]:
-    """The profilers of this machine, for `doctor`."""
+    """Yield the profilers of this machine, for `doctor`."""
     yield Layer(
         name="profiler roofline", on=True, why="bytes and FLOPs of the reference over measured ceilings"
     )

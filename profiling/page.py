@@ -1,4 +1,4 @@
-"""What `kernelwright profile` shows."""
+"""Console output of `kernelwright profile`."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,10 +13,10 @@ from kernelwright.profiling.records import Metric, Profile, Provenance
 from kernelwright.profiling.roofline import in_words
 
 _WORDS = {
-    "memory": "memory: moving its data takes longest, even at the best",
-    "compute": "arithmetic: its products take longest, even at the best",
-    "overhead": "overhead: it is over before starting work stops to matter",
-    "unknown": "not known",
+    "memory": "memory: moving its data is the larger part of the floor",
+    "compute": "arithmetic: its matrix products are the larger part of the floor",
+    "overhead": "overhead: a call is so short that launch costs matter",
+    "unknown": "unknown",
 }
 _TITLES: dict[Provenance, str] = {
     "perf": "where the time goes",
@@ -33,7 +33,7 @@ _LIMITS = {
 }
 _REMARKS: dict[Provenance, tuple[str, str]] = {  # what they are of, what is said
     "static": ("not vectorized in", "the compiler's reason"),
-    "emulated": ("wasteful accesses in", "what a warp's request takes"),
+    "emulated": ("wasteful accesses in", "cost of a warp's request"),
 }
 _OF_WORDS = ("meaning", "code", *(words for _, words in _REMARKS.values()))
 _LONGEST_REASON = 2000
@@ -77,7 +77,7 @@ def show(out: Console, evaluation: Evaluation, found: Profile) -> None:
 
 
 def _show_findings(out: Console, found: Profile) -> None:
-    """The numbers that matter, which are those that findings rest on, and what may be done."""
+    """Print the findings, what to do about each, and the numbers they rest on."""
     for number, finding in enumerate(found.findings[:_MOST_FINDINGS], 1):
         gain = f" (at most {finding.most_gain:.2f} times as fast)" if finding.most_gain else ""
         out.print(f"{number}. {finding.says}{gain}", markup=False)
@@ -96,7 +96,7 @@ def _show_findings(out: Console, found: Profile) -> None:
 
 
 def _show_kernels(out: Console, title: str, metrics: Sequence[Metric], shares: Mapping[str, float]) -> None:
-    """A column for each of the first kernels, those that take longest where their `shares` are known."""
+    """Print a table with a column per kernel, those with the largest `shares` of the time first."""
     if not metrics:
         return
     kernels = sorted(dict.fromkeys(m.kernel for m in metrics), key=lambda kernel: -shares.get(kernel, 0.0))
@@ -107,7 +107,7 @@ def _show_kernels(out: Console, title: str, metrics: Sequence[Metric], shares: M
         table.add_row(name, *row, CATALOGUE[name].meaning)
         if name == "occupancy":
             limits = (_limit(metrics, kernel) for kernel in kernels[:_MOST_COLUMNS])
-            table.add_row("", *limits, "what limits it")
+            table.add_row("", *limits, "limited by")
     out.print(table)
     if left := kernels[_MOST_COLUMNS:]:
         out.print(f"and {', '.join(left)}: see --json", markup=False)
@@ -126,7 +126,7 @@ def _table(*columns: str) -> Table:
 
 
 def _value(m: Metric) -> str:
-    """A number as a person reads it."""
+    """Format a value with its unit for people."""
     if m.unit == "1":
         return f"{m.value:.0%}"
     unit = "" if m.unit in _COUNTED else m.unit

@@ -1,7 +1,7 @@
 """The roofline as a picture: bandwidths as slanted lines, peaks as flat ones, kernels as points below them.
 
-S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model" (2009); that caches
-have lines of their own is from A. Ilic, F. Pratas, L. Sousa, "Cache-aware roofline model" (2014).
+S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model" (2009); lines for
+each cache are from A. Ilic, F. Pratas, L. Sousa, "Cache-aware roofline model" (2014).
 """
 
 import math
@@ -73,7 +73,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class Axes:
-    """Both logarithmic."""
+    """Logarithmic axes of the plot."""
 
     x: tuple[float, float]  # FLOP/byte, least and most
     y: tuple[float, float]  # FLOP/s
@@ -88,7 +88,7 @@ class Axes:
 
     @property
     def angle(self) -> float:
-        """At which a bandwidth rises, in degrees."""
+        """Angle of the bandwidth lines, in degrees."""
         x, y = ((side / math.log(high / low)) for side, (low, high) in (
             (RIGHT - LEFT, self.x), (BOTTOM - TOP, self.y)
         ))  # fmt: skip
@@ -96,7 +96,7 @@ class Axes:
 
 
 def picture(survey: Survey, points: Iterable[Point] = ()) -> str:
-    """An SVG of its own, for light and dark pages. Labels are escaped: they may be a candidate's."""
+    """Return a standalone SVG for light and dark pages. Labels are escaped: they may be a candidate's."""
     points = tuple(points)
     levels = sorted(survey.levels(), key=lambda level: -level.bytes_s)
     peaks = sorted(survey.peaks, key=lambda peak: -peak.flops_s)
@@ -120,7 +120,7 @@ def picture(survey: Survey, points: Iterable[Point] = ()) -> str:
         bottom=BOTTOM,
         title=f"Roofline of {mark.chip}",
         subtitle=f"{survey.device} · {mark.threads} threads · torch {mark.torch} · "
-        f"{survey.load:.1f} processes wanted a CPU before it was measured",
+        f"{survey.load:.1f} load average before the measurement",
         x_ticks=[(axes.right(tick), f"{tick:g}") for tick in _ticks(*axes.x)],
         y_ticks=[(axes.down(tick), scaled(tick, "")) for tick in _ticks(*axes.y)],
         slopes=slopes,
@@ -131,23 +131,25 @@ def picture(survey: Survey, points: Iterable[Point] = ()) -> str:
 
 
 def check_picture(file: Path) -> None:
-    """Raises UsageError where no picture can be written to `file`; before minutes go into one."""
+    """Raise UsageError if no picture can be written to `file`; called before minutes of measuring."""
     if file.suffix != ".svg":
-        raise UsageError(f"{file} is no name of a picture", "it is an SVG: name it roofline.svg")
+        raise UsageError(
+            f"invalid picture file: {file}", "use a name that ends in .svg, such as roofline.svg"
+        )
     if not file.parent.is_dir():
-        raise UsageError(f"there is no folder {file.parent}", "make it, or name another")
+        raise UsageError(f"the folder {file.parent} does not exist", "create it, or use another")
 
 
 def save(file: Path, svg: str) -> None:
-    """Raises StorageError."""
+    """Write the picture. Raises StorageError."""
     try:
         file.write_text(svg)
     except OSError as error:
-        raise StorageError(f"{file} cannot be written: {error.strerror}", "name another file") from None
+        raise StorageError(f"{file} cannot be written: {error.strerror}", "use another file") from None
 
 
 def _axes(levels: Sequence[Level], peaks: Sequence[Peak], points: Sequence[Point]) -> Axes:
-    """With room for all lines, all points, and all ridges, where a bandwidth meets a peak."""
+    """Return axes with room for all lines, points and ridges (where a bandwidth meets a peak)."""
     highest, slowest = peaks[0].flops_s, levels[-1].bytes_s
     intensities = [point.flop_per_byte for point in points]
     left = min([0.05, *(0.6 * x for x in intensities)])
@@ -158,7 +160,7 @@ def _axes(levels: Sequence[Level], peaks: Sequence[Peak], points: Sequence[Point
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Powers of ten; with 2 and 5 times them where there are few."""
+    """Return powers of ten between low and high, with 2 and 5 times them if there are few."""
     steps = (1, 2, 5) if math.log10(high / low) < 2.5 else (1,)
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = (step * 10.0**exponent for exponent in exponents for step in steps)
@@ -166,7 +168,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _slopes(levels: Sequence[Level], peaks: Sequence[Peak], axes: Axes) -> list[Slope]:
-    """The fastest first. Labels keep clear of the lines beside them, or of the labels there."""
+    """Return the bandwidth lines, the fastest first, with labels that avoid neighbouring lines and labels."""
     low, high = axes.x[0], peaks[0].flops_s
     radians = math.radians(axes.angle)
     starts = [axes.down(level.bytes_s * low) for level in levels]
@@ -207,7 +209,7 @@ def _flats(peaks: Sequence[Peak], levels: Sequence[Level], axes: Axes) -> list[F
 
 
 def _spread(wanted: Sequence[float], apart: float) -> list[float]:
-    """Places as near as can be to those wanted, which ascend, `apart` from each other, beside the plot."""
+    """Return positions nearest to the ascending ones wanted, `apart` from each other, beside the plot."""
     groups: list[list[float]] = []  # of shifted places that have to be one: isotonic regression
     for number, place in enumerate(wanted):
         groups.append([place - number * apart])
@@ -219,7 +221,7 @@ def _spread(wanted: Sequence[float], apart: float) -> list[float]:
 
 
 def _dots(points: Sequence[Point], axes: Axes, taken: Sequence[Box]) -> list[Dot]:
-    """Each with its label where that meets no other, no point and no flat line, if there is such a place."""
+    """Return the points with labels clear of other labels, points and flat lines where possible."""
     where = [(axes.right(point.flop_per_byte), axes.down(point.flops_s)) for point in points]
     full = [*taken, *((x - 5, y - 5, x + 5, y + 5) for x, y in where)]
     dots = []
@@ -239,7 +241,7 @@ def _dots(points: Sequence[Point], axes: Axes, taken: Sequence[Box]) -> list[Dot
 
 
 def _around(x: float, y: float, width: float) -> list[Box]:
-    """Where the label of a point may be, the best place first; all within the plot, as far as it goes."""
+    """Return the possible boxes for a point's label, the best first; within the plot if any fits."""
     right, left, middle = x + 8, x - 8 - width, x - width / 2
     corners = [(right, y - 8), (left, y - 8)]
     for row in range(1, 5):
@@ -249,7 +251,7 @@ def _around(x: float, y: float, width: float) -> list[Box]:
 
 
 def _along(slopes: Sequence[Slope]) -> list[Box]:
-    """What the slanted labels take, letter by letter."""
+    """Return the boxes of the slanted labels, letter by letter."""
     boxes = []
     for slope in slopes:
         turned = math.radians(slope.angle)
@@ -261,7 +263,7 @@ def _along(slopes: Sequence[Slope]) -> list[Box]:
 
 
 def _shared(a: Box, b: Box) -> float:
-    """The area that two boxes have in common."""
+    """Return the area that two boxes have in common."""
     across = min(a[2], b[2]) - max(a[0], b[0])
     down = min(a[3], b[3]) - max(a[1], b[1])
     return max(0.0, across) * max(0.0, down)

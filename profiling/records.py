@@ -1,4 +1,4 @@
-"""What a profiler hands to the Judge: metrics that say where they come from."""
+"""Records of a profile, as the Judge sees them: metrics with provenance, remarks, findings."""
 
 from typing import Literal
 
@@ -20,7 +20,7 @@ class Metric(Record):
 
 
 class Remark(Record):
-    """What a profiler says of a line of a candidate's C++ or CUDA source."""
+    """A profiler's remark on a line of a candidate's C++ or CUDA source."""
 
     kernel: str
     line: int  # of the source that was handed to the compiler, from 1
@@ -31,7 +31,7 @@ class Remark(Record):
 
 
 class Finding(Record):
-    """Something that costs a candidate time, and what may fix it."""
+    """A cause of lost time in a candidate, and its fix."""
 
     kind: FindingKind
     says: str  # one sentence
@@ -56,5 +56,5 @@ class Profile(Record):
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """Those that a profiler told apart."""
+        """Kernels that a profiler told apart."""
         return tuple(dict.fromkeys(m.kernel for m in self.metrics if m.kernel))

@@ -1,10 +1,10 @@
 """The roofline of a task and how far a candidate is from it (Williams, Waterman, Patterson 2009).
 
-The floor counts what the reference's inputs, weights and outputs weigh, once each, and the FLOPs of its
-matrix products and convolutions. It needs no counters, so it is available everywhere. Memory's side of it is
-what moving them took in the same rounds as the candidate, where the baseline "traffic" was among them, else
-what it takes at the machine's measured bandwidth: on a shared machine that changes from hour to hour. A rate
-that could not be measured leaves its side of the floor unknown.
+The floor counts the bytes of the reference's inputs, weights and outputs, once each, and the FLOPs of its
+matrix products and convolutions. It needs no counters, so it is available everywhere. Memory's floor is the
+time of the baseline "traffic" in the candidate's own rounds where it was run, else the bytes over the
+machine's measured bandwidth: on a shared machine that changes from hour to hour. A rate that could not be
+measured leaves its side of the floor unknown.
 """
 
 from kernelwright.kernelbench.records import Evaluation, Target, Work
@@ -15,7 +15,7 @@ _OVERHEAD_US = 50.0  # below this, launching and dispatching weigh as much as th
 
 
 def roofline(work: Work, target: Target, evaluation: Evaluation) -> Profile | None:
-    """The profile of a timed candidate; None where there is no timing."""
+    """Return the profile of a timed candidate; None if it was not timed."""
     if evaluation.timing is None:
         return None
     time_us = evaluation.timing.candidate_us.median
@@ -45,16 +45,16 @@ def roofline(work: Work, target: Target, evaluation: Evaluation) -> Profile | No
 
 
 def _floor_us(amount: float, rate: float | None) -> float | None:
-    """What so many bytes or FLOPs take at least; None where the rate is not known."""
+    """Return the least time for an amount of bytes or FLOPs; None if the rate is unknown."""
     if not amount:
         return 0.0
     return None if rate is None else 1e6 * amount / rate
 
 
 def in_words(profile: Profile) -> str:
-    """How near to its roofline a candidate is; empty where that is not known.
+    """Describe how near a candidate is to its roofline; empty if unknown.
 
-    A time below the floor is no achievement: it says that the floor is not one.
+    A time below the floor is no achievement: it means that the floor was measured wrongly.
     """
     light = profile.speed_of_light
     if light is None:
@@ -66,4 +66,4 @@ def in_words(profile: Profile) -> str:
         if profile.bottleneck == "compute"
         else "the bandwidth was measured too low, or the data lay in the cache"
     )
-    return f"below the roofline's floor by {light:.2f} times: {why}"
+    return f"{light:.2f} times faster than the roofline's floor: {why}"

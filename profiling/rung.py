@@ -1,4 +1,4 @@
-"""What a profiler is to the ladder."""
+"""Protocol of a profiler, a rung of the ladder."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -24,7 +24,7 @@ class Subject:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether it is for this machine's CPU. For a chip that is named nothing is run."""
+        """True on this machine's CPU; False for a named chip, where nothing runs."""
         return self.device == "cpu" and not self.chip
 
 
@@ -41,9 +41,12 @@ class Rung(Protocol):
     name: str
 
     def available(self) -> str:
-        """The tool that it uses, for `doctor`. Raises Unavailable where it cannot be used on this machine."""
+        """Return the tool in use, for `doctor`. Raises Unavailable if it cannot be used on this machine."""
         ...
 
     def read(self, subject: Subject) -> Reading:
-        """Raises Unavailable where it cannot be used, or has nothing to say of this candidate; TaskError."""
+        """Profile one candidate.
+
+        Raises Unavailable if the tool cannot be used or finds nothing; TaskError.
+        """
         ...

@@ -1,8 +1,8 @@
-"""Which metrics go with the time: over many candidates of several tasks, kept for profiles and judges.
+"""Selection of metrics by their correlation with the time over many candidates of several tasks.
 
 After CudaForge (arXiv:2511.01884, section 3.3), offline: within each task the candidates' values of a metric
 are correlated with their times by rank (Spearman); metrics whose sign is the same in all tasks are kept, the
-strongest first.
+strongest first. Profiles and judges use the selection.
 """
 
 import math
@@ -29,7 +29,7 @@ Kind = Literal["cpu", "cuda"]
 
 @dataclass(frozen=True)
 class Sample:
-    """A correct candidate. `group`: its task on its target; `time` in any unit that is the group's."""
+    """A correct candidate. `group`: its task on its target; `time`: in any unit shared by the group."""
 
     group: str
     time: float
@@ -37,7 +37,7 @@ class Sample:
 
 
 class Ranked(Record):
-    """What a metric has to do with the time. `strength`: the mean size of rho over `groups`."""
+    """Correlation of a metric with the time. `strength`: the mean of |rho| over `groups`."""
 
     name: str
     rhos: dict[str, float]  # by group
@@ -50,13 +50,13 @@ class Ranked(Record):
 
     @property
     def agrees(self) -> bool:
-        """Whether the sign is the same in all groups, and there are enough of them to say so."""
+        """True if there are enough groups and the sign is the same in all of them."""
         signs = {math.copysign(1, rho) for rho in self.rhos.values() if rho}
         return len(self.rhos) >= FEWEST_TASKS and len(signs) == 1 and all(self.rhos.values())
 
 
 class Selection(Record):
-    """What was found, and which metrics are kept."""
+    """Ranking of all metrics, and the names of those that are kept."""
 
     kind: Kind  # of target
     chips: tuple[str, ...]
@@ -66,14 +66,14 @@ class Selection(Record):
     kept: tuple[str, ...]
 
     def keeps(self, name: str) -> bool:
-        """Of a metric that could not be judged: whether it is a usual one."""
+        """Return True for a kept metric; for one with too little data, whether it is shown by default."""
         if any(ranked.name == name and len(ranked.rhos) >= FEWEST_TASKS for ranked in self.ranked):
             return name in self.kept
         return CATALOGUE[name].usual
 
 
 def judged_by(metrics: Iterable[Metric], selection: Selection | None) -> tuple[Metric, ...]:
-    """Those that a judge is shown: what says the time in other words always, else those that are kept."""
+    """Return the metrics shown to a judge: measures of the time always, others if they are kept."""
     return tuple(m for m in metrics if m.name not in CATALOGUE or _is_shown(m.name, selection))
 
 
@@ -83,7 +83,7 @@ def _is_shown(name: str, selection: Selection | None) -> bool:
 
 
 def values_of(profile: Profile) -> dict[str, float]:
-    """One value of each metric: what adds up over kernels is added, of the rest it is the mean by time."""
+    """Return one value per metric: the sum over kernels if additive, else the mean by time."""
     weights = {kernel: _time(profile, kernel) for kernel in profile.kernels}
     known = all(weight is not None for weight in weights.values())
     found: dict[str, dict[str, float]] = {}
@@ -108,7 +108,7 @@ def _time(profile: Profile, kernel: str) -> float | None:
 
 
 def select(samples: Sequence[Sample], kind: Kind, chips: Iterable[str], most: int = MOST_KEPT) -> Selection:
-    """Keeps at most so many metrics; none where fewer than FEWEST_TASKS groups have enough candidates."""
+    """Keep at most `most` metrics; none if fewer than FEWEST_TASKS groups have enough candidates."""
     groups: dict[str, list[Sample]] = {}
     for sample in samples:
         groups.setdefault(sample.group, []).append(sample)
@@ -131,7 +131,7 @@ def select(samples: Sequence[Sample], kind: Kind, chips: Iterable[str], most: in
 
 
 def _ranked(name: str, tables: Mapping[str, pd.DataFrame]) -> Ranked | None:
-    """None where it never varies."""
+    """Correlate one metric with the time; None if it never varies."""
     rhos, pairs = {}, []
     for group, table in tables.items():
         if name not in table:
@@ -149,13 +149,13 @@ def _ranked(name: str, tables: Mapping[str, pd.DataFrame]) -> Ranked | None:
 
 
 def _standard(ranks: np.ndarray) -> np.ndarray:
-    """Such that the product of two is Pearson's correlation: of ranks, Spearman's."""
+    """Standardize such that the product of two is Pearson's correlation: of ranks, Spearman's."""
     centred = ranks - ranks.mean()
     return centred / np.linalg.norm(centred)
 
 
 def _chance(rhos: Sequence[float], pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
-    """A permutation test over all groups; the same for the same times.
+    """Return the p-value of a permutation test over all groups, seeded by the data.
 
     P. Good, "Permutation Tests" (2000), section 3.
     """
@@ -168,7 +168,7 @@ def _chance(rhos: Sequence[float], pairs: Sequence[tuple[np.ndarray, np.ndarray]
 
 
 def place(cache: Path, device: str) -> Path:
-    """Where the selection for a target is kept."""
+    """Return the file that holds the selection for a target."""
     return cache / f"metrics-{kind_of(device)}.json"
 
 
@@ -177,7 +177,7 @@ def kind_of(device: str) -> Kind:
 
 
 def stored(cache: Path, device: str) -> Selection | None:
-    """The selection that was made last, if any. Raises StorageError where it cannot be read."""
+    """Return the stored selection, if any. Raises StorageError if it cannot be read."""
     file = place(cache, device)
     try:
         return Selection.model_validate_json(file.read_bytes())

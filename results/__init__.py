@@ -1,1 +1,1 @@
-"""What a run leaves behind: the run database, its folder, the summary and the reports."""
+"""Results of a run: the run database, its folder, the summary and the reports."""

@@ -1,4 +1,4 @@
-"""`kernelwright report` and `metrics`: what a run achieved, and what goes with the time in several."""
+"""`kernelwright report` and `metrics`: results of a run, and metrics that correlate with the time."""
 
 import json
 import sys
@@ -23,11 +23,15 @@ from kernelwright.results.store.training import Training, holds_training
 
 
 def report(
-    run: Annotated[str, typer.Argument(help="A run folder, a training's, or a database URL.", metavar="RUN")],
-    format: Annotated[Format, typer.Option(help="How to show it.")] = Format.table,
-    output: Annotated[Path | None, typer.Option(help="Write to this file instead of the screen.")] = None,
+    run: Annotated[
+        str, typer.Argument(help="A run folder, a training folder or a database URL.", metavar="RUN")
+    ],
+    format: Annotated[Format, typer.Option(help="Format of the report.")] = Format.table,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the report to this file instead of the screen.")
+    ] = None,
 ) -> None:
-    """Shows what a run achieved, or how a training went."""
+    """Show the results of a run, or the course of a training."""
     content: Report | Training
     if holds_training(run):
         content = Training.read(Path(run))
@@ -56,18 +60,18 @@ def _text(content: Report | Training, format: Format) -> str:
 
 def metrics(
     runs: Annotated[list[str], typer.Argument(help="Run folders or database URLs.", metavar="RUN...")],
-    keep: Annotated[int, typer.Option(help="Keep at most so many.", min=1)] = MOST_KEPT,
+    keep: Annotated[int, typer.Option(help="Number of metrics to keep at most.", min=1)] = MOST_KEPT,
     output: Annotated[
         Path | None,
-        typer.Option(help="Write what is kept here, and change nothing."),
+        typer.Option(help="Write the selection to this file instead of the cache that profiles read."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Find the metrics that go with the time, over the candidates of these runs.
+    """Rank hardware metrics by how well they correlate with the time, over the candidates of these runs.
 
-    Within each task candidates are ranked by their time and by each metric; those whose rank correlation has
-    the same sign in all tasks are kept, the strongest first. Profiles and language-model judges then look at
-    them instead of the usual ones.
+    Within each task candidates are ranked by their time and by each metric; metrics whose rank correlation
+    has the same sign in all tasks are kept, the strongest first. Profiles and language-model judges then use
+    these instead of the default ones.
     """
     with ExitStack() as stack:
         opened = [stack.enter_context(RunDatabase.open(run, read_only=True)) for run in runs]

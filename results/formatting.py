@@ -1,4 +1,4 @@
-"""How numbers are said in reports: speedups with their intervals, times, shares, money."""
+"""Formatting of numbers in reports: speedups with their intervals, times, shares, money."""
 
 import math
 from typing import Literal
@@ -11,7 +11,7 @@ Kind = Literal["faster", "slower", "even", "none"]
 
 
 def kind(speedup: Interval | None) -> Kind:
-    """A speedup whose interval covers 1.0 is no speedup, whichever side its median lies on."""
+    """Classify a speedup; one whose interval covers 1.0 is "even", whichever side its median lies on."""
     if speedup is None:
         return "none"
     if speedup.low <= 1.0 <= speedup.high:
@@ -20,7 +20,7 @@ def kind(speedup: Interval | None) -> Kind:
 
 
 def headline(speedup: Interval | None) -> str:
-    """`1.92×`, `≈1` or `—`."""
+    """Format a speedup as `1.92×`, `≈1` or `—`."""
     match kind(speedup):
         case "none":
             return NOTHING
@@ -31,24 +31,24 @@ def headline(speedup: Interval | None) -> str:
 
 
 def bounds(speedup: Interval | None) -> str:
-    """`[1.88, 1.97]`, empty without a speedup."""
+    """Format an interval as `[1.88, 1.97]`; empty without a speedup."""
     if speedup is None:
         return ""
     return f"[{_digits(speedup.low, speedup)}, {_digits(speedup.high, speedup)}]"
 
 
 def with_bounds(speedup: Interval | None) -> str:
-    """`1.92× [1.88, 1.97]`."""
+    """Format a speedup with its interval: `1.92× [1.88, 1.97]`."""
     return f"{headline(speedup)} {bounds(speedup)}".strip()
 
 
 def ratio(value: float | None) -> str:
-    """A mean of speedups, or a predicted gain: `1.68×`."""
+    """Format a mean of speedups, or a predicted gain: `1.68×`."""
     return NOTHING if value is None else f"{value:.2f}×" if value < 100 else f"{value:.0f}×"
 
 
 def time(microseconds: float | None) -> str:
-    """A time given in µs, in the unit that reads best."""
+    """Format a time given in µs in the unit that reads best."""
     if microseconds is None or not math.isfinite(microseconds):
         return NOTHING
     if microseconds < 1e3:
@@ -61,14 +61,14 @@ def share(value: float | None) -> str:
 
 
 def ceilings(found: Ceilings) -> str:
-    """What a machine can do at best, and whether others were in the way when that was measured."""
+    """Format a machine's ceilings, and whether it was busy when they were measured."""
 
     def rate(value: float | None, form: str, unit: str) -> str:
         return f"{value / 1e9:{form}} {unit}" if value is not None else "unknown"
 
     copy, cached = (rate(value, ".1f", "GB/s") for value in (found.copy_bytes_s, found.cached_copy_bytes_s))
     said = f"copy {copy} (cached {cached}), fp32 {rate(found.fp32_flops_s, '.0f', 'GFLOP/s')}"
-    return f"{said}; the machine was busy, they may be higher" if found.busy else said
+    return f"{said}; measured on a busy machine, so they may be higher" if found.busy else said
 
 
 def money(usd: float | None) -> str:
@@ -78,7 +78,7 @@ def money(usd: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`42 s`, `12 min`, `3 h 20 min`."""
+    """Format seconds as `42 s`, `12 min`, `3 h 20 min`."""
     if seconds < 99.5:
         return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -86,13 +86,13 @@ def duration(seconds: float) -> str:
 
 
 def one_line(text: str, length: int) -> str:
-    """The text on one line of at most `length` characters."""
+    """Return the text on one line of at most `length` characters."""
     flat = " ".join(text.split())
     return flat if len(flat) <= length else flat[: length - 1].rstrip() + "…"
 
 
 def _digits(value: float, interval: Interval) -> str:
-    """Enough decimals to tell a speedup close to 1 from 1."""
+    """Format with enough decimals to tell a speedup close to 1 from 1."""
     median = interval.median
     if median < 0.1:
         return f"{value:.2g}"

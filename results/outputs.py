@@ -1,4 +1,4 @@
-"""The files of a run folder that are made from its database, and can be made again at any time."""
+"""Files of a run folder that are made from its database, and can be made again at any time."""
 
 from kernelwright.results.deliverable import submitted, with_baseline
 from kernelwright.results.report.contents import Report
@@ -9,10 +9,10 @@ from kernelwright.results.summary import Summary, best_attempt
 
 
 def write_outputs(folder: RunFolder, database: RunDatabase) -> Summary:
-    """Writes summary.json, report.html and best/<task>.py, the last for tasks with a correct kernel.
+    """Write summary.json, report.html and best/<task>.py, the last for tasks with a correct kernel.
 
-    Where a baseline is faster, that is in best/<task>.py, and the kernel in best/<task>.kernel.py.
-    Raises StorageError when the folder cannot be written; the database is not touched.
+    If a baseline is faster, best/<task>.py holds that, and best/<task>.kernel.py the kernel. Raises
+    StorageError if the folder cannot be written; the database is not changed.
     """
     report = Report.read(database)
     for task in report.tasks:

@@ -1,10 +1,10 @@
-"""What a run achieved, in the numbers of KernelBench (arXiv:2502.10517, section 3), counted more strictly.
+"""Summary of a run in the numbers of KernelBench (arXiv:2502.10517, section 3), counted more strictly.
 
 fast_p is the share of all tasks whose best candidate is correct, is faster than p times eager PyTorch by its
-whole interval (KernelBench: by the mean), and spends at least 5% of its time in kernels of its own. Where a
-baseline is faster than the best candidate the reference is submitted, which counts as 1.0 against everything.
-Means are over the correct tasks, with their count. Tasks whose reference can be beaten without doing its work
-are kept out of all of these and summarised apart.
+whole interval (KernelBench: by the mean), and spends at least 5% of its time in kernels of its own. If a
+baseline is faster than the best candidate, the reference is submitted, which counts as 1.0 against
+everything. Means are over the correct tasks, with their count. Tasks whose reference can be beaten without
+doing its work are kept out of all of these and summarised apart.
 """
 
 import math
@@ -52,7 +52,7 @@ class TaskSummary(Record):
     outcome: Outcome = "not_tried"
 
     def counted(self, baseline: Baseline) -> Interval | None:
-        """The speedup that counts for what is submitted: 1 where that is the reference."""
+        """Return the speedup that counts for the deliverable: 1 if that is the reference."""
         measured: Interval | None = getattr(self.speedup, baseline) if self.speedup is not None else None
         return ONE if self.submitted and measured is not None else measured
 
@@ -64,7 +64,7 @@ class PerBaseline(Record):
 
 
 class Counted(Record):
-    """Over how many correct tasks each mean is taken."""
+    """Number of correct tasks behind each mean."""
 
     eager: int
     compile: int
@@ -72,7 +72,7 @@ class Counted(Record):
 
 
 class Aggregate(Record):
-    """Shares are of `total`; all are None where there is nothing to count or average."""
+    """Aggregate over tasks. Shares are of `total`; they are None if there is nothing to count or average."""
 
     total: int
     correct: int
@@ -86,7 +86,7 @@ class Aggregate(Record):
 
     @property
     def headline(self) -> str:
-        """`5 of 8 faster than eager, 3 not distinguishable`."""
+        """Outcomes in words: `5 of 8 faster than eager, 3 not distinguishable`."""
         first, *others = _IN_WORDS
         said = [f"{self.outcomes.get(first, 0)} of {self.total} {_IN_WORDS[first]}"]
         said += [f"{self.outcomes[name]} {_IN_WORDS[name]}" for name in others if name in self.outcomes]
@@ -110,7 +110,7 @@ class Summary(Aggregate):
 
 
 def summarize(database: RunDatabase) -> Summary:
-    """Raises StorageError when the database cannot be read."""
+    """Summarize a run. Raises StorageError if the database cannot be read."""
     tasks = database.tasks()
     attempts = {task.task.id: database.attempts(task.task.id) for task in tasks}
     return summary_of(tasks, attempts, database.llm_calls())
@@ -119,7 +119,7 @@ def summarize(database: RunDatabase) -> Summary:
 def summary_of(
     tasks: Sequence[TaskRun], attempts: Mapping[str, Sequence[Attempt]], calls: Sequence[LlmCall]
 ) -> Summary:
-    """The summary of what was read from a run; `attempts` by task id."""
+    """Return the summary of the records of a run; `attempts` by task id."""
     rows = [
         (
             task.measures_nothing,
@@ -149,12 +149,12 @@ def summary_of(
 
 
 def best_attempt(attempts: Iterable[Attempt]) -> Attempt | None:
-    """The attempt that stands for its task.
+    """Return the attempt that represents its task.
 
-    That is a fresh measurement of the winner, or of a runner-up that might have been as fast, where there
-    is one: the best of several noisy measurements is too good on average. Of these, or else of all that are
+    That is a fresh measurement of the winner, or of a runner-up that might have been as fast, if there is
+    one: the best of several noisy measurements is too good on average. Of these, or else of all that are
     correct, it is the one whose speedup over eager is largest at the lower bound of its interval, the
-    earliest of equals; one that was not compared with eager only for want of any other. A candidate that was
+    earliest of equals; one that was not compared with eager only if there is no other. A candidate that was
     not correct the second time is out.
     """
     attempts = list(attempts)
@@ -169,7 +169,7 @@ def best_attempt(attempts: Iterable[Attempt]) -> Attempt | None:
 
 
 def total_usd(calls: Sequence[LlmCall]) -> float | None:
-    """0.0 without calls; None as soon as the price of one is not known."""
+    """Return the cost of calls: 0.0 without any; None if the price of one is unknown."""
     prices = [call.usd for call in calls if call.usd is not None]
     return math.fsum(prices) if len(prices) == len(calls) else None
 
@@ -251,6 +251,6 @@ def aggregate(tasks: Sequence[TaskSummary]) -> Aggregate:
 
 
 def _medians(tasks: Iterable[TaskSummary], baseline: Baseline) -> list[float]:
-    """The median speedups that count, of those tasks that were compared with this baseline."""
+    """Return the median speedups that count, of the tasks that were compared with this baseline."""
     intervals = [task.counted(baseline) for task in tasks]
     return [interval.median for interval in intervals if interval is not None]

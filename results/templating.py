@@ -1,4 +1,4 @@
-"""Text from templates: Markdown, Python, TOML. Not HTML, whose values must be escaped."""
+"""Rendering of text templates: Markdown, Python, TOML. Not HTML, whose values must be escaped."""
 
 from functools import cache
 from pathlib import Path
@@ -19,5 +19,5 @@ def _environment(folder: Path) -> Environment:
 
 
 def template(name: str, folder: Path) -> Template:
-    """`folder/name.j2`."""
+    """Return the template `folder/name.j2`."""
     return _environment(folder).get_template(f"{name}.j2")

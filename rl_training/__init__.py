@@ -1,4 +1,4 @@
-"""Learning from what was measured: data from runs, an environment around the evaluator, rewards, exemplars.
+"""Learning from measured runs: curated data, an environment around the evaluator, rewards, exemplars.
 
     run database ──► curation ──► SFT data, preference pairs, ranked lists, tasks
          │
@@ -6,8 +6,8 @@
          │
     TaskData ──► Rollout ──► reply ──► Grader (the evaluator) ──► Outcome ──► Scheme ──► Turn, Trajectory
                     ▲                                               │
-                    └── exemplars, hacking cases, what failed ◄─────┘
+                    └── exemplars, hacking cases, failures ◄────────┘
 
-A turn is a training sample of its own: its prompt is whole, as the language-model coder sees it, and does
-not hold the turns before it word for word. Trainers are not here yet.
+A turn is a separate training sample: its prompt is complete, as the language-model coder sees it, and does
+not contain the turns before it word for word. The trainers are in `trainers`.
 """

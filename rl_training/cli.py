@@ -18,23 +18,23 @@ from kernelwright.results.store.database import RunDatabase
 
 def curate(
     runs: Annotated[list[str], typer.Argument(help="Run folders or database URLs.", metavar="RUN...")],
-    out: Annotated[Path, typer.Option(help="A new folder for the data set.")],
-    k: Annotated[int, typer.Option(help="Distinct kernels a task at most.")] = 2,
+    out: Annotated[Path, typer.Option(help="New folder for the data set.")],
+    k: Annotated[int, typer.Option(help="Number of distinct kernels to keep per task at most.")] = 2,
     evaluation_list: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Tasks that must not be in the data, nor any like them: a list file, or a suite's name.",
+            help="Tasks to keep out of the data, with all similar ones: a list file, or a suite's name.",
         ),
     ] = None,
     held_out_share: Annotated[
-        float, typer.Option(help="Of the tasks, by whole families of operators.")
+        float, typer.Option(help="Share of the tasks to hold out, by whole families of operators.")
     ] = 0.2,
-    seed: Annotated[int, typer.Option(help="Of what is held out.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed for the choice of held-out tasks.")] = 0,
     kernelbench_dir: KernelbenchDir = None,
     as_json: Json = False,
 ) -> None:
-    """Make a data set of what runs have tried: SFT samples, preference pairs, ranked lists and tasks.
+    """Make a data set from recorded runs: SFT samples, preference pairs, ranked lists and tasks.
 
     Writes DIR/README.md (a Hugging Face card), DIR/DATASHEET.md and parquet files for load_dataset("DIR").
     """
@@ -42,7 +42,7 @@ def curate(
     from kernelwright.rl_training.curation.curate import curate as curated_of
 
     if k < 1:
-        raise UsageError(f"--k {k} keeps nothing", "give at least 1")
+        raise UsageError(f"invalid --k {k}", "use 1 or more")
     _require_share(held_out_share)
     evaluation = (
         sources.resolve([], suite=evaluation_list, kernelbench_dir=kernelbench_dir) if evaluation_list else []
@@ -65,8 +65,8 @@ def curate(
     for reason, count in curated.dropped.most_common():
         console.print(f"  {count:5} left out: {reason}", markup=False)
     if not evaluation:
-        console.print("No --evaluation-list was given: nothing was checked for contamination.", markup=False)
-    console.print(f"Written to {out}; DATASHEET.md there says more.", markup=False, soft_wrap=True)
+        console.print("No --evaluation-list was given, so contamination was not checked.", markup=False)
+    console.print(f"Written to {out}; see its DATASHEET.md for details.", markup=False, soft_wrap=True)
 
 
 def verl(
@@ -74,24 +74,29 @@ def verl(
         list[str],
         typer.Argument(help="A data set of `train curate`, or run folders.", metavar="SOURCE..."),
     ],
-    out: Annotated[Path, typer.Option(help="A new folder, at a path that all nodes have.")],
+    out: Annotated[Path, typer.Option(help="New folder, at a path that all nodes share.")],
     model: Annotated[str, typer.Option(help="The policy: a name on the Hugging Face Hub, or a folder.")],
     algorithm: Annotated[
-        Literal["grpo", "rloo", "remax", "dapo"], typer.Option(help="How advantages are estimated.")
+        Literal["grpo", "rloo", "remax", "dapo"], typer.Option(help="Estimator of advantages.")
     ] = "grpo",
     reward: Annotated[
         str, typer.Option(metavar="SCHEME", help="A reward scheme's name, or its .toml or .json file.")
     ] = "log-speedup",
-    turns: Annotated[int, typer.Option(min=1, help="Replies of a rollout, each a sample of its own.")] = 1,
+    turns: Annotated[
+        int, typer.Option(min=1, help="Number of replies per rollout, each a separate sample.")
+    ] = 1,
     tasks_per_step: Annotated[
-        int | None, typer.Option(min=1, help="Default: 8, or as many as there are.")
+        int | None,
+        typer.Option(min=1, help="Number of tasks per training step. Default: 8, or all if there are fewer."),
     ] = None,
     samples: Annotated[
-        int | None, typer.Option(min=1, help="Rollouts of a task a step. Default: 16; for remax 1.")
+        int | None,
+        typer.Option(min=1, help="Number of rollouts per task and step. Default: 16; for remax 1."),
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Of training.")] = 100,
+    steps: Annotated[int, typer.Option(min=1, help="Number of training steps.")] = 100,
     fully_async: Annotated[
-        bool, typer.Option("--fully-async", help="Rollouts go on while weights change, on GPUs of their own.")
+        bool,
+        typer.Option("--fully-async", help="Generate rollouts on separate GPUs while weights are updated."),
     ] = False,
     partial_rollouts: Annotated[
         bool,
@@ -102,25 +107,33 @@ def verl(
     ] = False,
     staleness: Annotated[
         int | None,
-        typer.Option(help="Steps that a sample may lag behind, with one of the last two. Default: 2."),
+        typer.Option(
+            help="Steps a sample may lag behind; for --fully-async or --partial-rollouts. Default: 2."
+        ),
     ] = None,
-    engine: Annotated[Literal["vllm", "sglang"], typer.Option(help="What generates.")] = "vllm",
-    nodes: Annotated[int, typer.Option(min=1, help="With GPUs.")] = 1,
-    gpus: Annotated[int, typer.Option(min=1, help="Of a node.")] = 8,
+    engine: Annotated[
+        Literal["vllm", "sglang"], typer.Option(help="Inference engine for rollouts.")
+    ] = "vllm",
+    nodes: Annotated[int, typer.Option(min=1, help="Number of nodes with GPUs.")] = 1,
+    gpus: Annotated[int, typer.Option(min=1, help="Number of GPUs per node.")] = 8,
     rollout_nodes: Annotated[
-        int | None, typer.Option(min=1, help="With --fully-async, beside --nodes. Default: 1.")
+        int | None,
+        typer.Option(min=1, help="Number of further nodes for rollouts, with --fully-async. Default: 1."),
     ] = None,
-    prompt_tokens: Annotated[int, typer.Option(min=1, help="Longer prompts are left out.")] = 8192,
-    response_tokens: Annotated[int, typer.Option(min=1, help="Of one reply.")] = 8192,
+    prompt_tokens: Annotated[
+        int, typer.Option(min=1, help="Length limit of prompts in tokens; longer ones are left out.")
+    ] = 8192,
+    response_tokens: Annotated[int, typer.Option(min=1, help="Length limit of a reply in tokens.")] = 8192,
     held_out_share: Annotated[
-        float, typer.Option(help="Of runs' tasks, by whole families; a data set is split already.")
+        float,
+        typer.Option(help="Share of the runs' tasks to hold out, by families; data sets are already split."),
     ] = 0.2,
-    seed: Annotated[int, typer.Option(help="Of what is held out.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed for the choice of held-out tasks.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Write what training on a cluster with verl needs: data, reward, agent loop, launch command.
+    """Write the files that training on a cluster with verl needs: data, reward, agent loop, launch command.
 
-    docs/verl.md says how to start it. Nothing is trained here.
+    docs/verl.md explains how to start it. Nothing is trained here.
     """
     from kernelwright.rl_training.cluster.folder import write as written_of
     from kernelwright.rl_training.cluster.plan import TASKS, Plan
@@ -154,9 +167,9 @@ def verl(
         return
     console = Console(highlight=False)
     console.print(f"{counts['train']} tasks for training, {counts['test']} held out", markup=False)
-    console.print(f"Written to {out}; README.md there says how to start it.", markup=False, soft_wrap=True)
+    console.print(f"Written to {out}; see its README.md for how to start it.", markup=False, soft_wrap=True)
 
 
 def _require_share(held_out_share: float) -> None:
     if not 0 <= held_out_share < 1:
-        raise UsageError(f"--held-out-share {held_out_share:g} is no share", "give 0, or a number below 1")
+        raise UsageError(f"invalid --held-out-share {held_out_share:g}", "use a number from 0 to below 1")

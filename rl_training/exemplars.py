@@ -1,9 +1,9 @@
-"""Contrastive prompts (CUDA-L1, arXiv:2507.14111): kernels of the task with their speedups, to be compared.
+"""Contrastive prompts (CUDA-L1, arXiv:2507.14111): kernels of the task with their speedups, for comparison.
 
-Exemplars come from run databases and, while training goes on, from what the policy wrote. They lie in
-buckets of like speedups; N distinct buckets are drawn, each with probability proportional to exp((mean -
-mu) / tau), where mu is the mean over all buckets, and one exemplar uniformly from each. So a prompt holds
-kernels that differ in speed, the faster ones more often.
+Exemplars come from run databases and, during training, from the policy's own files. They are kept in buckets
+of similar speedups; N distinct buckets are drawn, each with probability proportional to exp((mean - mu) /
+tau), where mu is the mean over all buckets, and one exemplar uniformly from each. So a prompt holds kernels
+that differ in speed, the faster ones more often.
 """
 
 import math
@@ -45,14 +45,14 @@ class _Kept(Record):
 
 @dataclass
 class ExemplarStore:
-    """Correct kernels of each task. Threads may share one. `version` counts what was added."""
+    """Thread-safe store of correct kernels of each task. `version` counts additions."""
 
     version: int = 0
     _exemplars: dict[str, dict[str, Exemplar]] = field(default_factory=dict)  # task id -> sha256 -> exemplar
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, task: str, candidate: Candidate, outcome: Outcome) -> bool:
-        """Take in a candidate, if it is correct and timed. Of two measurements the lower one counts."""
+        """Add a candidate if it is correct and timed. Of two measurements the lower one counts."""
         low = outcome.low("eager")
         own = candidate.language != "torch" and not outcome.decoy()
         if outcome.kind != "correct" or not own or low is None or low <= 0:
@@ -69,13 +69,13 @@ class ExemplarStore:
             return True
 
     def begin(self, data: TaskData) -> None:
-        """Take in the winner of a task, where it has one."""
+        """Add the winner of a task, if it has one."""
         if data.winner is not None:
             right = Outcome(verdict=Verdict.correct, speedup=Speedup(eager=data.winner.speedup))
             self.add(data.task.id, data.winner.candidate, right)
 
     def learn(self, run: RunDatabase) -> None:
-        """Take in the candidates of a run, but those that failed once. Raises StorageError."""
+        """Add the candidates of a run, except those that failed once. Raises StorageError."""
         for entry in run.tasks():
             found: dict[str, list[Attempt]] = {}
             for attempt in run.attempts(entry.task.id):
@@ -84,19 +84,19 @@ class ExemplarStore:
                 self.add(entry.task.id, attempts[0].candidate, counting(attempts))
 
     def see(self, data: TaskData, turn: Turn) -> bool:
-        """Take in what a policy wrote in a turn, as `add` does."""
+        """Add the file a policy wrote in a turn, as `add` does."""
         candidate = Candidate(source=turn.source, language=data.language, author="policy")
         return bool(turn.source) and self.add(data.task.id, candidate, turn.outcome)
 
     def save(self, path: Path) -> None:
-        """Raises StorageError."""
+        """Save the store. Raises StorageError."""
         with self._lock:
             exemplars = {task: tuple(known.values()) for task, known in self._exemplars.items()}
             kept.write(path, _Kept(version=self.version, exemplars=exemplars))
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """An empty one where there is no such file. Raises StorageError."""
+        """Load a store; an empty one if there is no such file. Raises StorageError."""
         found = kept.read(path, _Kept)
         if found is None:
             return cls()
@@ -110,7 +110,7 @@ class ExemplarStore:
     def draw(
         self, task: str, chance: random.Random, most: int = SHOWN, temperature: float = TEMPERATURE
     ) -> list[Exemplar]:
-        """One from each of so many distinct buckets, or of all there are; the slowest first."""
+        """Draw an exemplar from each of `most` distinct buckets, or of all if fewer; the slowest first."""
         buckets: dict[int, list[Exemplar]] = {}
         for exemplar in self.of(task):
             buckets.setdefault(exemplar.bucket, []).append(exemplar)
@@ -124,7 +124,7 @@ class ExemplarStore:
 
 
 def probabilities(means: Sequence[float], temperature: float) -> list[float]:
-    """Of buckets with these mean speedups: exp((mean - mu) / tau), normalised."""
+    """Return the probabilities of buckets with these mean speedups: exp((mean - mu) / tau), normalised."""
     assert temperature > 0
     mu = max(means)  # any other constant cancels; this one cannot overflow
     weights = [math.exp((mean - mu) / temperature) for mean in means]
@@ -132,7 +132,7 @@ def probabilities(means: Sequence[float], temperature: float) -> list[float]:
 
 
 def contrastive_section(exemplars: Sequence[Exemplar]) -> str:
-    """What is added to a prompt; "" without exemplars."""
+    """Return the section of a prompt with these exemplars; "" without any."""
     return template("contrastive.md").render(exemplars=exemplars).strip() if exemplars else ""
 
 

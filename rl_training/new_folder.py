@@ -1,4 +1,4 @@
-"""A folder that a command writes from nothing."""
+"""A new folder that a command writes."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from kernelwright.results.store.folder import write_atomically
 
 
 def begin(folder: Path) -> None:
-    """Raises UsageError where something is in it, StorageError."""
+    """Create the folder. Raises UsageError if it is not empty, StorageError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -17,7 +17,7 @@ def begin(folder: Path) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """All or nothing. Raises StorageError."""
+    """Write a file atomically. Raises StorageError."""
     try:
         write_atomically(path, text)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What became of a reply, as rewards see it: whose doing it was, and how fast it is."""
+"""Outcome of a reply for rewards: who caused it, and how fast it is."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -24,7 +24,7 @@ HACKS = frozenset((Verdict.cheating, Verdict.implausible, Verdict.nondeterminist
 
 
 class Outcome(Record):
-    """Of one candidate, or of a reply that holds none (a build error, as in a run)."""
+    """Outcome of one candidate, or of a reply without one (a build error, as in a run)."""
 
     verdict: Verdict | None  # None: there is none, because of `failure`
     reason: str = ""
@@ -35,7 +35,7 @@ class Outcome(Record):
 
     @property
     def kind(self) -> Kind:
-        """Only `correct`, `failed` and `cheated` say something about the candidate."""
+        """Kind of outcome; only `correct`, `failed` and `cheated` say something about the candidate."""
         if self.verdict is None:
             return "infrastructure"
         if self.verdict is Verdict.correct:
@@ -46,11 +46,11 @@ class Outcome(Record):
         return "cheated" if self.verdict in HACKS else "failed"
 
     def decoy(self, least: float = DECOY_SHARE) -> bool:
-        """Whether it is known to be right by what torch does rather than by kernels of its own."""
+        """Return True if it is known to be correct through torch's operators, not kernels of its own."""
         return self.kind == "correct" and self.own_kernel_share is not None and self.own_kernel_share < least
 
     def low(self, baseline: Baseline) -> float | None:
-        """The lower bound of the speedup's interval; None where it was not measured."""
+        """Return the lower bound of the speedup's interval; None if it was not measured."""
         interval = getattr(self.speedup, baseline) if self.speedup is not None else None
         return interval.low if interval is not None else None
 
@@ -66,9 +66,9 @@ def outcome_of(evaluation: Evaluation) -> Outcome:
 
 
 def counting(attempts: Sequence[Attempt]) -> Outcome:
-    """Of all attempts with one candidate: what it failed at, else what was confirmed, else the first.
+    """Return the outcome over all attempts with one candidate: a failure, else the confirmed, else the first.
 
-    One that was rejected untried, as a file that is submitted again is, counts where there is no other.
+    An attempt that was rejected untried, such as a resubmitted file, counts only if there is no other.
     """
     tried = [a for a in attempts if a.evaluation.stages.total_s > 0] or list(attempts)
     failures = [a for a in tried if outcome_of(a.evaluation).kind in ("failed", "cheated")]
@@ -77,5 +77,5 @@ def counting(attempts: Sequence[Attempt]) -> Outcome:
 
 
 def failed(failure: Failure, reason: str) -> Outcome:
-    """Where there is no verdict."""
+    """Return an outcome without a verdict."""
     return Outcome(verdict=None, failure=failure, reason=reason)

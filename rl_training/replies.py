@@ -1,7 +1,6 @@
-"""What a model was asked and answered for the attempts of a run, and the trajectories that makes.
+"""Prompts and replies behind the attempts of a run, and the trajectories they form.
 
-A run keeps calls and attempts apart. They are brought together by what they say: the reply whose file is
-the candidate's.
+A run keeps calls and attempts apart. They are matched by content: the reply whose file is the candidate's.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +34,7 @@ class Written:
 
 
 def without_model(data: TaskData, candidate: Candidate) -> Written:
-    """For what no model wrote: the first prompt of its task, and the file alone as the reply."""
+    """Return the reply for a file no model wrote: the first prompt of its task, and the file alone."""
     asked = asked_for(data.situation, candidate.language, (), None)
     return Written(asked.messages, fenced(candidate.source))
 
@@ -45,7 +44,7 @@ def fenced(source: str) -> str:
 
 
 def recorded(task: str, attempts: Sequence[Attempt], calls: Sequence[LlmCall]) -> dict[int, Written]:
-    """By the ids of a task's attempts; without those that no model wrote, or whose call is not there."""
+    """Return replies by the ids of a task's attempts; attempts without a recorded call are left out."""
     sources = {attempt.candidate.sha256: attempt.candidate.source for attempt in attempts}
     left = [found for call in calls if call.task == task and (found := _read(call)) is not None]
     matched: dict[int, Written] = {}
@@ -64,10 +63,10 @@ def recorded(task: str, attempts: Sequence[Attempt], calls: Sequence[LlmCall]) -
 
 
 def trajectories(run: RunDatabase, scheme: Scheme) -> Iterator[Trajectory]:
-    """What models did in a run, for offline learning.
+    """Yield the trajectories of models in a run, for offline learning.
 
-    A file that was made from another is the next turn of that one's trajectory; what was made from none
-    begins one of its own. Raises StorageError. Attempts whose prompt is not known are left out.
+    A file made from another is the next turn of that one's trajectory; one made from none begins a new
+    trajectory. Attempts whose prompt is unknown are left out. Raises StorageError.
     """
     calls = run.llm_calls()
     for data in tasks_of(run):
@@ -116,7 +115,7 @@ def _turns(attempts: Sequence[Attempt], written: dict[int, Written], scheme: Sch
 
 
 def _read(call: LlmCall) -> tuple[Call, Completion] | None:
-    """None for the judge's, and for calls that failed."""
+    """Return a coder's call and its completion; None for the judge's, and for calls that failed."""
     if call.role != "coder" or (isinstance(call.response, dict) and "error" in call.response):
         return None
     try:
@@ -126,7 +125,7 @@ def _read(call: LlmCall) -> tuple[Call, Completion] | None:
 
 
 def _gives(reply: str, source: str, parent: str | None) -> bool | None:
-    """True: a usable reply, with this file; False: one that holds none, with this text; None: another."""
+    """Match a reply with a file: True if it holds it, False if unusable with this text, None otherwise."""
     try:
         return True if candidate_source(reply, parent) == source else None
     except ReplyUnusable:

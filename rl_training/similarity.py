@@ -1,9 +1,8 @@
-"""How alike two sources are: the Jaccard index of their shingles, names of their own and numbers left out.
+"""Similarity of two sources: the Jaccard index of their shingles, without own names and numbers.
 
 A shingle is five tokens in a row, after Broder (1997). Comments, docstrings, layout, annotations, the names
-of variables, and all numbers are of no account; what is called, and the operators, are. The index is
-computed, not estimated by MinHash: sources are held against what is kept of a few thousand tasks, not of a
-web crawl.
+of variables, and all numbers are ignored; called functions and operators count. The index is computed, not
+estimated by MinHash: sources are compared with those of a few thousand tasks, not of a web crawl.
 """
 
 import ast
@@ -44,13 +43,13 @@ K = TypeVar("K")
 
 @lru_cache(maxsize=4_000)
 def shingles(source: str) -> Shingles:
-    """Of a candidate's source, or any text."""
+    """Return the shingles of a candidate's source, or of any text."""
     return _shingled(list(_tokens(source)))
 
 
 @lru_cache(maxsize=4_000)
 def reference_shingles(source: str) -> Shingles:
-    """Of what a task's reference computes: the bodies of its functions, without those that make inputs."""
+    """Return the shingles of a task's reference: function bodies, without those that make inputs."""
     try:
         tree = parsed(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -66,7 +65,7 @@ def reference_shingles(source: str) -> Shingles:
 
 
 def likeness(one: Shingles, other: Shingles, at_least: float = 0.0) -> float:
-    """The Jaccard index, from 0 to 1; 0.0 where it is below `at_least`, often without counting."""
+    """Return the Jaccard index, from 0 to 1; 0.0 if it is below `at_least`, often without counting."""
     smaller, larger = sorted((len(one), len(other)))
     if larger == 0 or smaller < at_least * larger:
         return 0.0
@@ -78,7 +77,7 @@ def likeness(one: Shingles, other: Shingles, at_least: float = 0.0) -> float:
 def nearest(
     wanted: Shingles, others: Iterable[tuple[K, Shingles]], at_least: float = ALIKE
 ) -> list[tuple[K, float]]:
-    """Those that are at least so much alike, the most alike first; of equals the first."""
+    """Return those at least this similar, the most similar first; equal ones in their order."""
     found = [(key, likeness(wanted, other, at_least)) for key, other in others]
     return sorted((pair for pair in found if pair[1] > 0), key=lambda pair: -pair[1])
 
@@ -101,7 +100,7 @@ def _tokens(source: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Own:
-    """Names that a file gives to what is its own."""
+    """Names that a file gives to its own variables, functions and classes."""
 
     names: frozenset[str]
     attributes: frozenset[str]  # of self
@@ -125,12 +124,12 @@ class _Own:
 
 
 def _builds(node: ast.expr) -> bool:
-    """Whether a call makes a library of kernels."""
+    """Return True if a call builds a library of kernels."""
     return isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _BUILDERS
 
 
 def _of_tree(tree: ast.Module, own: _Own) -> Iterator[str]:
-    """Tokens of Python in which strings that hold kernels have become their kernels' tokens."""
+    """Yield the tokens of Python, with strings that hold kernels replaced by the kernels' tokens."""
     plain = _Plain(own)
     text = ast.unparse(ast.fix_missing_locations(plain.visit(tree)))
     for token in _TOKEN.findall(text):
@@ -143,7 +142,7 @@ def _of_tree(tree: ast.Module, own: _Own) -> Iterator[str]:
 
 
 def _native_tokens(text: str) -> Iterator[str]:
-    """Tokens of C++ or CUDA; names stay where they are called and not defined here, or in a directive."""
+    """Yield tokens of C++ or CUDA; names are kept if called but not defined here, or in a directive."""
     text = _COMMENTS.sub(" ", text)
     defined = set(_DEFINED.findall(text))
     for line in text.splitlines():
@@ -163,7 +162,7 @@ def _is_super_init(node: ast.stmt) -> bool:
 
 
 class _Plain(ast.NodeTransformer):
-    """Takes out what is of no account. `kernels`: their sources, by the words that stand for them."""
+    """Transformer that removes what is ignored. `kernels`: their sources, by placeholder."""
 
     def __init__(self, own: _Own) -> None:
         self._own = own

@@ -24,17 +24,15 @@ class Tasks:
 
     @property
     def device(self) -> str:
-        """That all of them are for. Raises UsageError where they are for several."""
+        """Device of all tasks. Raises UsageError if there are several."""
         devices = {data.target.device for data in (*self.train, *self.test)}
         if len(devices) != 1:
-            raise UsageError(
-                f"the tasks are for {' and '.join(sorted(devices))}", "train on those of one device"
-            )
+            raise UsageError(f"the tasks are for {' and '.join(sorted(devices))}", "give tasks of one device")
         return devices.pop()
 
 
 def tasks_from(sources: Sequence[str], share: float, seed: int) -> Tasks:
-    """Of one data set, as it is split, or of runs, `share` of whose tasks are held out by whole families.
+    """Return the tasks of a data set as it is split, or of runs with `share` held out by whole families.
 
     Raises UsageError, StorageError.
     """
@@ -58,7 +56,8 @@ def _of_data_set(folder: Path) -> Tasks:
             parts[split] = tuple(TaskData.model_validate_json(row["data"]) for row in rows)
         except (ValidationError, KeyError) as error:
             raise StorageError(
-                f"{path} holds no tasks of this version: {error}", "make the data set again: `train curate`"
+                f"{path} holds no tasks of this version: {error}",
+                "make the data set again with `train curate`",
             ) from None
     return Tasks(**parts)
 

@@ -1,4 +1,4 @@
-"""What a policy did at one task: turns with prompts, replies, outcomes and rewards; JSON, a line each."""
+"""Trajectories of a policy on a task: turns with prompts, replies, outcomes and rewards; JSON lines."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,14 +16,14 @@ SCHEMA = 1
 
 
 class RewardTerm(Record):
-    """One term of a reward. `value` is what it adds, weight included; metrics are for curves."""
+    """One term of a reward. `value`: its contribution, weight included; `metrics`: for curves."""
 
     value: float
     metrics: dict[str, float] = Field(default_factory=dict)
 
 
 class Turn(Record):
-    """One reply to one whole prompt."""
+    """One reply to one complete prompt."""
 
     messages: tuple[Message, ...]  # the prompt
     reply: str
@@ -51,7 +51,7 @@ class Trajectory(Record):
 
 
 def write(path: Path, trajectories: Iterable[Trajectory]) -> None:
-    """A line each, all or nothing. Raises StorageError."""
+    """Write one line per trajectory, atomically. Raises StorageError."""
     text = "".join(f"{record_text(trajectory)}\n" for trajectory in trajectories)
     try:
         write_atomically(path, text)
@@ -60,13 +60,13 @@ def write(path: Path, trajectories: Iterable[Trajectory]) -> None:
 
 
 def read(path: Path) -> Iterator[Trajectory]:
-    """Raises StorageError on a file or line that cannot be read."""
+    """Read trajectories. Raises StorageError for an unreadable file or line."""
     try:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 yield _parsed(line, f"{path} line {number}")
     except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"{path} cannot be read: {error}", "give a file of trajectories") from error
+        raise StorageError(f"{path} cannot be read: {error}", "use a file of trajectories") from error
 
 
 def _parsed(line: str, where: str) -> Trajectory:
@@ -74,7 +74,8 @@ def _parsed(line: str, where: str) -> Trajectory:
         found = Trajectory.model_validate_json(line)
     except ValidationError as error:
         raise StorageError(
-            f"{where} is no trajectory: {error.errors()[0]['msg']}", "read it with the version that wrote it"
+            f"invalid trajectory in {where}: {error.errors()[0]['msg']}",
+            "read it with the version that wrote it",
         ) from error
     if found.schema_version != SCHEMA:
         raise StorageError(

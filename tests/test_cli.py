@@ -14,6 +14,7 @@ import typer.main
 
 from kernelwright import cli
 from kernelwright.profiling.ladder import RUNGS
+from kernelwright.reference import reference
 
 REFERENCE = """
 import torch
@@ -50,7 +51,7 @@ SURFACE = {
         "--tokens-a-minute", "--rounds", "--target-speedup", "--patience", "--search", "--hold", "--rank-by", "--refine-from",
         "--beam-width", "--beam-advices", "--islands", "--memory", "--learn-from", "--target", "--set", "--precision",
         "--baseline", "--compile-limit", "--require-own-kernels", "--effort", "--check-first", "--max-minutes", "--max-minutes-per-task",
-        "--max-evaluations", "--max-evaluations-per-task", "--workers", "--tasks-at-once", "--out", "--resume", "--replay", "--kernelbench-dir", "--json",
+        "--max-evaluations", "--max-evaluations-per-task", "--workers", "--tasks-at-once", "--out", "--resume", "--replay", "--kernelbench-dir", "--json", "--config",
     },
     "compile": {
         "task", "--language", "--schedule", "--dump", "--out", "--set", "--precision", "--kernelbench-dir",
@@ -261,7 +262,7 @@ USAGE = {
     "unknown_target": (["evaluate", "builtin:level1/softmax", __file__, "--target", "tpu"], "tpu"),
     "unknown_chip": (
         ["profile", "builtin:level1/softmax", __file__, "--target", "sm_61"],
-        "sm_61' are not known — name one of sm_70",
+        "unknown chip 'sm_61' — use one of sm_70",
     ),
     "unknown_baseline": (
         ["run", "builtin:level1/softmax", "--baseline", "numpy"],
@@ -273,7 +274,7 @@ USAGE = {
     "no_workers": (["run", "builtin:level1/softmax", "--workers", "0"], "enough for 1 to"),
     "no_rate": (["evaluate", "builtin:level1/softmax", __file__, "--server", "0"], "calls a second"),
     "a_picture_of_another_kind": (["doctor", "--roofline", "roofline.png"], "roofline.svg"),
-    "a_picture_in_no_folder": (["doctor", "--roofline", "nowhere/roofline.svg"], "no folder"),
+    "a_picture_in_no_folder": (["doctor", "--roofline", "nowhere/roofline.svg"], "does not exist"),
     "unknown_target_of_doctor": (["doctor", "--target", "tpu"], "--target cpu"),
     "unknown_cheat": (["redteam", "bribery"], "clock, not_computing"),
     "a_gpu_that_is_not_there": (
@@ -299,10 +300,10 @@ USAGE = {
         ["train", "curate", "/nonexistent", "--out", "/proc/nowhere"],
         "holds no run",
     ),
-    "no_winners": (["train", "curate", "/nonexistent", "--out", "/proc/nowhere", "--k", "0"], "at least 1"),
+    "no_winners": (["train", "curate", "/nonexistent", "--out", "/proc/nowhere", "--k", "0"], "1 or more"),
     "all_held_out": (
         ["train", "curate", "/nonexistent", "--out", "/proc/nowhere", "--held-out-share", "1"],
-        "a number below 1",
+        "from 0 to below 1",
     ),
     "no_evaluation_list": (
         ["train", "curate", "/nonexistent", "--out", "/proc/nowhere", "--evaluation-list", "tasks.txt"],
@@ -381,3 +382,40 @@ def test_audit_finds_a_task_that_measures_nothing(task: Path, tmp_path: Path, ho
     assert answer["effects"]["file:writes"] == ["forward changes input 0 in place"]
     assert "depend on earlier calls (last)" in found["file:remembers"][0]
     assert any("changes nothing" in finding for finding in found["file:idle"])
+
+
+def test_help_of_run_fits_two_screens(home: Path) -> None:
+    import os
+
+    words = [sys.executable, "-m", "kernelwright", "run", "--help"]
+    environment = {**os.environ, "COLUMNS": "80", "TERMINAL_WIDTH": "80"}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=200)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and len(lines) <= 100 and max(map(len, lines)) <= 80
+    for panel in ("Tasks", "Model", "Search", "Tuner", "Budget", "Evaluation", "Execution", "Output"):
+        assert f"─ {panel} ─" in done.stdout
+
+
+def test_the_reference_of_options_is_that_of_the_commands() -> None:
+    """Made again with `python -m kernelwright.reference > docs/options.md`."""
+    assert (Path(__file__).parents[1] / "docs" / "options.md").read_text() == reference()
+
+
+def test_the_command_line_goes_before_the_file(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KERNELWRIGHT_HOME", str(home))
+    path = tmp_path / "run.toml"
+    path.write_text(
+        '[tasks]\ntasks = ["builtin:level1/softmax"]\n[model]\ncoder = "llm"\n[search]\nrounds = 0\n'
+    )
+    for words, said in (
+        ((), "invalid --rounds 0"),
+        (("--rounds", "3"), "--coder llm and --model belong together"),
+        (("--rounds", "3", "--coder", "builtin", "--set", "nonsense=1"), "nonsense"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["kernelwright", "run", "--config", str(path), *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code == 2
+        assert_one_line(*capsys.readouterr(), said)

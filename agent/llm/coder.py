@@ -38,6 +38,9 @@ class LlmCoder:
             self._propose(self.situation(task, len(history), self.language), history, advice, sample)
         )
 
+    def fallback(self, task: Task, history: Sequence[Attempt], best: Attempt) -> None:
+        return None
+
     async def _propose(
         self, situation: Situation, history: Sequence[Attempt], advice: Advice | None, sample: int
     ) -> Candidate:

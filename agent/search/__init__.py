@@ -1,10 +1,11 @@
 """Searches: what to try next, given all that was tried. One file each; `base.py` has what they share.
 
 A search has no state. What it asks for follows from the history alone, so a run that was killed in the middle
-of several requests made at a time goes on with those that are left.
+of several requests made at a time goes on with those that are left. To add one: write its file, with its
+options, and name both in `registry.py`.
 """
 
-from kernelwright.agent.search.base import Request, Search, Stop, StopRules, best_of, lower_bound
+from kernelwright.agent.search.base import Request, Search, Stop, StopRules, Team, best_of, lower_bound
 from kernelwright.agent.search.beam import Beam
 from kernelwright.agent.search.best_of_n import BestOfN
 from kernelwright.agent.search.evolve import Evolve
@@ -21,6 +22,7 @@ __all__ = [
     "Search",
     "Stop",
     "StopRules",
+    "Team",
     "best_of",
     "lower_bound",
 ]

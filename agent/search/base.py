@@ -1,10 +1,15 @@
 """Requests of searches, rules for stopping, and the best attempt of a history."""
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Any, ClassVar, Protocol, Self
 
-from kernelwright.agent.protocols import Attempt
+import typer
+from pydantic import Field
+
+from kernelwright.agent.protocols import Attempt, BranchingJudge, Judge
+from kernelwright.kernelbench.options import Section
 from kernelwright.kernelbench.records import Advice, Record, Task, Verdict
 from kernelwright.profiling.roofline import in_words
 
@@ -35,6 +40,53 @@ class Search(Protocol):
         Raises what a judge does: a ModelError, BudgetSpent.
         """
         ...
+
+
+class StopOptions(Section):
+    """Options of all searches."""
+
+    rounds: Annotated[int, Field(ge=1), typer.Option(help="Candidates for each task.")] = 4
+    target_speedup: Annotated[float | None, typer.Option(help="Stop at this speedup over eager.")] = None
+    patience: Annotated[int | None, Field(ge=1), typer.Option(help="Stop after N rounds without a gain.")] = (
+        None
+    )
+
+    @property
+    def stop_rules(self) -> "StopRules":
+        return StopRules(rounds=self.rounds, target_speedup=self.target_speedup, patience=self.patience)
+
+
+@dataclass(frozen=True)
+class Team:
+    """Those a search works with. `writers`: names of the coders that compete in it."""
+
+    tuner: Judge  # proposes schedules of the builtin coder
+    judge: BranchingJudge | None = None  # advises on code; None where the builtin coder is alone
+    writers: tuple[str, ...] = ()
+    hold: Set[str] = frozenset()  # knobs that stay as they are, by their names without the kernel
+
+
+class RegisteredSearch(ABC):
+    """Base of the searches that `--search` can name; each declares its own options and checks them."""
+
+    name: ClassVar[str]
+    works_with: ClassVar[frozenset[str]]  # values of --coder that it works with
+    tunes_with: ClassVar[frozenset[str]] = frozenset()  # those with which it asks the tuner for schedules
+    several_languages: ClassVar[bool] = False
+
+    @classmethod
+    @abstractmethod
+    def begin(cls, options: Any, team: Team) -> Self:
+        """A search with its own options, which are among all `options`."""
+
+    @abstractmethod
+    def step(self, task: Task, history: Sequence[Attempt]) -> Sequence[Request] | Stop:
+        """As of `Search`."""
+
+    @staticmethod
+    def check(options: Any, coder: str, timed: bool) -> None:
+        """Raise UsageError for options that do not go together; `timed`: kernels can be timed here."""
+        return
 
 
 class StopRules(Record):

@@ -2,24 +2,50 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, ClassVar, Self
+
+import typer
+from pydantic import Field
 
 from kernelwright.agent.abandonable_pool import abandonable_pool
 from kernelwright.agent.protocols import Attempt, BranchingJudge
-from kernelwright.agent.search.base import Request, Stop, StopRules, best_of, lower_bound
+from kernelwright.agent.search.base import (
+    RegisteredSearch,
+    Request,
+    Stop,
+    StopOptions,
+    StopRules,
+    Team,
+    best_of,
+    lower_bound,
+)
 from kernelwright.kernelbench.records import Advice, Task, Verdict
 
 
+class BeamOptions(StopOptions):
+    beam_width: Annotated[int, Field(ge=1), typer.Option(help="Kernels that a beam keeps.")] = 3
+    beam_advices: Annotated[int, Field(ge=1), typer.Option(help="Pieces of advice on each of them.")] = 2
+
+
 @dataclass(frozen=True)
-class Beam:
+class Beam(RegisteredSearch):
     """Beam search: several pieces of advice on each of the best few, in every generation but the first.
 
     As CudaForge's and KernelAgent's beams do. While nothing is correct, the last few are corrected.
     """
 
+    name: ClassVar[str] = "beam"
+    works_with: ClassVar[frozenset[str]] = frozenset({"llm"})
+
     judge: BranchingJudge
     rules: StopRules
     width: int = 3  # attempts that are gone on from
     advices: int = 2  # on each
+
+    @classmethod
+    def begin(cls, options: BeamOptions, team: Team) -> Self:
+        assert team.judge is not None
+        return cls(team.judge, options.stop_rules, options.beam_width, options.beam_advices)
 
     def step(self, task: Task, history: Sequence[Attempt]) -> Sequence[Request] | Stop:
         begun, size = 0, min(self.width, self.rules.rounds)  # of the generation under way

@@ -3,10 +3,24 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Annotated, ClassVar, Self
+
+import typer
+from pydantic import Field
 
 from kernelwright.agent.abandonable_pool import abandonable_pool
 from kernelwright.agent.protocols import Attempt, BranchingJudge, Judge
-from kernelwright.agent.search.base import Request, Stop, StopRules, best_of, lower_bound
+from kernelwright.agent.search.base import (
+    RegisteredSearch,
+    Request,
+    Stop,
+    StopOptions,
+    StopRules,
+    Team,
+    best_of,
+    lower_bound,
+)
+from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Task, Verdict
 
 _FROM_BEST = 0.5  # of an island's candidates are made from its best
@@ -15,8 +29,12 @@ _TRANSLATED = 0.15  # of the others are written in another language
 _MIGRATION = 3  # generations from one visit to the next
 
 
+class EvolveOptions(StopOptions):
+    islands: Annotated[int, Field(ge=1), typer.Option(help="Number of islands of evolve.")] = 4
+
+
 @dataclass(frozen=True)
-class Evolve:
+class Evolve(RegisteredSearch):
     """Islands that evolve side by side, a candidate each in every generation; coders compete.
 
     Each island keeps an archive, the best candidate for each pair of coder and bottleneck, and goes on from
@@ -27,11 +45,34 @@ class Evolve:
     another language.
     """
 
+    name: ClassVar[str] = "evolve"
+    works_with: ClassVar[frozenset[str]] = frozenset({"llm"})
+    tunes_with: ClassVar[frozenset[str]] = frozenset({"llm"})
+    several_languages: ClassVar[bool] = True
+
     judge: BranchingJudge
     rules_judge: Judge
     rules: StopRules
     coders: tuple[str, ...]  # that compete: "builtin", and models by the language they write
     islands: int = 4
+
+    @classmethod
+    def begin(cls, options: EvolveOptions, team: Team) -> Self:
+        assert team.judge is not None
+        return cls(team.judge, team.tuner, options.stop_rules, team.writers, options.islands)
+
+    @staticmethod
+    def check(options: EvolveOptions, coder: str, timed: bool) -> None:
+        if options.rounds <= options.islands:
+            raise UsageError(
+                f"--rounds {options.rounds} is one generation of {options.islands} islands",
+                "give more rounds, or fewer --islands",
+            )
+        if not timed:
+            raise UsageError(
+                "GPU kernels cannot be timed without a GPU, so they cannot compete",
+                "give --target cpu --language cpp, or another --search",
+            )
 
     def step(self, task: Task, history: Sequence[Attempt]) -> Sequence[Request] | Stop:
         reason = self.rules.reached(history)

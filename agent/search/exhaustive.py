@@ -3,23 +3,31 @@
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from random import Random
+from typing import ClassVar, Self
 
 from kernelwright.agent.builtin.schedule import legal
 from kernelwright.agent.protocols import Attempt
-from kernelwright.agent.search.base import Request, Stop, StopRules
+from kernelwright.agent.search.base import RegisteredSearch, Request, Stop, StopOptions, StopRules, Team
 from kernelwright.kernelbench.records import Advice, Task
 
 
 @dataclass(frozen=True)
-class Exhaustive:
+class Exhaustive(RegisteredSearch):
     """Every schedule of the builtin coder, in a random order, until there are no more or no more rounds.
 
     What searches find is held against it. Schedules follow from each other by one knob; some have the same
     code as one before, which is not evaluated again.
     """
 
+    name: ClassVar[str] = "exhaustive"
+    works_with: ClassVar[frozenset[str]] = frozenset({"builtin"})
+
     rules: StopRules  # of which the number of rounds counts
     hold: Set[str] = frozenset()  # knobs that stay as they are, by their names without the kernel
+
+    @classmethod
+    def begin(cls, options: StopOptions, team: Team) -> Self:
+        return cls(options.stop_rules, team.hold)
 
     def step(self, task: Task, history: Sequence[Attempt]) -> Sequence[Request] | Stop:
         if not history:

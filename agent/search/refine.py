@@ -2,24 +2,44 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Annotated, ClassVar, Literal, Self, cast
+
+import typer
 
 from kernelwright.agent.protocols import Attempt, BranchingJudge, Judge
-from kernelwright.agent.search.base import Request, Stop, StopRules
+from kernelwright.agent.search.base import RegisteredSearch, Request, Stop, StopOptions, StopRules, Team
+from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Advice, Task
 
 
+class RefineOptions(StopOptions):
+    refine_from: Annotated[Literal["best", "latest"], typer.Option(help="Start of each refinement.")] = "best"
+
+
 @dataclass(frozen=True)
-class Refine:
+class Refine(RegisteredSearch):
     """One candidate a round, each from the Judge's advice on those before it.
 
     The judge chooses what to go on from, the best or a failure to be fixed; `from_latest` always takes the
     last one, as CudaForge does, for comparison. Then the judge must be a BranchingJudge.
     """
 
+    name: ClassVar[str] = "refine"
+    works_with: ClassVar[frozenset[str]] = frozenset({"builtin", "llm"})
+    tunes_with: ClassVar[frozenset[str]] = frozenset({"builtin"})
+
     judge: Judge
     rules: StopRules
     from_latest: bool = False
+
+    @classmethod
+    def begin(cls, options: RefineOptions, team: Team) -> Self:
+        return cls(team.judge or team.tuner, options.stop_rules, options.refine_from == "latest")
+
+    @staticmethod
+    def check(options: RefineOptions, coder: str, timed: bool) -> None:
+        if options.refine_from == "latest" and coder == "builtin":
+            raise UsageError("--refine-from latest does not work with --coder builtin", "choose best")
 
     def step(self, task: Task, history: Sequence[Attempt]) -> Sequence[Request] | Stop:
         if not history:

@@ -19,8 +19,9 @@ import typer
 
 from benchmarks.publishing import log, publish
 from kernelwright.agent.protocols import Attempt, searched
-from kernelwright.agent.tuner.advise import RULES, reach
-from kernelwright.agent.tuner.gaussian_process import Beliefs, Measured, measured, timed
+from kernelwright.agent.tuner.gaussian_process import Measured, Posterior, measured, timed
+from kernelwright.agent.tuner.posterior import reach
+from kernelwright.agent.tuner.rules import RULES
 from kernelwright.kernelbench.records import Fingerprint
 from kernelwright.results import formatting
 from kernelwright.results.store.database import RunDatabase
@@ -55,7 +56,7 @@ class _Schedules:
         def spread(knob: str, value: str) -> float:
             return reach(knob, spreads.get(knob.rpartition(".")[2], _USUAL), self.first)
 
-        return Beliefs(self.schedules, spread, lambda schedules: [0.0] * len(schedules)).misfit()
+        return Posterior(self.schedules, spread, lambda schedules: [0.0] * len(schedules)).misfit()
 
 
 def run(

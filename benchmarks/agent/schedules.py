@@ -15,7 +15,7 @@ from benchmarks.runs import make_run
 from kernelwright.agent.builtin.coder import BuiltinCoder
 from kernelwright.agent.builtin.ir.graph import Graph
 from kernelwright.agent.protocols import Attempt, searched
-from kernelwright.agent.tuner.gaussian_process import Beliefs, measured, timed
+from kernelwright.agent.tuner.gaussian_process import Posterior, measured, timed
 from kernelwright.kernelbench.records import Advice, Evaluation, Interval, Task
 from kernelwright.results.store.database import RunDatabase
 
@@ -97,7 +97,7 @@ def read_table(seen: RunDatabase, judged: RunDatabase, task: Task, graph: Graph)
     )
     both = {sha256: attempt for sha256, attempt in first.items() if sha256 in second}
     again = measured([second[sha256] for sha256 in both])
-    posterior = Beliefs(again, lambda knob, value: _SPREAD, lambda schedules: [0.0] * len(schedules))
+    posterior = Posterior(again, lambda knob, value: _SPREAD, lambda schedules: [0.0] * len(schedules))
     speedups = map(math.exp, posterior.speeds([each.schedule for each in again]))
     return ScheduleTable(task, graph, both, dict(zip(both, speedups, strict=True)))
 

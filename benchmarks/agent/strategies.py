@@ -8,8 +8,9 @@ from typing import Protocol
 
 from benchmarks.agent.schedules import HELD, ScheduleTable, seen_speedup
 from kernelwright.agent.protocols import Attempt
-from kernelwright.agent.tuner.advise import Ranking, RulesJudge, beliefs, untried
+from kernelwright.agent.tuner.advise import RulesJudge, untried
 from kernelwright.agent.tuner.gaussian_process import timed
+from kernelwright.agent.tuner.posterior import Ranking, posterior
 from kernelwright.kernelbench.records import Advice
 
 LONGEST = 40  # candidates of a search that does not stop by itself
@@ -40,8 +41,8 @@ class FromJudge:
         attempt: Attempt | None = self._shown(start)
         while attempt is not None and len(trace) < LONGEST:
             history = [*(each for each, _ in trace), attempt]
-            posterior = beliefs(table.task, history, ranking=ranking)
-            trace.append((attempt, timed(history)[posterior.best].candidate.sha256))
+            known = posterior(table.task, history, ranking=ranking)
+            trace.append((attempt, timed(history)[known.best].candidate.sha256))
             advice = judge.advise(table.task, history)
             followed = advice is not None and "kernels" not in advice.schedule
             attempt = self._shown(table.follow(history, advice)) if advice is not None and followed else None

@@ -1,1 +1,1 @@
-"""What the processor and the kernel count while a candidate runs."""
+"""Counters of the processor and the kernel while a candidate runs."""

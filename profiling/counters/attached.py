@@ -1,4 +1,4 @@
-"""perf on a process that runs already, switched on and off around what it is to look at.
+"""perf attached to a running process, switched on and off around the calls of interest.
 
 https://man7.org/linux/man-pages/man1/perf-record.1.html (`--control`)
 """
@@ -20,7 +20,7 @@ from kernelwright.kernelbench.evaluator.processes.channel import readable
 
 ANSWER_S = 10.0
 _DENIED = re.compile(r"paranoid|[Pp]ermission|not permitted|Access to performance|CAP_")
-_MEND = (
+_FIX = (
     "sysctl kernel.perf_event_paranoid=1, or give the container CAP_PERFMON and a seccomp profile that "
     "allows perf_event_open"
 )
@@ -31,7 +31,7 @@ class Attached(ABC, Generic[T]):
     """perf attached to the threads that a process has now, and to those that they start."""
 
     def __init__(self, command: Sequence[str], pid: int) -> None:
-        """`command`: of perf, with its options. Raises Unavailable where it cannot be attached."""
+        """Attach perf with this `command` and its options. Raises Unavailable if it cannot be attached."""
         self._command = command[0]
         self._folder = tempfile.TemporaryDirectory(prefix="kernelwright-perf-")
         self._written = Path(self._folder.name) / "written"
@@ -52,7 +52,7 @@ class Attached(ABC, Generic[T]):
 
     @contextlib.contextmanager
     def on(self) -> Iterator[None]:
-        """What happens in the block counts. Raises Unavailable."""
+        """Count events inside the block. Raises Unavailable."""
         self._tell("enable")
         yield
         self._tell("disable")
@@ -65,7 +65,7 @@ class Attached(ABC, Generic[T]):
             raise Unavailable(why(self._process.communicate()[1]))
 
     def result(self) -> T:
-        """Of all blocks together; ends perf. Raises Unavailable."""
+        """Return the totals of all blocks and end perf. Raises Unavailable."""
         self._process.send_signal(signal.SIGINT)
         try:
             _, said = self._process.communicate(timeout=ANSWER_S)
@@ -78,7 +78,7 @@ class Attached(ABC, Generic[T]):
 
     @abstractmethod
     def _read(self, written: Path) -> T:
-        """What perf has written; empty where that is nothing."""
+        """Parse the file written by perf; the result is empty if nothing was counted."""
 
     def __enter__(self) -> Self:
         return self
@@ -93,17 +93,17 @@ class Attached(ABC, Generic[T]):
 
 
 def why(said: str) -> str:
-    """Why perf failed, and the fix, from what it said."""
+    """Return the reason perf failed, and the fix, from its output."""
     if _DENIED.search(said):
-        return f"the kernel lets nobody count: {_MEND}"
+        return f"the kernel denies access to counters: {_FIX}"
     if "unknown option" in said:
         return "this perf is older than Linux 5.10: install a newer one"
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return f"perf failed: {lines[0] if lines else 'it says nothing'}"
+    return f"perf failed: {lines[0] if lines else 'no output'}"
 
 
 def program() -> str:
-    """Where perf is. Raises Unavailable."""
+    """Return the path of perf. Raises Unavailable if it is not installed."""
     found = shutil.which("perf")
     if found is None:
         raise Unavailable("install perf (Debian: apt-get install linux-perf, Ubuntu: linux-tools-generic)")

@@ -1,7 +1,6 @@
-"""Counters of a candidate's calls at steady state: in a warmed-up process, in the blocks that are timed too.
+"""Counters of a candidate's calls at steady state: in a warmed-up process, in blocks like the timed ones.
 
-The worker may not open counters itself (`evaluator.sandbox.seccomp`): the referee does, from
-outside.
+The worker may not open counters itself (`evaluator.sandbox.seccomp`): the referee does, from outside.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +34,7 @@ _NAMES = {
 
 
 class Counters:
-    """What processor and kernel count, by perf stat."""
+    """Processor and kernel counters, by perf stat."""
 
     name = "counters"
 
@@ -46,7 +45,7 @@ class Counters:
 
     def read(self, subject: Subject) -> Reading:
         if not subject.on_cpu:
-            raise Unavailable("it counts what CPUs do")
+            raise Unavailable("only for candidates on a CPU")
         perf.granted()
         calls, counts = watched(subject, perf.Counting)
         but = perf.lacking(set(counts))
@@ -55,7 +54,10 @@ class Counters:
 
 
 def watched(subject: Subject, tool: Callable[[int], Attached[T]]) -> tuple[int, T]:
-    """So many calls, and what perf tells. `tool` takes a process id. Raises Unavailable, TaskError."""
+    """Run the candidate under a tool that takes a process id; return the number of calls and its result.
+
+    Raises Unavailable, TaskError.
+    """
     with subject.evaluator.sessions.computing():
         session = subject.evaluator.sessions.open(subject.task)
         subject.evaluator.sessions.make_room(session, 1)
@@ -87,7 +89,7 @@ def _watched(session: TaskSession, candidate: Candidate, tool: Callable[[int], A
 
 
 def metrics(counts: Mapping[str, float], calls: int) -> Iterator[Metric]:
-    """Of one call, from what `calls` came to."""
+    """Yield the metrics of one call from the counts of `calls` calls."""
     if "task-clock" in counts:
         yield metric("cpu_time", 1e3 * counts["task-clock"] / calls)
     for event, name in _NAMES.items():

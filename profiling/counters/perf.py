@@ -1,4 +1,4 @@
-"""What `perf stat` counts of a process that runs already.
+"""`perf stat` on a running process.
 
 https://man7.org/linux/man-pages/man1/perf-stat.1.html
 """
@@ -14,15 +14,13 @@ HARDWARE = ("cycles", "instructions", "LLC-loads", "LLC-load-misses", "cache-mis
 SOFTWARE = ("task-clock", "page-faults", "context-switches")
 _EVENTS = ("-x", ",", "-e", ",".join((*SOFTWARE, *HARDWARE)))
 _NOT_THERE = ("<not supported>", "<not counted>")
-_NO_COUNTERS = (
-    "this machine shows no counters of its processor: use bare metal, or give the virtual machine a PMU"
-)
+_NO_COUNTERS = "this machine exposes no hardware counters: use bare metal, or give the virtual machine a PMU"
 
 
 def parsed(text: str) -> dict[str, float]:
-    """Event -> count, from what `perf stat -x,` prints; events that were not counted are left out.
+    """Return event -> count from the output of `perf stat -x,`, without events that were not counted.
 
-    perf has scaled what it could count for a part of the time only. "task-clock" is in ms.
+    perf has already scaled events counted for only part of the time. "task-clock" is in ms.
     """
     found = {}
     for line in text.splitlines():
@@ -38,7 +36,7 @@ def parsed(text: str) -> dict[str, float]:
 
 
 def granted() -> set[str]:
-    """The events that can be counted here, by trying. Raises Unavailable where that is none."""
+    """Return the events this machine can count, by trying them. Raises Unavailable if there are none."""
     words = (program(), "stat", *_EVENTS, "--", "true")
     try:
         done = subprocess.run(
@@ -53,7 +51,7 @@ def granted() -> set[str]:
 
 
 def lacking(events: set[str]) -> str:
-    """Why some are not among these events, which were granted; empty where all are."""
+    """Return the reason some events are not among the granted `events`; empty if all are."""
     missing = [event for event in (*SOFTWARE, *HARDWARE) if event not in events]
     if not missing:
         return ""
@@ -62,7 +60,7 @@ def lacking(events: set[str]) -> str:
 
 
 class Counting(Attached[dict[str, float]]):
-    """Events: what `parsed` finds."""
+    """Event counts of a running process, as `parsed` returns them."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(("stat", *_EVENTS), pid)

@@ -1,4 +1,4 @@
-"""Where a process is while it runs, by `perf record`: samples at equal steps of its CPU time.
+"""Samples of a running process at equal steps of its CPU time, by `perf record`.
 
 https://man7.org/linux/man-pages/man1/perf-script.1.html
 """
@@ -31,22 +31,22 @@ _ADDRESS = re.compile(r"[\da-f]{1,16}")
 
 @dataclass(frozen=True)
 class SourceLine:
-    """Where an instruction lies: in which file, or the SYSTEM; an anonymous map's name is not that of one."""
+    """Location of an instruction: a file and an offset in it, or SYSTEM; anonymous maps have no file."""
 
     path: str
     offset: int  # bytes from its beginning
 
 
 class Sampling(Attached[dict[SourceLine, int]]):
-    """Samples by place."""
+    """Number of samples by source location."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(("record", *_SAMPLES), pid)
 
     def _read(self, written: Path) -> dict[SourceLine, int]:
-        """perf does not look into the libraries: a candidate has made some, maybe for perf.
+        """Locate the samples without letting perf read the libraries, which the candidate may have crafted.
 
-        It reads the symbols of all that it finds, whether they are asked for or not: 3 s with torch's.
+        perf would also read the symbols of every library whether asked to or not: 3 s with torch's.
         """
         nowhere = written.parent / "nowhere"
         nowhere.mkdir()
@@ -60,7 +60,7 @@ class Sampling(Attached[dict[SourceLine, int]]):
 
 
 def located(text: str) -> dict[SourceLine, int]:
-    """Samples by place, from what `perf script -F ip --show-mmap-events` prints."""
+    """Return the samples by location from the output of `perf script -F ip --show-mmap-events`."""
     maps: list[tuple[int, int, int, str]] = []  # first and last address, offset in the file, path
     found: Counter[SourceLine] = Counter()
     for line in text.splitlines():

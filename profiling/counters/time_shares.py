@@ -1,7 +1,7 @@
-"""Where the time of a candidate's calls goes: its kernels, torch, the system, and what waits for them.
+"""Shares of the time of a candidate's calls: its kernels, torch, the system, and waiting for threads.
 
-perf takes samples from outside; what has the samples is looked up in the candidate's libraries behind its
-builder's sandbox.
+perf takes samples from outside; addresses are looked up in the candidate's libraries inside its builder's
+sandbox.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ _LIBRARIES = TypeAdapter(list[_Library], config=ConfigDict(strict=False))
 
 
 class TimeShares:
-    """Where the time goes, by perf record."""
+    """Shares of the CPU time by kernel and by library, from perf record."""
 
     name = "samples"
 
@@ -52,12 +52,12 @@ class TimeShares:
 
     def read(self, subject: Subject) -> Reading:
         if not subject.on_cpu:
-            raise Unavailable("it looks at what CPUs do")
+            raise Unavailable("only for candidates on a CPU")
         perf.granted()
         calls, samples = watched(subject, Sampling)
         count = sum(samples.values())
         if count < _FEWEST:
-            raise Unavailable(f"{count} samples were taken, too few to say anything")
+            raise Unavailable(f"only {count} samples were taken, too few to report")
         answer = ask_builder(subject.evaluator.sessions.pool, __name__, subject.candidate.sha256, _TIMEOUT_S)
         libraries = validated(_LIBRARIES, answer.get("libraries"), "its libraries")
         known = {library["path"]: library["symbols"] for library in libraries}
@@ -66,7 +66,10 @@ class TimeShares:
 
 
 def metrics(samples: Mapping[SourceLine, int], libraries: Mapping[str, Sequence[Symbol]]) -> Iterator[Metric]:
-    """Shares of the CPU time. `libraries`: the candidate's, by the last two parts of their paths."""
+    """Yield shares of the CPU time.
+
+    `libraries`: the candidate's, keyed by the last two parts of their paths.
+    """
     found: dict[tuple[str, str], int] = {}
     for place, count in samples.items():
         key = _whose(place, libraries)
@@ -82,7 +85,7 @@ def metrics(samples: Mapping[SourceLine, int], libraries: Mapping[str, Sequence[
 
 
 def _whose(place: SourceLine, libraries: Mapping[str, Sequence[Symbol]]) -> tuple[str, str]:
-    """Of what kind, and of which kernel."""
+    """Return the owner of a location, as (kind, kernel name)."""
     if place.path == SYSTEM:
         return "system", ""
     own = libraries.get("/".join(place.path.split("/")[-2:]))
@@ -99,7 +102,7 @@ def _whose(place: SourceLine, libraries: Mapping[str, Sequence[Symbol]]) -> tupl
 
 
 def serve(channel: Channel) -> None:
-    """The worker's side: answers "read" with the functions of the libraries in its build cache."""
+    """Serve in the worker: answer "read" with the functions of the libraries in its build cache."""
     serve_libraries(channel, _read)
 
 

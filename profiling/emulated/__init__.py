@@ -1,1 +1,1 @@
-"""What CUDA C++ kernels ask of memory, seen in emulation."""
+"""Memory requests of CUDA C++ kernels, counted in emulation."""

@@ -1,4 +1,4 @@
-"""What warps of CUDA C++ kernels ask of memory, counted while a call is emulated: no GPU needed.
+"""Memory requests of warps in CUDA C++ kernels, counted while a call is emulated: no GPU needed.
 
 Sectors of 32 bytes of global memory, and passes over the 32 banks of shared memory, of four blocks of each
 launch, as Nsight Compute counts them on a GPU.
@@ -44,7 +44,7 @@ _WORDS = {"read": "load", "write": "store", "atomic": "atomic"}
 
 @dataclass(frozen=True)
 class Place:
-    """What warps do at one place of a kernel, over all launches of a call; as `findings.MemoryTraffic`."""
+    """Requests of warps at one source line, over all launches of a call; see `findings.MemoryTraffic`."""
 
     kernel: str
     line: Count
@@ -60,7 +60,7 @@ _PLACES = TypeAdapter(list[Place], config=ConfigDict(allow_inf_nan=False))
 
 
 class Emulation:
-    """Uncoalesced accesses and bank conflicts of CUDA C++ kernels, and their lines."""
+    """Uncoalesced accesses and bank conflicts of CUDA C++ kernels, by source line."""
 
     name = "emulation"
 
@@ -73,10 +73,10 @@ class Emulation:
     def read(self, subject: Subject) -> Reading:
         language, sessions = subject.candidate.language, subject.evaluator.sessions
         if language != "cuda":
-            raise Unavailable(f"it emulates CUDA C++; the candidate's language is {language}")
+            raise Unavailable(f"only for CUDA C++; the candidate's language is {language}")
         if subject.device != "cpu":
             if subject.evaluator.emulating is None:
-                raise Unavailable("on a GPU ncu counts it; --target sm_90 emulates it all the same")
+                raise Unavailable("ncu counts these on a GPU; use --target sm_90 to emulate")
             sessions = subject.evaluator.emulating
         self.available()
         with sessions.computing():
@@ -87,7 +87,10 @@ class Emulation:
 
 
 def _session(sessions: Sessions, task: Task) -> tuple[TaskSession, str]:
-    """At the first of the task's smaller sizes that its reference takes, which are said. Raises TaskError."""
+    """Return a session at the first smaller size the reference accepts, and that size in words.
+
+    Raises TaskError.
+    """
     for alternatives in smaller(task):
         for other in alternatives:
             try:
@@ -98,7 +101,7 @@ def _session(sessions: Sessions, task: Task) -> tuple[TaskSession, str]:
 
 
 def _ask(session: TaskSession, candidate: Candidate) -> list[Place]:
-    """What a builder finds that has loaded the candidate; once more, where it lacked a header."""
+    """Count the requests in a builder that has loaded the candidate; retry once if a header was missing."""
     # In the sandbox they could not be read.
     session.pool.import_first([__name__, "kernelwright.kernelbench.emulate.warm"])
     try:
@@ -112,7 +115,7 @@ def _ask(session: TaskSession, candidate: Candidate) -> list[Place]:
 
 
 def _answer(session: TaskSession, candidate: Candidate) -> dict[str, Any]:
-    """Raises WorkerDied or WorkerTimeout."""
+    """Load and run the candidate once. Raises WorkerDied or WorkerTimeout."""
     limit_s = session.limits.build_s
     worker, loaded = session.load(
         "builder",
@@ -147,7 +150,7 @@ def _sum(places: Sequence[Place], name: str) -> int:
 
 
 def _remarks(found: Sequence[Place]) -> Iterator[Remark]:
-    """The lines that waste most first."""
+    """Yield remarks on the most wasteful lines, the worst first."""
     for kernel in _kernels(found):
         wasteful = [p for p in found if p.kernel == kernel and p.line and p.pieces > _WASTED * p.least]
         for place in sorted(wasteful, key=lambda p: p.least - p.pieces)[:_MOST_LINES]:
@@ -157,7 +160,7 @@ def _remarks(found: Sequence[Place]) -> Iterator[Remark]:
                 kernel=kernel_name(kernel),
                 line=place.line,
                 code=plain(place.code, _LONGEST_CODE),
-                text=f"a {_WORDS[place.access]} takes {takes:.3g} {what}, {least:.3g} would do",
+                text=f"a {_WORDS[place.access]} takes {takes:.3g} {what}, {least:.3g} would suffice",
                 provenance="emulated",
                 metric=_metric_of(place),
             )
@@ -174,7 +177,7 @@ def _kernels(found: Sequence[Place]) -> list[str]:
 
 
 def serve(channel: Channel) -> None:
-    """The worker's side: "load" as any builder does, then "count"."""
+    """Serve in the worker: "load" as any builder does, then "count"."""
     import torch
 
     from kernelwright.kernelbench.evaluator.processes.worker import Runner
@@ -197,11 +200,11 @@ def _counted(runner: Any) -> dict[str, Any]:
         with traffic() as told, runner.as_on_gpu():
             runner.model(*runner.slots[0])
     except KernelFault as fault:
-        return {"problem": f"`evaluate` says what its kernels do wrong: {fault.findings[0].says}"}
+        return {"problem": f"its kernels are faulty (see `evaluate`): {fault.findings[0].says}"}
     except Exception as error:  # noqa: BLE001 - whatever the candidate raises
         return {"problem": f"{type(error).__name__}: {error}"}
     if not told:
-        return {"problem": "it launches no kernel of compile_cuda's or load_inline's that touches memory"}
+        return {"problem": "it launches no kernel built by compile_cuda or load_inline that touches memory"}
     places: dict[tuple[object, ...], dict[str, Any]] = {}  # of all launches of a kernel
     for each in map(asdict, told):
         known = places.setdefault(

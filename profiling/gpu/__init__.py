@@ -1,1 +1,1 @@
-"""What a GPU does while a candidate runs: Nsight Compute's counters, and the trace of its kernels."""
+"""Activity of a GPU while a candidate runs: Nsight Compute's counters, and the trace of its kernels."""

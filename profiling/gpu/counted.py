@@ -1,4 +1,4 @@
-"""What Nsight Compute prints: the names that a chip has, and a table with a row for every launch.
+"""Output of Nsight Compute: the counters of a chip, and a table with a row for every launch.
 
 https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.html
 """
@@ -31,7 +31,7 @@ _OF_THE_TOOL = "launch__"  # it counts these itself, and lists them nowhere
 
 @dataclass(frozen=True)
 class Launch:
-    """One of a kernel. `values`: of the catalogue's metrics, in its units."""
+    """One launch of a kernel. `values`: metrics of the catalogue, in its units."""
 
     kernel: str
     values: Mapping[str, float]
@@ -39,25 +39,28 @@ class Launch:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked for: ncu's name of each of the catalogue's, and which of these the chip has none for."""
+    """Metrics to ask for: ncu's name for each, and those the chip has no counter for."""
 
     names: Mapping[str, str]
     lacking: tuple[str, ...]
 
     def without(self, bases: Collection[str]) -> "Wanted":
-        """Less those that ncu says it cannot find, by their names before the first dot."""
+        """Return the request without the metrics ncu cannot find, named up to the first dot."""
         gone = tuple(ours for ours, name in self.names.items() if name.partition(".")[0] in bases)
         left = {ours: name for ours, name in self.names.items() if ours not in gone}
         return Wanted(left, (*self.lacking, *gone))
 
 
 def listed(text: str) -> frozenset[str]:
-    """The counters, without rollups, in what `ncu --query-metrics` prints: one at the start of each line."""
+    """Return the counters in the output of `ncu --query-metrics`, without rollups: one starts each line."""
     return frozenset(found[1] for line in text.splitlines() if (found := _LISTED.match(line.strip())))
 
 
 def wanted(ours: Sequence[str], known: frozenset[str]) -> Wanted:
-    """`ours`: names of the catalogue; `known`: what the chip has, nothing where that could not be learned."""
+    """Choose ncu's name for each metric in `ours`.
+
+    `known`: the chip's counters; empty if they are unknown.
+    """
     names: dict[str, str] = {}
     for name in ours:
         for theirs in CATALOGUE[name].names:
@@ -68,7 +71,10 @@ def wanted(ours: Sequence[str], known: frozenset[str]) -> Wanted:
 
 
 def launches(text: str, asked: Wanted) -> list[Launch]:
-    """The rows of `--csv --page raw`, the second of which holds units. Raises Unavailable where none is."""
+    """Return the launches in the output of `--csv --page raw`, whose second row holds the units.
+
+    Raises Unavailable if it has no table.
+    """
     lines = text.splitlines()
     start = next((number for number, line in enumerate(lines) if line.startswith('"ID",')), None)
     if start is None:
@@ -88,7 +94,7 @@ def launches(text: str, asked: Wanted) -> list[Launch]:
 
 
 def _value(ours: str, text: str, unit: str) -> float | None:
-    """None for "n/a", and for what is of another unit than it should be."""
+    """Return a cell in the catalogue's unit; None for "n/a" and for any other unit."""
     number = _NUMBER.match(text.strip())
     if number is None:
         return None
@@ -100,7 +106,7 @@ def _value(ours: str, text: str, unit: str) -> float | None:
 
 
 def metrics_of(found: Sequence[Launch]) -> Iterator[Metric]:
-    """Of each kernel, over its launches: what adds up is added, of the rest it is the mean by duration."""
+    """Yield the metrics of each kernel over its launches: sums of additive ones, else means by duration."""
     by_kernel: dict[str, list[Launch]] = {}
     for launch in found:
         by_kernel.setdefault(base_name(launch.kernel), []).append(launch)

@@ -1,4 +1,4 @@
-"""Whose a kernel is, by its name: the candidate's own, or a library's that torch called."""
+"""Ownership of a kernel by its name: the candidate's own, or a library's that torch called."""
 
 import ast
 import re
@@ -20,7 +20,7 @@ _LIBRARY = re.compile(
 
 
 def declared(source: str) -> frozenset[str]:
-    """The functions in a candidate's file that are kernels: CUDA's in its strings, and Triton's."""
+    """Return the kernels defined in a candidate's file: CUDA's in its strings, and Triton's."""
     return frozenset((*_GLOBAL.findall(_BOUNDS.sub(" ", source)), *_of_triton(source)))
 
 
@@ -36,13 +36,13 @@ def _is_jit(decorator: ast.expr) -> bool:
 
 
 def base_name(name: str) -> str:
-    """Of a kernel as tools give it: without its type, namespaces, template arguments and parameters."""
+    """Return a kernel's name without its type, namespaces, template arguments and parameters."""
     plain = re.split(r"[<(]", _UNNAMED.sub("", name).strip(), maxsplit=1)[0]
     return re.split(r"::|\s", plain.strip())[-1]
 
 
 def is_own(name: str, own: frozenset[str]) -> bool:
-    """Whether a kernel is the candidate's. `own`: what `declared` gave; what it missed is no library's."""
+    """Return True if a kernel is the candidate's: in `own` (see `declared`), or of no known library."""
     base = base_name(name)
     if base in own or any(base.startswith(f"{each}_") for each in own):  # Triton's have suffixes at times
         return True

@@ -1,7 +1,7 @@
 """Nsight Compute over a candidate: counters of its own kernels, in one call after those that warm up.
 
 The tool runs in the candidate's sandbox. Kernels are replayed, once for each group of counters that fit
-together, at the clocks that the GPU has; what they count is a report by the candidate's process.
+together, at the GPU's current clocks; the counts are a report by the candidate's process.
 https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.html
 """
 
@@ -29,19 +29,19 @@ _CHIPS = {"75": "tu102", "80": "ga100", "86": "ga102", "89": "ad102", "90": "gh1
           "120": "gb202"}  # fmt: skip
 _UNKNOWN = re.compile(r"Failed to find metric (?:regex:\^?)?([a-z][a-z0-9_]*)")
 _ADMINISTRATORS = (
-    "the driver lets only administrators count: on the host, put 'options nvidia "
+    "the driver restricts counters to administrators: on the host, put 'options nvidia "
     "NVreg_RestrictProfilingToAdminUsers=0' in a file in /etc/modprobe.d and restart; CAP_SYS_ADMIN does not "
-    "help here, for candidates run without capabilities"
+    "help here, since candidates run without capabilities"
 )
 _EXPLAINED = (
     ("ERR_NVGPUCTRPERM", _ADMINISTRATORS),
     ("concurrently collecting|resource was unavailable",
-     "another tool counts on this GPU: stop it, or pause it (dcgmi profiling --pause)"),
-    ("not compatible with Nsight Compute", "this ncu and the driver do not go together: install a newer ncu"),
+     "another tool uses this GPU's counters: stop it, or pause it (dcgmi profiling --pause)"),
+    ("not compatible with Nsight Compute", "this ncu does not support the driver: install a newer ncu"),
     ("not supported on device|not supported on this device|Unsupported GPU|LibraryNotFound",
-     "this ncu does not know the GPU: install a newer one"),
+     "this ncu does not support the GPU: install a newer one"),
     ("[Ff]ailed to connect|free port|No such host",
-     "ncu does not reach the process that it starts, in a sandbox without a network"),
+     "ncu cannot connect to the process it starts, in a sandbox without a network"),
     ("No kernels were profiled", "no kernel of its own ran in the call"),
 )  # fmt: skip
 
@@ -69,16 +69,16 @@ class NsightCompute:
         mine = [launch for launch in found if is_own(launch.kernel, own)]
         if not mine:
             raise Unavailable("no kernel of its own ran in the call")
-        how = f"{len(mine)} launches of its own kernels in a call, by ncu {_version(tool)}"
+        how = f"{len(mine)} launches of its own kernels in a call, counted by ncu {_version(tool)}"
         if len(found) >= _MOST_LAUNCHES:
-            how += f", the first {_MOST_LAUNCHES} alone"
+            how += f", only the first {_MOST_LAUNCHES}"
         if asked.lacking:
             how += f"; unknown there: {', '.join(asked.lacking)}"
         return Reading(tuple(metrics_of(mine)), how)
 
 
 def names(selection: Selection | None) -> list[str]:
-    """Of the catalogue's that ncu counts, those to ask for: all where no selection has been made."""
+    """Return the ncu metrics to ask for: those of `selection`, or all if no selection has been made."""
     return [
         name
         for name, known in CATALOGUE.items()
@@ -89,7 +89,7 @@ def names(selection: Selection | None) -> list[str]:
 def count(
     tool: str, session: TaskSession, candidate: Candidate, asked: Wanted
 ) -> tuple[list[Launch], Wanted]:
-    """All launches that were counted, and what could be asked for. Raises Unavailable."""
+    """Return all counted launches, and the metrics that could be asked for. Raises Unavailable."""
     for _ in range(_ATTEMPTS):
         before = command(tool, asked, declared(candidate.source), session.protocol.caches == "cold")
         ran = under_tool.run(session, candidate, "marked", before, _LIMIT_S)
@@ -101,12 +101,15 @@ def count(
     if why is not None:
         raise Unavailable(why)
     if ran.status != 0:
-        raise Unavailable(f"under ncu it failed: {under_tool.last_line(ran.said)}")
+        raise Unavailable(f"the candidate failed under ncu: {under_tool.last_line(ran.said)}")
     return launches(ran.output, asked)[:_MOST_LAUNCHES], asked
 
 
 def command(tool: str, asked: Wanted, own: frozenset[str], cold: bool) -> list[str]:
-    """What stands before the program. Where `own` has functions, launches of others are not counted."""
+    """Return the ncu command that precedes the program.
+
+    If `own` names kernels, only their launches are counted.
+    """
     pattern = f"regex:(^|:)({'|'.join(sorted(own))})"
     return [
         tool,
@@ -124,7 +127,7 @@ def command(tool: str, asked: Wanted, own: frozenset[str], cold: bool) -> list[s
 
 
 def explained(said: str) -> str | None:
-    """What an error of ncu's means and how it is fixed; None where there is none."""
+    """Explain an error in ncu's output and its fix; None if there is no error."""
     for pattern, words in _EXPLAINED:
         if re.search(pattern, said):
             return words
@@ -133,7 +136,7 @@ def explained(said: str) -> str | None:
 
 
 def _tool() -> str:
-    """Raises Unavailable."""
+    """Return the path of ncu. Raises Unavailable."""
     toolkits = (os.environ.get("CUDA_HOME"), "/usr/local/cuda")
     places = [str(Path(folder) / "bin") for folder in toolkits if folder]
     found = shutil.which("ncu") or shutil.which("ncu", path=os.pathsep.join(places))
@@ -143,27 +146,27 @@ def _tool() -> str:
 
 
 def _version(tool: str) -> str:
-    """Raises Unavailable."""
+    """Return ncu's version. Raises Unavailable."""
     found = re.search(r"Version (\S+)", _said(tool, "--version"))
     if found is None:
-        raise Unavailable(f"{tool} --version tells none; is it Nsight Compute?")
+        raise Unavailable(f"{tool} --version prints no version; is it Nsight Compute?")
     return found[1]
 
 
 def _chip(subject: Subject) -> str:
-    """As ncu calls it, by the capability at the end of the fingerprint; empty where that is not known."""
+    """Return ncu's name of the chip, from the capability at the end of the fingerprint; empty if unknown."""
     found = re.search(r"sm_(\d+)", subject.chip or subject.evaluation.target.fingerprint.chip)
     return _CHIPS.get(found[1], "") if found else ""
 
 
 @cache
 def _known(tool: str, chip: str) -> frozenset[str]:
-    """The counters of a chip; nothing where ncu does not tell. Raises Unavailable."""
+    """Return the counters of a chip; empty if ncu lists none. Raises Unavailable."""
     return listed(_said(tool, "--query-metrics", "--chips", chip)) if chip else frozenset()
 
 
 def _said(*command: str) -> str:
-    """Raises Unavailable."""
+    """Run a command and return its output. Raises Unavailable."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=_QUERY_S, check=False

@@ -1,7 +1,7 @@
-"""The trace of one call on a GPU: which kernels ran, how long, with what they were launched, and the gaps.
+"""Trace of one call on a GPU: kernels, durations, launch parameters and gaps.
 
-CUPTI's activity records, by torch's profiler; the process of the candidate makes them, so they are a report.
-Its fields are those that Kineto writes into a Chrome trace:
+CUPTI's activity records, by torch's profiler; the candidate's process writes them, so they are a report. The
+fields are those that Kineto writes into a Chrome trace:
 https://github.com/pytorch/kineto/blob/main/libkineto/src/output_json.cpp
 """
 
@@ -35,14 +35,14 @@ def _is_size(given: object) -> bool:
 
 
 def _on_gpu(given: object) -> object:
-    """Of a list of events those that ran there; others have other fields."""
+    """Keep the events that ran on the GPU; others have other fields."""
     if not isinstance(given, list):
         return given
     return [event for event in given if isinstance(event, dict) and event.get("cat") in _KINDS]
 
 
 class Arguments(BaseModel):
-    """Of an event; a copy has none of these."""
+    """Arguments of an event; a copy has none of these."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
@@ -55,7 +55,7 @@ class Arguments(BaseModel):
 
 
 class Event(BaseModel):
-    """Something that ran on the GPU. Times in µs."""
+    """One activity on the GPU. Times in µs."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
@@ -86,25 +86,28 @@ class Trace:
             session = subject.evaluator.sessions.open(subject.task)
             ran = under_tool.run(session, subject.candidate, "traced", (), _LIMIT_S)
         if ran.status != 0:
-            raise Unavailable(f"under torch.profiler it failed: {under_tool.last_line(ran.said)}")
+            raise Unavailable(f"the candidate failed under torch.profiler: {under_tool.last_line(ran.said)}")
         found = events(ran.output)
         metrics = tuple(metrics_of(found, declared(subject.candidate.source)))
         return Reading(metrics, f"{len(found)} events on the GPU in a call, by torch.profiler")
 
 
 def events(text: str) -> list[Event]:
-    """What ran on a GPU, of a Chrome trace, by its start. Raises Unavailable where nothing did."""
+    """Return the GPU events of a Chrome trace, by start. Raises Unavailable if there are none."""
     try:
         found = _Trace.model_validate_json(text).events
     except ValidationError as error:
-        raise Unavailable(f"this is no trace of a GPU: {error.errors()[0]['msg']}") from None
+        raise Unavailable(f"invalid GPU trace: {error.errors()[0]['msg']}") from None
     if not found:
-        raise Unavailable("nothing ran on the GPU in the call, as far as CUPTI saw")
+        raise Unavailable("CUPTI recorded nothing on the GPU in the call")
     return sorted(found, key=lambda event: event.start)
 
 
 def metrics_of(found: Sequence[Event], own: frozenset[str]) -> Iterator[Metric]:
-    """Of the whole call and of each kernel. `found`: by start; `own`: functions that its file declares."""
+    """Yield metrics of the whole call and of each kernel.
+
+    `found`: events by start; `own`: functions that the candidate's file declares.
+    """
     kernels = [event for event in found if event.kind == "kernel"]
     mine = [event for event in kernels if is_own(event.name, own)]
     busy, gaps = busy_and_gaps(found)
@@ -124,9 +127,9 @@ def metrics_of(found: Sequence[Event], own: frozenset[str]) -> Iterator[Metric]:
 
 
 def busy_and_gaps(found: Sequence[Event]) -> tuple[float, float]:
-    """µs in which something ran, and µs between the first start and the last end in which nothing did.
+    """Return the µs in which something ran, and the idle µs between the first start and the last end.
 
-    `found`: by start; what runs side by side counts once.
+    `found`: events by start; concurrent ones count once.
     """
     busy = gaps = 0.0
     end = found[0].start
@@ -139,7 +142,7 @@ def busy_and_gaps(found: Sequence[Event]) -> tuple[float, float]:
 
 
 def _of_kernel(name: str, group: Sequence[Event]) -> Iterator[Metric]:
-    """Sizes are those of the launch that takes longest; what is a rate is the mean by time."""
+    """Yield metrics of one kernel: sizes of its longest launch, and rates averaged by time."""
     yield metric("traced_time", sum(event.duration for event in group), name)
     yield metric("traced_launches", len(group), name)
     of = max(group, key=lambda event: event.duration).arguments

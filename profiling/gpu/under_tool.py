@@ -1,4 +1,4 @@
-"""Runs a program that calls a candidate, in its sandbox and under a tool, and gives what the tool wrote."""
+"""A candidate's program run in its sandbox under a tool, and the tool's output."""
 
 import json
 import os
@@ -27,7 +27,10 @@ Look = Literal["marked", "traced"]
 
 @dataclass(frozen=True)
 class Ran:
-    """`said`: the end of what was printed. `output`: the file's text; the candidate can write there too."""
+    """Result of a run.
+
+    `said`: the end of its output; `output`: the file's text, which the candidate can write to.
+    """
 
     status: int
     said: str
@@ -35,15 +38,15 @@ class Ran:
 
 
 def require_kernels(subject: Subject) -> None:
-    """Raises Unavailable where the subject is no correct candidate on a GPU."""
+    """Raise Unavailable unless the subject is a correct candidate on a GPU."""
     if subject.device == "cpu":
-        raise Unavailable("it looks at the kernels of GPUs")
+        raise Unavailable("only for candidates on a GPU")
     if subject.evaluation.verdict is not Verdict.correct:
-        raise Unavailable("it looks at what is correct")
+        raise Unavailable("only for correct candidates")
 
 
 def run(session: TaskSession, candidate: Candidate, look: Look, tool: Sequence[str], limit_s: float) -> Ran:
-    """`tool`: what the command begins with; nothing: Python alone. Raises Unavailable."""
+    """Run one call under `tool`, the prefix of the command; empty for Python alone. Raises Unavailable."""
     session.pool.import_first([__name__])  # in the sandbox it could not be read
     message = {
         "do": "run",
@@ -63,25 +66,25 @@ def run(session: TaskSession, candidate: Candidate, look: Look, tool: Sequence[s
         with session.pool.start("candidate", f"{__name__}:serve", candidate.sha256) as worker:
             answer = worker.ask(message, limit_s + _GRACE_S, [setup])
     except (WorkerDied, WorkerTimeout) as error:
-        raise Unavailable(f"the call that was looked at failed: {error}") from None
+        raise Unavailable(f"the profiled call failed: {error}") from None
     finally:
         os.close(setup)
     status, said, output = (answer.get(name) for name in ("status", "said", "output"))
     if not (isinstance(status, int) and isinstance(said, str) and isinstance(output, str)):
-        raise Unavailable("what came back is not what a profiler says")
+        raise Unavailable("the answer of the profiled process is malformed")
     if status == _TOO_LONG:
-        raise Unavailable(f"it took more than {limit_s:g} s; give smaller sizes")
+        raise Unavailable(f"the profiled call took more than {limit_s:g} s; use smaller sizes")
     return Ran(status, said, output)
 
 
 def last_line(said: str) -> str:
-    """The end of an error, for people."""
+    """Return the last line of an error message."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it says nothing"
+    return lines[-1][:300] if lines else "no output"
 
 
 def serve(channel: Channel) -> None:
-    """Of the sandboxed process."""
+    """Serve in the sandboxed process: run one program under its tool."""
     from kernelwright.kernelbench.evaluator.reference.loading import (
         DTYPES,  # and torch, which the referee does not import
     )
@@ -108,7 +111,7 @@ def serve(channel: Channel) -> None:
 
 
 def _run(command: list[str], setup: int, limit_s: float) -> tuple[int, str]:
-    """Exit status and the end of what was printed. Past the limit the tool and all it started are killed."""
+    """Return exit status and the end of the output; past the limit, kill the tool and its children."""
     here = Path.cwd()
     own = {"HOME": str(here), "TMPDIR": str(here), "LC_ALL": "C"}  # numbers as C prints them
     try:

@@ -1,1 +1,1 @@
-"""Counters of caches that valgrind simulates, for machines that let nobody read their own."""
+"""Cache counters simulated by valgrind, for machines that do not expose their own."""

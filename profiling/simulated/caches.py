@@ -1,4 +1,4 @@
-"""The caches that are simulated: this machine's, by what Linux says of them."""
+"""The simulated caches: this machine's, as Linux describes them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +19,14 @@ class Cache:
 
     @property
     def simulated(self) -> "Cache":
-        """The largest of as many ways that is no larger: the simulator wants a power of two of sets."""
+        """Largest cache of as many ways that is no larger: the simulator needs a power of two of sets."""
         sets = self.size_bytes // (self.ways * self.line_bytes)
         return Cache((1 << sets.bit_length() - 1) * self.ways * self.line_bytes, self.ways, self.line_bytes)
 
 
 @dataclass(frozen=True)
 class Caches:
-    """Two levels, for the simulator knows no more: the first and the last."""
+    """First and last level of cache: the simulator has no more."""
 
     instructions: Cache
     data: Cache
@@ -40,7 +40,7 @@ class Caches:
 
 
 def of_machine(devices: Path = DEVICES) -> Caches:
-    """Raises Unavailable where Linux does not say."""
+    """Return this machine's caches. Raises Unavailable if Linux does not describe them."""
     found = {}
     for told in cpu_caches(devices=devices):
         if told.ways > 0 and told.size_bytes >= told.ways * told.line_bytes > 0:
@@ -48,5 +48,5 @@ def of_machine(devices: Path = DEVICES) -> Caches:
     data, instructions = found.get((1, "Data")), found.get((1, "Instruction"))
     last = max((level for level, kind in found if kind == "Unified"), default=None)
     if data is None or instructions is None or last is None:
-        raise Unavailable(f"this machine's kernel does not say what caches it has ({devices})")
+        raise Unavailable(f"the kernel does not describe this machine's caches ({devices})")
     return Caches(instructions, data, found[last, "Unified"])

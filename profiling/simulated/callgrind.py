@@ -1,4 +1,4 @@
-"""What callgrind has counted: the file format of its manual.
+"""Counts of callgrind, in the file format of its manual.
 
 https://valgrind.org/docs/manual/cl-format.html
 """
@@ -16,7 +16,7 @@ _RECURSION = re.compile(r"'\d+$")
 
 @dataclass(frozen=True)
 class Costs:
-    """Of one kernel and all it calls, over so many calls. Misses are of data, reads and writes."""
+    """Costs of one kernel and all it calls, over `calls` calls. Misses are of data, reads and writes."""
 
     kernel: str
     calls: Count
@@ -33,9 +33,9 @@ class Costs:
 
 
 def costs(text: str, caller: str) -> list[Costs]:
-    """Of the functions that `caller` calls, each with all that it calls, in the order of their first calls.
+    """Return the costs of the functions `caller` calls, each with all its callees, in order of first call.
 
-    Raises ValueError where `text` is no such file.
+    Raises ValueError if `text` is not such a file.
     """
     events: list[str] = []
     names: dict[str, str] = {}
@@ -59,7 +59,7 @@ def costs(text: str, caller: str) -> list[Costs]:
 
 
 def _counted(events: list[str], line: str) -> Iterator[tuple[str, int]]:
-    """By event, from a line of a position and counts; zeros at the end are left out."""
+    """Yield (event, count) from a line with a position and counts; zeros at the end are left out."""
     counts = [int(word) for word in line.split()[1:]]
     yield from zip(events, counts + [0] * (len(events) - len(counts)), strict=True)
 

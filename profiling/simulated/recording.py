@@ -1,4 +1,4 @@
-"""Recording the calls of a candidate's C++ kernels: which function, with what scalars, on what memory."""
+"""Recorder of the calls of a candidate's C++ kernels: functions, scalars and memory."""
 
 import ctypes
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ MOST_BYTES, _MOST_CALLS = 512 << 20, 5000
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of a tensor, where they lay in the process that was recorded."""
+    """Bytes of a tensor, at their address in the recorded process."""
 
     address: int
     size: int
@@ -30,7 +30,7 @@ Argument = Memory | tuple[Memory, ...] | Scalar
 
 @dataclass(frozen=True)
 class Call:
-    """`contents`: files with what memory held before the call, where no recorded call has left it so."""
+    """One call. `contents`: files with the memory before the call, unless a recorded call produced it."""
 
     build: Path  # the folder in the build cache
     signature: Signature
@@ -47,14 +47,14 @@ class Call:
 
 
 class TooMuch(Exception):  # noqa: N818 - what happened
-    """More was called, or on more memory, than is recorded."""
+    """More calls, or calls on more memory, than are recorded."""
 
 
 class Recorder:
-    """Records the calls of libraries that are built while `watching`, in the block of `recording`."""
+    """Recorder of calls to libraries built after `watch`, inside the block of `recording`."""
 
     def __init__(self, folder: Path) -> None:
-        """`folder`: where contents of memory are written to."""
+        """Write the contents of memory to `folder`."""
         self.calls: list[Call] = []
         self._folder = folder
         self._on = False
@@ -62,7 +62,7 @@ class Recorder:
         self._written = 0
 
     def watch(self) -> None:
-        """Libraries that are loaded from now on are recorded."""
+        """Record libraries loaded from now on."""
         construct = CppLibrary.__init__
 
         def constructed(library: CppLibrary, path: Path, signatures: dict[str, Signature]) -> None:
@@ -97,19 +97,19 @@ class Recorder:
 
     def _before(self, build: Path, signature: Signature, arguments: tuple[Any, ...]) -> Call:
         if len(self.calls) == _MOST_CALLS:
-            raise TooMuch(f"one forward calls kernels more than {_MOST_CALLS} times")
+            raise TooMuch(f"one forward makes more than {_MOST_CALLS} kernel calls")
         taken = tuple(_argument(p, a) for p, a in zip(signature.parameters, arguments, strict=True))
         bare = Call(build, signature, taken, ())
         contents = [(memory, self._content(memory)) for memory in dict.fromkeys(bare.memory)]
         return Call(build, signature, taken, tuple((m, file) for m, file in contents if file is not None))
 
     def _content(self, memory: Memory) -> Path | None:
-        """A file of what is there; None where a recorded call has left it so."""
+        """Write memory to a file and return it; None if a recorded call left it in this state."""
         if self._left.get(memory) == _hash(memory):
             return None
         self._written += memory.size
         if self._written > MOST_BYTES:
-            raise TooMuch(f"its kernels work on more than {MOST_BYTES >> 20} MiB; give smaller sizes")
+            raise TooMuch(f"its kernels work on more than {MOST_BYTES >> 20} MiB; use smaller sizes")
         file = self._folder / f"{self._written}-{memory.address:x}.bin"
         file.write_bytes(_bytes(memory))
         return file

@@ -1,4 +1,4 @@
-"""Making recorded calls again under valgrind, which simulates the caches, in a program of its own.
+"""Replay of recorded calls under valgrind, which simulates the caches, in a separate program.
 
 Python and torch would take too long in it, and torch does not run: valgrind knows no AVX-512. So the kernels
 are built for x86-64-v3 (AVX2 and FMA).
@@ -32,9 +32,10 @@ _UNKNOWN_INSTRUCTION = re.compile(r"[Uu]nrecognised instruction|SIGILL")
 def replay(
     calls: Sequence[Call], driver: str, caches: Sequence[str], folder: Path, limit_s: float
 ) -> list[Costs]:
-    """What each kernel costs over all calls. `driver`: the text of driver.cpp; `caches`: valgrind's words.
+    """Return the costs of each kernel over all calls.
 
-    Raises Unavailable where the kernels do not build for x86-64-v3, or valgrind cannot run them.
+    `driver`: text of driver.cpp; `caches`: valgrind's options. Raises Unavailable if the kernels do not build
+    for x86-64-v3, or valgrind cannot run them.
     """
     builds = list(dict.fromkeys(call.build for call in calls))
     try:
@@ -47,7 +48,7 @@ def replay(
     except BuildError as error:
         said = next((line for line in error.stderr.splitlines() if "error" in line), error.message)
         raise Unavailable(
-            f"its kernels do not build for {ARCHITECTURE}, which valgrind knows: {said}"
+            f"its kernels do not build for {ARCHITECTURE}, which valgrind needs: {said}"
         ) from None
     _run(caches, folder, limit_s)
     kernels = {call.signature.name for call in calls}
@@ -56,7 +57,7 @@ def replay(
 
 
 def _build_kernels(build: Path, folder: Path, name: str) -> None:
-    """As the candidate has built them, but for the instruction set. Raises BuildError."""
+    """Build the kernels with the candidate's options except for the instruction set. Raises BuildError."""
     shutil.copy(build / SOURCE_NAME, folder / f"{name}.cpp")
     kept = [option for option in options_of(build) if not option.startswith("-m")]
     words = (
@@ -72,23 +73,23 @@ def _build_kernels(build: Path, folder: Path, name: str) -> None:
 
 
 def _run(caches: Sequence[str], folder: Path, limit_s: float) -> None:
-    """Raises Unavailable."""
+    """Run the driver under valgrind. Raises Unavailable."""
     tool = ("valgrind", "--tool=callgrind", "--cache-sim=yes", *caches, "--vgdb=no")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false"}
     words = (*tool, "--callgrind-out-file=counts", "./driver")
     try:
         status, said = run_to_end(words, folder, environment, limit_s)
     except subprocess.TimeoutExpired:
-        raise Unavailable(f"simulating took longer than {limit_s:g} s; give smaller sizes") from None
+        raise Unavailable(f"the simulation took longer than {limit_s:g} s; use smaller sizes") from None
     if status:
         if _UNKNOWN_INSTRUCTION.search(said):
-            raise Unavailable("its kernels use instructions that valgrind does not know, such as AVX-512")
-        last = next((line for line in reversed(said.splitlines()) if line.strip()), "it says nothing")
-        raise Unavailable(f"under valgrind its kernels ended with status {status}: {last}")
+            raise Unavailable("its kernels use instructions that valgrind does not support, such as AVX-512")
+        last = next((line for line in reversed(said.splitlines()) if line.strip()), "no output")
+        raise Unavailable(f"its kernels exited with status {status} under valgrind: {last}")
 
 
 def _lines(calls: Sequence[Call], builds: Sequence[Path]) -> Iterator[str]:
-    """C++ statements that make the calls, on memory that lies within its pages as it did."""
+    """Yield C++ statements that make the calls, on memory with the same offsets within its pages."""
     rooms = _rooms(calls)
     starts = [room.address for room in rooms]
 
@@ -108,7 +109,7 @@ def _lines(calls: Sequence[Call], builds: Sequence[Path]) -> Iterator[str]:
 
 
 def _statement(call: Call, library: str, place: Callable[[Memory], str]) -> str:
-    """The call in C++. `place`: an expression for where memory lies."""
+    """Return the call in C++. `place`: an expression for the address of memory."""
     signature = call.signature
     arrays: list[str] = []
     passed: list[str] = []
@@ -127,7 +128,7 @@ def _statement(call: Call, library: str, place: Callable[[Memory], str]) -> str:
 
 
 def _rooms(calls: Sequence[Call]) -> list[Memory]:
-    """Pieces of memory that hold all that calls work on; tensors that overlap lie in one."""
+    """Return pieces of memory that hold everything the calls work on; overlapping tensors share one."""
     merged: list[Memory] = []
     every = {memory for call in calls for memory in call.memory}
     for memory in sorted(every, key=lambda memory: (memory.address, memory.size)):

@@ -1,7 +1,7 @@
-"""Simulated counters of one call: what each C++ kernel executes, reads and writes, and misses in the caches.
+"""Simulated counters of one call: instructions, reads, writes and cache misses of each C++ kernel.
 
-The call is recorded, and what its kernels do is done again under valgrind's callgrind, which counts by the
-same simulation of caches as cachegrind, and with each kernel what it calls: all in the builder's sandbox.
+The call is recorded, and its kernels are run again under valgrind's callgrind, which simulates caches as
+cachegrind does and counts each kernel with its callees: all in the builder's sandbox.
 https://valgrind.org/docs/manual/cl-manual.html
 """
 
@@ -39,7 +39,7 @@ class Simulation:
 
     def available(self) -> str:
         if platform.machine() != "x86_64":
-            raise Unavailable(f"it builds for x86-64, and this is {platform.machine()}")
+            raise Unavailable(f"only on x86-64; this machine is {platform.machine()}")
         found = shutil.which("valgrind")
         if found is None:
             raise Unavailable("install valgrind (Debian, Ubuntu: apt-get install valgrind)")
@@ -48,15 +48,15 @@ class Simulation:
 
     def read(self, subject: Subject) -> Reading:
         if not subject.on_cpu:
-            raise Unavailable("it simulates the caches of CPUs")
+            raise Unavailable("only for candidates on a CPU")
         self.available()
         simulated = caches.of_machine()
         with subject.evaluator.sessions.computing():
             found = _ask(subject.evaluator.sessions.open(subject.task), subject.candidate, simulated)
         how = (
-            "one call under valgrind, the caches empty at first: "
+            "one call under valgrind, starting with empty caches: "
             f"L1 {simulated.data}, last level {simulated.last}, one thread, kernels built for AVX2; "
-            "no prefetching, and stores past the caches count as others"
+            "no prefetching, and streaming stores count as ordinary ones"
         )
         return Reading(tuple(_metrics(found[:_MOST_KERNELS], simulated.last.line_bytes)), how)
 
@@ -104,7 +104,7 @@ def _metrics(found: Sequence[Costs], line_bytes: int) -> Iterator[Metric]:
 
 
 def serve(channel: Channel) -> None:
-    """The worker's side: "load" as any builder does, then "simulate"."""
+    """Serve in the worker: "load" as any builder does, then "simulate"."""
     import torch
 
     from kernelwright.kernelbench.evaluator.processes.worker import Runner
@@ -132,7 +132,7 @@ def _simulated(runner: Any, recorder: Any, message: dict[str, Any], folder: Path
         with recorder.recording():
             runner.model(*runner.slots[0])
         if not recorder.calls:
-            return {"problem": "it calls no kernel that compile_cpp has built"}
+            return {"problem": "it calls no kernel built by compile_cpp"}
         found = replay(recorder.calls, message["driver"], message["caches"], folder, message["limit_s"])
     except (Unavailable, TooMuch) as error:
         return {"problem": str(error)}

@@ -1,1 +1,1 @@
-"""What compiled kernels consist of, without running them."""
+"""Instructions of compiled kernels, without running them."""

@@ -1,4 +1,4 @@
-"""GPU kernels of a candidate as their machine code for a chip shows them, on machines without that chip."""
+"""GPU kernels of a candidate read from their machine code for a chip, on machines without that chip."""
 
 import contextlib
 import importlib.metadata
@@ -17,7 +17,7 @@ from kernelwright.profiling.rung import Reading, Subject
 
 
 class Cubins:
-    """Triton's and CuPy's kernels for a named chip: what they take of a multiprocessor, and consist of."""
+    """Resources and instructions of Triton's and CuPy's kernels on a named chip."""
 
     name = "cubins"
 
@@ -27,14 +27,11 @@ class Cubins:
 
     def read(self, subject: Subject) -> Reading:
         if not subject.chip:
-            raise Unavailable("GPU kernels are built for a chip that is named: --target sm_90")
+            raise Unavailable("GPU kernels are only read for a named chip: use --target sm_90")
         self.available()
         found, problems, _ = built(subject.evaluator.sessions, subject.task, subject.candidate, subject.chip)
         if not found:
-            raise Unavailable(
-                "; ".join(problems)
-                or "it launches no kernel that can be noted: Triton's, CuPy's, compile_cuda's"
-            )
+            raise Unavailable("; ".join(problems) or "it launches no kernel of Triton, CuPy or compile_cuda")
         versions = _builders()
         used = dict.fromkeys(versions[kernel.builder] for kernel in found)
         how = f"built for {subject.chip} by {' and '.join(used)}; nothing was run"
@@ -47,7 +44,7 @@ class Cubins:
 
 
 def _builders() -> dict[Builder, str]:
-    """What builds kernels here, with versions. Raises Unavailable where nothing does."""
+    """Return the installed kernel builders with their versions. Raises Unavailable if there are none."""
     found: dict[Builder, str] = {}
     if importlib.util.find_spec("triton") is not None:
         found["Triton"] = f"Triton {importlib.metadata.version('triton')}"
@@ -103,7 +100,7 @@ def metrics_of(label: str, kernel: Launched, chip: str) -> Iterator[Metric]:
 
 
 def _labels(kernels: Sequence[Launched]) -> list[str]:
-    """Their names; of several of one name, with numbers."""
+    """Return the kernels' names, numbered if several share one."""
     names = [kernel_name(kernel.name) for kernel in kernels]
     before = [names[:at].count(name) for at, name in enumerate(names)]
     return [kernel_name(name, f".{n + 1}" if n else "") for name, n in zip(names, before, strict=True)]

@@ -23,7 +23,7 @@ _SUMMARIES = ("bad loop form", "bad data references", "bad data access")  # of a
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop of a source as g++ has left it. `vector_bytes`: 0 where it is not vectorized, for a `reason`."""
+    """A source loop as g++ compiled it. `vector_bytes`: 0 if it is not vectorized, with the `reason`."""
 
     kernel: str
     line: Count
@@ -34,10 +34,10 @@ class Loop:
 
 
 def parsed(text: str, source: str) -> Iterator[Loop]:
-    """The loops in GCC's optimization record (format 1) of `source`, by kernel and line.
+    """Yield the loops in GCC's optimization record (format 1) of `source`, by kernel and line.
 
-    A loop of which several versions were made counts once, as the best of them. Left out are loops around
-    others that were not vectorized for that, and those that were not for what intrinsics in them do.
+    A loop with several versions counts once, as the best of them. Left out are loops around others that were
+    not vectorized for that, and those that were not because of intrinsics in them.
     """
     _, passes, records = json.loads(text)
     vectorizer = {number for number, name in _names(passes) if name == "vect"}
@@ -72,7 +72,7 @@ def parsed(text: str, source: str) -> Iterator[Loop]:
 
 
 def _last_line(lines: Sequence[str], first: int) -> int:
-    """Of the braces that are opened in line `first`; itself where they are closed there, or none are."""
+    """Return the line that closes the braces opened in line `first`; `first` if none stay open."""
     depth = 0
     for number in range(first, len(lines) + 1):
         depth += lines[number - 1].count("{") - lines[number - 1].count("}")
@@ -89,10 +89,10 @@ class _Said:
 
 
 def _reason(said: Sequence[_Said]) -> str:
-    """Why a loop was missed; empty where it was not, for it is around others or made of intrinsics.
+    """Return the reason a loop was missed; empty if it is around others or made of intrinsics.
 
-    GCC tries one width of vectors after the other. What stands in the way of the first says more than what
-    the last one fails for, which it names in the end.
+    GCC tries one width of vectors after the other. The obstacle to the first says more than the failure of
+    the last, which it names in the end.
     """
     for each in said:
         if each.words.startswith(_CONSIDERED) or (each.failure and _NOT_MISSED.search(each.words)):
@@ -116,7 +116,7 @@ def _names(passes: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 
 
 def _flat(records: Iterable[dict[str, Any]], depth: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The records in the order of what they say: what is within one comes first."""
+    """Yield the records in order, children before their parent."""
     for record in records:
         yield from _flat(record.get("children", ()), depth + 1)
         yield depth, record
@@ -130,7 +130,7 @@ def _words(message: Sequence[str | dict[str, Any]]) -> str:
 
 
 def _places(record: dict[str, Any]) -> Iterator[tuple[int, int]]:
-    """Lines and columns in the source: of a loop, then of the calls that it was inlined for, if any."""
+    """Yield lines and columns in the source: of a loop, then of the calls it was inlined for, if any."""
     sites = [record.get("location"), *(site.get("site") for site in record.get("inlining_chain", ()))]
     for site in sites:
         if site is not None and site["file"] == SOURCE_NAME:

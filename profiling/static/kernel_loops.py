@@ -1,4 +1,4 @@
-"""Reading a candidate's libraries, in the sandbox of what built them: it may have put anything there."""
+"""Readings of a candidate's libraries inside its builder's sandbox, since it may have put anything there."""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ _SHARES = ("packed_share", "zmm_share", "ymm_share", "fma_share")
 
 
 class Loops:
-    """What the loops of C++ kernels consist of: objdump's disassembly of what the candidate has built."""
+    """Instructions in the loops of C++ kernels: objdump's disassembly of the candidate's libraries."""
 
     name = "loops"
 
@@ -35,19 +35,19 @@ class Loops:
         found = shutil.which("objdump")
         if found is None:
             raise Unavailable(MISSING)
-        return f"what the loops of C++ kernels consist of, by {found}"
+        return f"instructions in the loops of C++ kernels, by {found}"
 
     def read(self, subject: Subject) -> Reading:
         if not subject.on_cpu:
-            raise Unavailable("it reads the machine code of CPUs")
+            raise Unavailable("only for candidates on a CPU")
         metrics = static_metrics(subject.evaluator.sessions.pool, subject.candidate.sha256)
         return Reading(metrics, "the loops of its kernels, by objdump")
 
 
 def static_metrics(pool: WorkerPool, candidate: str) -> tuple[Metric, ...]:
-    """What the loops of a candidate's kernels consist of. `candidate`: the sha256 of one that was built.
+    """Return the metrics of the loops of a built candidate's kernels. `candidate`: its sha256.
 
-    Raises Unavailable where there is no objdump, or it cannot read what was built.
+    Raises Unavailable if objdump is missing or cannot read the libraries.
     """
     answer = ask_builder(pool, __name__, candidate, _TIMEOUT_S)
     found = validated(_MIXES, answer.get("mixes"), "its kernels")
@@ -68,11 +68,11 @@ def _metrics(mix: Mix) -> Iterator[Metric]:
 
 
 def serve(channel: Channel) -> None:
-    """The worker's side: answers "read" with the mixes of the libraries in its build cache."""
+    """Serve in the worker: answer "read" with the mixes of the libraries in its build cache."""
     serve_libraries(channel, _read)
 
 
 def _read(libraries: Sequence[Path]) -> dict[str, Any]:
     if not libraries:
-        raise Unavailable("it has built no library")
+        raise Unavailable("the candidate has built no library")
     return {"mixes": [asdict(mix) for library in libraries for mix in mixes(functions(library))]}

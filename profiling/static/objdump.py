@@ -1,4 +1,4 @@
-"""What objdump says of a library."""
+"""objdump's output for a library."""
 
 import subprocess
 from pathlib import Path
@@ -10,7 +10,7 @@ _TIMEOUT_S = 60.0
 
 
 def said(library: Path, *options: str) -> str:
-    """Raises Unavailable where there is no objdump, it takes too long, or it cannot read the library."""
+    """Run objdump. Raises Unavailable if it is missing, takes too long, or cannot read the library."""
     words = ["objdump", *options, "--", str(library)]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)

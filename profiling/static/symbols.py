@@ -1,4 +1,4 @@
-"""Which of a library's functions lies where in its file, by objdump."""
+"""Location of each of a library's functions in its file, by objdump."""
 
 import re
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ class Symbol:
 
 
 def symbols(library: Path) -> list[Symbol]:
-    """Raises Unavailable where objdump is missing or cannot read it."""
+    """Return a library's functions. Raises Unavailable if objdump is missing or cannot read it."""
     return list(parsed(said(library, "--section-headers", "--syms")))
 
 
 def parsed(text: str) -> Iterator[Symbol]:
-    """The functions in what objdump prints; none where it could not read the library."""
+    """Yield the functions in objdump's output; none if it could not read the library."""
     section = _TEXT.search(text)
     if section is not None:
         ahead = int(section["offset"], 16) - int(section["address"], 16)

@@ -1,6 +1,7 @@
-"""Which loops g++ has vectorized, which it has not, and why: its own record of how it built each source.
+"""Loops that g++ has vectorized, those it has not, and why: its own record of each build.
 
-The source is compiled once more as it was, with -fsave-optimization-record, in the sandbox of its builder.
+The source is compiled once more with the same options and -fsave-optimization-record, in the sandbox of its
+builder.
 https://gcc.gnu.org/onlinedocs/gcc/Developer-Options.html
 """
 
@@ -32,7 +33,7 @@ _LOOPS = TypeAdapter(list[Loop], config=ConfigDict(allow_inf_nan=False))
 
 
 class Vectorization:
-    """Which loops of C++ kernels g++ has vectorized, and why not the others."""
+    """Vectorized and missed loops of C++ kernels, by g++'s own record."""
 
     name = "vectorization"
 
@@ -41,12 +42,12 @@ class Vectorization:
         if found is None:
             raise Unavailable("install g++ (Debian, Ubuntu: apt-get install g++) or set CXX")
         if "clang" in found:
-            raise Unavailable(f"it reads what GCC writes, not {found}: install g++, or set CXX to one")
-        return f"which loops are vectorized, and why not the others, by {found}"
+            raise Unavailable(f"only GCC writes the record, not {found}: install g++, or set CXX to it")
+        return f"vectorized loops, and the reasons for the others, by {found}"
 
     def read(self, subject: Subject) -> Reading:
         if not subject.on_cpu:
-            raise Unavailable("it reads what g++ says of C++ sources")
+            raise Unavailable("only for candidates on a CPU")
         self.available()
         answer = ask_builder(subject.evaluator.sessions.pool, __name__, subject.candidate.sha256, _TIMEOUT_S)
         found = validated(_LOOPS, answer.get("loops"), "its loops")[:_MOST_LOOPS]
@@ -73,20 +74,23 @@ def _remarks(found: Sequence[Loop]) -> Iterator[Remark]:
 
 
 def serve(channel: Channel) -> None:
-    """The worker's side: answers any message with the loops of the sources in its build cache."""
+    """Serve in the worker: answer any message with the loops of the sources in its build cache."""
     while True:
         channel.receive_json()
         entries = sorted(path.parent for path in Path(os.environ["KERNELWRIGHT_CACHE"]).rglob(FLAGS_NAME))
         try:
             found = [loop for entry in entries[:_MOST_SOURCES] for loop in _loops(entry)]
-            problem = "" if entries else "it has built no source with compile_cpp"
+            problem = "" if entries else "the candidate has built no source with compile_cpp"
             channel.send_json({"loops": [asdict(loop) for loop in found[:_MOST_LOOPS]], "problem": problem})
         except (Unavailable, BuildError, MissingPrerequisite, OSError, ValueError) as error:
             channel.send_json({"problem": str(error)})
 
 
 def _loops(entry: Path) -> list[Loop]:
-    """Of the source in this folder of a build cache. Raises Unavailable, BuildError, MissingPrerequisite."""
+    """Return the loops of the source in a folder of a build cache.
+
+    Raises Unavailable, BuildError, MissingPrerequisite.
+    """
     source = (entry / SOURCE_NAME).read_text(errors="replace")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -95,5 +99,5 @@ def _loops(entry: Path) -> list[Loop]:
         compiler.run((*words, "-S", SOURCE_NAME, "-o", "kernel.s"), folder, _TIMEOUT_S)
         record = next(folder.glob("*.opt-record.json.gz"), None)
         if record is None:
-            raise Unavailable(f"{words[0]} writes no record of its loops; GCC 9 and newer do: set CXX")
+            raise Unavailable(f"{words[0]} writes no optimization record; set CXX to GCC 9 or newer")
         return list(parsed(gzip.decompress(record.read_bytes()).decode(errors="replace"), source))

@@ -1,7 +1,7 @@
 """The instructions of the loops of CPU kernels (x86-64), from objdump's disassembly of a library.
 
-Of nested loops those count that are innermost, and what was unrolled in others: their mix is close to that of
-what runs. What compilers add for the last few elements, which do not fill a vector, is left out.
+Of nested loops only the innermost count, and unrolled code in the others: their mix is close to that of what
+runs. Remainder loops, for the last few elements that do not fill a vector, are left out.
 """
 
 import re
@@ -40,12 +40,12 @@ class Instruction:
 
     @property
     def bits(self) -> int:
-        """Of the widest vector register that it uses; 0 where it uses none."""
+        """Bits of the widest vector register it uses; 0 if it uses none."""
         return next((b for r, b in (("%zmm", 512), ("%ymm", 256), ("%xmm", 128)) if r in self.operands), 0)
 
     @property
     def is_scalar(self) -> bool:
-        """Whether it has to do with one floating number in a vector register."""
+        """True for instructions on one floating number in a vector register."""
         return self.bits > 0 and _ONE_NUMBER.match(self.mnemonic) is not None
 
     @property
@@ -54,7 +54,7 @@ class Instruction:
 
     @property
     def is_arithmetic(self) -> bool:
-        """Whether it computes with floating numbers, one or several, or is a product of AMX tiles."""
+        """True for floating-point arithmetic, on one number or several, and for products of AMX tiles."""
         return _ARITHMETIC.match(self.mnemonic) is not None or self.mnemonic.startswith("tdp")
 
     @property
@@ -63,17 +63,17 @@ class Instruction:
 
     @property
     def is_division(self) -> bool:
-        """Division or square root, which take an order of magnitude longer than a product."""
+        """True for divisions and square roots, an order of magnitude slower than a product."""
         return _DIVISION.match(self.mnemonic) is not None
 
     @property
     def is_gather(self) -> bool:
-        """A load or store of a vector whose elements lie apart."""
+        """True for loads and stores of a vector whose elements are not contiguous."""
         return "gather" in self.mnemonic or "scatter" in self.mnemonic
 
     @property
     def is_streaming(self) -> bool:
-        """A store past the caches."""
+        """True for stores past the caches."""
         return self.mnemonic.removeprefix("v").startswith("movnt")
 
     @property
@@ -82,7 +82,7 @@ class Instruction:
 
     @property
     def is_spill(self) -> bool:
-        """A vector register that goes to the stack, or comes from there."""
+        """True for moves of a vector register to or from the stack."""
         return self.bits > 0 and "mov" in self.mnemonic and _ON_STACK.search(self.operands) is not None
 
     @property
@@ -91,18 +91,18 @@ class Instruction:
 
     @property
     def ends(self) -> bool:
-        """Whether what follows it is not what runs next."""
+        """True if execution does not continue with the next instruction."""
         return self.mnemonic in ("jmp", "ret", "ud2", "hlt")
 
 
 def kernel_of(function: str) -> str:
-    """The name of the function of the source of which the compiler has made this one."""
+    """Return the source function from which the compiler made this one."""
     return _PART.sub("", function)
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function of a library; `kernel` is the one of the source of which the compiler has made it."""
+    """A function of a library; `kernel` is the source function from which the compiler made it."""
 
     name: str
     instructions: tuple[Instruction, ...]
@@ -112,7 +112,7 @@ class Function:
         return kernel_of(self.name)
 
     def busy_loops(self) -> list[list[Instruction]]:
-        """The innermost loops, and what was unrolled within others."""
+        """Return the innermost loops, and code unrolled within others."""
         places = {instruction.address: place for place, instruction in enumerate(self.instructions)}
         successors = []
         for place, instruction in enumerate(self.instructions):
@@ -127,18 +127,21 @@ class Function:
 
 
 def _is_unrolled(body: Sequence[Instruction]) -> bool:
-    """Whether so many vector instructions must have been a loop."""
+    """Return True if there are so many vector instructions that they must have been a loop."""
     vector = [instruction for instruction in body if instruction.bits]
     return sum(i.is_packed for i in vector) > max(_UNROLLED, _MOSTLY * len(vector))
 
 
 def functions(library: Path) -> list[Function]:
-    """Of a shared library. Raises Unavailable where objdump is missing or cannot read it."""
+    """Return the functions of a shared library.
+
+    Raises Unavailable if objdump is missing or cannot read it.
+    """
     return list(parsed(said(library, "--disassemble", "--no-show-raw-insn", "--section=.text")))
 
 
 def parsed(text: str) -> Iterator[Function]:
-    """The functions in what objdump prints, in AT&T syntax."""
+    """Yield the functions in objdump's output, in AT&T syntax."""
     name, found = "", list[Instruction]()
     for line in [*text.splitlines(), "0 <>:"]:
         head = _FUNCTION.match(line)
@@ -163,7 +166,7 @@ def _instruction(address: int, text: str) -> Instruction:
 
 @dataclass(frozen=True)
 class Mix:
-    """What the loops of one kernel consist of. Shares are None where there is nothing to share."""
+    """Mix of instructions in the loops of one kernel. Shares are None if there is nothing to count."""
 
     kernel: str
     loops: Count
@@ -182,7 +185,7 @@ class Mix:
 
 
 def mixes(found: Sequence[Function]) -> list[Mix]:
-    """One for each kernel that has loops, in the order of the library."""
+    """Return the mix of each kernel that has loops, in the order of the library."""
     kernels: dict[str, list[list[Instruction]]] = {}
     for function in found:
         kernels.setdefault(function.kernel, []).extend(_main(function.busy_loops()))
@@ -190,7 +193,7 @@ def mixes(found: Sequence[Function]) -> list[Mix]:
 
 
 def _main(loops: Sequence[list[Instruction]]) -> list[list[Instruction]]:
-    """The loops without those that do the same arithmetic as another one of wider vectors."""
+    """Return the loops without those that repeat the arithmetic of another one with wider vectors."""
     widest: dict[tuple[int, ...], int] = {}
     for loop in loops:
         work = _work(loop)
@@ -199,7 +202,7 @@ def _main(loops: Sequence[list[Instruction]]) -> list[list[Instruction]]:
 
 
 def _work(loop: Sequence[Instruction]) -> tuple[int, ...]:
-    """How often a loop fuses, adds, multiplies and divides."""
+    """Return the counts of fused, additive, multiplicative and dividing instructions in a loop."""
     kinds = [re.sub(r"[ps][sdh]$", "", i.mnemonic).lstrip("v") for i in loop if i.is_arithmetic]
     fused = sum(kind.startswith("f") for kind in kinds)
     return (fused, *(sum(kind in names for kind in kinds) for names in _SAME))

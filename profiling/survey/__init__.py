@@ -1,1 +1,1 @@
-"""What a machine can do at best, measured on it: bandwidth by working set, peaks by precision, overheads."""
+"""Survey of a machine's ceilings: bandwidth by working set, peaks by precision, overheads."""

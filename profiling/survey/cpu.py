@@ -1,4 +1,4 @@
-"""What a CPU can do at best: compiled loops, and torch's matrix products on the same threads."""
+"""Ceilings of a CPU: compiled loops, and torch's matrix products on the same threads."""
 
 import ctypes
 import os
@@ -36,7 +36,7 @@ class Cpu:
         self._loops = jit.compile_cpp((Path(__file__).parent / "loops.cpp").read_text(), flags=_FLAGS)
 
     def bandwidth(self, kind: Kind, working_set_bytes: int, streaming: bool) -> float:
-        """Bytes a second; the arrays together take `working_set_bytes`."""
+        """Return bytes/s; the arrays together take `working_set_bytes`."""
         blocks = working_set_bytes // _ARRAYS[kind] // _BLOCK_BYTES
         arrays = [_array(blocks, number) for number in range(_ARRAYS[kind])]
         for array in arrays:
@@ -53,7 +53,7 @@ class Cpu:
         return Rate(best_flops_s(product, _SIZES, here), _path(precision, product))
 
     def vector_units(self, precision: str) -> Rate | None:
-        """None where the CPU has no instructions for it."""
+        """Return the peak of the vector units; None if the CPU has no instructions for this precision."""
         loop = getattr(self._loops, precision)
         found = _best(lambda: loop(_STEPS, 1 if precision == "int8" else 0.5), max)
         bits = self._loops.vector_bits()
@@ -61,12 +61,12 @@ class Cpu:
         return Rate(found, path) if found else None
 
     def overhead(self, name: str) -> float | None:
-        """Seconds; None where it could not be told."""
+        """Return the overhead in seconds; None if it could not be measured."""
         return _OVERHEADS[name](self._loops)
 
 
 def _array(blocks: int, number: int) -> torch.Tensor:
-    """Floats, so many blocks of them, aligned, skewed against arrays of other numbers."""
+    """Return an aligned array of `blocks` blocks of floats, skewed against arrays of other numbers."""
     count, skew = blocks * _BLOCK_BYTES // 4, number * _SKEW_BYTES // 4
     whole = torch.empty(count + skew + _PAGE_BYTES // 4)
     start = -whole.data_ptr() % _PAGE_BYTES // 4 + skew
@@ -74,10 +74,10 @@ def _array(blocks: int, number: int) -> torch.Tensor:
 
 
 def _best(call: Callable[[], float], best: Callable[[Sequence[float]], float]) -> float:
-    """The highest or lowest of several trials; `best`: max or min.
+    """Return the highest or lowest of several trials; `best`: max or min.
 
-    Those below 0, in which threads did not work together, count only where there are no others. Threads may
-    wait for each other in turns in one trial after the other, until a pause has them meet otherwise.
+    Trials below 0, in which threads did not work together, count only if there are no others. Threads may
+    keep missing each other from trial to trial, until a pause has them meet.
     """
     together: list[float] = []
     apart: list[float] = []
@@ -96,7 +96,7 @@ def _best(call: Callable[[], float], best: Callable[[Sequence[float]], float]) -
 
 
 def _settled(found: list[float], best: Callable[[Sequence[float]], float]) -> bool:
-    """Whether there are enough, and the two best of them are alike."""
+    """Return True if there are enough trials, and the two best are close to each other."""
     if len(found) < _FEWEST:
         return False
     first = best(found)
@@ -106,7 +106,7 @@ def _settled(found: list[float], best: Callable[[Sequence[float]], float]) -> bo
 
 
 def _path(precision: str, multiply: Product) -> str:
-    """Whose code torch runs. oneDNN itself says that it does, and which instructions it was written for."""
+    """Return the library and instruction set behind torch's product, as oneDNN reports them."""
     found = _EXECUTED.findall(_said(multiply(_SIZES[0])))
     if found:
         primitive, implementation = found[-1]
@@ -120,7 +120,7 @@ def _blas() -> str:
 
 
 def _said(call: Callable[[], object]) -> str:
-    """What oneDNN prints of this call."""
+    """Return oneDNN's output during this call."""
     reading, writing = os.pipe()
     libc, before = ctypes.CDLL(None), os.dup(1)
     libc.fflush(None)
@@ -157,7 +157,7 @@ def _python_call(call: Callable[[], object]) -> float:
 
 
 def _contended(loops: jit.CppLibrary) -> float | None:
-    """The median of trials in which all threads were at it: those that were not seem faster than it is."""
+    """Return the median of trials in which all threads took part; the others seem too fast."""
     if torch.get_num_threads() == 1:
         return None
     trials = (loops.contended_atomic_add(10 * _CALLS) for _ in range(_CONTENDED))

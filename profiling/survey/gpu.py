@@ -1,4 +1,4 @@
-"""What a GPU can do at best, by what torch has for it: no kernel of our own is built.
+"""Ceilings of a GPU, measured with torch's own operators: no kernel is built for it.
 
 Not measured: barriers and atomic additions, for which torch has no operator that does nothing else.
 """
@@ -22,7 +22,7 @@ class Gpu:
         self._device = device
 
     def bandwidth(self, kind: Kind, working_set_bytes: int, streaming: bool) -> float:
-        """Bytes a second; the arrays together take `working_set_bytes`. There is no choice of stores."""
+        """Return bytes/s; the arrays together take `working_set_bytes`. `streaming` has no effect."""
         arrays = {"copy": 2, "read": 1, "triad": 3}[kind]
         count = working_set_bytes // arrays // 4
         a, b, c = (torch.ones(count if n < arrays else 0, device=self._device) for n in range(3))
@@ -38,16 +38,16 @@ class Gpu:
         return Rate(best_flops_s(product, _SIZES, self._device), "torch's libraries")
 
     def vector_units(self, precision: str) -> Rate | None:
-        """No loop of our own is built for GPUs."""
+        """Return None: no loop of our own is built for GPUs."""
         return None
 
     def overhead(self, name: str) -> float | None:
-        """Seconds."""
+        """Return the overhead in seconds."""
         return min(_OVERHEADS[name](self._device) for _ in range(_REPEATS))
 
 
 def _enqueued(device: torch.device) -> float:
-    """What a program pays that does not wait for the kernel."""
+    """Return the seconds of a launch for a program that does not wait for the kernel."""
     one = torch.ones(1, device=device)
     torch.cuda.synchronize(device)
     start = time.perf_counter()
@@ -69,13 +69,13 @@ def _awaited(device: torch.device) -> float:
 
 
 def _in_graph(device: torch.device) -> float:
-    """One of those that a graph replays, the start of the graph shared among them."""
+    """Return the seconds of one kernel that a graph replays, its share of the graph's start included."""
     one = torch.ones(1, device=device)
     return best_seconds(one.neg_, 1, device)
 
 
 def _events(device: torch.device) -> float:
-    """What the time between two events says of no work at all."""
+    """Return the seconds between two events around no work at all."""
     first, second = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize(device)
     first.record()

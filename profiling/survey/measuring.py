@@ -1,4 +1,4 @@
-"""A machine's survey: taken step by step in a worker, kept in the cache folder."""
+"""A machine's survey: measured step by step in a worker, stored in the cache folder."""
 
 import os
 import time
@@ -54,7 +54,7 @@ class Step(Record):
 
 
 class Found(Record):
-    """What the worker says of a step."""
+    """A worker's result of one step."""
 
     value: float | None = None  # None: there is no such thing here, or it could not be told
     path: str = ""
@@ -70,14 +70,15 @@ def file_of(cache: Path, target: Target) -> Path:
 
 
 def known(cache: Path, target: Target) -> Survey | None:
-    """What was measured before. Raises StorageError where that is damaged."""
+    """Return the stored survey, if any. Raises StorageError if it is damaged."""
     return kept.read(file_of(cache, target), Survey)
 
 
 def measure(pool: WorkerPool, target: Target, advance: Callable[[float], None] = lambda _: None) -> Survey:
-    """Measures, which takes half a minute, and keeps it. `advance` is told the share that is done.
+    """Measure the machine, which takes half a minute, and store the survey.
 
-    Raises MissingPrerequisite without a C++ compiler, InfrastructureError, StorageError.
+    `advance` is called with the share that is done. Raises MissingPrerequisite without a C++ compiler,
+    InfrastructureError, StorageError.
     """
     if target.device == "cpu":
         compiler.command()
@@ -100,7 +101,9 @@ def measure(pool: WorkerPool, target: Target, advance: Callable[[float], None] =
                     best[step] = found
                 advance((number + 1) / (_ROUNDS * len(wanted)))
     except (WorkerDied, WorkerTimeout) as error:
-        raise InfrastructureError(f"the machine could not be measured: {error}", "free some memory") from None
+        raise InfrastructureError(
+            f"the machine could not be measured: {error}", "free some memory and try again"
+        ) from None
     advance(1.0)
     survey = _survey(target, load, caches, best)
     kept.write(file_of(pool.cache, target), survey)
@@ -124,7 +127,7 @@ def steps(target: Target, caches: tuple[Cache, ...]) -> Iterator[Step]:
 
 
 def _sizes(target: Target, last: int) -> Iterator[int]:
-    """Powers of two, from what fits in the first cache to what fits in none."""
+    """Yield powers of two, from what fits in the first cache to what fits in none."""
     on_cpu = target.device == "cpu"
     smallest = _SMALLEST_CPU_BYTES * target.fingerprint.threads if on_cpu else _SMALLEST_GPU_BYTES
     there = available_bytes() if on_cpu else target.fingerprint.memory_bytes
@@ -168,7 +171,7 @@ def _caches(target: Target) -> tuple[Cache, ...]:
 
 
 def caches_together(devices: Path = DEVICES) -> tuple[Cache, ...]:
-    """Of all CPUs that this process may use, hyperthreads counted once, the nearest first."""
+    """Return the caches of all CPUs this process may use, hyperthreads counted once, the nearest first."""
     found: dict[int, int] = {}
     for cache in own_caches(devices):
         found[cache.level] = found.get(cache.level, 0) + cache.size_bytes

@@ -1,4 +1,4 @@
-"""Matrix products of torch at their best, on any device."""
+"""Peak of torch's matrix products, on any device."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -26,7 +26,7 @@ class Rate(NamedTuple):
 
 
 def product_of(precision: str, device: torch.device) -> Product:
-    """A function that makes a product of square matrices of a given size, ready to be called.
+    """Return a function that prepares a product of square matrices of a given size.
 
     int8 is `torch._int_mm`, which adds up in int32.
     """
@@ -46,7 +46,7 @@ def product_of(precision: str, device: torch.device) -> Product:
 
 
 def best_flops_s(product: Product, sizes: Sequence[int], device: torch.device) -> float:
-    """FLOP/s at the best of these sizes, the smallest first; those that would take too long are left out."""
+    """Return the FLOP/s of the best of these ascending sizes; those that would take too long are left out."""
     best = 0.0
     for size in sizes:
         flops = 2 * size**3

@@ -1,4 +1,4 @@
-"""What was measured of a machine: the numbers, and which of them bound a kernel."""
+"""Records of a machine's survey: bandwidths, peaks, overheads, and the levels derived from them."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ KINDS: tuple[Kind, ...] = ("copy", "read", "triad")
 
 
 class Bandwidth(Record):
-    """Of one way to go through memory, all threads together, again and again."""
+    """Bandwidth of one access pattern, all threads together, over a repeated working set."""
 
     kind: Kind
     working_set_bytes: int  # of all arrays and threads together
@@ -20,7 +20,7 @@ class Bandwidth(Record):
 
 
 class Peak(Record):
-    """Multiplications and additions, both counted."""
+    """Peak rate of multiplications and additions, both counted."""
 
     precision: str  # "fp32", "tf32", "bf16", "fp16", "fp64", "int8"
     means: Literal["matmul", "vector units"]
@@ -38,14 +38,14 @@ class Overhead(Record):
 
 
 class Cache(Record):
-    """One level, as much of it as the threads have together."""
+    """One level of cache, as much of it as the threads have together."""
 
     name: str
     bytes: int
 
 
 class Level(Record):
-    """Where data can lie, and the most that comes from there."""
+    """A level of the memory hierarchy and its bandwidths."""
 
     name: str  # "L1", "L2", "L3", "memory"
     bandwidths: dict[Kind, float]  # bytes/s
@@ -60,7 +60,7 @@ class Level(Record):
 
 
 class Survey(Record):
-    """What one device can do at best."""
+    """Ceilings of one device."""
 
     schema_version: int = Field(default=SCHEMA)
     device: str  # "cpu", "cuda:0"
@@ -72,15 +72,15 @@ class Survey(Record):
     overheads: tuple[Overhead, ...]
 
     def curve(self, kind: Kind) -> tuple[Bandwidth, ...]:
-        """The smallest working set first."""
+        """Return the bandwidths of one kind, the smallest working set first."""
         mine = (found for found in self.bandwidths if found.kind == kind)
         return tuple(sorted(mine, key=lambda found: found.working_set_bytes))
 
     def levels(self) -> tuple[Level, ...]:
-        """The caches and the memory, each by the working sets that lie in it and not in the one before.
+        """Return the caches and the memory, each by the working sets that fit in it and not in the last one.
 
-        A working set lies in a cache that it fills at most half of: other data is there too. One of
-        twice the cache before does not lie in that one.
+        A working set fits in a cache that it fills at most half of: other data is there too. One of twice the
+        size of the cache before does not fit in that one.
         """
         found = []
         for name, low, high in self._ranges():
@@ -94,7 +94,7 @@ class Survey(Record):
         return tuple(found)
 
     def _ranges(self) -> list[tuple[str, float, float]]:
-        """Of each level: its name, the smallest and the largest working set in bytes."""
+        """Return each level's name and its smallest and largest working set in bytes."""
         ranges: list[tuple[str, float, float]] = []
         before = 0
         for cache in self.caches:

@@ -1,4 +1,4 @@
-"""A survey as `doctor` says it."""
+"""A survey in words, for `doctor`."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ _BUSY = 0.5  # processes that wanted a CPU, for each thread that measures
 
 
 def scaled(value: float, unit: str) -> str:
-    """Three digits and a prefix: 1.23e11, "FLOP/s" is "123 GFLOP/s"."""
+    """Format a value with three digits and a prefix: 1.23e11, "FLOP/s" is "123 GFLOP/s"."""
     for size, prefix in (
         (1e12, "T"),
         (1e9, "G"),
@@ -40,13 +40,16 @@ def in_words(survey: Survey) -> Iterator[Layer]:
     yield Layer(name="overheads", on=True, why=costs)
     if survey.load > _BUSY * survey.fingerprint.threads:
         why = (
-            f"{survey.load:.1f} processes wanted a CPU when this was measured; "
-            "kernelwright doctor --measure, once they are done, may find more"
+            f"{survey.load:.1f} was the load average during the measurement; "
+            "run kernelwright doctor --measure again on an idle machine"
         )
         yield Layer(name="quiet machine", on=False, why=why)
 
 
 def not_measured(problem: str) -> Iterator[Layer]:
-    """`problem`: why what was kept cannot be read; empty where there is nothing."""
-    how = "kernelwright doctor --measure finds bandwidth by working set, peaks by precision, and overheads"
+    """Yield the line for a missing survey.
+
+    `problem`: why a stored one cannot be read; empty if there is none.
+    """
+    how = "kernelwright doctor --measure measures bandwidth by working set, peaks by precision, and overheads"
     yield Layer(name="ceilings", on=False, why=f"{problem}; {how}" if problem else how)

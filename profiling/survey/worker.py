@@ -22,7 +22,7 @@ class Bench(Protocol):
 
 
 def serve(channel: Channel) -> None:
-    """The first message names the device; each one after that is a `measuring.Step`."""
+    """Serve in the worker: the first message names the device; each one after that is a `measuring.Step`."""
     torch.set_grad_enabled(False)
     message, _ = channel.receive_json()
     bench = _bench(torch.device(message["device"]))

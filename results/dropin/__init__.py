@@ -1,5 +1,5 @@
-"""Drop-in packages: a verified kernel with its envelope, gradients and tests, that needs no kernelwright.
+"""Drop-in packages: verified kernels with their envelope, gradients and tests; they do not need kernelwright.
 
-`runtime/` goes into each package as it is. `winner` reads a run, `examine` runs the kernel once more,
-`gradients` writes its vector-Jacobian product, `package` writes it all.
+`runtime/` is copied into each package. `winner` reads a run, `examine` runs the kernel once more, `gradients`
+writes its vector-Jacobian product, `package` writes all of it.
 """

@@ -1,4 +1,4 @@
-"""`examine` in a process of its own, which imports what was verified."""
+"""`examine` in a separate process, which imports the verified kernel."""
 
 import tempfile
 import warnings
@@ -14,7 +14,7 @@ from kernelwright.kernelbench.records import Candidate, Task
 
 
 def examined_apart(task: Task, candidate: Candidate, fresh: bool = True) -> Any:
-    """What a package must know of a kernel, see `examine.examined`. Raises UsageError."""
+    """Examine a kernel for a package, see `examine.examined`. Raises UsageError."""
     with (
         tempfile.TemporaryDirectory() as folder,
         ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
@@ -23,8 +23,8 @@ def examined_apart(task: Task, candidate: Candidate, fresh: bool = True) -> Any:
             return pool.submit(partial(_examine, task, candidate, Path(folder), fresh)).result()
         except BrokenProcessPool:
             raise UsageError(
-                f"the kernel of {task.id} ended the process that called it",
-                "a kernel that is to be exported calls its C++ through kernelwright.jit",
+                f"the kernel of {task.id} crashed the process that called it",
+                "export kernels that call their C++ through kernelwright.jit",
             ) from None
 
 

@@ -66,11 +66,11 @@ def export(
     kernelbench_dir: KernelbenchDir = None,
     as_json: Json = False,
 ) -> None:
-    """Make a package of a verified kernel, to be dropped into a model that is trained.
+    """Package a verified kernel as a drop-in for a model in training.
 
-    The package needs torch and nothing else. It checks each call and leaves to the reference what was
-    not verified; its gradients are those of a kernel (--backward), or the reference's. Says how fast it is,
-    eager and compiled, in its wrapper.
+    The package needs only torch. It checks each call and leaves to the reference what was not verified; its
+    gradients are those of a kernel (--backward), or the reference's. Reports how fast it is, eager and
+    compiled, in its wrapper.
     """
     from kernelwright.results.dropin.package import Chosen, write
     from kernelwright.results.dropin.winner import Winner
@@ -118,12 +118,12 @@ def gradient(
     precision: CastTo = Precision.task,
     kernelbench_dir: KernelbenchDir = None,
 ) -> None:
-    """Write the gradient of a task as a task of its own, for which `kernelwright run` finds a kernel."""
+    """Write the gradient of a task as a separate task, for which `kernelwright run` finds a kernel."""
     from kernelwright.results.dropin.gradient_tasks import gradient_tasks
     from kernelwright.results.store.folder import write_atomically
 
     if forward == out:
-        raise UsageError(f"--out and --forward are both {out}", "name two files")
+        raise UsageError(f"--out and --forward are both {out}", "use two different files")
     way = "activations" if forward else "saved" if saved else "recompute"
     texts = gradient_tasks(one_task(task, overrides, precision, kernelbench_dir), way)
     for file, text in zip([out, forward] if forward else [out], texts, strict=False):
@@ -137,7 +137,7 @@ def gradient(
 
 
 def _by_kernel(given: list[str] | None, names: list[str], option: str, every: bool) -> dict[str, list[str]]:
-    """Values of an option by the kernel that they are of; with --all each says which."""
+    """Group the values of an option by kernel; with --all each value names its kernel."""
     found: dict[str, list[str]] = {name: [] for name in names}
     for text in given or ():
         named, colon, value = text.partition(":") if every else (names[0], ":", text)
@@ -147,19 +147,19 @@ def _by_kernel(given: list[str] | None, names: list[str], option: str, every: bo
             continue
         if not colon or named not in found:
             raise UsageError(
-                f"{option} {text} does not say of which kernel",
-                f"say {option} {names[0]}:…; there are {', '.join(names)}",
+                f"{option} {text} does not name its kernel",
+                f"use {option} {names[0]}:…; the kernels are {', '.join(names)}",
             )
         found[named].append(value)
     if option != "--rename" and (twice := [name for name, values in found.items() if len(values) > 1]):
-        raise UsageError(f"{twice[0]} has two {option}", "give one")
+        raise UsageError(f"{option} is given twice for {twice[0]}", "give it once")
     return found
 
 
 def _pair(text: str) -> tuple[str, str]:
     first, equals, second = text.partition("=")
     if not (first and equals and second):
-        raise UsageError(f"--rename {text} is not NAME=NAME", "say --rename weight=gamma")
+        raise UsageError(f"invalid --rename {text}", "use NAME=NAME, such as --rename weight=gamma")
     return first, second
 
 
@@ -181,13 +181,13 @@ def _show(metadata: dict[str, Any], out: Path) -> None:
         console.print(table)
     left_out = [f"{kernel['name']}, {mode}" for kernel in metadata["kernels"] for mode in kernel["slower"]]
     for each in slow:
-        end = ": layers compute themselves there" if each in left_out else ""
-        console.print(f"The drop-in does not pay: {each}{end}.", markup=False, soft_wrap=True)
+        end = ": layers do not use it there" if each in left_out else ""
+        console.print(f"The drop-in is slower: {each}{end}.", markup=False, soft_wrap=True)
     for kernel in metadata["kernels"]:
         if not kernel["backward"]:
             why = kernel["no_gradient"]
             console.print(f"{kernel['name']} has no gradient ({why}).", markup=False, soft_wrap=True)
         if relies := " and ".join(kernel["relies_on"]):
-            text = f"{kernel['name']} relies on {relies}: where that is another one, the reference computes."
+            text = f"{kernel['name']} relies on {relies}; under any other the reference computes."
             console.print(text, markup=False, soft_wrap=True)
-    console.print(f"Written to {out}; README.md there says how to use it.", markup=False, soft_wrap=True)
+    console.print(f"Written to {out}; see its README.md for how to use it.", markup=False, soft_wrap=True)

@@ -1,8 +1,8 @@
-"""Runs a verified kernel once more, to find out what a package must know of it.
+"""Examination of a verified kernel: runs it once more to collect what a package needs.
 
-In a process of its own, for what is imported and built there stays. What cannot be put into a package is
-refused here: weights that are not the reference's, inputs that are no tensors, outputs that share memory with
-inputs.
+In a separate process, since imported and built code stays loaded. Kernels that cannot be packaged are
+rejected here: weights that differ from the reference's, inputs that are not tensors, outputs that share
+memory with inputs.
 """
 
 import copy
@@ -48,7 +48,7 @@ class Library(Record):
 
 
 class Examined(Record):
-    """What was found out. Arguments are as `envelope.Argument.words` has them."""
+    """Result of an examination. Arguments are in the form of `envelope.Argument.words`."""
 
     inputs: tuple[dict[str, Any], ...]
     weights: tuple[dict[str, Any], ...]
@@ -65,9 +65,9 @@ class Examined(Record):
 
 
 def examined(task: Task, candidate: Candidate, folder: Path, fresh: bool = True) -> Examined:
-    """`folder`: for the files that are imported; `fresh`: outputs share no memory with inputs.
+    """Examine a kernel; raises UsageError if it cannot be exported.
 
-    Raises UsageError where it cannot be exported.
+    `folder`: for the files that are imported; `fresh`: outputs must not share memory with inputs.
     """
     torch.manual_seed(0)
     libraries: dict[str, Library] = {}
@@ -129,20 +129,20 @@ def _recording(libraries: dict[str, Library]) -> Callable[..., CppLibrary]:
 
 
 def _dtypes(parameter: Parameter) -> list[str]:
-    """Names of the dtypes that a pointer may point to; none for numbers, and for what is not said (void)."""
+    """Return names of the dtypes a pointer may point to; none for numbers, and for void."""
     found = DTYPES.get(parameter.type, ()) if parameter.pointers else ()
     return sorted(str(dtype).removeprefix("torch.") for dtype in found)
 
 
 def _weights(model: nn.Module, kernel: nn.Module) -> list[str]:
-    """Parameters and buffers of the reference, by name; the kernel has the same ones."""
+    """Return the names of the reference's parameters and buffers; the kernel must have the same ones."""
     wanted = {name: value.shape for name, value in (*model.named_parameters(), *model.named_buffers())}
     found = {name: value.shape for name, value in (*kernel.named_parameters(), *kernel.named_buffers())}
     if wanted != found:
         odd = sorted(name for name in {*wanted, *found} if wanted.get(name) != found.get(name))
         raise UsageError(
-            f"the kernel's weights are not the reference's: {', '.join(odd)}",
-            "a kernel that is to be exported keeps names and shapes of all parameters and buffers",
+            f"the kernel's weights differ from the reference's: {', '.join(odd)}",
+            "export a kernel that keeps the names and shapes of all parameters and buffers",
         )
     return list(wanted)
 
@@ -155,11 +155,15 @@ def _checked(
     names: Sequence[str],
     fresh: bool,
 ) -> tuple[torch.Tensor, ...]:
-    """Outputs of the reference. The kernel's are the same, for weights that are changed after it was made,
-    too, and, where they are to be `fresh`, share no memory with what came in.
+    """Return the kernel's outputs, checked against the reference also with changed weights.
+
+    If `fresh`, they must not share memory with inputs or weights.
     """
     if not inputs or not all(type(each) is torch.Tensor and each.device.type == "cpu" for each in inputs):
-        raise UsageError(f"{task.id} takes what is no tensor on the CPU", "export a task of tensors alone")
+        raise UsageError(
+            f"invalid inputs of {task.id}: not all are tensors on the CPU",
+            "export a task that takes only CPU tensors",
+        )
     mine, theirs = (dict(m.named_parameters()) | dict(m.named_buffers()) for m in (kernel, model))
     for name in names:
         if theirs[name].is_floating_point():
@@ -168,13 +172,19 @@ def _checked(
     before = [each.clone() for each in (*inputs, *(theirs[name] for name in names))]
     outputs, found = model(*inputs), kernel(*inputs)
     if fresh and isinstance(outputs, tuple) and len(outputs) == 1:
-        raise UsageError(f"{task.id} returns a tuple of one", "export a task that returns the tensor itself")
+        raise UsageError(
+            f"invalid output of {task.id}: a tuple of one", "export a task that returns the tensor itself"
+        )
     outputs, found = (each if isinstance(each, tuple) else (each,) for each in (outputs, found))
     if not all(type(each) is torch.Tensor for each in (*outputs, *found)) or len(outputs) != len(found):
-        raise UsageError(f"{task.id} returns what is no tensor", "export a task that returns tensors")
+        raise UsageError(
+            f"invalid outputs of {task.id}: not all are tensors", "export a task that returns tensors"
+        )
     after = [*inputs, *(mine[name] for name in names)]
     if not all(torch.equal(old, new) for old, new in zip(before, after, strict=True)):
-        raise UsageError("the kernel writes into its inputs or weights", "export one that leaves them alone")
+        raise UsageError(
+            "the kernel writes into its inputs or weights", "export one that does not modify them"
+        )
     given = {each.untyped_storage().data_ptr() for each in after}
     if fresh and any(each.numel() and each.untyped_storage().data_ptr() in given for each in found):
         raise UsageError("an output shares memory with an input", "export a kernel whose outputs are fresh")
@@ -183,14 +193,14 @@ def _checked(
             torch.testing.assert_close(ours, right, rtol=1e-3, atol=1e-3 * float(right.abs().max() or 1))
         except AssertionError:
             raise UsageError(
-                "the kernel does not follow when weights change after it was made",
-                "a kernel for training reads its weights at each call",
+                "the kernel ignores changes to its weights after it was constructed",
+                "export a kernel that reads its weights at each call",
             ) from None
     return tuple(found)
 
 
 class _Rounded(TorchDispatchMode):
-    """Notes whether anything is computed in a lower precision."""
+    """Dispatch mode that records whether anything is computed in a lower precision."""
 
     seen = False
 
@@ -202,7 +212,7 @@ class _Rounded(TorchDispatchMode):
 
 
 def _is_left_by_autocast(model: nn.Module, inputs: Sequence[torch.Tensor]) -> bool:
-    """Whether the reference is the same under autocast, as norms and activations are that hold no product."""
+    """Return True if autocast leaves the reference unchanged, as it does norms and activations."""
     try:
         with torch.autocast("cpu", torch.bfloat16), _Rounded() as rounded:
             model(*inputs)
@@ -214,8 +224,9 @@ def _is_left_by_autocast(model: nn.Module, inputs: Sequence[torch.Tensor]) -> bo
 def _relies_on(
     kernel: nn.Module, inputs: Sequence[torch.Tensor], right: Sequence[torch.Tensor]
 ) -> tuple[str, ...]:
-    """The states of torch that the kernel takes for granted: its file computes something else, or raises, in
-    another one. No fault in a package, which calls it in no other, but in a file that is used by itself.
+    """Return the states of torch the kernel relies on; in another one its file fails or is wrong.
+
+    Not a fault in a package, which calls the kernel only in these states, but one in a file used by itself.
     """
     found = []
     for name, state in _STATES.items():
@@ -263,8 +274,9 @@ def _gradients(
 def _rows(
     model: nn.Module, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
 ) -> tuple[int, ...]:
-    """Dimensions of all inputs and outputs along which the model can be split: of inputs that are joined
-    there it makes what it makes of each, joined. Tried in float64, on random numbers.
+    """Return the dimensions along which the model splits: joined inputs give the joined outputs.
+
+    Tested in float64 on random numbers; the dimensions are those of all inputs and outputs.
     """
     if max(each.numel() for each in (*inputs, *outputs)) > _LARGEST:
         return ()
@@ -311,7 +323,7 @@ def _all(made: Any) -> tuple[torch.Tensor, ...]:
 
 
 def _names(model: nn.Module, count: int) -> list[str]:
-    """What the reference calls its inputs."""
+    """Return the reference's names of its inputs."""
     code = type(model).forward.__code__
     given = code.co_varnames[1 : code.co_argcount]
     return list(given[:count]) if len(given) >= count else [f"input_{place}" for place in range(count)]

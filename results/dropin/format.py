@@ -1,4 +1,4 @@
-"""The forms that a package may have."""
+"""Forms of a package."""
 
 from enum import StrEnum
 
@@ -13,10 +13,10 @@ class Format(StrEnum):
 
     @property
     def module(self) -> str:
-        """The module that such packages have for their framework; "" for none."""
+        """Name of the module that adapts such packages to their framework; "" for none."""
         return {Format.torchtitan: "titan.py", Format.megatron: "megatron.py"}.get(self, "")
 
     @property
     def window(self) -> str:
-        """The framework's release that such packages are for; "" where there is none to say."""
+        """Release of the framework that such packages are for; "" if there is none."""
         return {Format.torchtitan: "0.3", Format.megatron: "0.16"}.get(self, "")

@@ -1,4 +1,4 @@
-"""The gradient of a task as a task that a coder can write a kernel for, and the forward that saves for it."""
+"""The gradient of a task as a task to write a kernel for, and the forward that saves tensors for it."""
 
 import ast
 import textwrap
@@ -21,34 +21,35 @@ NOTES = {
 
 
 def gradient_tasks(task: Task, way: str = "recompute") -> tuple[str, str]:
-    """The source of the task whose kernel computes gradients of `task`, and of the one that computes what it
-    takes of the forward; "" where those are outputs.
+    """Return the sources of the gradient task and of the forward that saves tensors for it.
 
-    `way`: "recompute"; "saved" for one that takes outputs, where that leaves less to compute; "activations"
-    for one that takes more of the forward.
-
-    Raises UsageError where the task has no gradient that can be traced, or none that takes more.
+    The second is "" if the gradient takes only outputs. `way`: "recompute"; "saved" to take outputs, if that
+    leaves less to compute; "activations" to take further results of the forward. Raises UsageError if the
+    task has no gradient that can be traced, or none that takes more.
     """
     itself = Candidate(source=f"{task.source}\n\nModelNew = Model\n", language="torch", author="reference")
     examined = examined_apart(task, itself)
     if not examined.gradients:
         raise UsageError(
-            f"the gradient of {task.id} cannot be written down: {examined.no_gradient}", "choose another task"
+            f"the gradient of {task.id} cannot be written as code: {examined.no_gradient}",
+            "choose another task",
         )
     gradient = best(examined, way)
     if way == "activations" and not gradient["saves"]:
-        raise UsageError(f"the gradient of {task.id} takes no more of the forward", "leave --forward out")
+        raise UsageError(
+            f"the gradient of {task.id} takes nothing else from the forward", "leave out --forward"
+        )
     return gradient_source(task, examined, gradient), forward_source(task, examined, gradient)
 
 
 def best(examined: Any, way: str) -> Mapping[str, Any]:
-    """Of the gradients that go this way, or one that comes before it, the one that computes least."""
+    """Return the cheapest gradient of this `way` or of one before it."""
     ways = ("recompute", "saved", "activations")
     return [each for each in examined.gradients if ways.index(each["way"]) <= ways.index(way)][-1]
 
 
 def gradient_source(task: Task, examined: Any, gradient: Mapping[str, Any]) -> str:
-    """The task whose kernel computes one of the gradients that were found."""
+    """Return the source of the task whose kernel computes one of the gradients."""
     floating = [each["name"] for each in examined.outputs if "float" in each["dtype"]]
     given = [*(f"torch.randn_like({name})" for name in floating), *gradient["uses"]]
     return (
@@ -71,7 +72,10 @@ def gradient_source(task: Task, examined: Any, gradient: Mapping[str, Any]) -> s
 
 
 def forward_source(task: Task, examined: Any, gradient: Mapping[str, Any]) -> str:
-    """The task with a forward that returns what its gradient takes of it, too; "" where it takes outputs."""
+    """Return the task with a forward that also returns the tensors its gradient takes.
+
+    "" if the gradient takes outputs.
+    """
     if not gradient["saves"]:
         return ""
     text = template("training_forward.py").render(
@@ -91,12 +95,12 @@ def forward_source(task: Task, examined: Any, gradient: Mapping[str, Any]) -> st
 
 
 def _paths(examined: Any) -> list[tuple[str, str]]:
-    """Of each weight, what the gradient calls it and where the model has it."""
+    """Return each weight's name in the gradient and its path in the model."""
     return [(w["name"], path) for w, path in zip(examined.weights, examined.parameters, strict=True)]
 
 
 def _domains(task: Task, examined: Any, gradient: Mapping[str, Any]) -> list[str]:
-    """Of what the gradient takes, where the task says it of its own inputs: those, and real numbers."""
+    """Return the input domains of the gradient's arguments: those the task declares, else real."""
     own = input_domains(task.source)
     if own is None:
         return []

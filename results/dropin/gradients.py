@@ -17,15 +17,15 @@ from torch.utils.flop_counter import flop_registry
 
 
 class NoGradient(Exception):  # noqa: N818 - what was found out
-    """The reference has no gradient that can be written down; `str()` says why."""
+    """A reference whose gradient cannot be written as code; `str()` gives the reason."""
 
 
 @dataclass(frozen=True)
 class Gradient:
-    """`lines`: of a function body over `takes`; it returns a gradient for each floating argument.
+    """A gradient: `lines` of a function body over `takes`, which returns a gradient per floating argument.
 
-    `takes`: the gradients of the outputs, then `uses`: by name, of the forward's arguments, outputs and
-    `saves`: what the function body `forward`, over the forward's arguments, returns after the outputs.
+    `takes`: the gradients of the outputs, then `uses`: names of the forward's arguments, outputs and `saves`,
+    where `saves` are returned after the outputs by the function body `forward` over the forward's arguments.
     """
 
     takes: tuple[str, ...]
@@ -47,10 +47,10 @@ def gradients(
     names: Sequence[str],
     outputs: Sequence[str],
 ) -> list[Gradient]:
-    """By recomputation and, where that leaves less to compute, from outputs, and from what else the forward
-    saves. Raises NoGradient.
+    """Return the gradients of a model: by recomputation, then cheaper ones from saved tensors.
 
     `names`: of inputs and weights, as the function is to call them; `weights`: as the model calls them.
+    Raises NoGradient.
     """
     held = dict(model.named_parameters()) | dict(model.named_buffers())
     arguments = [*inputs, *(held[name].detach() for name in weights)]
@@ -98,15 +98,16 @@ def gradients(
 
 
 def unlike(name: str, taken: Sequence[str]) -> str:
-    """The name, with as many underscores after it as it takes to be none that is taken."""
+    """Return the name with as many underscores appended as it takes to differ from all in `taken`."""
     while name in taken:
         name += "_"
     return name
 
 
 class _Joint:
-    """The graph of forward and backward together, which takes `grads` and `names` and returns `outputs`, then
-    gradients; and functions that are parts of it.
+    """The joint graph of forward and backward, and functions extracted from it.
+
+    It takes `grads` and `names`, and returns `outputs`, then gradients.
     """
 
     def __init__(
@@ -130,8 +131,10 @@ class _Joint:
         return self._gradient("saved", self._by_output())
 
     def from_activations(self) -> Gradient:
-        """What the forward saves is what takes long to compute and not to read: products, and what is at most
-        an eighth of what it is computed from.
+        """Return the gradient that takes saved results of the forward.
+
+        Saved are results that are costly to compute and cheap to read: products, and tensors of at most an
+        eighth of the size of those they are computed from.
         """
         known = self._by_output()
         shared = {_base(node) for node in self._made}
@@ -155,7 +158,7 @@ class _Joint:
         return {node: name for node, name in pairs if node.op != "placeholder"}
 
     def _of_forward(self) -> list[fx.Node]:
-        """What is computed on the way to outputs, and what comes with it, in order."""
+        """Return the nodes on the way to outputs, and further results of the same operators, in order."""
         needed: set[fx.Node] = set(self._made)
         for node in reversed(self._graph.nodes):
             if node in needed:
@@ -165,7 +168,7 @@ class _Joint:
     def _function(
         self, names: Sequence[str], returned: Sequence[Any], given: Mapping[fx.Node, str]
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What a function of `names` and of `given` takes that computes `returned`, and its lines."""
+        """Return the arguments and lines of a function of `names` and `given` that computes `returned`."""
         graph = fx.Graph()
         values: dict[fx.Node, Any] = {}
         graph.graph_copy(self._graph, values)
@@ -187,7 +190,7 @@ class _Joint:
 
 
 def _name_dtype_and_device(node: fx.Node) -> None:
-    """Of a tensor that is made of none, which would be of torch's defaults where the gradient is computed."""
+    """Set dtype and device of a tensor made from none, which would otherwise take torch's defaults later."""
     value = node.meta.get("val")
     if node.op == "call_function" and not node.all_input_nodes and isinstance(value, torch.Tensor):
         node.kwargs = {**node.kwargs, "dtype": value.dtype, "device": value.device}
@@ -204,7 +207,7 @@ def _is_worth_saving(node: fx.Node) -> bool:
 
 
 def _computed(node: fx.Node) -> Any:
-    """What this is one of the results of, where there are several."""
+    """Return the operator that computes this node, which may be one of its several results."""
     return node.args[0] if node.target is operator.getitem else node
 
 
@@ -214,14 +217,14 @@ def _is_view(node: fx.Node) -> bool:
 
 
 def _base(node: fx.Node) -> fx.Node:
-    """Whose memory this is."""
+    """Return the node that owns this node's memory."""
     while _is_view(node):
         node = _computed(node).all_input_nodes[0]
     return node
 
 
 def _lines(graph: fx.Graph) -> tuple[str, ...]:
-    """The body of the function that fx would generate, without what frees variables."""
+    """Return the body of the function that fx would generate, without the statements that free variables."""
     code = graph.python_code("self").src
     body = code[code.index(":\n") + 2 :]
     lines = [

@@ -1,4 +1,4 @@
-"""Writes a package: its kernels, what they run on, its tests and its benchmark, with a hash of every file."""
+"""Writer of packages: kernels, their runtime, tests and benchmark, with a hash of every file."""
 
 import ast
 import hashlib
@@ -31,8 +31,10 @@ _VERSION = "1"  # of the packages' form
 
 @dataclass(frozen=True)
 class Chosen:
-    """A kernel for a package. `layer`: the class that it stands in for; `names`: reference's parameter ->
-    layer's, where they differ; `backward`: verified kernels for `gradient_tasks`.
+    """A kernel for a package.
+
+    `layer`: the class it replaces; `names`: reference's parameter -> layer's, where they differ; `backward`:
+    verified kernels for `gradient_tasks`.
     """
 
     name: str
@@ -52,20 +54,21 @@ def write(
     licence: str = UNSTATED,
     where_faster: bool = False,
 ) -> dict[str, Any]:
-    """Writes the package `name` into the new folder `out`; what its metadata.json says.
+    """Write the package `name` into the new folder `out`; return the content of its metadata.json.
 
-    `measure`: time it, eager and compiled, in its wrapper. `inside`: time a whole model, too, with and
-    without. `licence`: of what is in the package. `where_faster`: layers call a kernel only in modes in which
-    it was measured to be faster.
-
-    Raises UsageError for a kernel that cannot be exported, for a bad name and where a model to be timed has
-    no layer that is replaced, StorageError where `out` is not empty or cannot be written.
+    `measure`: time it, eager and compiled, in its wrapper. `inside`: also time a whole model, with and
+    without it. `licence`: of the package's content. `where_faster`: layers call a kernel only in modes in
+    which it was measured to be faster.
+    Raises UsageError for a kernel that cannot be exported, for a bad name and if a model to be timed has no
+    layer that is replaced, StorageError if `out` is not empty or cannot be written.
     """
     _check_name(name, "package")
     for each in chosen:
         _check_name(each.name, "kernel")
     if repeated := {each.name for each in chosen if [c.name for c in chosen].count(each.name) > 1}:
-        raise UsageError(f"two kernels are called {', '.join(sorted(repeated))}", "give one another --name")
+        raise UsageError(
+            f"two kernels have the name {', '.join(sorted(repeated))}", "give one another --name"
+        )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise StorageError(f"{out} is not empty", "choose a new folder")
     beside = out.absolute().parent
@@ -139,12 +142,12 @@ def _written(chosen: Sequence[Chosen], whole: Path, name: str, form: Format, lic
 
 
 def _place(whole: Path, form: Format) -> Path:
-    """Where the package lies."""
+    """Return the folder that holds the package."""
     return whole / "build" / "torch-cpu" if form is Format.hf else whole
 
 
 def _measure(metadata: dict[str, Any], whole: Path, name: str, form: Format, where_faster: bool) -> None:
-    """What the package's own benchmark finds, added to its metadata, and what kernels are left out of."""
+    """Add the benchmark's results to the package's metadata, and the modes in which kernels are slower."""
     place = _place(whole, form)
     metadata["measured"] = _measured(place, name)
     if where_faster:
@@ -155,7 +158,7 @@ def _measure(metadata: dict[str, Any], whole: Path, name: str, form: Format, whe
 
 
 def _measure_inside(metadata: dict[str, Any], whole: Path, name: str, form: Format, inside: Task) -> None:
-    """What the package's own benchmark finds in a model, added to its metadata."""
+    """Add the results of the package's benchmark inside a model to its metadata."""
     place = _place(whole, form)
     with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
         file.write(inside.source)
@@ -165,7 +168,7 @@ def _measure_inside(metadata: dict[str, Any], whole: Path, name: str, form: Form
 
 
 def _seal(package: Path, metadata: dict[str, Any]) -> str:
-    """Writes metadata.json with the hash of every file, and __init__.py with the hash of that."""
+    """Write metadata.json with the hash of every file, and __init__.py with the hash of metadata.json."""
     own = {package / "metadata.json", package / "__init__.py"}
     files = sorted(
         p for p in package.rglob("*") if p.is_file() and "__pycache__" not in p.parts and p not in own
@@ -184,19 +187,19 @@ def _seal(package: Path, metadata: dict[str, Any]) -> str:
 
 
 def _for_framework(chosen: Sequence[Chosen], name: str, form: Format) -> str:
-    """What a framework is given of the kernels that stand in for its layers; the others are functions."""
+    """Return the framework's module for the kernels that replace layers; the others are plain functions."""
     named: dict[str, list[str]] = {}
     for each in chosen:
         if each.layer and "." not in each.layer:
             raise UsageError(
-                f"--layer {each.layer} says nothing of its module",
-                "say --layer torchtitan.models.common.nn_modules.RMSNorm, say",
+                f"invalid --layer {each.layer}: its module is missing",
+                "use --layer torchtitan.models.common.nn_modules.RMSNorm, for example",
             )
         if each.layer:
             named.setdefault(each.layer, []).append(each.name)
     classes = [layer.rpartition(".")[2] for layer in named]
     if twice := [name for name in classes if classes.count(name) > 1]:
-        raise UsageError(f"two of the layers are called {twice[0]}", "put each into a package of its own")
+        raise UsageError(f"two layers have the name {twice[0]}", "export each into a separate package")
     layers = [
         {"module": module, "cls": cls, "function": cls.lower(), "kernels": kernels}
         for (module, _, cls), kernels in ((layer.rpartition("."), k) for layer, k in named.items())
@@ -205,7 +208,7 @@ def _for_framework(chosen: Sequence[Chosen], name: str, form: Format) -> str:
 
 
 def _for_hugging_face(name: str, digest: str, licence: str) -> str:
-    """The metadata.json that `kernels` 0.17 reads."""
+    """Return the metadata.json that `kernels` 0.17 reads."""
     words = {
         "id": f"{name}_cpu_{digest[:10]}",
         "name": name.replace("_", "-"),
@@ -218,17 +221,17 @@ def _for_hugging_face(name: str, digest: str, licence: str) -> str:
 
 
 def _measured(folder: Path, name: str, *inside: str) -> Any:
-    """What the package's own benchmark finds, in a process of its own."""
+    """Run the package's benchmark in a separate process and return its results."""
     command = [sys.executable, "-W", "ignore", "-m", f"{name}.benchmark", "--json", *inside]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:] or ["it says nothing"]
+        last = done.stderr.strip().splitlines()[-1:] or ["no output"]
         if inside:
             raise UsageError(
-                f"the model cannot be timed: {last[0]}", "name another --inside, or another --layer"
+                f"the model cannot be timed: {last[0]}", "use another --inside, or another --layer"
             )
         raise UsageError(
-            f"the package cannot be used: {last[0]}", "this is a fault of kernelwright: report it"
+            f"the package cannot be used: {last[0]}", "this is a bug in kernelwright: please report it"
         )
     return json.loads(done.stdout.strip().splitlines()[-1])
 
@@ -311,7 +314,7 @@ def _backward(
 
 
 def _chosen_gradient(chosen: Chosen, examined: Any) -> tuple[Mapping[str, Any], Winner, Winner | None]:
-    """The gradient that there are kernels for, its kernel, and that of the forward that saves for it."""
+    """Return the gradient that has kernels, its kernel, and that of the forward that saves tensors for it."""
     task = chosen.winner.task
     own = {winner.task.source.strip(): winner for winner in chosen.backward}
     for gradient in examined.gradients:
@@ -323,19 +326,20 @@ def _chosen_gradient(chosen: Chosen, examined: Any) -> tuple[Mapping[str, Any], 
         if training := own.get(forward_source(task, examined, gradient).strip()):
             return gradient, found, training
         raise UsageError(
-            f"{found.task.id} takes what no kernel of {task.id} saves",
+            f"{found.task.id} takes tensors that no kernel of {task.id} saves",
             "write that task with `kernelwright gradient --forward`, and run both in one run",
         )
     named = ", ".join(each.task.id for each in chosen.backward)
     raise UsageError(
-        f"{named} is not the gradient of {task.id}", "write that with `kernelwright gradient`, and run it"
+        f"{named} is not the gradient of {task.id}",
+        "write its gradient with `kernelwright gradient`, and run that",
     )
 
 
 def _embedded(
     winner: Winner, file: Path, libraries: Path, functions: dict[str, Any], fresh: bool = True
 ) -> Any:
-    """Writes a kernel of its own, as a package has it; what was found out of it."""
+    """Write a kernel in the package's form; return its examination."""
     found = examined_apart(winner.task, winner.candidate, fresh)
     _keep(found.libraries, libraries, functions)
     file.write_text(_standing_alone(winner.candidate.source))
@@ -364,9 +368,9 @@ _ARGUMENTS = "\n\nfrom .reference import get_init_inputs  # noqa: E402\n"  # a g
 
 
 def _standing_alone(source: str) -> str:
-    """The candidate with the package's loader instead of kernelwright's.
+    """Return the candidate with the package's loader instead of kernelwright's.
 
-    Raises UsageError where it imports more of kernelwright than that.
+    Raises UsageError if it imports more of kernelwright than that.
     """
     lines, tree = source.splitlines(), parsed(source)
     for node in ast.walk(tree):
@@ -379,8 +383,8 @@ def _standing_alone(source: str) -> str:
         known = _JIT.get(" ".join(lines[first:last])) if node in tree.body else None
         if known is None:
             raise UsageError(
-                f"the kernel says {lines[first].strip()!r}",
-                f"a kernel that is to be exported says {next(iter(_JIT))!r}",
+                f"unsupported import in the kernel: {lines[first].strip()!r}",
+                f"use {next(iter(_JIT))!r}",
             )
         lines[first:last] = [known]
     return "\n".join([*lines, ""])
@@ -389,6 +393,6 @@ def _standing_alone(source: str) -> str:
 def _check_name(name: str, what: str) -> None:
     odd = not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_")
     if odd or (what == "kernel" and name in _TAKEN):
-        raise UsageError(f"{name!r} cannot be the name of a {what}", "use lower-case letters, digits and _")
+        raise UsageError(f"invalid name of a {what}: {name!r}", "use lower-case letters, digits and _")
     if what == "package" and find_spec(name) is not None:
-        raise UsageError(f"there is a package {name} here already", "choose another --name")
+        raise UsageError(f"a package {name} is already installed", "choose another --name")

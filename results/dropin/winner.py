@@ -13,7 +13,7 @@ _LANGUAGES = ("cpp", "torch")
 
 
 class Winner(Record):
-    """The best verified kernel of a task, with what is known of where it comes from."""
+    """The best verified kernel of a task, with its provenance."""
 
     task: Task
     candidate: Candidate
@@ -24,14 +24,17 @@ class Winner(Record):
 
     @property
     def name(self) -> str:
-        """What the kernel is called: the last part of its task's id."""
+        """Name of the kernel: the last part of its task's id."""
         last = self.task.id.replace(":", "/").rsplit("/", 1)[-1].removesuffix(".py")
         found = "".join(c if c.isalnum() else "_" for c in last)
         return found if found[:1].isalpha() else f"kernel_{found}"
 
     @classmethod
     def of(cls, run: Path | str, task: str) -> "Winner":
-        """`task`: its id, or the end of one. Raises UsageError where none is verified, StorageError."""
+        """Return the winner of `task`: its id, or the end of one.
+
+        Raises UsageError if it has no verified kernel, StorageError.
+        """
         with RunDatabase.open(run, read_only=True) as database:
             found = _task(database.tasks(), task, str(run))
             attempts = database.attempts(found.task.id)
@@ -42,8 +45,8 @@ class Winner(Record):
                 f"the last verdict is {attempts[-1].evaluation.verdict}" if attempts else "nothing was tried"
             )
             raise UsageError(
-                f"{found.task.id} has no kernel that is correct ({last})",
-                "only verified kernels are exported: go on with the run, or choose another task",
+                f"{found.task.id} has no correct kernel ({last})",
+                "only verified kernels are exported: resume the run, or choose another task",
             )
         if best.candidate.language not in _LANGUAGES:
             raise UsageError(
@@ -61,11 +64,16 @@ class Winner(Record):
 
     @classmethod
     def all_of(cls, run: Path | str) -> "list[Winner]":
-        """Of every task that has a verified kernel. Raises UsageError where none has, StorageError."""
+        """Return the winners of all tasks with a verified kernel.
+
+        Raises UsageError if none has, StorageError.
+        """
         with RunDatabase.open(run, read_only=True) as database:
             tasks = [t.task.id for t in database.tasks() if best_attempt(database.attempts(t.task.id))]
         if not tasks:
-            raise UsageError(f"{run} has no kernel that is correct", "only verified kernels are exported")
+            raise UsageError(
+                f"{run} has no correct kernel", "only verified kernels are exported: use another run"
+            )
         return [cls.of(run, task) for task in tasks]
 
 

@@ -1,1 +1,1 @@
-"""What is learnt from recorded runs: measured gains of techniques, calibration of predictions, metrics."""
+"""Lessons from recorded runs: measured gains of techniques, calibration of predictions, metrics."""

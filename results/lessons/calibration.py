@@ -1,4 +1,4 @@
-"""What predicted gains came to: advice says how much faster the next candidate will be; it is timed."""
+"""Calibration of predicted gains: advice predicts the next candidate's gain, and its timing measures it."""
 
 import math
 import statistics
@@ -16,15 +16,15 @@ COLUMNS = (
     "predictions",
     "timed",
     "faster",
-    "predicted of these, median",
-    "came to, median",
+    "predicted for these, median",
+    "measured, median",
     "off by a factor, median",
 )
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A gain that was predicted over a candidate that had been timed, and what came: None where it failed."""
+    """A predicted gain over a timed candidate, and the measured gain; None if the new candidate failed."""
 
     predicted: float
     came: float | None
@@ -32,13 +32,13 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What predictions came to. Gains are time before / after."""
+    """Predicted and measured gains. Gains are time before / after."""
 
     predictions: tuple[Prediction, ...]
 
     @property
     def came(self) -> list[float]:
-        """Of those whose candidate was timed."""
+        """Measured gains of the predictions whose candidate was timed."""
         return [each.came for each in self.predictions if each.came is not None]
 
     @property
@@ -47,17 +47,17 @@ class Calibration:
 
     @property
     def off_by(self) -> float | None:
-        """The median factor between what was predicted and what came, either way."""
+        """Median factor between the predicted and the measured gain, either way."""
         timed = [each for each in self.predictions if each.came is not None]
         off = [abs(math.log(each.predicted / each.came)) for each in timed if each.came]
         return math.exp(statistics.median(off)) if off else None
 
     def within(self, low: float, high: float) -> "Calibration":
-        """Of the gains predicted from `low` to below `high`."""
+        """Return the predictions of gains from `low` to below `high`."""
         return Calibration(tuple(each for each in self.predictions if low <= each.predicted < high))
 
     def cells(self, name: str) -> tuple[str, ...]:
-        """One row of a table, in the order of COLUMNS."""
+        """Return one row of a table, in the order of COLUMNS."""
         predicted = [each.predicted for each in self.predictions if each.came is not None]
         return (
             name,
@@ -70,7 +70,7 @@ class Calibration:
         )
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Those of each range that has any, and of all."""
+        """Return a row for each range with predictions, and one for all."""
         rows = []
         for low, high in RANGES:
             found = self.within(low, high)
@@ -80,7 +80,7 @@ class Calibration:
 
 
 def calibration(histories: Iterable[Sequence[Attempt]]) -> Calibration | None:
-    """Over the attempts of each task; None where nothing was predicted."""
+    """Collect the predictions over the attempts of each task; None if there are none."""
     found = tuple(
         Prediction(attempt.advice.predicted_gain, measured_gain(attempt, attempts))
         for attempts in histories
@@ -91,7 +91,7 @@ def calibration(histories: Iterable[Sequence[Attempt]]) -> Calibration | None:
 
 
 def measured_gain(attempt: Attempt, attempts: Sequence[Attempt]) -> float | None:
-    """Time of the candidate it was made from / its own; None where one of them has none."""
+    """Return the time of the candidate's parent / its own; None if one of them has none."""
     parent = next((other for other in _parents(attempt, attempts) if over_eager(other.evaluation)), None)
     if parent is None or attempt.confirms:
         return None
@@ -99,22 +99,23 @@ def measured_gain(attempt: Attempt, attempts: Sequence[Attempt]) -> float | None
 
 
 def gain(before: Evaluation, after: Evaluation) -> float | None:
-    """Time of one candidate of a task / that of another; None where one of them has none.
+    """Return the time of one candidate of a task / that of another; None if one of them has none.
 
-    By way of eager, which both were timed side by side with: the machine may have been slower meanwhile.
+    Both are relative to eager, timed side by side with each, since the machine's speed may have changed
+    between them.
     """
     then, now = over_eager(before), over_eager(after)
     return now / then if then and now else None
 
 
 def over_eager(evaluation: Evaluation) -> float | None:
-    """Speedup of a correct candidate: what cheated or was implausible has gained nothing."""
+    """Return the speedup of a correct candidate; None for any other, such as an implausible one."""
     speedup, correct = evaluation.speedup, evaluation.verdict is Verdict.correct
     return speedup.eager.median if correct and speedup and speedup.eager else None
 
 
 def _parents(attempt: Attempt, attempts: Sequence[Attempt]) -> list[Attempt]:
-    """The recorded attempts it was made from; where it names none, the last one timed before it."""
+    """Return the recorded attempts it was made from; if it names none, the last one timed before it."""
     earlier = [other for other in attempts if other.id < attempt.id]
     if attempt.candidate.parents:
         return [other for other in earlier if other.candidate.sha256 in attempt.candidate.parents]

@@ -1,6 +1,6 @@
-"""What changes to kernels came to: the technique that was advised, and the time before / after, measured.
+"""Lessons: techniques that were advised, and the measured gain, time before / after.
 
-Across the tasks of a run, or of several, for prompts and for the report.
+Collected across the tasks of a run, or of several, for prompts and for the report.
 """
 
 import math
@@ -23,7 +23,7 @@ _ALIKE = 4.0  # the factor between two sizes of one class
 
 @dataclass(frozen=True)
 class Effect:
-    """One change of one correct kernel. `gain`: time before / after; None where what came of it failed."""
+    """One change of one correct kernel. `gain`: time before / after; None if the changed kernel failed."""
 
     technique: str
     language: Language
@@ -36,7 +36,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Lesson:
-    """All that was measured of one technique in one language."""
+    """All measurements of one technique in one language."""
 
     technique: str
     language: Language
@@ -52,12 +52,12 @@ class Lesson:
 
     @property
     def median(self) -> float | None:
-        """Over those that worked."""
+        """Median gain over the changes that worked."""
         return statistics.median(self.gains) if self.gains else None
 
     @property
     def promise(self) -> float:
-        """That it helps the next time, by Laplace's rule of succession."""
+        """Probability that it helps the next time, by Laplace's rule of succession."""
         return (self.faster + 1) / (len(self.effects) + 2)
 
     @property
@@ -65,7 +65,7 @@ class Lesson:
         return sorted(frozenset().union(*(effect.families for effect in self.effects)))
 
     def cells(self) -> tuple[str, ...]:
-        """One row of a table, in the order of COLUMNS."""
+        """Return one row of a table, in the order of COLUMNS."""
         gains = self.gains
         return (
             self.technique,
@@ -89,7 +89,7 @@ class Lesson:
 
 
 def effects_of(database: RunDatabase) -> Iterator[Effect]:
-    """Of a run. Raises StorageError when it cannot be read."""
+    """Yield the effects in a run. Raises StorageError if it cannot be read."""
     for entry in database.tasks():
         attempts = database.attempts(entry.task.id)
         for attempt in attempts:
@@ -99,9 +99,9 @@ def effects_of(database: RunDatabase) -> Iterator[Effect]:
 
 
 def effect_of(task: Task, attempt: Attempt, attempts: Sequence[Attempt]) -> Effect | None:
-    """Of an attempt among those of its task; None where no technique was advised on a correct kernel.
+    """Return the effect of an attempt among those of its task; None if no technique was advised.
 
-    What another coder made of it, or in another language, is no effect of the technique; nor is a repeat.
+    A kernel by another coder, or in another language, is no effect of the technique; nor is a repeat.
     """
     advice, made = attempt.advice, attempt.candidate
     if attempt.confirms or advice is None or advice.technique in ("", "other"):
@@ -123,13 +123,13 @@ def effect_of(task: Task, attempt: Attempt, attempts: Sequence[Attempt]) -> Effe
 
 
 def bytes_moved(profile: Profile | None) -> float | None:
-    """What the inputs, weights and outputs of a call weigh."""
+    """Return the bytes of the inputs, weights and outputs of a call; None without a profile."""
     metrics = profile.metrics if profile is not None else ()
     return next((metric.value for metric in metrics if metric.name == "minimal_bytes"), None)
 
 
 def lessons_from(effects: Iterable[Effect]) -> list[Lesson]:
-    """Techniques, those first that will most likely help."""
+    """Return lessons, the techniques most likely to help first."""
     grouped: dict[tuple[str, Language], list[Effect]] = {}
     for effect in effects:
         grouped.setdefault((effect.technique, effect.language), []).append(effect)
@@ -139,8 +139,9 @@ def lessons_from(effects: Iterable[Effect]) -> list[Lesson]:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What a technique came to in tasks of a class: the geometric mean of time before / after, where what
-    failed counts as 1, since it is not kept.
+    """Expected gain of a technique in tasks of a class: geometric mean of time before / after.
+
+    Failures count as 1, since they are not kept.
     """
 
     mean: float
@@ -148,16 +149,17 @@ class Expectation:
 
     @property
     def likely(self) -> float:
-        """The next time: that the technique does nothing counts as two of them."""
+        """Expected gain the next time, with two further changes without effect as a prior."""
         return self.mean ** (self.count / (self.count + 2))
 
 
 def expectations(
     task: Task, language: Language, chip: str, moved: float | None, effects: Iterable[Effect]
 ) -> dict[str, Expectation]:
-    """Of each technique in other tasks of the class: operators of the same families, sizes within 4 times.
+    """Return the expectation of each technique from other tasks of the class.
 
-    `moved` are the bytes that a call of the task moves at least.
+    A class: operators of the same families, sizes within a factor of 4. `moved`: bytes that a call of the
+    task moves at least.
     """
     families = operator_families(task)
     found: dict[str, list[float]] = {}
@@ -171,9 +173,10 @@ def expectations(
 
 
 def lines_for(task: Task, language: Language, chip: str, effects: Iterable[Effect]) -> tuple[str, ...]:
-    """The few lines that help most with a task: of kernels in its language, on this chip, of its families.
+    """Return the few most helpful lessons for a task: same language, chip and operator families.
 
-    What helped comes first, then what never did. The task's own kernels are left out: they are shown.
+    Lessons that helped come first, then those that never did. The task's own kernels are left out, since
+    prompts show them.
     """
     families = operator_families(task)
     close = [

@@ -1,4 +1,4 @@
-"""The candidates of recorded runs, as `profiling.selection` looks at them, and what it found in words."""
+"""Candidates of recorded runs as samples for `profiling.selection`, and the resulting selection in words."""
 
 from collections.abc import Iterable
 
@@ -21,11 +21,14 @@ from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import Attempt
 
 _USUAL_CHANCE = 0.05
-COLUMNS = ("metric", "kept", "|rho|", "least rho", "most", "tasks", "candidates", "by chance", "meaning")
+COLUMNS = ("metric", "kept", "|rho|", "least rho", "most", "tasks", "candidates", "p-value", "meaning")
 
 
 def selected(runs: Iterable[RunDatabase], most: int) -> Selection:
-    """Over all their correct candidates that have a profile. Raises UsageError where those are too few."""
+    """Select metrics over all correct candidates that have a profile.
+
+    Raises UsageError if there are too few.
+    """
     samples: list[Sample] = []
     kinds, chips = set(), set()
     for database in runs:
@@ -38,20 +41,21 @@ def selected(runs: Iterable[RunDatabase], most: int) -> Selection:
             samples += _samples(group, database.attempts(entry.task.id))
     if len(kinds) != 1:
         raise UsageError(
-            "these runs are of GPUs and of CPUs, which have other metrics", "give those of one kind"
+            "invalid runs: some are on GPUs and some on CPUs, which have different metrics",
+            "give runs of one kind",
         )
     found = select(samples, kinds.pop(), chips, most)
     if len(found.candidates) < FEWEST_TASKS:
         short = "".join(f"; {name}: {count}" for name, count in found.left_out.items())
         raise UsageError(
             f"{len(found.candidates)} tasks have {FEWEST_CANDIDATES} correct candidates profiled{short}",
-            f"give runs with {FEWEST_TASKS} such tasks or more, of more --rounds",
+            f"give runs with at least {FEWEST_TASKS} such tasks, or with more --rounds",
         )
     return found
 
 
 def _samples(group: str, attempts: Iterable[Attempt]) -> Iterable[Sample]:
-    """One of each candidate, as it was measured last; times are in units of eager's, timed beside it."""
+    """Return a sample per candidate, from its last measurement; times are relative to eager's."""
     found = {}
     for attempt in attempts:
         speed = over_eager(attempt.evaluation)
@@ -85,21 +89,21 @@ def _kept(each: Ranked, selection: Selection) -> str:
     if each.name in selection.kept:
         return "yes"
     if CATALOGUE[each.name].of_time:
-        return "is the time"
+        return "measures time"
     if len(each.rhos) < FEWEST_TASKS:
         return "too few tasks"
     return "weaker" if each.agrees else "signs differ"
 
 
 def caveats(selection: Selection) -> list[str]:
-    """What to think of it, a line each."""
+    """Return the caveats about a selection, a line each."""
     lines = []
     if selection.left_out:
         names = ", ".join(f"{name} ({count})" for name, count in selection.left_out.items())
         lines.append(f"Left out, with fewer than {FEWEST_CANDIDATES} correct candidates profiled: {names}.")
     if not selection.kept:
-        lines.append("No metric goes with the time alike in all tasks. Those that were tried are left out.")
+        lines.append("No metric correlates with the time alike in all tasks, so none is kept.")
     doubtful = [e.name for e in selection.ranked if e.name in selection.kept and e.chance > _USUAL_CHANCE]
     if doubtful:
-        lines.append(f"Shuffled times show as much in more than one case of twenty: {', '.join(doubtful)}.")
+        lines.append(f"Not significant (p > 0.05 against shuffled times): {', '.join(doubtful)}.")
     return lines

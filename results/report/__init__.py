@@ -1,1 +1,1 @@
-"""What a run or a training achieved, as a table, Markdown, CSV, JSON or a page."""
+"""Reports of a run or a training as a table, Markdown, CSV, JSON or a page."""

@@ -1,4 +1,4 @@
-"""What a report of a run shows, whatever its format (results/report/formats.py, results/report/page.py).
+"""Contents of a report of a run in any format (results/report/formats.py, results/report/page.py).
 
 Each task's best kernel with the intervals of its speedups, KernelBench's aggregates per level and overall,
 the tasks that measure nothing apart, and the environment with the command that reproduces the run.
@@ -23,7 +23,7 @@ COLUMNS = (
     "own kernels",
     "time",
     "rounds",
-    "why it stopped",
+    "stop reason",
 )
 AGGREGATE_COLUMNS = ("", "correct", "fast_1", "fast_2", "vs eager", "vs compile", "vs fastest")
 AGGREGATE_NOTE = (
@@ -35,21 +35,21 @@ AGGREGATE_NOTE = (
 
 
 _PREDICTIONS = (
-    "What predicted gains came to",
-    "Gains are time before / after. A prediction is on a correct kernel; what was made from it may fail.",
+    "Predicted and measured gains",
+    "Gains are time before / after. Predictions are about correct kernels; a kernel made from one may fail.",
 )
 _MISSING = (
     "Baselines that were not available",
-    "The fastest is that of the others. Without traffic, the roofline goes by the bandwidth measured once.",
+    "The fastest is that of the others. Without traffic, rooflines use the bandwidth measured once.",
 )
 _SLOWER = (
-    "Where a baseline is faster than the best kernel",
-    "By the whole interval of their ratio, or by 3% in the median. It is in best/, but for CUDA graphs.",
+    "Tasks on which a baseline is faster than the best kernel",
+    "By the whole interval of their ratio, or 3% in the median. best/ has the baseline, except CUDA graphs.",
 )
 _WHY = 160  # characters of a reason
 _CHANGES = (
-    "What changes came to",
-    "By the technique that was advised on a correct kernel. Faster: by 2% or more.",
+    "Measured gains of techniques",
+    "Techniques advised on a correct kernel. Faster: by 2% or more.",
 )
 
 
@@ -63,7 +63,7 @@ class ReportTable:
 
 @dataclass(frozen=True)
 class Report:
-    """All that a report shows, read once."""
+    """Contents of a report, read once."""
 
     run: Run
     summary: Summary
@@ -72,7 +72,7 @@ class Report:
 
     @classmethod
     def read(cls, database: RunDatabase) -> "Report":
-        """Raises StorageError when the database cannot be read."""
+        """Read the report. Raises StorageError if the database cannot be read."""
         tasks = tuple(database.tasks())
         attempts = {task.task.id: database.attempts(task.task.id) for task in tasks}
         # From what was read, not from the database again: the run may be going on.
@@ -81,12 +81,12 @@ class Report:
 
     @property
     def environment(self) -> Environment | None:
-        """What the run recorded, or what its first evaluation did."""
+        """Environment of the run, or else of its first evaluation."""
         evaluations = (attempt.evaluation for rows in self.attempts.values() for attempt in rows)
         return self.run.environment or next((found.environment for found in evaluations), None)
 
     def conditions(self) -> list[tuple[str, str]]:
-        """The environment as (name, value) lines."""
+        """Return the environment as (name, value) lines."""
         target, environment = self.run.target, self.environment
         machine = target.fingerprint
         lines = [
@@ -111,7 +111,7 @@ class Report:
             lines.append(("caches", environment.caches))
             if environment.arrivals_per_s is not None:
                 pause_s = 1 / environment.arrivals_per_s
-                lines.append(("calls", f"one by one, after random pauses of {pause_s:.3g} s on average"))
+                lines.append(("calls", f"one at a time, after random pauses of {pause_s:.3g} s on average"))
         lines.append(("kernelwright", self.run.kernelwright))
         lines.append(("started", self.run.started))
         others = sum(
@@ -124,7 +124,7 @@ class Report:
         return lines
 
     def tables(self) -> list["ReportTable"]:
-        """Baselines that could not be timed, those that are the fastest; what the run's advice was worth."""
+        """Return the further tables: missing and faster baselines, calibration of predictions, lessons."""
         found = []
         missing: list[tuple[str, ...]] = [
             (entry.task.id, name, formatting.one_line(why, _WHY))
@@ -138,7 +138,9 @@ class Report:
         slower = [row for best in bests if best is not None and (row := _slower(best))]
         if slower:
             found.append(
-                ReportTable(*_SLOWER, ("task", "baseline", "its time", "best kernel against it"), slower)
+                ReportTable(
+                    *_SLOWER, ("task", "baseline", "its time", "speedup of the best kernel over it"), slower
+                )
             )
         predictions = calibration.calibration(self.attempts.values())
         if predictions is not None:
@@ -155,7 +157,7 @@ class Report:
         return found
 
     def reproduction(self) -> str:
-        """The command line of the run, or its settings where none was recorded."""
+        """Return the command line of the run, or its settings if none was recorded."""
         return self.run.command or "the command was not recorded; settings: " + self.settings()
 
     def settings(self) -> str:
@@ -163,7 +165,7 @@ class Report:
 
 
 def _slower(best: Attempt) -> tuple[str, ...]:
-    """The baseline that an attempt is furthest behind; empty where there is none."""
+    """Return the row of the baseline that an attempt is furthest behind; empty if there is none."""
     faster = next(iter(faster_baselines(best)), None)
     if faster is None:
         return ()
@@ -172,7 +174,7 @@ def _slower(best: Attempt) -> tuple[str, ...]:
 
 
 def cells(task: TaskSummary) -> tuple[str, ...]:
-    """One row of the task table, in the order of COLUMNS."""
+    """Return one row of the task table, in the order of COLUMNS."""
     return (
         task.task,
         task.verdict or "not tried",
@@ -185,7 +187,7 @@ def cells(task: TaskSummary) -> tuple[str, ...]:
 
 
 def aggregates(summary: Summary) -> list[tuple[str, Aggregate]]:
-    """The named aggregates a report shows: each level, all of them, and those that measure nothing."""
+    """Return the named aggregates of a report: each level, all tasks, and those that measure nothing."""
     rows: list[tuple[str, Aggregate]] = [(f"level {level.level}", level) for level in summary.levels]
     rows.append(("all tasks", summary))
     if summary.measures_nothing:
@@ -194,7 +196,7 @@ def aggregates(summary: Summary) -> list[tuple[str, Aggregate]]:
 
 
 def aggregate_cells(name: str, aggregate: Aggregate) -> tuple[str, ...]:
-    """One row of the aggregate table, in the order of AGGREGATE_COLUMNS."""
+    """Return one row of the aggregate table, in the order of AGGREGATE_COLUMNS."""
     counted = aggregate.counted
     return (
         name,
@@ -208,7 +210,7 @@ def aggregate_cells(name: str, aggregate: Aggregate) -> tuple[str, ...]:
 
 
 def speedups(task: TaskSummary) -> list[tuple[str, str]]:
-    """How the columns of speedups say them: the number, or that it is none, and its bounds or the reason."""
+    """Return the cells of the speedup columns: the number, or none, and its bounds or the reason."""
     if task.submitted:
         reasons = f"(by {task.submitted})", "", ""
         return [
@@ -219,13 +221,13 @@ def speedups(task: TaskSummary) -> list[tuple[str, str]]:
 
 
 def kinds(task: TaskSummary) -> list[formatting.Kind]:
-    """What each of these is; a speedup is none where the kernels that make it are not known to be its own."""
+    """Classify the speedups; one is "even" if its kernels are not known to be the candidate's own."""
     found = [formatting.kind(interval) for interval in intervals(task)]
     return ["even" if task.outcome == "not_own" and kind == "faster" else kind for kind in found]
 
 
 def intervals(task: TaskSummary) -> tuple[Interval | None, Interval | None, Interval | None]:
-    """The speedups that count over eager, compile and the fastest of all baselines."""
+    """Return the speedups that count over eager, compile and the fastest of all baselines."""
     return task.counted("eager"), task.counted("compile"), task.counted("fastest")
 
 

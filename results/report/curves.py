@@ -1,4 +1,4 @@
-"""Curves over steps for a page: a small drawing for each series, in SVG."""
+"""Curves over steps for a page: a small SVG drawing for each series."""
 
 import math
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class Curve:
 
 
 def curve(name: str, series: Sequence[tuple[int, float]]) -> Curve | None:
-    """Of (step, value), steps rising. Values that are no numbers are gaps; None without any other."""
+    """Draw a series of (step, value), steps rising. NaNs are gaps; None if there is no other value."""
     finite = [value for _, value in series if math.isfinite(value)]
     if not finite:
         return None
@@ -57,7 +57,7 @@ def curve(name: str, series: Sequence[tuple[int, float]]) -> Curve | None:
 
 
 def ticks(low: float, high: float, about: int) -> list[float]:
-    """Round numbers (1, 2 or 5 times a power of ten apart) from low to high; low < high."""
+    """Return round numbers (1, 2 or 5 times a power of ten apart) from low to high; low < high."""
     rough = (high - low) / about
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(step * power for step in (1, 2, 5, 10) if step * power >= rough * 0.999)
@@ -65,11 +65,11 @@ def ticks(low: float, high: float, about: int) -> list[float]:
 
 
 def number(value: float) -> str:
-    """Four digits, as curves and tables of metrics give them."""
+    """Format a value with four digits, as curves and tables of metrics do."""
     return f"{value:.4g}"
 
 
 def _range(low: float, high: float) -> tuple[float, float]:
-    """A margin below and above, and something to draw where all is one value."""
+    """Return the range with a margin, nonempty even if all values are equal."""
     margin = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
     return low - margin, high + margin

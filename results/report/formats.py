@@ -42,13 +42,13 @@ class Format(StrEnum):
 
 
 class JsonReport(Summary):
-    """summary.json and what it was measured on."""
+    """Content of summary.json with the run it is from."""
 
     run: Run
 
 
 def render(report: Report, format: Format) -> str:
-    """The report as text that ends with a newline."""
+    """Render the report as text that ends with a newline."""
     match format:
         case Format.table:
             console = Console(file=io.StringIO(), width=TABLE_WIDTH)
@@ -66,7 +66,7 @@ def render(report: Report, format: Format) -> str:
 
 
 def console() -> Console:
-    """Standard output, as wide as the terminal, or TABLE_WIDTH where it is none."""
+    """Return a console on standard output, as wide as the terminal, or TABLE_WIDTH if it is none."""
     terminal = Console()
     return terminal if terminal.is_terminal else Console(width=TABLE_WIDTH)
 
@@ -78,7 +78,7 @@ def show(report: Report) -> None:
 
 
 def table(report: Report, width: int = TABLE_WIDTH) -> Group:
-    """The report for a terminal of so many characters."""
+    """Return the report for a terminal of `width` characters."""
     summary = report.summary
     parts: list[RenderableType] = [Text(summary.headline, style="bold"), Text()]
     parts += [*_tasks("tasks", summary.tasks, width), _aggregate_table(summary, width)]
@@ -99,7 +99,7 @@ def _tasks(title: str, tasks: tuple[TaskSummary, ...], width: int) -> list[Rende
 
 
 def _narrow_task_table(title: str, tasks: tuple[TaskSummary, ...]) -> list[RenderableType]:
-    """For 80 characters: what matters most, and below it why tasks stopped."""
+    """Return the task table for 80 characters: the main columns, and below it the stop reasons."""
     suites = {task.task.partition(":")[0] for task in tasks}
     suite = f"{suites.pop()}:" if len(suites) == 1 else ""
     drawn = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 0, 0, 1))
@@ -137,7 +137,7 @@ def _task_table(title: str, tasks: tuple[TaskSummary, ...]) -> Table:
 
 
 def plain_table(each: ReportTable) -> Table:
-    """For a terminal."""
+    """Return a table for a terminal."""
     drawn = Table(box=box.SIMPLE_HEAD, title=each.title.lower(), title_justify="left")
     for column in each.header:
         drawn.add_column(column, overflow="fold")
@@ -147,7 +147,7 @@ def plain_table(each: ReportTable) -> Table:
 
 
 def _aggregate_table(summary: Summary, width: int) -> Table:
-    """On a narrow terminal of the means the geometric ones, which come first."""
+    """Return the aggregate table; on a narrow terminal of the means only the geometric ones."""
     between = (0, 1) if width >= WIDE else (0, 0, 0, 1)
     drawn = Table(box=box.SIMPLE_HEAD, title="aggregates", title_justify="left", padding=between)
     for column in AGGREGATE_COLUMNS:
@@ -197,7 +197,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list
 
 
 def _csv(summary: Summary) -> str:
-    """One line per task with raw numbers, those of the best kernel; what is unknown is empty."""
+    """Return one line per task with raw numbers of the best kernel; unknown values are empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     bounds = ("median", "low", "high")

@@ -59,7 +59,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Round:
-    """One attempt in a task's history: what was advised, what was expected, what came out."""
+    """One attempt in a task's history: the advice, the expected and the measured gain."""
 
     number: str
     verdict: Verdict
@@ -84,7 +84,7 @@ class TaskSection:
 
 
 def page(report: Report) -> str:
-    """The whole page. Sources and messages of candidates are escaped: they are not to be trusted."""
+    """Render the whole page. Sources and messages of candidates are escaped, since they are untrusted."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -126,7 +126,7 @@ def _section(report: Report, task: TaskRun) -> TaskSection:
 
 
 def lineage(best: Attempt | None, attempts: Sequence[Attempt]) -> list[Attempt]:
-    """The attempts that led to the best one, each made from the one before; the first first."""
+    """Return the attempts that led to the best one, each made from the one before, in order."""
     firsts: dict[str, Attempt] = {}
     for attempt in attempts:
         firsts.setdefault(attempt.candidate.sha256, attempt)
@@ -166,7 +166,7 @@ def _round(attempt: Attempt, attempts: list[Attempt], best: bool) -> Round:
 
 
 def _chart(tasks: tuple[TaskSummary, ...]) -> Chart | None:
-    """Horizontal bars on a logarithmic axis, best first; None when nothing was compared with eager."""
+    """Draw horizontal bars on a logarithmic axis, best first; None if nothing was compared with eager."""
     measured = sorted(
         ((task, found) for task in tasks if (found := task.counted("eager")) is not None),
         key=lambda row: -row[1].median,
@@ -207,7 +207,7 @@ def _chart(tasks: tuple[TaskSummary, ...]) -> Chart | None:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 times the powers of ten; finer ones where the axis is short, fewer where it is long."""
+    """Return 1, 2 and 5 times the powers of ten; finer ones on a short axis, fewer on a long one."""
     decades = math.log10(high / low)
     steps = (1, 1.2, 1.5, 2, 3, 5, 7) if decades < 0.8 else (1, 2, 5) if decades < 3 else (1,)
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -216,7 +216,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _short(task: str, length: int = 34) -> str:
-    """Level and end of the id, which tell tasks apart."""
+    """Return the level and the end of the id, which tell tasks apart."""
     level, slash, name = task.partition("/")
     if len(task) <= length or len(level) + 2 >= length:
         return task[-length:]

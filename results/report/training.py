@@ -1,4 +1,4 @@
-"""How a training went, as a terminal table, Markdown, CSV, JSON, or a page with curves."""
+"""Report of a training as a terminal table, Markdown, CSV, JSON, or a page with curves."""
 
 import csv
 import io
@@ -20,12 +20,12 @@ MOST_CURVES = 12
 # What is looked at first; the rest follows as it came.
 FIRST = ("reward", "valid_fraction", "loss", "eval_reward", "eval_loss")
 _NOT_DRAWN = frozenset(("epoch", "total_flos", "num_tokens", "num_input_tokens_seen"))
-_NUMBERS = ("What was logged", "Steps that were gone through again after a resume count once.")
-_STARTS = ("Starts", "Each went on from the last whole checkpoint.")
+_NUMBERS = ("Logged values", "Steps repeated after a resume count once.")
+_STARTS = ("Starts", "Each resumed from the last complete checkpoint.")
 
 
 class JsonTraining(Record):
-    """What `report --format json` prints. Values that are no numbers are null."""
+    """Output of `report --format json`. NaNs are null."""
 
     schema_version: int = 1
     manifest: Manifest
@@ -34,7 +34,7 @@ class JsonTraining(Record):
 
 
 def render(training: Training, format: Format) -> str:
-    """The report as text that ends with a newline."""
+    """Render the report as text that ends with a newline."""
     match format:
         case Format.table:
             console = Console(file=io.StringIO(), width=TABLE_WIDTH)
@@ -53,7 +53,7 @@ def render(training: Training, format: Format) -> str:
 
 
 def table(training: Training) -> Group:
-    """The report for a terminal."""
+    """Return the report for a terminal."""
     parts: list[RenderableType] = [Text(headline(training)), Text()]
     for each in tables(training):
         parts += [plain_table(each), Text(each.note, style="dim"), Text()]
@@ -66,7 +66,7 @@ def table(training: Training) -> Group:
 
 
 def page(training: Training) -> str:
-    """The whole page, self-contained."""
+    """Render the whole page, self-contained."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -87,12 +87,12 @@ def page(training: Training) -> str:
 def headline(training: Training) -> str:
     name = f"{training.manifest.method}, {training.folder.resolve().name}"
     if not training.points:
-        return f"{name}: nothing was logged yet"
+        return f"{name}: nothing has been logged yet"
     return f"{name}: {training.points[-1].step} steps"
 
 
 def curves(training: Training) -> list[Curve]:
-    """Of what was logged at more than one step, what is looked at first before the rest."""
+    """Return the curves of series logged at more than one step, the important ones first."""
     named = [name for name in FIRST if name in training.names]
     named += [name for name in training.names if name not in FIRST and name not in _NOT_DRAWN]
     several = (name for name in named if len(training.series(name)) > 1)
@@ -123,7 +123,7 @@ def settings(training: Training) -> list[tuple[str, str]]:
 
 
 def conditions(training: Training) -> list[tuple[str, str]]:
-    """Where it ran, from what, and how to do it again."""
+    """Return the machine, the versions and the command that reproduces the training."""
     manifest, machine = training.manifest, training.manifest.machine
     lines = [
         ("started", manifest.started),
@@ -148,7 +148,7 @@ def _markdown(training: Training) -> str:
 
 
 def _csv(training: Training) -> str:
-    """A line a step; what was not logged there is empty."""
+    """Return one line per step; values not logged there are empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["step", "time", *training.names])

@@ -1,7 +1,7 @@
-"""How the run database is reached: engines for SQLite and PostgreSQL, and their errors in one line.
+"""Connections to the run database: engines for SQLite and PostgreSQL, and their errors in one line.
 
-SQLite runs in write-ahead mode with `synchronous=FULL`: a commit that returned is on the disk, and a
-process killed in the middle of one leaves nothing of it (https://sqlite.org/wal.html, "Durability").
+SQLite runs in write-ahead mode with `synchronous=FULL`: a commit that returned is on the disk, and a process
+killed in the middle of one leaves nothing of it (https://sqlite.org/wal.html, "Durability").
 """
 
 import os
@@ -22,28 +22,26 @@ SAFE = "the evaluations already recorded are safe"
 
 
 def location(where: Path | str) -> URL:
-    """The URL of a run database: a run folder, an SQLite file or a database URL.
+    """Return the URL of a run database: a run folder, an SQLite file or a database URL.
 
-    Raises UsageError for a URL that cannot be read.
+    Raises UsageError for an invalid URL.
     """
     if isinstance(where, str) and "://" in where:
         try:
             return make_url(where)
         except ArgumentError:
-            raise UsageError(
-                "this database URL cannot be read", "write it as postgresql+psycopg://user@host/name"
-            ) from None
+            raise UsageError("invalid database URL", "use postgresql+psycopg://user@host/name") from None
     path = Path(where)
     return URL.create("sqlite", database=str(path / "run.db" if path.is_dir() else path))
 
 
 def shown(url: URL) -> str:
-    """The URL as messages name it: an SQLite file by its path, a server without its password."""
+    """Return the URL for messages: an SQLite file by its path, a server without its password."""
     return str(url.database) if url.get_backend_name() == "sqlite" else url.render_as_string()
 
 
 def engine_for(url: URL, read_only: bool) -> Engine:
-    """An engine whose transactions take the write lock at once where `writing(engine)` made it."""
+    """Create an engine whose transactions take the write lock at once where `writing(engine)` made it."""
     try:
         if url.get_backend_name() != "sqlite":
             return create_engine(url, pool_pre_ping=True, max_overflow=-1)
@@ -75,13 +73,13 @@ def engine_for(url: URL, read_only: bool) -> Engine:
 
 
 def writing(engine: Engine) -> Engine:
-    """The same engine, same pool, for transactions that write."""
+    """Return the same engine, same pool, for transactions that write."""
     return engine.execution_options(kernelwright_write=True)
 
 
 @contextmanager
 def storage_errors(url: URL) -> Iterator[None]:
-    """Turns what a database may do to us (full, locked, read-only, damaged, gone) into a StorageError."""
+    """Turn database failures (full, locked, read-only, damaged, gone) into a StorageError."""
     try:
         yield
     except DBAPIError as error:
@@ -121,7 +119,7 @@ def _storage_error(url: URL, error: BaseException) -> StorageError:
     if url.get_backend_name() == "sqlite":  # a file: there is no connection that could fail
         if "no such" in str(error):
             return StorageError(
-                f"{name} lacks what this version writes ({_one_line(error)}): another program changed it, "
+                f"{name} lacks columns of this version ({_one_line(error)}): another program changed it, "
                 "or it is damaged",
                 f"read it with the version that wrote it, or {_recovery(url)}",
             )
@@ -132,7 +130,7 @@ def _storage_error(url: URL, error: BaseException) -> StorageError:
 
 
 def damaged(url: URL) -> StorageError:
-    """For a file in which bytes are wrong: what is in it is not safe."""
+    """Return the error for a file with wrong bytes, whose content is not safe."""
     return StorageError(
         f"{shown(url)} is damaged; the evaluations recorded outside the damage can be recovered",
         _recovery(url),
@@ -140,13 +138,13 @@ def damaged(url: URL) -> StorageError:
 
 
 def _recovery(url: URL) -> str:
-    """In words. `.recover` would find more, and is missing from the sqlite3 of some distributions."""
+    """Describe the recovery. `.recover` would find more, but some distributions' sqlite3 lacks it."""
     whole = r"sed 's/^ROLLBACK.*/COMMIT;/'"  # `.dump` ends with it where it could not read all
     return f"run `sqlite3 {shown(url)} .dump | {whole} | sqlite3 recovered.db` and read recovered.db"
 
 
 def _read_only(url: URL) -> URL:
-    """An SQLite URL that cannot write; a closed database on a read-only disk is opened as it lies.
+    """Return a read-only SQLite URL; a closed database on a read-only disk is opened as immutable.
 
     Readers in write-ahead mode share an index file that they must be able to create.
     """

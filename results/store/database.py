@@ -1,8 +1,8 @@
-"""The run database: every evaluation that was paid for, kept the moment it is known.
+"""The run database: every evaluation that was paid for, stored the moment it is known.
 
-One `RunDatabase` is one run. Each method is one transaction: when it returns, what it recorded survives
-`kill -9`; when it does not return, nothing of it is there. Methods raise StorageError when the database
-is full, locked, read-only, damaged or gone. Threads may share one.
+One `RunDatabase` is one run. Each method is one transaction: when it returns, what it recorded survives `kill
+-9`; if it does not return, nothing of it is there. Methods raise StorageError if the database is full,
+locked, read-only, damaged or gone. Threads may share one.
 """
 
 import uuid
@@ -48,12 +48,12 @@ _LESSONS = TypeAdapter[dict[str, tuple[str, ...]]](dict[str, tuple[str, ...]])
 
 
 class NoRunError(StorageError):
-    """The place exists or not, but no run was ever recorded in it."""
+    """No run was ever recorded in this place, whether or not it exists."""
 
 
 class RunDatabase:
     def __init__(self, url: URL, engine: Engine, run_id: str) -> None:
-        """Use `create` or `open`."""
+        """Wrap an engine; use `create` or `open` instead."""
         self.url = url
         self.engine = engine
         self.run_id = run_id
@@ -69,7 +69,7 @@ class RunDatabase:
         command: str = "",
         tasks: Iterable[Task] = (),
     ) -> Self:
-        """Starts a run of `tasks` in `where` (run folder, SQLite file or URL), making tables where needed."""
+        """Start a run of `tasks` in `where` (run folder, SQLite file or URL), creating tables if needed."""
         url = location(where)
         engine = engine_for(url, read_only=False)
         run = RunRow(
@@ -102,9 +102,9 @@ class RunDatabase:
 
     @classmethod
     def open(cls, where: Path | str, *, run_id: str | None = None, read_only: bool = False) -> Self:
-        """The run `run_id`, or the latest one, of an existing database.
+        """Open the run `run_id`, or the latest one, of an existing database.
 
-        Raises StorageError where there is none, or where the schema is not the one this version writes.
+        Raises StorageError if there is none, or if the schema is not the one this version writes.
         """
         url = location(where)
         if url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
@@ -138,15 +138,15 @@ class RunDatabase:
     # what is recorded
 
     def add_task(self, task: Task) -> None:
-        """Adds a task as pending. Does nothing when the run holds it already, as after --resume.
+        """Add a task as pending. Does nothing if the run has it already, as after --resume.
 
-        Raises UsageError when the run holds another task under this id.
+        Raises UsageError if the run has another task under this id.
         """
         with self._write() as session:
             self._add_task(session, task)
 
     def record_audit(self, task_id: str, audit: str, *, measures_nothing: str = "") -> None:
-        """What the audit of a reference found. `measures_nothing` says why it does, "" that it does not."""
+        """Record the audit of a reference. `measures_nothing`: why it measures nothing; "" if it does not."""
         with self._write() as session:
             row = self._known_task(session, task_id)
             row.audit = column_text(audit)
@@ -164,7 +164,7 @@ class RunDatabase:
         *,
         confirms: bool = False,
     ) -> int:
-        """Records one candidate with all that was found out about it. Returns the attempt's id.
+        """Record one candidate with its evaluation and profile; return the attempt's id.
 
         `confirms`: the candidate had been tried before and won; this evaluation is the one that counts.
         """
@@ -199,18 +199,18 @@ class RunDatabase:
             )
 
     def record_lessons(self, task_id: str, lessons: Mapping[str, Sequence[str]]) -> None:
-        """What models were told, while they worked on a task, of other tasks' kernels, at each occasion."""
+        """Record the lessons from other tasks' kernels shown to models for a task, at each occasion."""
         told: JsonValue = {occasion: list(lines) for occasion, lines in lessons.items()}
         with self._write() as session:
             self._known_task(session, task_id).lessons = json_text(told)
 
     def record_settings(self, settings: Mapping[str, JsonValue]) -> None:
-        """What the run is to do from now on."""
+        """Replace the settings of the run from now on."""
         with self._write() as session:
             session.get_one(RunRow, self.run_id).settings = json_text(dict(settings))
 
     def finish_task(self, task_id: str, stop_reason: str) -> None:
-        """Marks a task as done."""
+        """Mark a task as done."""
         with self._write() as session:
             row = self._known_task(session, task_id)
             row.state, row.stop_reason = TaskState.done, column_text(stop_reason)
@@ -238,7 +238,7 @@ class RunDatabase:
         return self.run.settings
 
     def tasks(self) -> list[TaskRun]:
-        """The tasks in the order they were added."""
+        """Return the tasks in the order they were added."""
         with self._read() as session:
             rows = session.scalars(select(TaskRow).where(TaskRow.run == self.run_id).order_by(TaskRow.key))
             with self._readable():
@@ -256,7 +256,7 @@ class RunDatabase:
                 ]
 
     def evaluations(self) -> dict[str, int]:
-        """How many each task has had; what was rejected, or repeated another, was none."""
+        """Return the number of evaluations per task; rejected and repeated candidates do not count."""
         with self._read() as session:
             rows = session.execute(
                 select(TaskRow.task, func.count())
@@ -268,7 +268,7 @@ class RunDatabase:
             return {row[0]: row[1] for row in rows}
 
     def seconds(self, task_id: str) -> float:
-        """What the evaluations and the model calls of a task have taken."""
+        """Return the seconds that the evaluations and the model calls of a task have taken."""
         with self._read() as session:
             evaluated = session.scalar(
                 select(func.sum(EvaluationRow.seconds))
@@ -284,7 +284,7 @@ class RunDatabase:
             return (evaluated or 0.0) + (asked or 0.0)
 
     def attempts(self, task_id: str) -> list[Attempt]:
-        """The attempts at a task in the order they were recorded; empty for an unknown task."""
+        """Return the attempts at a task in the order they were recorded; empty for an unknown task."""
         with self._read() as session:
             rows = session.execute(
                 select(AttemptRow, EvaluationRow.evaluation, ProfileRow.profile)
@@ -309,7 +309,7 @@ class RunDatabase:
             ]
 
     def llm_calls(self) -> list[LlmCall]:
-        """Every model call of the run in the order they were recorded."""
+        """Return every model call of the run in the order they were recorded."""
         with self._read() as session:
             rows = session.scalars(
                 select(LlmCallRow).where(LlmCallRow.run == self.run_id).order_by(LlmCallRow.id)
@@ -353,7 +353,7 @@ class RunDatabase:
             session.add(row)
         elif self._read_record(Task, row.record).sha256 != task.sha256:
             raise UsageError(
-                f"{task.id} is not the task it was when this run began",
+                f"{task.id} has changed since this run began",
                 "start a new run with another --out",
             )
 

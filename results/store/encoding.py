@@ -1,4 +1,4 @@
-"""How records become the text that the run database holds."""
+"""Encoding of records as text for the run database."""
 
 import json
 from importlib.metadata import PackageNotFoundError, version
@@ -13,17 +13,17 @@ def record_text(record: Record) -> str:
 
 
 def json_text(value: JsonValue) -> str:
-    """JSON that keeps inf and NaN, which pydantic's own writer turns into null."""
+    """Return JSON that keeps inf and NaN, which pydantic's own writer turns into null."""
     return _encodable(json.dumps(value, ensure_ascii=False))
 
 
 def column_text(text: str) -> str:
-    """Text that every database takes: PostgreSQL refuses NUL. The record's JSON keeps the original."""
+    """Return text that every database takes: PostgreSQL refuses NUL. The record's JSON keeps the original."""
     return _encodable(text.replace("\0", "\ufffd"))
 
 
 def _encodable(text: str) -> str:
-    """Without the lone surrogates that undecodable bytes in a compiler's output leave behind."""
+    """Return the text without the lone surrogates that undecodable compiler output leaves behind."""
     return text.encode("utf-8", "replace").decode()
 
 

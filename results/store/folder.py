@@ -13,8 +13,8 @@ from kernelwright.results.store.database import NoRunError, RunDatabase
 class RunFolder:
     """Paths and atomic writes. `create`, `hold` and `resume` take the lock; readers need none.
 
-    The lock is an exclusive flock on DIR/.lock. It goes with the process that holds it (and with any
-    child it forked without exec), however that ends.
+    The lock is an exclusive flock on DIR/.lock. It is released when the process that holds it ends (and any
+    child it forked without exec), however that happens.
     """
 
     def __init__(self, path: Path) -> None:
@@ -23,9 +23,9 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path) -> Self:
-        """A new folder, or an existing one that holds no run.
+        """Create a folder, or take an existing one that holds no run.
 
-        Raises UsageError where it holds a run, StorageError where it cannot be written or is in use.
+        Raises UsageError if it holds a run, StorageError if it cannot be written or is in use.
         """
         folder = cls.hold(path)
         if folder.holds_run:
@@ -35,9 +35,9 @@ class RunFolder:
 
     @classmethod
     def hold(cls, path: Path) -> Self:
-        """A folder, new or not, whatever is in it.
+        """Lock a folder, new or not, whatever is in it.
 
-        Raises StorageError where it cannot be written or is in use.
+        Raises StorageError if it cannot be written or is in use.
         """
         folder = cls(path)
         try:
@@ -49,7 +49,7 @@ class RunFolder:
 
     @classmethod
     def resume(cls, path: Path) -> Self:
-        """The folder of an interrupted run. Raises StorageError where it holds none or is in use."""
+        """Lock the folder of an interrupted run. Raises StorageError if it holds none or is in use."""
         folder = cls(path)
         if not folder.holds_run:
             raise StorageError(f"{path} holds no run", f"start one with --out {path}")
@@ -69,12 +69,12 @@ class RunFolder:
         return self.path / "report.html"
 
     def best(self, slug: str) -> Path:
-        """Where the best kernel of a task goes, given `Task.slug`."""
+        """Return the path of a task's best kernel, given `Task.slug`."""
         return self.path / "best" / f"{slug}.py"
 
     @property
     def holds_run(self) -> bool:
-        """A run that was killed before its database was complete is not one."""
+        """True if a run's database is complete; a run that was killed before that is none."""
         if self.summary.exists():
             return True
         if not self.database.is_file() or self.database.stat().st_size == 0:
@@ -88,14 +88,14 @@ class RunFolder:
         return True
 
     def write(self, path: Path, text: str) -> None:
-        """Replaces `path`, inside this folder, by `text` as a whole: a reader sees the old or the new."""
+        """Replace `path`, inside this folder, atomically: a reader sees the old text or the new."""
         try:
             write_atomically(path, text)
         except OSError as error:
             raise self._unwritable(error) from error
 
     def close(self) -> None:
-        """Gives the lock back."""
+        """Release the lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -135,9 +135,10 @@ class RunFolder:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Temporary file, fsync, rename, fsync of the folder. Raises OSError and leaves no litter.
+    """Write a file atomically: temporary file, fsync, rename, fsync of the folder.
 
-    What is not a regular file (a pipe, /dev/null) is written to, not replaced.
+    Raises OSError and leaves no temporary file. A path that is not a regular file (a pipe, /dev/null) is
+    written to, not replaced.
     """
     content = text.encode("utf-8", "replace")
     if path.exists() and not path.is_file():

@@ -1,4 +1,4 @@
-"""The rows of the run database as the rest of the house sees them: frozen, typed, validated."""
+"""Records of the run database for other packages: frozen, typed, validated."""
 
 from enum import StrEnum
 
@@ -14,7 +14,7 @@ class TaskState(StrEnum):
 
 
 class Run(Record):
-    """One run: who started what, when and on which machine."""
+    """One run: its command, start, settings and machine."""
 
     id: str
     started: str  # ISO 8601, UTC
@@ -26,7 +26,7 @@ class Run(Record):
 
 
 class TaskRun(Record):
-    """One task of a run and how far the run got with it."""
+    """One task of a run and its progress."""
 
     task: Task
     state: TaskState
@@ -38,7 +38,7 @@ class TaskRun(Record):
 
 
 class Attempt(Record):
-    """One candidate of one round with all that was found out about it."""
+    """One candidate of one round with its evaluation and profile."""
 
     id: int
     task: str
@@ -51,7 +51,7 @@ class Attempt(Record):
 
 
 class LlmCall(Record):
-    """One request to a model and its answer, whole, so that a run can be read and replayed."""
+    """One request to a model and its answer, in full, so that a run can be read and replayed."""
 
     task: str | None  # None: a call that serves the run, not one task
     role: str  # "coder", "judge"

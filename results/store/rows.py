@@ -1,8 +1,8 @@
-"""The tables of the run database, in portable SQL (SQLite and PostgreSQL).
+"""Tables of the run database, in portable SQL (SQLite and PostgreSQL).
 
-Every record is kept whole as JSON text in a column named after it; the other columns repeat what one
-wants to query. Text rather than a JSON type, because a measured number may be infinite or NaN, which
-Python's JSON can say and PostgreSQL's cannot.
+Every record is stored in full as JSON text in a column named after it; the other columns repeat what one
+wants to query. Text rather than a JSON type, because a measured number may be infinite or NaN, which Python's
+JSON can express and PostgreSQL's cannot.
 """
 
 from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint
@@ -16,7 +16,7 @@ class Base(DeclarativeBase):
 
 
 class SchemaRow(Base):
-    """A single row: which layout this database has."""
+    """A single row: the schema version of this database."""
 
     __tablename__ = "schema_version"
 
@@ -70,7 +70,7 @@ class AttemptRow(Base):
 
 
 class EvaluationRow(Base):
-    """Times in µs, `seconds` is what the evaluation took."""
+    """Evaluation of an attempt. Times in µs; `seconds` is the duration of the evaluation."""
 
     __tablename__ = "evaluations"
 

@@ -1,7 +1,7 @@
-"""The folder of a training: what it was started with, each start, and its numbers step by step.
+"""The folder of a training: its manifest, each start, and its metrics step by step.
 
     manifest.json   written once, never changed
-    starts.jsonl    a line for each start, the first and those that went on from a checkpoint
+    starts.jsonl    a line for each start, the first and those resumed from a checkpoint
     metrics.jsonl   a line for each step that was logged
 
 Trainers write it (rl_training/tracking), reports read it.
@@ -49,7 +49,7 @@ class Start(Record):
 
 
 class Point(Record):
-    """What was logged at a step."""
+    """Values logged at a step."""
 
     step: int
     time: str  # ISO 8601, UTC
@@ -58,7 +58,7 @@ class Point(Record):
 
 @dataclass(frozen=True)
 class Training:
-    """All that a report shows of one, read once. It may be going on."""
+    """A training as a report shows it, read once; it may still be running."""
 
     folder: Path
     manifest: Manifest
@@ -67,7 +67,7 @@ class Training:
 
     @classmethod
     def read(cls, folder: Path) -> "Training":
-        """Raises StorageError."""
+        """Read a training's folder. Raises StorageError."""
         return cls(
             folder,
             read_manifest(folder),
@@ -76,12 +76,12 @@ class Training:
         )
 
     def series(self, name: str) -> list[tuple[int, float]]:
-        """(step, value) where it was logged."""
+        """Return (step, value) of each step that logged this name."""
         return [(point.step, point.values[name]) for point in self.points if name in point.values]
 
     @property
     def names(self) -> list[str]:
-        """Of all that was logged, in the order in which it appeared."""
+        """Names of all logged values, in order of first appearance."""
         return list(dict.fromkeys(name for point in self.points for name in point.values))
 
 
@@ -90,28 +90,28 @@ def holds_training(where: str | Path) -> bool:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Raises StorageError."""
+    """Read the manifest of a training. Raises StorageError."""
     path = folder / MANIFEST
     fix = "read it with the version that wrote it"
     try:
         found = Manifest.model_validate_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise StorageError(
-            f"{path} cannot be read: {error.strerror or error}", "give a training's folder"
+            f"{path} cannot be read: {error.strerror or error}", "use the folder of a training"
         ) from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
-        raise StorageError(f"{path} is no manifest of a training: {where}: {first['msg']}", fix) from error
+        raise StorageError(f"invalid training manifest {path}: {where}: {first['msg']}", fix) from error
     if found.schema_version != SCHEMA:
         raise StorageError(f"{path} has schema {found.schema_version}, this version reads {SCHEMA}", fix)
     return found
 
 
 def counted_once(points: Iterable[Point]) -> list[Point]:
-    """A training that went on from an earlier step goes through later ones again: the last time counts.
+    """Return one point per step; after a resume from an earlier step the last pass counts.
 
-    What is logged of one step in several lines is one point.
+    Several lines logged for one step are one point.
     """
     kept: list[Point] = []
     for point in points:
@@ -124,13 +124,13 @@ def counted_once(points: Iterable[Point]) -> list[Point]:
 
 
 def _lines(path: Path, record: type[AnyRecord]) -> Iterable[AnyRecord]:
-    """Without what was cut off when a process was killed."""
+    """Yield the records of a file, skipping a line cut off when a process was killed."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return
     except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"{path} cannot be read: {error}", "give a training's folder") from error
+        raise StorageError(f"{path} cannot be read: {error}", "use the folder of a training") from error
     for line in lines:
         try:
             yield record.model_validate_json(line)

@@ -1,4 +1,4 @@
-"""verl's agent loop over a Rollout: turn by turn, each turn a sample of its own with a whole prompt.
+"""verl's agent loop over a Rollout: each turn is a separate sample with a complete prompt.
 
 verl's trainer "v1" takes several outputs of one rollout, but gives all of them the reward of the last;
 `TurnOutput` keeps its own.
@@ -21,7 +21,7 @@ _GREEDY = {"temperature": 0, "top_p": 1.0, "top_k": -1}
 
 
 class TurnOutput(AgentLoopOutput):
-    """One turn. `credit`: what it is credited with, whatever becomes of `reward_score`."""
+    """Output of one turn. `credit`: its own reward, whatever verl does to `reward_score`."""
 
     credit: float = 0.0
 
@@ -33,11 +33,11 @@ class TurnOutput(AgentLoopOutput):
 
 
 class TurnByTurn(AgentLoopBase):
-    """Asks for `turns` replies at most, each of which is evaluated before the next.
+    """Agent loop of at most `turns` replies, each of which is evaluated before the next.
 
-    `greedy_baseline` (ReMax, arXiv:2310.10505): what a greedy reply to the same prompt is worth is taken off;
-    not in validation, where replies are greedy themselves. Raises NoVerdict, which verl takes for a rollout
-    that failed, where nothing is to be learned.
+    `greedy_baseline` (ReMax, arXiv:2310.10505): subtract the score of a greedy reply to the same prompt,
+    except in validation, where replies are greedy themselves. Raises NoVerdict, which verl treats as a failed
+    rollout, if there is nothing to learn from.
     """
 
     settings: Path  # evaluation.json
@@ -61,7 +61,7 @@ class TurnByTurn(AgentLoopBase):
     async def _walk(
         self, ask: Ask, task: str, sampling_params: dict[str, Any], priority: int
     ) -> list[TurnOutput]:
-        """The turns with something to learn from, one at least."""
+        """Run one rollout and return the turns with something to learn from, at least one."""
         begun: Begun = await ask("begin", task, self._turns)
         outputs, scores = [], None
         messages: Sequence[Message] | None = begun.messages
@@ -83,7 +83,7 @@ class TurnByTurn(AgentLoopBase):
     async def _turn(
         self, messages: Sequence[Message], sampling_params: dict[str, Any], priority: int
     ) -> TurnOutput | None:
-        """A reply; None where the prompt is longer than prompts may be, for verl cuts off its beginning."""
+        """Generate a reply; None if the prompt is too long, since verl would cut off its beginning."""
         prompt = await self.ct_build_initial_tokens([message.model_dump() for message in messages])
         if len(prompt) >= self.rollout_config.prompt_length:
             return None
@@ -118,6 +118,6 @@ def _credited(outputs: Sequence[TurnOutput], scores: Sequence[Scored]) -> list[T
         output.extra_fields |= {"reward_extra_info": one.numbers(), "turn_scores": [], "tool_rewards": []}
         known.append(output)
     if not known:
-        why = scores[-1].outcome.reason if scores else "the first prompt is longer than prompts may be"
+        why = scores[-1].outcome.reason if scores else "the first prompt is too long"
         raise NoVerdict(why or "the evaluator has no verdict")
     return known

@@ -1,4 +1,4 @@
-"""Tasks as the rows that verl reads."""
+"""Tasks as rows for verl."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,10 @@ SOURCE = "kernelwright"
 
 
 def rows(tasks: Sequence[TaskData], split: str, own_loop: bool) -> Iterator[dict[str, Any]]:
-    """`ground_truth` is the whole task, to evaluate replies with; the policy sees the prompt alone."""
+    """Yield a row per task.
+
+    `ground_truth` is the whole task, to evaluate replies; policies see only the prompt.
+    """
     for index, data in enumerate(tasks):
         messages = asked_for(data.situation, data.language, (), None).messages
         yield {

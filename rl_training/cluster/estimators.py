@@ -1,7 +1,7 @@
-"""ReMax (arXiv:2310.10505) for verl's trainer "v1", which hands no baselines to verl's own estimator.
+"""ReMax (arXiv:2310.10505) for verl's trainer "v1", which passes no baselines to verl's own estimator.
 
-The agent loop has taken the greedy reply's reward off already, so what is left is verl's estimator with
-baselines of zero. Imported by verl where VERL_USE_EXTERNAL_MODULES names it.
+The agent loop has already subtracted the greedy reply's reward, so what is left is verl's estimator with
+baselines of zero. verl imports it through VERL_USE_EXTERNAL_MODULES.
 """
 
 from typing import Any
@@ -14,6 +14,6 @@ from verl.trainer.ppo.core_algos import compute_remax_outcome_advantage, registe
 def remax(
     token_level_rewards: torch.Tensor, response_mask: torch.Tensor, config: Any = None, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Both arguments and both results: (samples, tokens of a response)."""
+    """Compute advantages and returns. All arguments and results: (samples, tokens of a response)."""
     nothing = torch.zeros_like(token_level_rewards[:, 0])
     return compute_remax_outcome_advantage(token_level_rewards, nothing, response_mask, config)

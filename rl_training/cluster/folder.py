@@ -1,4 +1,4 @@
-"""The folder that `kernelwright train verl` writes: all that a cluster needs, but for the model and verl."""
+"""The folder that `kernelwright train verl` writes: everything a cluster needs but the model and verl."""
 
 import re
 from pathlib import Path
@@ -20,15 +20,18 @@ _PLAIN = re.compile(r"[\w./:@+-]+")  # what needs no quoting, neither in the she
 
 
 def write(folder: Path, tasks: Tasks, plan: Plan, scheme: Scheme, command: str) -> list[str]:
-    """Into a new folder; the names of its files. Raises UsageError, StorageError, MissingPrerequisite."""
+    """Write the files into a new folder; return their names.
+
+    Raises UsageError, StorageError, MissingPrerequisite.
+    """
     parquet.require()
     plan.check(len(tasks.train))
     folder = folder.absolute()
     for what, text in (("--out", str(folder)), ("--model", plan.model)):
         if not _PLAIN.fullmatch(text):
             raise UsageError(
-                f"{what} {text} goes into a command line and Hydra's overrides",
-                "use letters, digits and . / : @ + - _ alone",
+                f"invalid {what} {text}: it is used in a command line and Hydra's overrides",
+                "use only letters, digits and . / : @ + - _",
             )
     evaluation = Evaluation(
         scheme=scheme,

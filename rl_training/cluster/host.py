@@ -1,4 +1,4 @@
-"""The evaluator of one machine, with all that makes its evaluations rewards, for whoever asks."""
+"""The evaluator of one machine with everything that turns its evaluations into rewards, for any client."""
 
 import threading
 import uuid
@@ -22,7 +22,7 @@ from kernelwright.rl_training.rewards.scheme import Scheme
 
 
 class Evaluation(Record):
-    """How replies are evaluated and paid for: the file evaluation.json, which all processes read."""
+    """Settings of evaluations and rewards: the file evaluation.json, which all processes read."""
 
     scheme: Scheme
     device: str = "cpu"  # "cuda:0": each host has a GPU of its own
@@ -34,7 +34,7 @@ class Evaluation(Record):
 
     @classmethod
     def read(cls, path: Path) -> "Evaluation":
-        """Raises StorageError."""
+        """Read the settings. Raises StorageError."""
         try:
             return cls.model_validate_json(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, ValidationError) as error:
@@ -44,16 +44,16 @@ class Evaluation(Record):
 
 
 class Begun(Record):
-    """A rollout, by its key, and the prompt that is to be answered."""
+    """A started rollout: its key, and the prompt to answer."""
 
     key: str
     messages: tuple[Message, ...]
 
 
 class Host:
-    """Holds the machine's one LocalEvaluator. May be asked from many threads; replies wait for their turn.
+    """Owner of the machine's one evaluator. Thread-safe; replies wait for their turn.
 
-    Two hosts on one device would disturb each other's timings: see `hosts`, which sees to it.
+    Two hosts on one device would disturb each other's timings: `hosts` prevents that.
     """
 
     def __init__(self, evaluation: Evaluation, number: int = 0) -> None:
@@ -79,16 +79,16 @@ class Host:
         self._open: dict[str, Rollout] = {}
 
     def chip(self) -> str:
-        """What is measured on."""
+        """Return the name of the chip that candidates are timed on."""
         return self._pool.target.fingerprint.chip
 
     def judge(self, task: str, reply: str) -> Scored:
-        """One reply to the first prompt of a task, a `TaskData` as JSON."""
+        """Grade one reply to the first prompt of a task, a `TaskData` as JSON."""
         turn = Rollout(TaskData.model_validate_json(task), self._world).take(reply)
         return scored(turn, turn.reward)
 
     def begin(self, task: str, turns: int) -> Begun:
-        """A rollout of several turns; who begins it must `end` it."""
+        """Begin a rollout of several turns; the caller must `end` it."""
         rollout, key = Rollout(TaskData.model_validate_json(task), self._world, turns), uuid.uuid4().hex
         messages = rollout.messages
         with self._lock:
@@ -96,13 +96,13 @@ class Host:
         return Begun(key=key, messages=messages)
 
     def answer(self, key: str, reply: str) -> tuple[Message, ...] | None:
-        """The next prompt; None where there are no more turns. Raises NoVerdict."""
+        """Grade a reply and return the next prompt; None after the last turn. Raises NoVerdict."""
         rollout = self._rollout(key)
         rollout.take(reply)
         return None if rollout.ended else rollout.messages
 
     def end(self, key: str) -> tuple[Scored, ...]:
-        """What each turn is credited with. Raises NoVerdict."""
+        """End a rollout and return the credit of each turn. Raises NoVerdict."""
         trajectory = self._rollout(key).trajectory()
         with self._lock:
             del self._open[key]
@@ -112,7 +112,7 @@ class Host:
     def _rollout(self, key: str) -> Rollout:
         with self._lock:
             if key not in self._open:
-                raise NoVerdict("its host was started again, and does not know the rollout")
+                raise NoVerdict("its host was restarted and lost the rollout")
             return self._open[key]
 
     def close(self) -> None:

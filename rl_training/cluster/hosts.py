@@ -1,13 +1,13 @@
-"""How processes reach the evaluation hosts: named Ray actors, or, without Ray, a host in this process.
+"""Access to the evaluation hosts: named Ray actors, or, without Ray, a host in this process.
 
-Machines that evaluate, and do nothing else, offer the resource `kernelwright_evaluation`, one for each
-device that may be timed on:
+Machines that only evaluate offer the resource `kernelwright_evaluation`, one for each device that may be
+timed on:
 
     ray start --address=HEAD:6379 --num-cpus=0 --resources='{"kernelwright_evaluation": 1}'
 
-Each host takes one of these, and so no device has two. It takes no CPU of Ray's: what holds all CPUs leaves
-later tasks waiting for ever, and verl spreads its own workers over nodes that have CPUs. A task always goes
-to the same host, for replies that are held against each other must be timed on one machine.
+Each host takes one of these, so no device has two. It takes no CPU of Ray's: an actor that holds all CPUs
+leaves later tasks waiting forever, and verl spreads its own workers over nodes that have CPUs. A task always
+goes to the same host, since replies that are compared must be timed on one machine.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ Ask = Callable[..., Coroutine[Any, Any, Any]]  # (method's name, *arguments)
 
 
 def asker(evaluation: Evaluation, task: str) -> Ask:
-    """Calls a method of the host that has a task. Raises NoVerdict for what is not the reply's fault."""
+    """Return a function that calls methods of a task's host. It raises NoVerdict if the host fails."""
     if not _in_ray():
         return _Here(evaluation)
     return _There(evaluation, task)
@@ -43,7 +43,7 @@ def _in_ray() -> bool:
 
 
 class _Here:
-    """One host for this process, made when it is needed first."""
+    """One host for this process, created on first use."""
 
     _host: Host | None = None
     _made = threading.Lock()
@@ -75,7 +75,7 @@ class _There:
             try:
                 return await asyncio.wait_for(answer, self._evaluation.patience_s + _MARGIN_S)
             except TimeoutError:
-                raise NoVerdict(f"evaluation host {number} has not answered in time") from None
+                raise NoVerdict(f"evaluation host {number} did not answer in time") from None
             except ray.exceptions.RayActorError as error:
                 _actors.pop(number, None)
                 if attempt == _ATTEMPTS:
@@ -90,14 +90,17 @@ class _There:
 
 
 def count() -> int:
-    """Hosts that there can be. Raises MissingPrerequisite where there is none: they would never begin."""
+    """Return the number of possible hosts.
+
+    Raises MissingPrerequisite if there is none, which would wait forever.
+    """
     import ray
 
     found = int(ray.cluster_resources().get(RESOURCE, 0))
     if found == 0:
         raise MissingPrerequisite(
             f"no node of the Ray cluster offers {RESOURCE}",
-            f"start one that evaluates: ray start --address=HEAD:6379 --num-cpus=0"
+            f"start an evaluation node: ray start --address=HEAD:6379 --num-cpus=0"
             f" --resources='{{\"{RESOURCE}\": 1}}'",
         )
     return found
@@ -107,7 +110,7 @@ _actors: dict[int, Any] = {}  # kept, for an actor to whom nobody holds a handle
 
 
 def actor(evaluation: Evaluation, number: int) -> Any:
-    """The host of this number; whoever asks first makes it, and it goes with the job."""
+    """Return the host of this number; the first caller creates it, and it ends with the job."""
     import ray
 
     if number not in _actors:
@@ -126,7 +129,7 @@ def actor(evaluation: Evaluation, number: int) -> Any:
 
 
 def main() -> int:
-    """Says which hosts there are, before models are loaded: python -m THIS FILE."""
+    """Print the available hosts, before models are loaded: python -m THIS FILE."""
     import ray
 
     try:
@@ -140,7 +143,7 @@ def main() -> int:
         return 2
     except (ConnectionError, ray.exceptions.RayError) as error:
         print(
-            f"error: no evaluation host answers: {error} — does another run have them? See README.md",
+            f"error: no evaluation host answers: {error} — does another run use them? See README.md",
             file=sys.stderr,
         )
         return 2

@@ -1,6 +1,6 @@
-"""A plan as overrides of verl's configuration (Hydra's grammar), in groups with what each is for.
+"""A plan as overrides of verl's configuration (Hydra's grammar), in groups with the purpose of each.
 
-Values may hold $HERE, the folder: launch.sh has them in double quotes. Checked against verl's own
+Values may contain $HERE, the folder: launch.sh has them in double quotes. Checked against verl's own
 configuration in tests/rl_training/test_verl.py.
 """
 
@@ -12,7 +12,7 @@ LOOP = "kernelwright"  # the agent loop's name
 _PAPERS = {
     "grpo": "GRPO, arXiv:2402.03300",
     "rloo": "RLOO, arXiv:2402.14740",
-    "remax": "ReMax, arXiv:2310.10505; the agent loop takes the greedy reply's reward off",
+    "remax": "ReMax, arXiv:2310.10505; the agent loop subtracts the greedy reply's reward",
     "dapo": "DAPO, arXiv:2503.14476",
 }
 
@@ -24,10 +24,10 @@ class Group:
 
 
 def overrides_of(plan: Plan, held_out: bool) -> list[Group]:
-    """`held_out`: whether there are tasks to validate on."""
+    """Return the overrides of a plan, in groups. `held_out`: there are tasks to validate on."""
     groups = [
         Group("the data", _data(plan, held_out)),
-        Group("the policy, and who generates", _model(plan)),
+        Group("the policy and its inference engine", _model(plan)),
         Group("the reward", _reward(plan)),
         Group(_PAPERS[plan.algorithm], _algorithm(plan)),
         Group(_TRAINERS[plan.trainer], _trainer(plan)),
@@ -40,8 +40,8 @@ def overrides_of(plan: Plan, held_out: bool) -> list[Group]:
 
 _TRAINERS = {
     "sync": "synchronous",
-    "colocate_async": "rollouts are interrupted when weights change, and gone on with: partial rollouts",
-    "separate_async": "fully asynchronous: rollouts on GPUs of their own, gone on with when weights change",
+    "colocate_async": "rollouts are interrupted when weights change, and resumed: partial rollouts",
+    "separate_async": "fully asynchronous: rollouts on separate GPUs, resumed when weights change",
 }
 
 

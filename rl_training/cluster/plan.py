@@ -1,4 +1,4 @@
-"""What is to be trained, and how: the options of `kernelwright train verl`, and which go together."""
+"""Plan of a training: the options of `kernelwright train verl`, and the valid combinations."""
 
 from typing import Literal
 
@@ -33,19 +33,19 @@ class Plan(Record):
 
     @property
     def trainer(self) -> Literal["sync", "colocate_async", "separate_async"]:
-        """verl's mode: the last two interrupt rollouts when weights change, and go on with them."""
+        """Mode of verl's trainer: the last two interrupt rollouts when weights change, and resume them."""
         if self.fully_async:
             return "separate_async"
         return "colocate_async" if self.partial_rollouts else "sync"
 
     @property
     def own_loop(self) -> bool:
-        """Whether our agent loop runs, or else verl's for one turn, with the reward function."""
+        """True to run this package's agent loop, False for verl's with one turn and the reward function."""
         return self.turns > 1 or self.algorithm == "remax"
 
     @property
     def group(self) -> int:
-        """Samples of a task."""
+        """Number of samples of a task."""
         return self.samples or (1 if self.algorithm == "remax" else SAMPLES)
 
     @property
@@ -53,34 +53,34 @@ class Plan(Record):
         return STALENESS if self.staleness is None else self.staleness
 
     def check(self, tasks: int) -> None:
-        """For a data set of so many tasks. Raises UsageError."""
+        """Check the plan for a data set of `tasks` tasks. Raises UsageError."""
         if self.staleness is not None and self.trainer == "sync":
             raise UsageError(
-                "--staleness bounds what asynchronous training lags behind, and this is synchronous",
-                "add --fully-async or --partial-rollouts, or leave it out",
+                "--staleness needs asynchronous training",
+                "add --fully-async or --partial-rollouts, or leave out --staleness",
             )
         if self.staleness is not None and self.staleness < 1:
             raise UsageError(
-                f"--staleness {self.staleness} would throw away all that is generated ahead",
-                "give at least 1, or train synchronously",
+                f"invalid --staleness {self.staleness}: it would discard all rollouts generated ahead",
+                "use 1 or more, or train synchronously",
             )
         if self.rollout_nodes is not None and not self.fully_async:
             raise UsageError(
-                "--rollout-nodes are for rollouts beside training, which --fully-async has alone",
-                "add --fully-async, or leave it out",
+                "--rollout-nodes needs --fully-async",
+                "add --fully-async, or leave out --rollout-nodes",
             )
         if self.algorithm == "remax" and self.turns > 1:
             raise UsageError(
-                "--algorithm remax is for one turn: its baseline is a greedy reply to the same prompt",
-                "leave out --turns, or take rloo",
+                "--algorithm remax supports only one turn: its baseline is a greedy reply to the same prompt",
+                "leave out --turns, or use rloo",
             )
         if self.algorithm != "remax" and self.group < 2:
             raise UsageError(
-                f"--algorithm {self.algorithm} holds the samples of a task against each other",
-                "give --samples 2 at least, or take remax",
+                f"--algorithm {self.algorithm} compares the samples of a task, so it needs several",
+                "use --samples 2 or more, or remax",
             )
         if self.tasks > tasks:
             raise UsageError(
                 f"the data set has {tasks} tasks for training, a step needs {self.tasks}",
-                f"give --tasks-per-step {tasks} at most, or more data",
+                f"use --tasks-per-step {tasks} or less, or more data",
             )

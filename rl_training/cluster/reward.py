@@ -1,4 +1,4 @@
-"""The reward of a single reply, as verl's reward loop asks for it."""
+"""Reward of a single reply, in the form of verl's reward loop."""
 
 from pathlib import Path
 
@@ -8,9 +8,9 @@ from kernelwright.rl_training.cluster.scored import Scored
 
 
 class Judge:
-    """`judge(task, reply)`: the numbers of `Scored`, always under the same keys. Raises NoVerdict.
+    """Reward function `(task, reply)`: the numbers of `Scored`, always under the same keys.
 
-    `settings`: evaluation.json.
+    `settings`: evaluation.json. Raises NoVerdict.
     """
 
     def __init__(self, settings: Path) -> None:

@@ -1,4 +1,4 @@
-"""What verl is told of a reply."""
+"""Scores of replies in the form that verl expects."""
 
 from kernelwright.kernelbench.records import Record
 from kernelwright.rl_training.outcome import Outcome
@@ -6,21 +6,21 @@ from kernelwright.rl_training.trajectory import Turn
 
 
 class NoVerdict(Exception):  # noqa: N818 - what happened
-    """Nothing is known of a reply, so nothing is to be learned from it.
+    """A reply without a verdict, from which nothing is to be learned.
 
-    verl takes an exception in a rollout for "this one has failed": it is left out of its group, whose mean
-    is that of the others. A number would be a reward.
+    verl treats an exception in a rollout as a failure of that rollout: it is left out of its group, whose
+    mean is that of the others. A number would be a reward.
     """
 
 
 class Scored(Record):
-    """`score`: what the reply is credited with, the discounted rewards of later turns among it; or None."""
+    """A graded reply. `score`: its credit, including the discounted rewards of later turns; or None."""
 
     score: float | None
     outcome: Outcome
 
     def numbers(self) -> dict[str, float]:
-        """For verl, which needs the same keys every time. Raises NoVerdict."""
+        """Return the numbers for verl, which needs the same keys every time. Raises NoVerdict."""
         if self.score is None:
             raise NoVerdict(self.outcome.reason or "the evaluator has no verdict")
         outcome = self.outcome

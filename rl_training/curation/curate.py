@@ -34,13 +34,13 @@ class Settings(Record):
 
 @dataclass(frozen=True)
 class Part:
-    """The training part, or what is held out."""
+    """One part of the data set: for training, or held out."""
 
     tasks: list[TaskSamples]
     chosen: list[Chosen]
 
     def rows(self) -> dict[str, list[Row]]:
-        """By the names of CONFIGS."""
+        """Return the rows by the names of CONFIGS."""
         ranked = [row for task in self.tasks if (row := ranked_row(task)) is not None]
         return {
             "sft": [sft_row(one) for one in self.chosen],
@@ -86,7 +86,10 @@ class Curated:
 
 
 def curate(runs: Sequence[RunDatabase], evaluation: Sequence[Task], settings: Settings) -> Curated:
-    """Raises UsageError where there is nothing to learn from, or nothing can be held out; StorageError."""
+    """Curate runs into a data set.
+
+    Raises UsageError if there is nothing to learn from, or nothing can be held out; StorageError.
+    """
     reading = read(runs)
     dropped = reading.dropped
     _require_correct(reading.tasks, reading, runs)
@@ -94,14 +97,14 @@ def curate(runs: Sequence[RunDatabase], evaluation: Sequence[Task], settings: Se
     tasks = []
     for task in reading.tasks:
         if task.data.task.id in out:
-            dropped["its task is on the evaluation list, or like one there"] += len(task.samples)
+            dropped["its task is on the evaluation list, or similar to one on it"] += len(task.samples)
         elif task.correct:
             tasks.append(task)
         else:
             dropped["its task has no correct kernel"] += len(task.samples)
     if not tasks:
         raise UsageError(
-            f"all {len(out)} tasks with correct kernels are on the evaluation list, or like one there",
+            f"all {len(out)} tasks with correct kernels are on the evaluation list, or similar to one on it",
             "give runs of other tasks, or another --evaluation-list",
         )
     held = held_out(tasks, settings.held_out_share, settings.seed, settings.alike)
@@ -121,7 +124,7 @@ def curate(runs: Sequence[RunDatabase], evaluation: Sequence[Task], settings: Se
 
 
 def write(curated: Curated, folder: Path, command: str) -> dict[str, object]:
-    """The files of a data set in a new folder; returns what they hold, for `--json`.
+    """Write the files of a data set into a new folder; return their content for `--json`.
 
     Raises StorageError, UsageError, MissingPrerequisite.
     """

@@ -1,4 +1,4 @@
-"""Parquet files with columns that are the same however few rows there are."""
+"""Parquet files whose columns do not depend on the number of rows."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ _COLUMNS = {
 
 
 def require() -> None:
-    """Raises MissingPrerequisite."""
+    """Raise MissingPrerequisite without pyarrow."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
@@ -37,7 +37,7 @@ def require() -> None:
 
 
 def write(path: Path, rows: Sequence[dict[str, Any]], schema: "pyarrow.Schema | None" = None) -> None:
-    """Of rows that all have the same columns, at least one. Raises StorageError.
+    """Write at least one row; all have the same columns. Raises StorageError.
 
     `schema`: of columns that are not the data set's.
     """
@@ -55,7 +55,7 @@ def write(path: Path, rows: Sequence[dict[str, Any]], schema: "pyarrow.Schema | 
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Raises StorageError, MissingPrerequisite."""
+    """Read all rows. Raises StorageError, MissingPrerequisite."""
     require()
     import pyarrow
     import pyarrow.parquet

@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 
 def sft_row(chosen: Chosen) -> Row:
-    """One prompt with one completion, and what was measured of it."""
+    """Return one prompt with one completion and its measurements."""
     sample, data = chosen.sample, chosen.task.data
     speedup = sample.speedup
     assert speedup is not None
@@ -37,7 +37,7 @@ def sft_row(chosen: Chosen) -> Row:
 
 
 def preference_rows(task: TaskSamples) -> Iterator[Row]:
-    """The best against what is worse for certain: slower by whole intervals, or wrong. At most PAIRS."""
+    """Yield at most PAIRS pairs of the best sample and a surely worse one: slower by intervals, or wrong."""
     ranked = _ranked(task)
     best = ranked[0]
     if best.speedup is None:
@@ -56,7 +56,7 @@ def preference_rows(task: TaskSamples) -> Iterator[Row]:
 
 
 def ranked_row(task: TaskSamples) -> Row | None:
-    """All that was tried for a task, the best first (for RRHF); None where there is nothing to rank."""
+    """Return all samples of a task, the best first (for RRHF); None if there is nothing to rank."""
     ranked = _ranked(task)
     if len(ranked) < 2 or ranked[0].speedup is None:
         return None
@@ -70,7 +70,7 @@ def ranked_row(task: TaskSamples) -> Row | None:
 
 
 def task_row(task: TaskSamples) -> Row:
-    """What an environment needs: `data` is a `TaskData` as JSON."""
+    """Return the row from which an environment is made: `data` is a `TaskData` as JSON."""
     best = max(task.correct, key=lambda sample: sample.low, default=None)
     winner = None
     if best is not None and best.speedup is not None:
@@ -99,7 +99,7 @@ def _prompt(sample: Sample) -> list[Row]:
 
 
 def _first_prompt(task: TaskSamples) -> list[Row]:
-    """One prompt for all replies of a task, whatever they were written after."""
+    """Return the first prompt of a task, used for all its replies whatever they answered."""
     data = task.data
     return [m.model_dump() for m in asked_for(data.situation, data.language, (), None).messages]
 
@@ -113,7 +113,7 @@ def _ranked(task: TaskSamples) -> list[Sample]:
 
 
 def _spread(samples: Sequence[Sample], most: int) -> list[Sample]:
-    """Evenly over a list, its first and last among them."""
+    """Return samples spread evenly over a list, its first and last included."""
     if len(samples) <= most:
         return list(samples)
     return [samples[round(i * (len(samples) - 1) / (most - 1))] for i in range(most)]

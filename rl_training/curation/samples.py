@@ -23,13 +23,13 @@ class Sample:
 
     @property
     def speedup(self) -> Interval | None:
-        """Over eager; None where it is not correct."""
+        """Speedup over eager; None if it is not correct."""
         found = self.outcome.speedup if self.outcome.kind == "correct" else None
         return found.eager if found is not None else None
 
     @property
     def low(self) -> float:
-        """What it is ranked by: the lower bound; 0 where it is not correct."""
+        """Score for ranking: the lower bound of the speedup; 0 if it is not correct."""
         return self.speedup.low if self.speedup is not None else 0.0
 
 
@@ -59,7 +59,10 @@ class Reading:
 
 
 def read(runs: Iterable[RunDatabase]) -> Reading:
-    """Raises StorageError. The same task, measured on the same chip in several runs, is one task."""
+    """Read the samples of runs. A task measured on the same chip in several runs is one task.
+
+    Raises StorageError.
+    """
     reading = Reading()
     found: dict[tuple[str, str, str], TaskSamples] = {}
     for run in runs:
@@ -72,7 +75,7 @@ def read(runs: Iterable[RunDatabase]) -> Reading:
                 reading.dropped["its task measures nothing"] += len(attempts)
                 continue
             if work is None:
-                reading.dropped["its task has no profile, so no prompt"] += len(attempts)
+                reading.dropped["its task has no profile, and so no prompt"] += len(attempts)
                 continue
             language = _language(attempts)
             data = TaskData(task=entry.task, language=language, target=target, work=work)
@@ -99,7 +102,7 @@ def _samples(
         elif made.language == "torch":
             dropped["no kernels of its own"] += 1
         elif outcome.decoy():
-            dropped[f"right, but with less than {DECOY_SHARE:.0%} of a call in its own kernels"] += 1
+            dropped[f"correct, but with less than {DECOY_SHARE:.0%} of a call in its own kernels"] += 1
         elif outcome.kind in ("infrastructure", "unmeasured"):
             dropped["not measured"] += 1
         elif (said := written.get(attempt.id)) is not None:
@@ -112,7 +115,7 @@ def _samples(
 
 
 def _joined(before: TaskSamples, more: Sequence[Sample], dropped: Dropped) -> TaskSamples:
-    """Of a candidate in two runs the slower measurement counts, and what failed in one has failed."""
+    """Merge samples of a task; of a candidate in both, the slower measurement or the failure counts."""
     samples = {sample.candidate.sha256: sample for sample in before.samples}
     for sample in more:
         known = samples.get(sample.candidate.sha256)
@@ -124,6 +127,6 @@ def _joined(before: TaskSamples, more: Sequence[Sample], dropped: Dropped) -> Ta
 
 
 def _language(attempts: Sequence[Attempt]) -> Language:
-    """Most kernels' own."""
+    """Return the language of most kernels."""
     counts = Counter(a.candidate.language for a in attempts if a.candidate.language != "torch")
     return counts.most_common(1)[0][0] if counts else "cpp"

@@ -1,4 +1,4 @@
-"""Which samples are worth learning from."""
+"""Selection of the samples worth learning from."""
 
 import statistics
 from collections import Counter
@@ -13,7 +13,7 @@ _CAP = 2  # times the median of the families' samples, that one family may have
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """A sample that is kept. `concise`: it has reasoning, the shortest of its task, and is the fastest."""
+    """A kept sample. `concise`: it has the shortest reasoning of its task, and is the fastest."""
 
     task: TaskSamples
     sample: Sample
@@ -25,7 +25,7 @@ class Chosen:
 
 
 def choose(tasks: Sequence[TaskSamples], most: int, alike: float, dropped: Dropped) -> list[Chosen]:
-    """At most so many a task, the fastest first, none a near-duplicate of another."""
+    """Choose at most `most` samples per task, the fastest first, none a near-duplicate of another."""
     chosen: list[Chosen] = []
     for task in tasks:
         dropped["not correct"] += len(task.samples) - len(task.correct)
@@ -35,7 +35,7 @@ def choose(tasks: Sequence[TaskSamples], most: int, alike: float, dropped: Dropp
             if sample.written.reasoning and sample is not concise:
                 dropped["its reasoning is not the shortest of its task, or the shortest not the fastest"] += 1
             elif _known(task, sample, [*chosen, *kept], alike):
-                dropped["a near-duplicate of one that is kept"] += 1
+                dropped["a near-duplicate of a kept one"] += 1
             elif len(kept) == most:
                 dropped[f"its task has {most} faster ones"] += 1
             else:
@@ -45,7 +45,7 @@ def choose(tasks: Sequence[TaskSamples], most: int, alike: float, dropped: Dropp
 
 
 def balanced(chosen: Sequence[Chosen], dropped: Dropped) -> list[Chosen]:
-    """No family has more than twice the median of what families have; its slowest samples go."""
+    """Balance families: none keeps more than twice the median count; its slowest samples are dropped."""
     counts = Counter(one.family for one in chosen)
     if not counts:
         return []
@@ -60,7 +60,7 @@ def balanced(chosen: Sequence[Chosen], dropped: Dropped) -> list[Chosen]:
 
 
 def _concise(correct: Sequence[Sample]) -> Sample | None:
-    """The sample with the shortest reasoning, where none with reasoning is faster for certain (ConCuR)."""
+    """Return the sample with the shortest reasoning, if none with reasoning is surely faster (ConCuR)."""
     reasoned = [sample for sample in correct if sample.written.reasoning]
     shortest = min(reasoned, key=lambda sample: (len(sample.written.reasoning), -sample.low), default=None)
     if shortest is None or shortest.speedup is None:
@@ -69,14 +69,14 @@ def _concise(correct: Sequence[Sample]) -> Sample | None:
 
 
 def _in_order(correct: Sequence[Sample], first: Sample | None) -> list[Sample]:
-    """The concise one, then by speedup."""
+    """Return the concise sample, then the others by speedup."""
     return sorted(correct, key=lambda sample: (sample is not first, -sample.low))
 
 
 def _known(task: TaskSamples, sample: Sample, kept: Sequence[Chosen], alike: float) -> bool:
-    """Whether a kept kernel is a near-duplicate: of the same task, or of one whose reference is one, too.
+    """Return True if a kept kernel is a near-duplicate: of this task, or of one with a similar reference.
 
-    Kernels of different functions are not: what they have in common is what all such files begin with.
+    Kernels of different functions are not: what they share is the boilerplate of all such files.
     """
     reference = reference_shingles(task.data.task.source)
     others = (

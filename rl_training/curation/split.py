@@ -1,4 +1,4 @@
-"""What is held out, and what must not be in the data at all."""
+"""Split of the tasks: held-out ones, and those that must not be in the data at all."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from kernelwright.rl_training.similarity import likeness, nearest, reference_shi
 
 
 def contaminated(tasks: Sequence[TaskSamples], evaluation: Sequence[Task], alike: float) -> dict[str, str]:
-    """Task id -> the evaluation task that it is, or is a near-duplicate of."""
+    """Return task id -> the evaluation task that it equals, or is a near-duplicate of."""
     ids = {task.id for task in evaluation}
     references = [(task.id, reference_shingles(task.source)) for task in evaluation]
     found = {}
@@ -27,7 +27,7 @@ def contaminated(tasks: Sequence[TaskSamples], evaluation: Sequence[Task], alike
 
 
 def groups(tasks: Sequence[TaskSamples], alike: float) -> list[list[TaskSamples]]:
-    """Tasks that belong together: of one family of operators, or with references that are near-duplicates."""
+    """Group tasks of one family of operators, or with references that are near-duplicates."""
     graph = nx.Graph()
     graph.add_nodes_from(range(len(tasks)))
     references = [reference_shingles(one.data.task.source) for one in tasks]
@@ -41,13 +41,16 @@ def groups(tasks: Sequence[TaskSamples], alike: float) -> list[list[TaskSamples]
 
 
 def held_out(tasks: Sequence[TaskSamples], share: float, seed: int, alike: float) -> list[TaskSamples]:
-    """Whole groups, about `share` of the tasks. Raises UsageError where that is not possible."""
+    """Choose whole groups, about `share` of the tasks, to hold out.
+
+    Raises UsageError if that is not possible.
+    """
     if share == 0:
         return []
     together = groups(tasks, alike)
     if len(tasks) == 1:
         raise UsageError(
-            f"there is one task, {tasks[0].data.task.id}: nothing of it can be held out",
+            f"the only task, {tasks[0].data.task.id}, cannot be held out",
             "give runs of more tasks, or --held-out-share 0",
         )
     if len(together) == 1:
@@ -70,6 +73,6 @@ def held_out(tasks: Sequence[TaskSamples], share: float, seed: int, alike: float
 def closest(
     train: Mapping[str, frozenset[int]], test: Mapping[str, frozenset[int]]
 ) -> tuple[str, str, float] | None:
-    """The pair of the two parts that is most alike, by their names; None where one is empty."""
+    """Return the most similar pair of the two parts, by name, with its likeness; None if one is empty."""
     pairs = ((a, b, likeness(s, t)) for a, s in train.items() for b, t in test.items())
     return max(pairs, key=lambda pair: pair[2], default=None)

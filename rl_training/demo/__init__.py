@@ -1,1 +1,1 @@
-"""The whole road on two cores: data, SFT, RL with measured speedups, and what came of it, in a table."""
+"""The whole pipeline on two cores: data, SFT, RL with measured speedups, and the results in a table."""

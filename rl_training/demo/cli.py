@@ -13,19 +13,20 @@ from kernelwright.kernelbench.cli import Json
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Output folder; a run that is already there is resumed.")],
-    seeds: Annotated[int, typer.Option(min=1, help="Policies, each begun from other random numbers.")] = 3,
+    out: Annotated[Path, typer.Option(help="Output folder; a run in it is resumed.")],
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Number of policies, each initialized from another seed.")
+    ] = 3,
     short: Annotated[
-        bool, typer.Option("--short", help="Two minutes: everything runs, nothing is learned.")
+        bool, typer.Option("--short", help="Run every step in two minutes, without learning anything.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Train a small policy from nothing, on this machine: tasks, SFT, RL with measured speedups, and a
-    table.
+    """Train a small policy from scratch on this machine: tasks, SFT, RL with measured speedups, and a table.
 
-    A small transformer learns to write C++ kernels. Takes tens of minutes on two cores; give the same
-    command again to go on after a kill. Writes DIR/table.md and DIR/curves.svg; `kernelwright report
-    DIR/seed-0/rl` shows a training.
+    A small transformer learns to write C++ kernels. Takes tens of minutes on two cores; give the same command
+    again to resume after a kill. Writes DIR/table.md and DIR/curves.svg; `kernelwright report DIR/seed-0/rl`
+    shows a training.
     """
     from kernelwright.rl_training.trainers.policy import quiet, require
 

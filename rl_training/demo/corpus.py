@@ -1,7 +1,6 @@
-"""What the builtin coder writes for drawn tasks, under every schedule of a small space: the data of the
-policy's SFT.
+"""Kernels of the builtin coder for drawn tasks, under all schedules of a small space: data for SFT.
 
-Slow schedules are wanted as well as fast ones: which are fast is what RL is to find out.
+Slow schedules are included as well as fast ones: RL is to find out which are fast.
 """
 
 import random
@@ -28,13 +27,13 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Schedules:
-    """The kernels that the builtin coder writes for a task."""
+    """Kernels that the builtin coder writes for a task."""
 
     graph: Graph
     source: str  # of the task
 
     def all(self) -> Iterator[Candidate]:
-        """Every distinct file, in the order of nested loops over the choices."""
+        """Yield every distinct file, in the order of nested loops over the choices."""
         seen: set[str] = set()
         for values in product(*CHOICES.values()):
             made = self.candidate(dict(zip(CHOICES, values, strict=True)))
@@ -43,7 +42,7 @@ class Schedules:
                 yield made
 
     def some(self, chance: random.Random, count: int) -> list[Candidate]:
-        """Distinct ones at random; fewer where there are fewer."""
+        """Return `count` distinct files at random, or all of them if there are fewer."""
         found: dict[str, Candidate] = {}
         for values in chance.sample(every := list(product(*CHOICES.values())), len(every)):
             made = self.candidate(dict(zip(CHOICES, values, strict=True)))

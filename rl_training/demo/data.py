@@ -1,4 +1,4 @@
-"""The demo's tasks and samples, drawn, traced and written once, and kept in its folder."""
+"""The demo's tasks and samples, drawn, traced and written once, and stored in its folder."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from kernelwright.rl_training.rewards import kept
 
 
 class DemoTask(Record):
-    """`held`: its operations, in this order, are in no data and no task that is rewarded."""
+    """A task of the demo. `held`: its sequence of operations occurs in no data and no rewarded task."""
 
     drawn: DrawnTask
     graph: str  # JSON
@@ -46,7 +46,7 @@ class DemoTasks:
 
 
 def tasks_of(settings: DemoSettings, folder: Path) -> DemoTasks:
-    """Those that are kept in the folder, else drawn and traced now. Raises StorageError."""
+    """Return the tasks stored in the folder, or draw and trace them now. Raises StorageError."""
     kept_in = folder / "tasks.json"
     found = kept.read(kept_in, _Kept)
     if found is None:
@@ -71,7 +71,7 @@ def _made(settings: DemoSettings) -> Iterator[DemoTask]:
 
 
 def _written(job: tuple[DrawnTask, int]) -> tuple[str, tuple[Candidate, ...]]:
-    """Drawn tasks are our own code, so that they need no sandbox."""
+    """Trace a drawn task and write its files; drawn tasks are trusted code and need no sandbox."""
     import warnings
 
     import torch
@@ -87,7 +87,7 @@ def _written(job: tuple[DrawnTask, int]) -> tuple[str, tuple[Candidate, ...]]:
 
 
 def samples(tasks: Sequence[DemoTask], target: Target) -> list[dict[str, Any]]:
-    """Rows for SFT: the prompt of each task with each of its files."""
+    """Return rows for SFT: the prompt of each task with each of its files."""
     said = [without_model(task.data(target), made) for task in tasks for made in task.files]
     return [
         {

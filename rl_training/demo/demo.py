@@ -1,9 +1,8 @@
-"""The demo: tasks and samples, SFT, RL, and a trial of each, for several seeds; killed at any time, it goes
-on.
+"""The demo: tasks and samples, SFT, RL, and a trial of each, for several seeds; resumable after a kill.
 
-What the folder holds: `tasks.json`, those that are tried also as files in `tasks/rewarded` and `tasks/held`,
-`evaluations.jsonl` (each kernel that was measured), `seed-N/sft` and `seed-N/rl` (trainings, for
-`kernelwright report`), `seed-N/tried.json`, and at the end `table.md` and `curves.svg`.
+Contents of the folder: `tasks.json`, the tried tasks also as files in `tasks/rewarded` and `tasks/held`,
+`evaluations.jsonl` (each measured kernel), `seed-N/sft` and `seed-N/rl` (trainings, for `kernelwright
+report`), `seed-N/tried.json`, and at the end `table.md` and `curves.svg`.
 """
 
 import time
@@ -43,7 +42,7 @@ Say = Callable[[str], None]
 
 
 class Seconds(Record):
-    """Wall time of the parts, each from its last start; what had been measured before costs nothing."""
+    """Wall time of the parts, each from its last start; earlier measurements cost nothing."""
 
     data: float = 0.0
     sft: float = 0.0
@@ -52,7 +51,7 @@ class Seconds(Record):
 
 
 class Seed(Record):
-    """What came of one seed. `evaluations`: distinct kernels that its RL submitted."""
+    """Result of one seed. `evaluations`: distinct kernels that its RL submitted."""
 
     seed: int
     tried: tuple[Tried, ...]
@@ -62,7 +61,7 @@ class Seed(Record):
 
 @dataclass(frozen=True)
 class Demo:
-    """`say` is told what is being done."""
+    """The demo; progress messages go to `say`."""
 
     settings: DemoSettings
     out: Path
@@ -152,7 +151,7 @@ class Demo:
     def _tried(
         self, seed: int, tasks: DemoTasks, target: Target, pool: MeasuredPool, policies: dict[str, Path]
     ) -> list[Tried]:
-        self.say(f"seed {seed}: what policies, chance and enumeration come to")
+        self.say(f"seed {seed}: trial of policies, random schedules and enumeration")
         trial, most = Trial(pool, self.settings.tries), max(self.settings.tries)
         chosen = self._tried_tasks(tasks)
         prompts = [[m.model_dump() for m in _first_prompt(task, target)] for task in chosen]
@@ -175,12 +174,12 @@ def _first_prompt(task: DemoTask, target: Target) -> tuple[Message, ...]:
 
 
 def _seconds(training: Path) -> float:
-    """That its last start took."""
+    """Return the seconds of a training's last start."""
     return Training.read(training).series("train_runtime")[-1][1]
 
 
 def _submitted(training: Path) -> int:
-    """Distinct files among the replies of a training."""
+    """Return the number of distinct files among the replies of a training."""
     steps = sorted((training / "trajectories").glob("*.jsonl"))
     return len(
         {

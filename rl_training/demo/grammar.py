@@ -1,8 +1,8 @@
-"""Tasks of a grammar: what the embedded policy learns from, and is tried on.
+"""Tasks from a grammar, on which the embedded policy is trained and tried.
 
 A task is a pointwise operation on one matrix or two, a core over rows (a softmax, a sum …, or none), and
-perhaps another pointwise operation. Held out are whole sequences of operations, with any numbers: a
-policy has seen each of their parts, but never so put together.
+perhaps another pointwise operation. Whole sequences of operations are held out, with any numbers: a policy
+has seen each of their parts, but never in this combination.
 """
 
 import random
@@ -59,7 +59,7 @@ class DrawnTask(Record):
 
     @property
     def task(self) -> Task:
-        """As `kernelwright run NAME.py` has it, so that a policy that is served reads what it has learnt."""
+        """The task as `kernelwright run NAME.py` has it, so that a served policy sees familiar prompts."""
         return Task(id=f"file:{self.name}", level=1, source=self.source)
 
     @property
@@ -70,7 +70,7 @@ class DrawnTask(Record):
 
 
 def every_task(chance: random.Random) -> list[DrawnTask]:
-    """Each sequence of operations with random numbers, in a random order."""
+    """Return each sequence of operations with random numbers, in a random order."""
     found = [
         _task(sequence, [chance.choice(_NUMBERS) if part in _WITH_NUMBER else "" for part in sequence])
         for sequence in product(FIRST, CORES, LAST)
@@ -81,7 +81,7 @@ def every_task(chance: random.Random) -> list[DrawnTask]:
 
 
 def _is_one(sequence: tuple[str, str, str]) -> bool:
-    """What is reduced to a number a row ends there; what has no core has two operations, not twice one."""
+    """Return True for a valid sequence: reductions end it; without a core it has two distinct operations."""
     first, core, last = sequence
     if core in _TO_ROWS:
         return not last

@@ -1,8 +1,7 @@
-"""A pool of evaluations that keeps what was measured in a file: each kernel is measured once, whoever wrote
-it.
+"""A pool of evaluations that stores results in a file: each kernel is measured once, whoever wrote it.
 
-So policies, random schedules and enumeration are held against each other on the same measurements, and a
-demo that was killed goes on without measuring again.
+So policies, random schedules and enumeration are compared on the same measurements, and a demo that was
+killed resumes without measuring again.
 """
 
 import threading
@@ -27,7 +26,7 @@ class _Line(Record):
 
 
 class MeasuredPool:
-    """Threads may share one. Raises StorageError where its file cannot be read or written."""
+    """Thread-safe pool with a file of results. Raises StorageError if the file cannot be read or written."""
 
     def __init__(self, pool: Pool, path: Path) -> None:
         self._pool = pool

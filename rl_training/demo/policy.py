@@ -1,4 +1,4 @@
-"""The embedded policy: a Llama of a few hundred thousand parameters, begun from random numbers."""
+"""The embedded policy: a Llama of a few hundred thousand parameters, initialized at random."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from kernelwright.rl_training.demo.tokenizer import shown, trained
 
 
 def begin(rows: Sequence[dict[str, Any]], settings: DemoSettings, seed: int, folder: Path) -> None:
-    """Writes a new policy, with a tokenizer trained on these samples, as `save_pretrained` does."""
+    """Write a new policy, with a tokenizer trained on these samples, as `save_pretrained` does."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -40,7 +40,7 @@ def replies(
     settings: DemoSettings,
     seed: int,
 ) -> list[list[str]]:
-    """`count` replies to each prompt, as RL samples them."""
+    """Return `count` replies to each prompt, sampled as in RL."""
     import torch
 
     from kernelwright.rl_training.trainers.policy import load_policy

@@ -26,7 +26,7 @@ class Row:
     best_of: Mapping[int, tuple[float, ...]]  # n -> the geometric mean over tasks, for each seed
 
     def spread(self, n: int) -> str:
-        """The mean over seeds, and from which to which they go."""
+        """Format the mean over seeds with its range."""
         values = self.best_of.get(n, ())
         if not values:
             return "—"
@@ -35,7 +35,7 @@ class Row:
 
 
 def rows(seeds: Sequence[Seed]) -> list[Row]:
-    """For each kind of task, policies, then searches, then the best of all schedules."""
+    """Return rows for each kind of task: policies, then searches, then the best of all schedules."""
     found = []
     for kind, held in KINDS:
         for method in (*POLICIES, *SEARCHES, "all schedules"):
@@ -50,7 +50,7 @@ def _valid(tried: Sequence[Tried]) -> float:
 
 
 def _best(tried: Sequence[Tried]) -> dict[int, tuple[float, ...]]:
-    """For "all schedules", whose n differ from task to task, n is 0."""
+    """Return n -> best of n per seed; n is 0 for "all schedules", whose n differ from task to task."""
     by_seed: dict[int, dict[int, list[float]]] = {}
     for t in tried:
         for n, value in t.best_of.items():
@@ -60,7 +60,7 @@ def _best(tried: Sequence[Tried]) -> dict[int, tuple[float, ...]]:
 
 
 def table(seeds: Sequence[Seed], settings: DemoSettings) -> list[str]:
-    """Markdown."""
+    """Return the table as Markdown."""
     lines = [
         "| tasks | method | valid | " + " | ".join(f"best of {n}" for n in settings.tries) + " |",
         "| --- | --- | --- | " + " | ".join("---" for _ in settings.tries) + " |",
@@ -92,7 +92,7 @@ def page(run: TrainingFolder, seeds: Sequence[Seed], settings: DemoSettings, kno
 
 
 def _since(started: str) -> float:
-    """Minutes."""
+    """Return the minutes since `started`."""
     return (datetime.now(UTC) - datetime.fromisoformat(started)).total_seconds() / 60
 
 
@@ -107,7 +107,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 408, 40, 262
 
 
 def picture(seeds: Sequence[Seed], settings: DemoSettings) -> str:
-    """SVG: the best of n over n, a panel for each kind of task, a line for each method and seed."""
+    """Return an SVG of the best of n over n: a panel per kind of task, a line per method and seed."""
     found = [row for row in rows(seeds) if row.method in _COLOURS]
     values = [v for row in found for spread in row.best_of.values() for v in spread]
     top = max([*values, *(row.best_of[0][0] for row in rows(seeds) if row.method == "all schedules")]) * 1.05
@@ -161,6 +161,6 @@ def picture(seeds: Sequence[Seed], settings: DemoSettings) -> str:
 
 
 def write(run: TrainingFolder, seeds: Sequence[Seed], settings: DemoSettings, known: int) -> None:
-    """table.md and curves.svg, into the demo's folder."""
+    """Write table.md and curves.svg into the demo's folder."""
     write_atomically(run.path / "table.md", page(run, seeds, settings, known))
     write_atomically(run.path / "curves.svg", picture(seeds, settings))

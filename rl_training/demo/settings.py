@@ -1,4 +1,4 @@
-"""How large a demo is, and what it is set to."""
+"""Size and settings of a demo."""
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ AFRESH = Effort(rounds=8, processes=2, most_processes=2, half_width=0.05, block_
 
 
 class DemoSettings(Record):
-    """Settings were tuned with seeds from 100 on; what is reported has the seeds from 0 on."""
+    """Settings of a demo. Tuned with seeds from 100 on; reported results use the seeds from 0 on."""
 
     seeds: int = Field(default=3, gt=0)
     first_seed: int = Field(default=0, ge=0)

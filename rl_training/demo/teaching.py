@@ -1,4 +1,4 @@
-"""SFT of the embedded policies, each in a process with one thread: so small a model gains nothing by more."""
+"""SFT of the embedded policies, each in a process with one thread, which is enough for a small model."""
 
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -19,11 +19,11 @@ BEGUN, SFT = "begun", "sft"  # folders of a seed: the policy before it, and the 
 def teach(
     folders: dict[int, Path], settings: DemoSettings, demo: Path, target: Target, say: Callable[[str], None]
 ) -> None:
-    """By seed; what is done already stays. `demo` holds the tasks."""
+    """Train the policy of each seed, unless it is done. `demo`: the folder with the tasks."""
     left = [seed for seed, folder in folders.items() if not (folder / SFT / POLICY).exists()]
     if not left:
         return
-    say(f"SFT of seeds {', '.join(map(str, left))}: some minutes; `kernelwright report` shows how far it is")
+    say(f"SFT of seeds {', '.join(map(str, left))}: some minutes; `kernelwright report` shows progress")
     # Imported again in each process, for torch's threads do not outlive a fork. More processes than cores, or
     # three seeds on two cores would be two rounds.
     most = min(len(left), 2 * physical_threads())

@@ -1,9 +1,9 @@
 """A tokenizer trained on our own kernels, whose phrases are whole lines and paragraphs of code.
 
-Kernels of one coder say much in the same words. A line that many files have, or a paragraph, such as a
-function of its header, is one token; what is left is byte-level BPE (Sennrich et al., arXiv:1508.07909)
-with numbers apart. So a file has less than a hundred tokens on average, which a small model on a CPU can
-write in a second or two.
+Kernels of one coder share much of their text. A line that many files have, or a paragraph, such as a function
+of its header, is one token; the rest is byte-level BPE (Sennrich et al., arXiv:1508.07909) with numbers
+apart. So a file has less than a hundred tokens on average, which a small model on a CPU can write in a second
+or two.
 """
 
 import re
@@ -30,7 +30,7 @@ _SPECIAL = (PAD, END, "<|system|>", "<|user|>", "<|assistant|>")
 
 
 def shown(messages: Sequence[Mapping[str, str]]) -> str:
-    """What of a conversation the policy reads."""
+    """Return the part of a conversation that the policy reads."""
     from jinja2 import Template
 
     rendered = Template(CHAT_TEMPLATE).render(messages=messages)
@@ -38,7 +38,7 @@ def shown(messages: Sequence[Mapping[str, str]]) -> str:
 
 
 def trained(documents: Sequence[str], share: float = SHARE, bpe_tokens: int = BPE_TOKENS) -> Any:
-    """A `PreTrainedTokenizerFast` with a chat template."""
+    """Train a `PreTrainedTokenizerFast` with a chat template."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -69,9 +69,7 @@ def trained(documents: Sequence[str], share: float = SHARE, bpe_tokens: int = BP
 
 
 def phrases_of(documents: Sequence[str], share: float) -> list[str]:
-    """Lines, and paragraphs of several lines, that so large a share of the documents have; the commonest
-    first.
-    """
+    """Return lines and paragraphs that at least this share of the documents have, the commonest first."""
     least = max(2, round(share * len(documents)))
     counts = Counter(piece for document in documents for piece in set(_pieces(document)))
     return [piece for piece, count in counts.most_common() if count >= least]

@@ -1,8 +1,8 @@
-"""What policies and searches come to on tasks, within so many evaluations each.
+"""Trial of policies and searches on tasks, with the same number of evaluations each.
 
-Of n files the fastest is picked by one measurement each, and what counts is another measurement of it, so
-that no method gains by having tried often on a noisy clock. Where none of n is right the reference stays:
-1.0. A policy's file that is wrong, or no file at all, is one of its n.
+Of n files the fastest is picked by one measurement each, and another measurement of it counts, so that no
+method gains by having tried often on a noisy clock. If none of n is correct the reference stays: 1.0. A
+policy's file that is wrong, or a reply without a file, is one of its n.
 """
 
 import math
@@ -21,7 +21,7 @@ from kernelwright.rl_training.outcome import Outcome, outcome_of
 
 
 class Tried(Record):
-    """A method's files for one task. `best_of`: n -> the speedup of what is picked among n of them."""
+    """A method's files for one task. `best_of`: n -> the speedup of the file picked among n of them."""
 
     method: str
     seed: int
@@ -45,8 +45,9 @@ class Trial:
         files: Sequence[Candidate | None],
         in_order: bool = False,
     ) -> Tried:
-        """`files`: None for a reply without any. Of n are the first n, or, if not `in_order`, any n: the
-        geometric mean over all choices of them.
+        """Try the files; None stands for a reply without a file.
+
+        Of n are the first n if `in_order`, else the geometric mean over all choices of n.
         """
         asked = [self._asked(task, made, ONCE) if made is not None else None for made in files]
         picks = [_outcome(future) for future in asked]
@@ -78,9 +79,9 @@ class Trial:
 
 
 def expected_best(picks: Sequence[float], values: Sequence[float], n: int) -> float:
-    """The geometric mean, over all choices of n of these files, of the value of the one that is picked.
+    """Return the geometric mean, over all choices of n of these files, of the picked file's value.
 
-    As pass@k is estimated from more than k samples (Chen et al., arXiv:2107.03374).
+    Estimated as pass@k from more than k samples (Chen et al., arXiv:2107.03374).
     """
     order = sorted(range(len(picks)), key=lambda place: picks[place])
     choices = math.comb(len(picks), n)
@@ -111,13 +112,13 @@ def _outcome(future: Future[Evaluation] | None) -> Outcome | None:
 
 
 def _low(outcome: Outcome | None) -> float:
-    """What a file is picked by; 0 where it is not right by kernels of its own."""
+    """Return the value a file is picked by; 0 if it is not correct by kernels of its own."""
     if outcome is None or outcome.kind != "correct" or outcome.decoy():
         return 0.0
     return outcome.low("eager") or 0.0
 
 
 def _median(outcome: Outcome | None) -> float:
-    """What a file is worth; 1.0, the reference's, where it is not right."""
+    """Return the value of a file; 1.0, the reference's, if it is not correct."""
     eager = outcome.speedup.eager if outcome is not None and outcome.speedup is not None else None
     return eager.median if outcome is not None and outcome.kind == "correct" and eager is not None else 1.0

@@ -1,4 +1,4 @@
-"""The tasks that a policy is trained on: walks to be begun, perhaps with exemplars in their first prompts."""
+"""The tasks a policy is trained on: source of rollouts, optionally with exemplars in their first prompts."""
 
 import random
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from kernelwright.rl_training.exemplars import ExemplarStore, contrastive_sectio
 
 @dataclass
 class Environment:
-    """What the policy acts in. `seed` is of the exemplars that prompts show."""
+    """Environment of a policy. `seed`: of the exemplars in prompts."""
 
     tasks: Mapping[str, TaskData]
     world: Grader
@@ -22,8 +22,9 @@ class Environment:
     seed: int = 0
 
     def rollout(self, task: str, draw: int) -> Rollout:
-        """`draw`: the number of the prompt in the run. Rollouts of one draw share a prompt, whenever it is
-        made.
+        """Begin a rollout.
+
+        `draw`: the number of the prompt in the run; rollouts of one draw share a prompt.
         """
         section = ""
         if self.shown:

@@ -1,7 +1,7 @@
-"""Does an environment pay for what it should? The stored winner must score full marks, the reference nothing.
+"""Gold check of an environment: the stored winner must score full marks, the reference nothing.
 
-The reference is submitted in three ways: as it stands; renamed to ModelNew; and renamed, with a kernel
-beside it that nobody calls.
+The reference is submitted in three ways: unchanged; renamed to ModelNew; and renamed, with a kernel beside it
+that is never called.
 """
 
 from kernelwright.agent.builtin.frontend.reference import renamed
@@ -23,7 +23,7 @@ _DISGUISE: dict[Language, str] = {
 
 
 class GoldCheck(Record):
-    """`problems`: what is wrong, in words; none where all is as it should be."""
+    """Result of a gold check. `problems`: descriptions of what is wrong; empty if nothing is."""
 
     task: str
     winner: Outcome | None  # None: the task has none
@@ -34,7 +34,7 @@ class GoldCheck(Record):
 
 
 def gold_check(world: Grader, data: TaskData) -> GoldCheck:
-    """Evaluates two or three files."""
+    """Run the gold check of a task."""
     nothing = world.scheme(RewardInput(_wrong(world, data).outcome, "")).value
     problems = []
     winner = _judged(world, data, data.winner.candidate.source) if data.winner is not None else None
@@ -69,7 +69,7 @@ def _of_winner(winner: GradedReply, stored_low: float, nothing: float | None) ->
     problems = []
     if speedup.high < stored_low:
         problems.append(
-            f"the winner is {speedup.high:.3g} times as fast at most, was {stored_low:.3g} at least"
+            f"the winner's speedup is at most {speedup.high:.3g}, and was at least {stored_low:.3g}"
         )
     value = winner.reward.value
     if value is None or (nothing is not None and value <= nothing):

@@ -1,4 +1,4 @@
-"""The world that a policy acts in: the pool of evaluations, with what makes an evaluation a reward."""
+"""The grader of replies: the pool of evaluations, with the state that turns evaluations into rewards."""
 
 import time
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _SHOWN = 20_000  # characters of a reply that holds no file, kept as its source
 
 
 class Pool(Protocol):
-    """`kernelwright.agent.profiled.ProfilingPool`, as far as it is needed here."""
+    """Protocol of `kernelwright.agent.profiled.ProfilingPool`, as far as it is needed here."""
 
     def submit(
         self,
@@ -42,7 +42,7 @@ class Pool(Protocol):
 
 @dataclass(frozen=True)
 class GradedReply:
-    """What became of a reply. `attempt`: as a run would have it; None where there is no verdict."""
+    """A graded reply. `attempt`: as a run would have it; None without a verdict."""
 
     candidate: Candidate
     usable: bool  # whether the reply held a file at all
@@ -54,9 +54,9 @@ class GradedReply:
 
 @dataclass
 class Grader:
-    """May be used from many threads. `patience_s`: how long a verdict is waited for, its turn included.
+    """Thread-safe grader of replies. `patience_s`: the time to wait for a verdict, queueing included.
 
-    Replies of one turn should all be begun before the first result is asked for: the pool builds and verifies
+    Replies of one turn should all be begun before the first result is awaited: the pool builds and verifies
     several at a time, and times them one by one.
     """
 
@@ -82,7 +82,10 @@ class Grader:
         earlier: Sequence[Outcome] = (),
         profiled: bool = False,
     ) -> "PendingReply":
-        """Hand a reply in. `earlier`: the outcomes of the turns before it; `profiled`: for one after it."""
+        """Submit a reply.
+
+        `earlier`: outcomes of the turns before it; `profiled`: its profile is needed later.
+        """
         try:
             source = candidate_source(reply, asked.parent_source)
             usable, fault = True, objection(source, data.language, history)
@@ -101,9 +104,9 @@ class Grader:
     def evaluation(
         self, data: TaskData, candidate: Candidate, first: Future[Evaluation]
     ) -> Evaluation | Outcome:
-        """What counts of a candidate: of what is surprising, the lower of two measurements.
+        """Return the evaluation that counts: for a surprising speedup, the lower of two measurements.
 
-        An Outcome where there is no verdict.
+        Returns an Outcome if there is no verdict.
         """
         until = time.monotonic() + self.patience_s
         found = _waited_for(first, until)
@@ -124,7 +127,7 @@ class Grader:
 
 @dataclass(frozen=True)
 class PendingReply:
-    """A reply that is being evaluated."""
+    """A reply under evaluation."""
 
     world: Grader
     data: TaskData
@@ -135,7 +138,7 @@ class PendingReply:
     profiled: bool
 
     def result(self) -> GradedReply:
-        """Waits for the verdict. What the evaluator does wrong is an outcome, not an exception."""
+        """Wait for the verdict. A failure of the evaluator is an outcome, not an exception."""
         world, task = self.world, self.data.task
         found = world.evaluation(self.data, self.candidate, self.found)
         outcome = found if isinstance(found, Outcome) else outcome_of(found)

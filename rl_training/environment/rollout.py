@@ -1,4 +1,4 @@
-"""One walk through a task: a prompt, a reply, what came of it, the next prompt."""
+"""A rollout: a prompt, a reply, its outcome, the next prompt."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -14,9 +14,9 @@ from kernelwright.rl_training.trajectory import Trajectory, Turn
 
 
 class Rollout:
-    """At most so many `turns`; ends early where there was no verdict, for then nothing can be shown.
+    """Rollout of at most `turns` turns; ends early without a verdict, since then nothing can be shown.
 
-        rollout = Rollout(data, world, turns=4)
+        rollout = Rollout(data, grader, turns=4)
         while not rollout.ended:
             rollout.take(policy(rollout.messages))
         trajectory = rollout.trajectory()
@@ -39,7 +39,7 @@ class Rollout:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The prompt that is to be answered now."""
+        """Current prompt to answer."""
         assert not self.ended
         return self._prompt
 
@@ -49,7 +49,7 @@ class Rollout:
 
     @cached_property
     def _prompt(self) -> tuple[Message, ...]:
-        """Fixed until it is answered, though others may be caught meanwhile."""
+        """Prompt, fixed until it is answered even if others are caught in the meantime."""
         cases = list(self._caught)
         if self.world.hacks is not None:
             known = {case.candidate for case in cases}
@@ -92,7 +92,7 @@ class Rollout:
 
 
 def extended(messages: Sequence[Message], sections: Sequence[str]) -> tuple[Message, ...]:
-    """With sections after the last message."""
+    """Return the messages with sections appended to the last one."""
     *before, last = messages
     content = "\n\n".join([last.content.rstrip("\n"), *sections]) if sections else last.content
     return (*before, last.model_copy(update={"content": content}))

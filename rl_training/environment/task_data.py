@@ -1,4 +1,4 @@
-"""All that an environment knows of a task: frozen, JSON in and out."""
+"""Data of a task for an environment: frozen, JSON in and out."""
 
 from collections.abc import Iterator, Sequence
 
@@ -36,12 +36,12 @@ class TaskData(Record):
 
 
 def family_of(task: Task) -> str:
-    """Its operators: "normalization", "pooling+product"."""
+    """Return a task's operator families: "normalization", "pooling+product"."""
     return "+".join(sorted(operator_families(task)))
 
 
 def tasks_of(run: RunDatabase, language: Language = "cpp") -> Iterator[TaskData]:
-    """The tasks of a run that measure something and of which a profile says what work they are."""
+    """Yield the tasks of a run that measure something and have a profile that describes their work."""
     target = run.run.target
     for entry in run.tasks():
         attempts = run.attempts(entry.task.id)
@@ -58,7 +58,7 @@ def tasks_of(run: RunDatabase, language: Language = "cpp") -> Iterator[TaskData]
 
 
 def work_of(attempts: Sequence[Attempt]) -> Work | None:
-    """As a profile has it: all that is moved counts as input here, for prompts give the sum."""
+    """Return the work from a profile, with all moved bytes as input, since prompts give only the sum."""
     for attempt in attempts:
         profile = attempt.profile
         moved = profile.value("minimal_bytes") if profile is not None else None

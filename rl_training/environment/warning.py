@@ -1,4 +1,4 @@
-"""What a policy is told of files that were caught."""
+"""Warnings about caught files in a policy's prompts."""
 
 from collections.abc import Sequence
 
@@ -9,5 +9,5 @@ _MOST_CHARACTERS = 2000  # of a case's code, and of its reason
 
 
 def warning(cases: Sequence[Case]) -> str:
-    """A section of a prompt."""
+    """Return a section of a prompt about these cases."""
     return template("hacks.md").render(cases=cases, most=_MOST_CHARACTERS).strip()

@@ -1,12 +1,12 @@
-"""Rewards: what a turn is worth, from what was measured of it.
+"""Rewards of turns from their measured outcomes.
 
-A `Scheme` is a list of terms, read from a TOML or JSON file. Each term is a small function of a
-`RewardInput` that gives a `RewardTerm`. What holds for all of them:
+A `Scheme` is a list of terms, read from a TOML or JSON file. Each term is a small function of a `RewardInput`
+that gives a `RewardTerm`. Common to all of them:
 
 - a speedup is the lower bound of its 95% interval;
-- where there is no verdict on the candidate (an evaluator that failed, a kernel that cannot be timed here)
-  the reward is None, which trainers must take for an advantage of 0, never for a penalty;
+- without a verdict on the candidate (an evaluator that failed, a kernel that cannot be timed here) the reward
+is None, which trainers must treat as an advantage of 0, never as a penalty;
 - `cheating`, `implausible` and `nondeterministic` earn what any wrong file earns, and so does a decoy, which
-  is right because torch's operators do all the work; who is caught with what the `HackMemory` knows is
-  penalised besides.
+is correct only because torch's operators do all the work; a repetition of a hack known to the `HackMemory` is
+penalised in addition.
 """

@@ -1,9 +1,9 @@
-"""The memory of hacks: what was found to cheat, to take an implausible time, or to change its results.
+"""The memory of hacks: candidates found to cheat, to take an implausible time, or to change their results.
 
-A small SQLite file that goes with a training run. The cases nearest to a file are found by the similarity
-that finds near-duplicates; who is caught again with such a file is penalised, and shown the case (CUDA-L1's
-checker, arXiv:2507.14111, has similar cases in its prompt). What is like a case, but not caught, is not: a
-race that was fixed looks much like the race.
+A small SQLite file that belongs to a training run. The cases nearest to a file are found by the similarity
+that finds near-duplicates; a policy caught again with such a file is penalised, and shown the case (CUDA-L1's
+checker, arXiv:2507.14111, has similar cases in its prompt). A file similar to a case, but not caught, is not
+a hack: a race that was fixed looks much like the race.
 """
 
 import sqlite3
@@ -40,7 +40,7 @@ class Case:
 
 
 class HackMemory:
-    """Threads may share one. Everything raises StorageError when the file fails."""
+    """Thread-safe memory of hacks. All methods raise StorageError if the file fails."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -55,7 +55,7 @@ class HackMemory:
         self._shingles: dict[str, Shingles] = {sha: shingles(c.source) for sha, c in self._cases.items()}
 
     def caught(self, task: str, candidate: str, source: str, outcome: Outcome) -> Case | None:
-        """Keep it, if it is a hack. The case it repeats, if one that was known before is like it."""
+        """Remember a candidate if it is a hack; return the earlier known case it repeats, if any."""
         if outcome.verdict not in HACKS:
             return None
         assert outcome.verdict is not None
@@ -69,18 +69,18 @@ class HackMemory:
             return repeated
 
     def nearest(self, source: str, most: int = 2, at_least: float = ALIKE) -> list[tuple[Case, float]]:
-        """The cases most alike to a source, with their similarity from 0 to 1."""
+        """Return the cases most similar to a source, with their similarity from 0 to 1."""
         with self._lock:
             return self._nearest(source, most, at_least)
 
     def warnings(self, task: str, most: int = 2) -> list[Case]:
-        """What a policy that works on this task is to be shown: the cases repeated most often there."""
+        """Return the cases repeated most often on this task, to show to a policy that works on it."""
         with self._lock:
             repeated = [case for case in self._cases.values() if case.task == task and case.repeats]
         return sorted(repeated, key=lambda case: -case.repeats)[:most]
 
     def learn(self, run: RunDatabase) -> int:
-        """Take in what was caught in a run, where no policy repeats itself; how many cases are new."""
+        """Add the hacks caught in a run, which are not repetitions; return the number of new cases."""
         before = len(self)
         for entry in run.tasks():
             for attempt in run.attempts(entry.task.id):
@@ -133,7 +133,7 @@ class HackMemory:
         except (sqlite3.Error, OSError) as error:
             raise StorageError(
                 f"{self._path} cannot be used as a memory of hacks: {error}",
-                "free some space, or name another file",
+                "free some space, or use another file",
             ) from error
 
 

@@ -1,4 +1,4 @@
-"""State of rewards in files, that go with a run's checkpoints."""
+"""State of rewards in files, stored with a run's checkpoints."""
 
 from pathlib import Path
 from typing import TypeVar
@@ -14,7 +14,7 @@ R = TypeVar("R", bound=Record)
 
 
 def write(path: Path, record: Record) -> None:
-    """Raises StorageError; then the old file is still there."""
+    """Write a record atomically. Raises StorageError; the old file is then unchanged."""
     try:
         write_atomically(path, record_text(record) + "\n")
     except OSError as error:
@@ -24,7 +24,7 @@ def write(path: Path, record: Record) -> None:
 
 
 def read(path: Path, of: type[R]) -> R | None:
-    """None where there is no such file. Raises StorageError."""
+    """Read a record; None if there is no such file. Raises StorageError."""
     try:
         return of.model_validate_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""What a turn is credited with: its reward and, discounted, those of later turns (Kevin, arXiv:2507.11948).
+"""Credit of a turn: its reward and, discounted, those of later turns (Kevin, arXiv:2507.11948).
 
-Each turn is a sample of its own, so that a first file that is slow, but leads to a fast one, is worth
+Each turn is a separate sample, so that a first file that is slow, but leads to a fast one, is worth
 something.
 """
 
@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 
 def discounted(rewards: Sequence[float | None], gamma: float) -> list[float | None]:
-    """R_t = r_t + gamma R_{t+1}, for each turn.
+    """Return R_t = r_t + gamma R_{t+1} for each turn.
 
-    None where the turn's own reward is not known, or a later one that would count: its sum would be short of
-    something, which would be a penalty for what the evaluator did.
+    None if the turn's own reward is unknown, or a later one that would count: its sum would be incomplete, a
+    penalty for a failure of the evaluator.
     """
     returns: list[float | None] = []
     after: float | None = 0.0

@@ -1,4 +1,4 @@
-"""What a reward may look at."""
+"""Input of a reward function."""
 
 from dataclasses import dataclass
 
@@ -17,14 +17,14 @@ class RewardInput:
 
     @property
     def right(self) -> bool:
-        """Correct by kernels of its own."""
+        """True if it is correct by kernels of its own."""
         return self.outcome.kind == "correct" and not self.decoy
 
     def speedup(self, baseline: Baseline) -> float | None:
-        """The lower bound; None where it is not right, or was not held against this."""
+        """Return the lower bound; None if it is not correct, or was not timed against this baseline."""
         return self.outcome.low(baseline) if self.right else None
 
     def best_before(self, baseline: Baseline) -> float:
-        """The largest lower bound of the turns before; 1.0, which is PyTorch's own, if none is larger."""
+        """Return the largest lower bound of the turns before, at least 1.0, which is PyTorch's own."""
         lows = (o.low(baseline) for o in self.earlier if o.kind == "correct")
         return max([1.0, *(low for low in lows if low is not None)])

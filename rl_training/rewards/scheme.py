@@ -1,9 +1,11 @@
-"""A scheme: which terms make up a reward, read from a TOML or JSON file.
+"""A scheme: the terms of a reward, read from a TOML or JSON file.
 
     decoy_share = 0.05
+
     [[terms]]
     term = "correct"
     weight = 0.3
+
     [[terms]]
     term = "speedup"
     form = "clipped"
@@ -30,14 +32,14 @@ from kernelwright.rl_training.trajectory import RewardTerm
 
 
 class Reward(Record):
-    """What a turn earns. None: nothing is known of the candidate, so nothing is to be learned."""
+    """Reward of a turn. None: nothing is known of the candidate, so nothing is to be learned."""
 
     value: float | None
     terms: dict[str, RewardTerm] = Field(default_factory=dict)
 
 
 class Scheme(Record):
-    """`decoy_share`: what is right, but spends less of a call in its own kernels, counts as wrong."""
+    """Scheme of a reward. `decoy_share`: correct files with a smaller share of own kernels count as wrong."""
 
     terms: tuple[Term, ...]
     decoy_share: float = Field(default=DECOY_SHARE, ge=0, lt=1)
@@ -54,7 +56,7 @@ class Scheme(Record):
 
     @property
     def baselines(self) -> tuple[str, ...]:
-        """What a candidate must be timed beside for these terms."""
+        """Baselines that a candidate must be timed with for these terms."""
         compiled = any(
             isinstance(term, Milestones) or getattr(term, "baseline", "eager") != "eager"
             for term in self.terms
@@ -72,7 +74,7 @@ class Scheme(Record):
         return Reward(value=sum(term.value for term in terms.values()), terms=terms)
 
     def returns(self, rewards: Sequence[float | None]) -> list[float | None]:
-        """What the turns of a trajectory are credited with."""
+        """Return the credit of each turn of a trajectory."""
         return discounted(rewards, self.gamma)
 
 
@@ -92,23 +94,21 @@ SCHEMES: Mapping[str, Scheme] = {
 
 
 def scheme_of(name: str) -> Scheme:
-    """One of SCHEMES, or what a .toml or .json file has. Raises UsageError."""
+    """Return one of SCHEMES, or the scheme in a .toml or .json file. Raises UsageError."""
     if name in SCHEMES:
         return SCHEMES[name]
     path = Path(name)
     if path.suffix not in (".toml", ".json"):
         raise UsageError(
-            f"there is no reward scheme '{name}'",
-            f"choose {', '.join(SCHEMES)}, or give a .toml or .json file",
+            f"unknown reward scheme '{name}'",
+            f"use one of {', '.join(SCHEMES)}, or a .toml or .json file",
         )
     try:
         text = path.read_text(encoding="utf-8")
         content = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
         return Scheme.model_validate(content)
     except OSError as error:
-        raise UsageError(
-            f"{path}: {error.strerror}", f"give a file, or one of {', '.join(SCHEMES)}"
-        ) from None
+        raise UsageError(f"{path}: {error.strerror}", f"use a file, or one of {', '.join(SCHEMES)}") from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"

@@ -1,7 +1,7 @@
-"""Rewards held against all that came before: clip((r - mu) / sigma, ±1.5), after CUDA-L1 (arXiv:2507.14111).
+"""Rewards relative to all earlier ones: clip((r - mu) / sigma, ±1.5), after CUDA-L1 (arXiv:2507.14111).
 
-So that one task with a speedup of 40 does not drown what is learned from the others. What it has seen is
-kept in a file with the checkpoint, for a run that goes on must go on with the same scale.
+So that one task with a speedup of 40 does not dominate what is learned from the others. The statistics are
+stored with the checkpoint, since a resumed run must use the same scale.
 """
 
 import math
@@ -27,11 +27,11 @@ class Running(Record):
 
     @property
     def deviation(self) -> float:
-        """Of the sample; 0 where there are fewer than two."""
+        """Standard deviation of the sample; 0 if there are fewer than two rewards."""
         return math.sqrt(self.squares / (self.count - 1)) if self.count > 1 else 0.0
 
     def having_seen(self, rewards: Iterable[float | None]) -> Self:
-        """What is not known is not counted."""
+        """Return the statistics updated with these rewards; None is not counted."""
         count, mean, squares = self.count, self.mean, self.squares
         for reward in rewards:
             if reward is None:
@@ -43,7 +43,7 @@ class Running(Record):
         return self.model_copy(update={"count": count, "mean": mean, "squares": squares})
 
     def smoothed(self, rewards: Sequence[float | None]) -> list[float | None]:
-        """None stays None; all others are 0 while nothing is known of their spread."""
+        """Return normalized rewards; None stays None, and all others are 0 while the spread is unknown."""
         sigma = self.deviation
         return [None if r is None else self._one(r, sigma) for r in rewards]
 
@@ -53,10 +53,10 @@ class Running(Record):
         return max(-self.clip, min(self.clip, (reward - self.mean) / sigma))
 
     def save(self, path: Path) -> None:
-        """Raises StorageError."""
+        """Save the statistics. Raises StorageError."""
         kept.write(path, self)
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """The one of a run that has begun, else a new one. Raises StorageError."""
+        """Load the statistics of a run, or new ones if there are none. Raises StorageError."""
         return kept.read(path, cls) or cls()

@@ -1,4 +1,4 @@
-"""Speedups that are too good to be believed at once are measured again, and the lower one counts.
+"""Surprising speedups are measured again, and the lower measurement counts.
 
 After CUDA-L1 (arXiv:2507.14111).
 """
@@ -16,13 +16,13 @@ from kernelwright.rl_training.rewards import kept
 
 
 class Doubt(Record):
-    """From which speedup over eager on, or over the best of the task so far, a measurement is doubted."""
+    """Thresholds of surprise: speedup over eager, or over the best of the task so far."""
 
     over_eager: PositiveFloat = 3.0
     over_best: PositiveFloat = 2.0
 
     def about(self, low: float | None, best: float | None) -> bool:
-        """`low`: the lower bound, None where nothing was measured; `best`: None where nothing is known."""
+        """Return True for a surprising speedup. `low`: its lower bound; None for an unknown value."""
         if low is None:
             return False
         return low > self.over_eager or (best is not None and low > self.over_best * best)
@@ -33,7 +33,7 @@ class _Best(Record):
 
 
 class BestSoFar:
-    """The largest lower bound over eager of each task. Threads may share one."""
+    """Largest lower bound over eager of each task. Thread-safe."""
 
     def __init__(self, lows: Mapping[str, float] | None = None) -> None:
         self._lows = dict(lows or {})
@@ -50,24 +50,24 @@ class BestSoFar:
         self.raise_to(task, low)
 
     def raise_to(self, task: str, low: float) -> None:
-        """At least so fast has it been."""
+        """Raise the best of a task to at least `low`."""
         with self._lock:
             self._lows[task] = max(low, self._lows.get(task, low))
 
     def save(self, path: Path) -> None:
-        """Raises StorageError."""
+        """Save the best. Raises StorageError."""
         with self._lock:
             kept.write(path, _Best(lows=dict(self._lows)))
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Raises StorageError."""
+        """Load the best; empty if there is no such file. Raises StorageError."""
         found = kept.read(path, _Best)
         return cls(found.lows if found is not None else None)
 
 
 def lower(first: Evaluation, second: Evaluation) -> Evaluation:
-    """What counts of two measurements of one candidate: what it failed at, else the lower speedups."""
+    """Combine two measurements of one candidate: a failure counts, else the lower speedups."""
     assert first.candidate == second.candidate
     if second.verdict is not Verdict.correct or first.speedup is None or second.speedup is None:
         return second

@@ -1,4 +1,4 @@
-"""The terms of a reward: each a small function of what was seen, with its weight and its numbers.
+"""The terms of a reward: each a small function of a `RewardInput`, with its weight and its numbers.
 
 | term | value, before its weight | after |
 |---|---|---|
@@ -39,7 +39,7 @@ class Correct(_Term):
 
 
 class SpeedupTerm(_Term):
-    """`most` bounds s itself. log s is not let below 0, for a slow kernel that is right beats a wrong one."""
+    """Term for the speedup s. `most` bounds s; log s is at least 0, since slow but correct beats wrong."""
 
     term: Literal["speedup"] = "speedup"
     form: Literal["plain", "log", "clipped"] = "log"
@@ -56,7 +56,7 @@ class SpeedupTerm(_Term):
 
 
 class Milestones(_Term):
-    """Faster by at least the share `margin` of the baseline's time, for certain."""
+    """Term in steps. Faster means by at least the share `margin` of the baseline's time."""
 
     term: Literal["milestones"] = "milestones"
     margin: float = Field(default=0.05, ge=0, lt=1)
@@ -90,7 +90,7 @@ class Deviation(_Term):
 
 
 class Length(_Term):
-    """Of what is right alone, else the shortest of the wrong files would be the best of them."""
+    """Term for short files, of correct ones only, else the shortest wrong file would be the best of them."""
 
     term: Literal["length"] = "length"
     weight: float = 0.01
@@ -100,7 +100,7 @@ class Length(_Term):
 
 
 class Progress(_Term):
-    """MRT's bonus is the gain in the estimated chance of success; here what counts has been measured."""
+    """Term for progress, after MRT; the gain is measured, not estimated from the chance of success."""
 
     term: Literal["progress"] = "progress"
     baseline: Baseline = "eager"

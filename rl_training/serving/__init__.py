@@ -1,1 +1,1 @@
-"""A policy behind an OpenAI-compatible endpoint, so that it writes kernels as any other model does."""
+"""A policy behind an OpenAI-compatible endpoint, so that it writes kernels like any other model."""

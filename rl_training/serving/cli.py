@@ -11,13 +11,13 @@ from kernelwright.rl_training.serving.server import Backend, PolicyServer
 
 
 def policy(
-    model: Annotated[Path, typer.Argument(help="The folder of a trained model.", show_default=False)],
+    model: Annotated[Path, typer.Argument(help="Folder of a trained model.", show_default=False)],
     options: Annotated[
-        list[str] | None, typer.Argument(help="The backend's own, after --.", show_default=False)
+        list[str] | None, typer.Argument(help="Options of the backend itself, after --.", show_default=False)
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
-    backend: Annotated[Backend, typer.Option(help="Whose server it is.")] = "transformers",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8000,
+    backend: Annotated[Backend, typer.Option(help="Library whose server is used.")] = "transformers",
 ) -> int:
     """Serve a policy as a coder, for `run --coder llm`, until Ctrl-C or SIGTERM.
 
@@ -39,7 +39,7 @@ def policy(
             )
             if not server.policy.samples:
                 print(
-                    "note: its generation_config.json has no do_sample, so it answers equal prompts alike",
+                    "note: generation_config.json does not set do_sample, so equal prompts get equal replies",
                     file=sys.stderr,
                 )
             server.wait()

@@ -1,6 +1,6 @@
-"""What can be served as a coder: a folder with a causal language model, its tokenizer and its chat template.
+"""A servable policy: a folder with a causal language model, its tokenizer and its chat template.
 
-Looked at before a server is started: its own answers are tracebacks, or come with the first request.
+Checked before a server is started: the server's own errors are tracebacks, or come with the first request.
 """
 
 import json
@@ -15,9 +15,9 @@ from kernelwright.rl_training.trainers.policy import ADAPTER, base_of, load_poli
 
 
 class Policy(Record):
-    """`samples`: whether answers differ; otherwise each token is the likeliest, at any temperature.
+    """A policy to serve. `samples`: it samples; otherwise each token is the likeliest, at any temperature.
 
-    `base`: of a folder of adapters the model that they belong to; `rank`: theirs.
+    For a folder of adapters, `base` is the model that they belong to, and `rank` is theirs.
     """
 
     folder: Path
@@ -27,14 +27,17 @@ class Policy(Record):
 
     @property
     def name(self) -> str:
-        """What servers are told, and asked for."""
+        """Name under which servers know the policy."""
         return str(self.folder)
 
 
 def policy_in(folder: Path) -> Policy:
-    """Raises UsageError where it could not answer a coder, MissingPrerequisite without transformers."""
+    """Check and return the policy in a folder.
+
+    Raises UsageError if it could not answer a coder, MissingPrerequisite without transformers.
+    """
     if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}", "give the folder of a trained model")
+        raise UsageError(f"the folder {folder} does not exist", "give the folder of a trained model")
     base = base_of(folder) if (folder / ADAPTER).exists() else None
     load_tokenizer(str(folder))
     return Policy(
@@ -47,9 +50,9 @@ def policy_in(folder: Path) -> Policy:
 
 @contextmanager
 def whole(policy: Policy) -> Iterator[Policy]:
-    """For a server that takes no adapters: merged with their model, in a folder that is there inside.
+    """Merge adapters with their model into a temporary folder, for a server that takes no adapters.
 
-    In float32: an adapter moves weights by less than bf16 can tell. Raises StorageError, UsageError.
+    In float32: an adapter moves weights by less than bf16 can represent. Raises StorageError, UsageError.
     """
     if policy.base is None:
         yield policy

@@ -1,4 +1,4 @@
-"""The server of a policy, a process of its own: transformers' or vLLM's, started, waited for and stopped."""
+"""Server of a policy, a separate process: transformers' or vLLM's, started, awaited and stopped."""
 
 import contextlib
 import importlib.util
@@ -34,12 +34,15 @@ _STOP_S = 15.0  # for answers that are being written; then it is killed
 
 
 class PolicyServer:
-    """A context: the process is there inside, and gone afterwards, whatever happens."""
+    """Context in which the server process runs; it is always stopped at the end."""
 
     def __init__(
         self, policy: Policy, backend: Backend, host: str, port: int, options: Sequence[str] = ()
     ) -> None:
-        """`options`: the backend's own. Raises MissingPrerequisite, UsageError where the port is taken."""
+        """Prepare the server. `options`: the backend's own.
+
+        Raises MissingPrerequisite, UsageError if the port is taken.
+        """
         lacking = [name for name in _NEEDS[backend] if importlib.util.find_spec(name) is None]
         if lacking:
             fix = "pip install vllm" if backend == "vllm" else "pip install 'kernelwright[rl]'"
@@ -55,8 +58,10 @@ class PolicyServer:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """It answers inside, to the name of `policy`: a new one where that was adapters, which are merged for
-        transformers. Raises InfrastructureError where it ends before it does, StorageError, UsageError.
+        """Run the server inside the block, where it answers to the name of `policy`.
+
+        Adapters are merged for transformers, which gives `policy` a new name. Raises InfrastructureError if
+        the server ends before it answers, StorageError, UsageError.
         """
         merged = self.backend == "transformers"
         with whole(self.policy) if merged else contextlib.nullcontext(self.policy) as served:
@@ -79,14 +84,14 @@ class PolicyServer:
             self._stop()
 
     def wait(self) -> None:
-        """Until it ends by itself, which is an InfrastructureError, for nobody asked it to."""
+        """Wait until the server ends by itself, which raises InfrastructureError."""
         self._process.wait()
         raise self._ended("by itself")
 
     def _ended(self, when: str) -> InfrastructureError:
         return InfrastructureError(
             f"the server ended {when}, with status {self._process.returncode}",
-            "see what it said above; options of its own go after --",
+            "see its output above; its own options go after --",
         )
 
     def _answers(self) -> bool:
@@ -110,7 +115,7 @@ class PolicyServer:
 
 
 def _served(policy: Policy) -> list[str]:
-    """What either server is to load. Adapters, which vLLM alone takes, are asked for by the policy's name."""
+    """Return the arguments that select the model. Adapters, which only vLLM takes, use the policy's name."""
     if policy.base is None:
         return [policy.name]
     most = next((rank for rank in _RANKS if rank >= policy.rank), policy.rank)
@@ -129,9 +134,9 @@ def _require_free(host: str, port: int) -> None:
             trial.bind(place)
     except socket.gaierror as error:
         raise UsageError(
-            f"--host {host} is no address ({error.strerror})", "give one of this machine"
+            f"invalid --host {host} ({error.strerror})", "use an address of this machine"
         ) from None
     except OSError as error:
         raise UsageError(
-            f"nothing can listen at {host}, port {port} ({error.strerror})", "give another with --port"
+            f"cannot listen on {host}, port {port} ({error.strerror})", "use another --port"
         ) from None

@@ -1,4 +1,4 @@
-"""What a training ran on and from: versions of packages, the commit, hashes of files."""
+"""Environment of a training: versions of packages, the commit, hashes of files."""
 
 import hashlib
 import subprocess
@@ -13,7 +13,7 @@ _CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def packages() -> dict[str, str]:
-    """The versions of those that are installed."""
+    """Return the versions of the installed packages."""
     found = {}
     for name in PACKAGES:
         try:
@@ -24,7 +24,7 @@ def packages() -> dict[str, str]:
 
 
 def commit(folder: Path = _CHECKOUT) -> str | None:
-    """Of a checkout, with "+" where files have changed since; None where it is none, or git is not there."""
+    """Return the commit of a checkout, with "+" if files have changed since; None without one, or git."""
     if not (folder / ".git").exists():
         return None
     try:
@@ -35,7 +35,7 @@ def commit(folder: Path = _CHECKOUT) -> str | None:
 
 
 def hashes(paths: Iterable[Path]) -> dict[str, str]:
-    """sha256 of files, by their paths as given. Raises StorageError."""
+    """Return the sha256 of files, by their paths as given. Raises StorageError."""
     found = {}
     for path in paths:
         try:
@@ -43,7 +43,7 @@ def hashes(paths: Iterable[Path]) -> dict[str, str]:
                 found[str(path)] = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise StorageError(
-                f"{path} cannot be read: {error.strerror or error}", "give files that can be read"
+                f"{path} cannot be read: {error.strerror or error}", "use readable files"
             ) from error
     return found
 

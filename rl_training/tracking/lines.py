@@ -1,4 +1,4 @@
-"""A file that lines are appended to, each on its way to the disk before the next step begins."""
+"""A file to which lines are appended, each flushed before the next step begins."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from kernelwright.kernelbench.errors import StorageError
 
 
 def append(path: Path, line: str) -> None:
-    """Begins a line of its own, even after one that was cut off by a kill. Raises StorageError."""
+    """Append a line, even after one that was cut off by a kill. Raises StorageError."""
     try:
         with path.open("ab+") as file:
             whole = file.tell() == 0 or _last_byte(path) == b"\n"
@@ -15,7 +15,7 @@ def append(path: Path, line: str) -> None:
     except OSError as error:
         raise StorageError(
             f"{path} cannot be written: {error.strerror or error}",
-            "free some space, and give the same command again to go on",
+            "free some space, and give the same command again to resume",
         ) from error
 
 

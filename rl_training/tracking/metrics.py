@@ -1,4 +1,4 @@
-"""The numbers that a trainer logs, as they come: in metrics.jsonl, and now and then on the screen."""
+"""Metrics logged by a trainer: in metrics.jsonl, and now and then on the screen."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from kernelwright.rl_training.tracking.run import now
 
 
 class MetricsFile(TrainerCallback):
-    """A line for each log, never rewritten: readers take the last for a step (`counted_once`)."""
+    """Callback that appends a line per log; readers take the last for a step (`counted_once`)."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / METRICS
@@ -28,7 +28,7 @@ class MetricsFile(TrainerCallback):
 
 
 class Progress(TrainerCallback):
-    """Some twenty lines of a training, to stderr."""
+    """Callback that prints some twenty lines over a training to stderr."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True, highlight=False)

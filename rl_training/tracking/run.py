@@ -1,4 +1,4 @@
-"""The folder of a training while it is written: held by one process, begun once, gone on with unchanged."""
+"""The folder of a training while it is written: held by one process, resumed only with equal settings."""
 
 import shlex
 import sys
@@ -45,11 +45,11 @@ def tracked(
     data: Mapping[str, str],
     command: str | None = None,
 ) -> Iterator[TrainingFolder]:
-    """Begins a training in a new folder, or goes on with the one that is there.
+    """Begin a training in a new folder, or resume the one that is there.
 
-    `data`: sha256 by name (environment.hashes). What says how to show a training (a tracker) does not belong
-    into `config`. Raises UsageError where the folder holds something else, or a training with another method,
-    config, seeds or data; StorageError where it cannot be written or is in use.
+    `data`: sha256 by name (environment.hashes). Settings of display (a tracker) do not belong in `config`.
+    Raises UsageError if the folder holds something else, or a training with another method, config, seeds or
+    data; StorageError if it cannot be written or is in use.
     """
     from kernelwright.rl_training.trainers.checkpoints import last_good, step_of
 
@@ -59,7 +59,7 @@ def tracked(
             began = read_manifest(path)
             _require_same(path, began, now)
         elif any(not found.name.startswith(".") for found in path.iterdir()):
-            raise UsageError(f"{path} is not empty, and holds no training", "use another --out")
+            raise UsageError(f"{path} is not empty and holds no training", "use another --out")
         else:
             began = now
             folder.write(path / MANIFEST, began.model_dump_json(indent=2) + "\n")
@@ -104,7 +104,8 @@ def _manifest(
 def _require_same(path: Path, began: Manifest, now: Manifest) -> None:
     if began.method != now.method:
         raise UsageError(
-            f"{path} is a training by {began.method}, not by {now.method}", "give the same, or another --out"
+            f"{path} is a training by {began.method}, not by {now.method}",
+            "use the same method, or another --out",
         )
     for what, before, after in (
         ("settings", began.config, now.config),
@@ -113,14 +114,14 @@ def _require_same(path: Path, began: Manifest, now: Manifest) -> None:
         if differing := _differences(before, after):
             raise UsageError(
                 f"{path} was begun with other {what}: {'; '.join(differing)}",
-                "give the same to go on with it, or another --out",
+                "use the same to resume it, or another --out",
             )
     if began.data != now.data:
         names = sorted(began.data.keys() | now.data.keys())
         changed = [name for name in names if began.data.get(name) != now.data.get(name)]
         raise UsageError(
             f"{path} was begun with other data: {', '.join(map(repr, changed[:_DIFFERENCES]))} differ",
-            "give the same data to go on with it, or another --out",
+            "use the same data to resume it, or another --out",
         )
 
 

@@ -17,11 +17,10 @@ class Tracking(StrEnum):
 
 
 def reporting(tracking: Tracking, folder: Path) -> dict[str, str]:
-    """Arguments for TrainingArguments; to be asked for before a trainer is made.
+    """Return the arguments for TrainingArguments; call it before creating a trainer.
 
-    trackio needs no network: it keeps a database in $TRACKIO_DIR, which is set to FOLDER/trackio where it is
-    not set already. `TRACKIO_DIR=FOLDER/trackio trackio show` shows it. Raises MissingPrerequisite,
-    UsageError.
+    trackio needs no network: it keeps a database in $TRACKIO_DIR, which is set to FOLDER/trackio if it is not
+    already set. `TRACKIO_DIR=FOLDER/trackio trackio show` shows it. Raises MissingPrerequisite, UsageError.
     """
     if tracking is Tracking.none:
         return {"report_to": "none"}

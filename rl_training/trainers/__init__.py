@@ -1,4 +1,4 @@
-"""Trainers: what becomes of a policy by what it is shown, and by what it is paid for.
+"""Trainers: supervised, online and offline learning of a policy.
 
-They stand on TRL's and transformers' trainers. Nothing here is imported before a command needs it.
+They build on TRL's and transformers' trainers. Nothing here is imported before a command needs it.
 """

@@ -1,10 +1,10 @@
-"""Advantages of turns, from what they are credited with: the estimators that online training chooses among.
+"""Advantages of turns from their credit: the estimators that online training chooses among.
 
-Turns of one prompt are a group. `grpo` and `dr_grpo` take the group's mean (arXiv:2402.03300,
-arXiv:2503.20783) over all its turns, as Kevin does (arXiv:2507.11948); `rloo` the mean of the others with
-the same place in their trajectories (arXiv:2402.14740; turn by turn as in Dr.Kernel, arXiv:2602.05885);
-`remax` what the greedy reply earned there (arXiv:2310.10505). What has no reward, because of what the
-evaluator did, has an advantage of 0 and is part of no mean.
+Turns of one prompt are a group. `grpo` and `dr_grpo` subtract the group's mean (arXiv:2402.03300,
+arXiv:2503.20783) over all its turns, as Kevin does (arXiv:2507.11948); `rloo` the mean of the others at the
+same place in their trajectories (arXiv:2402.14740; turn by turn as in Dr.Kernel, arXiv:2602.05885); `remax`
+the greedy reply's credit there (arXiv:2310.10505). A turn without a reward, because the evaluator failed, has
+an advantage of 0 and is part of no mean.
 
 Four replies to one prompt, the last without a reward; their mean is 3, and their standard deviation 2.65:
 
@@ -31,7 +31,7 @@ _EPSILON = 1e-4  # added to the standard deviation, as in TRL's GRPOTrainer
 
 @dataclass(frozen=True)
 class Credited:
-    """One turn. `value`: its discounted return; None where nothing is known of it."""
+    """Credit of one turn. `value`: its discounted return; None if unknown."""
 
     value: float | None
     group: int
@@ -40,7 +40,7 @@ class Credited:
 
 
 def advantages(turns: Sequence[Credited], estimator: Estimator) -> list[float]:
-    """One for each turn, in their order."""
+    """Return the advantage of each turn, in order."""
     groups: dict[tuple[int, ...], list[Credited]] = {}
     by_turn = estimator in ("rloo", "remax")
     for turn in turns:

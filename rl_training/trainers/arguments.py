@@ -1,4 +1,4 @@
-"""Settings as transformers' trainers take them, and what these would complain of once they have begun."""
+"""Settings as arguments of transformers' trainers, and checks that these would only make once begun."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -13,7 +13,7 @@ NOT_TRACKED: Mapping[str, str] = {"report_to": "none"}
 
 
 def arguments(settings: TrainingSettings, out: Path, reporting: Mapping[str, str]) -> dict[str, Any]:
-    """Of any `TrainingArguments`. `reporting`: as trackers have it."""
+    """Return the arguments of any `TrainingArguments`. `reporting`: from `trackers.reporting`."""
     return {
         **reporting,
         "output_dir": str(out),
@@ -40,14 +40,14 @@ def arguments(settings: TrainingSettings, out: Path, reporting: Mapping[str, str
 
 
 def require_runnable(settings: TrainingSettings) -> None:
-    """Raises UsageError where this machine cannot train so, MissingPrerequisite for a package."""
+    """Raise UsageError if this machine cannot train so, MissingPrerequisite for a package."""
     vllm = settings.vllm if isinstance(settings, OnlineSettings) else "none"
     if vllm != "none":
         _require("vllm", f"--vllm {vllm}", "leave --vllm out")
     if settings.deepspeed is not None:
         if not Path(settings.deepspeed).is_file():
             raise UsageError(
-                f"--deepspeed {settings.deepspeed}: there is no such file", "give a DeepSpeed configuration"
+                f"--deepspeed {settings.deepspeed}: the file does not exist", "give a DeepSpeed configuration"
             )
         _require("deepspeed", "--deepspeed", "leave it out")
     _require_optimizer(settings.optimizer)
@@ -55,8 +55,8 @@ def require_runnable(settings: TrainingSettings) -> None:
 
     if autocasts(settings.precision) and not settings.cpu and not is_torch_bf16_gpu_available():
         raise UsageError(
-            f"--precision {settings.precision}: there is no GPU here that computes in bf16",
-            "give --precision float32, or --cpu",
+            f"--precision {settings.precision}: no GPU of this machine supports bf16",
+            "use --precision float32, or --cpu",
         )
 
 
@@ -73,7 +73,7 @@ def _require_optimizer(name: str) -> None:
     if name not in {each.value for each in OptimizerNames}:
         raise UsageError(
             f"--optimizer {name}: transformers has no such optimizer",
-            "give one of its OptimizerNames: adamw_torch, adamw_8bit, galore_adamw, apollo_adamw …",
+            "use one of its OptimizerNames: adamw_torch, adamw_8bit, galore_adamw, apollo_adamw …",
         )
     made = TrainingArguments(use_cpu=True, report_to="none", **_optimizer(name))
     try:
@@ -85,7 +85,7 @@ def _require_optimizer(name: str) -> None:
         ) from None
     except (ValueError, TypeError, NotImplementedError) as error:
         why = str(error).splitlines()[0].rstrip(".")
-        raise UsageError(f"--optimizer {name}: {why}", "give another, such as adamw_torch") from None
+        raise UsageError(f"--optimizer {name}: {why}", "use another, such as adamw_torch") from None
 
 
 def _require(package: str, what: str, otherwise: str) -> None:

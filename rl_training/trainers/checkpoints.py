@@ -1,7 +1,7 @@
-"""Checkpoints that are whole or not there: a full disk, or a kill, in the middle of one leaves the last.
+"""Atomic checkpoints: a full disk, or a kill, in the middle of one leaves the last one usable.
 
-transformers writes a checkpoint file by file into the folder that a resume would take. Here it is written
-beside, brought to the disk, and then renamed.
+transformers writes a checkpoint file by file into the folder that a resume would take. Here it is written to
+a staging folder, flushed to disk, and then renamed.
 """
 
 import json
@@ -27,13 +27,13 @@ _NAME = re.compile(r"checkpoint-(\d+)")
 
 
 def last_good(folder: Path) -> Path | None:
-    """The latest checkpoint in a run's folder that is whole; None where there is none."""
+    """Return the latest whole checkpoint in a run's folder; None if there is none."""
     found = [(step, path) for path in folder.glob("checkpoint-*") if (step := step_of(path)) is not None]
     return max(found, default=(0, None))[1]
 
 
 def step_of(checkpoint: Path) -> int | None:
-    """The step it was taken at; None where it is not whole. The trainer's state is written last."""
+    """Return a checkpoint's step; None if it is not whole. The trainer's state is written last."""
     name = _NAME.fullmatch(checkpoint.name)
     try:
         step = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))["global_step"]
@@ -43,7 +43,7 @@ def step_of(checkpoint: Path) -> int | None:
 
 
 class WholeCheckpoints(Trainer):
-    """To be inherited from before a trainer: `class Online(WholeCheckpoints, GRPOTrainer)`."""
+    """Mixin to inherit from before a trainer: `class Online(WholeCheckpoints, GRPOTrainer)`."""
 
     def _get_output_dir(self, trial: Any) -> str:
         folder = Path(super()._get_output_dir(trial))
@@ -67,20 +67,20 @@ class WholeCheckpoints(Trainer):
         rotate_checkpoints(str(folder), self.args.save_total_limit)
 
     def save_with(self, checkpoint: Path) -> None:
-        """What a trainer of ours knows besides, into the checkpoint. Nothing, unless it says so."""
+        """Save the state of a subclass into the checkpoint; nothing by default."""
 
     def save_policy(self) -> Path:
-        """Writes the trained model and its tokenizer into the run's folder. Raises StorageError."""
+        """Write the trained model and its tokenizer into the run's folder. Raises StorageError."""
         final = Path(self.args.output_dir) / POLICY
         with written_whole(final) as staged:
             self.save_model(str(staged))
         return final
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        """Of adapters only those that are trained.
+        """Save only the adapters that are trained.
 
-        TRL has a second set, of the policy that divergences are held against, which is made again from the
-        first policy; where a checkpoint has several, transformers resumes with the trained ones left out.
+        TRL has a second set, of the reference policy, which is recreated from the first policy; if a
+        checkpoint has several, transformers resumes without the trained ones.
         """
         super()._save(output_dir, state_dict)
         for second in Path(output_dir or self.args.output_dir).glob(f"{_SECOND}/{ADAPTER}"):
@@ -89,9 +89,9 @@ class WholeCheckpoints(Trainer):
 
 @contextmanager
 def written_whole(final: Path) -> Iterator[Path]:
-    """A folder to write to, which takes the place of `final` once all of it is on the disk.
+    """Yield a folder to write to, which replaces `final` once all of it is on the disk.
 
-    Raises StorageError where it cannot be written; what was there before stays.
+    Raises StorageError if it cannot be written; the previous content is kept.
     """
     staged = final.parent / _STAGING / final.name
     try:
@@ -109,7 +109,7 @@ def written_whole(final: Path) -> Iterator[Path]:
         kept = f"; {last.name} is whole" if last is not None else ""
         raise StorageError(
             f"{final} cannot be written ({why}){kept}",
-            "free some space, and give the same command again to go on",
+            "free some space, and give the same command again to resume",
         ) from error
     finally:
         shutil.rmtree(staged.parent, ignore_errors=True)
@@ -131,10 +131,10 @@ def _to_disk(path: Path) -> None:
 
 
 def _why(error: Exception) -> str | None:
-    """What was in the way of writing; None for an error that is not of that kind."""
+    """Return the reason a write failed; None for any other error."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
     if isinstance(error, SafetensorError):
         return str(error).rpartition("I/O error: ")[2]
     # torch.save says what it was at, not what was in its way.
-    return "torch could not write all of it" if "inline_container" in str(error) else None
+    return "torch could not write the whole file" if "inline_container" in str(error) else None

@@ -87,8 +87,8 @@ def sft(
 ) -> None:
     """Train a policy on the samples of a data set.
 
-    Writes DIR/policy, a model's folder, and all that `kernelwright report DIR` shows. Give the same command
-    again to go on after a kill.
+    Writes DIR/policy, a model's folder, and all files that `kernelwright report DIR` shows. Give the same
+    command again to resume after a kill.
     """
     from kernelwright.rl_training.curation import parquet
 
@@ -206,8 +206,8 @@ def rl(
 ) -> None:
     """Train a policy with measured speedups as rewards: it writes kernels, the evaluator measures them.
 
-    Writes DIR/policy, a model's folder, DIR/trajectories, and all that `kernelwright report DIR` shows.
-    Give the same command again to go on after a kill.
+    Writes DIR/policy, a model's folder, DIR/trajectories, and all files that `kernelwright report DIR` shows.
+    Give the same command again to resume after a kill.
     """
     from kernelwright.agent.profiled import ProfilingPool
     from kernelwright.kernelbench.machine import cache_folder
@@ -276,13 +276,13 @@ def _tasks(data: Sequence[str], seed: int, target: str) -> tuple["TaskData", ...
     if found.device.partition(":")[0] != target.partition(":")[0]:
         raise UsageError(
             f"--target {target}: the tasks are for {found.device}, and prompts describe that",
-            f"give --target {found.device}, or runs on {target}",
+            f"use --target {found.device}, or runs on {target}",
         )
     return found.train
 
 
 def _runs(data: Sequence[str]) -> Iterator["RunDatabase"]:
-    """Those of the sources that are runs, each open until the next."""
+    """Yield the sources that are runs, each open until the next."""
     from kernelwright.results.store.database import RunDatabase
 
     for source in data:
@@ -292,7 +292,7 @@ def _runs(data: Sequence[str]) -> Iterator["RunDatabase"]:
 
 
 def _exemplars(data: Sequence[str], tasks: Sequence["TaskData"]) -> "ExemplarStore":
-    """The kernels of runs; of a data set the winner of each task."""
+    """Collect the kernels of runs, and the winner of each task of a data set."""
     from kernelwright.rl_training.exemplars import ExemplarStore
 
     store = ExemplarStore()
@@ -312,7 +312,7 @@ def _samples(data: Path, min_speedup: float) -> list[dict[str, Any]]:
     rows = [row for row in parquet.read(path) if row["speedup_low"] > min_speedup]
     tasks = len({row["task"] for row in rows})
     if tasks < 2:
-        few = "one task alone, which a policy would learn by heart" if tasks else "no task"
+        few = "only one task, which a policy would memorize" if tasks else "no task"
         above = f" with a speedup surely above {min_speedup:g}" if min_speedup else ""
         raise UsageError(f"{path} has samples{above} of {few}", "curate runs of several tasks")
     return rows
@@ -369,5 +369,5 @@ def _tell(out: Path, written: Path, steps: int, as_json: bool, settled: str = ""
             f"Nothing was left to learn after step {steps}: {settled}.", soft_wrap=True
         )
     Console(highlight=False).print(
-        f"Written to {written}; `kernelwright report {out}` shows how it went.", markup=False, soft_wrap=True
+        f"Written to {written}; see `kernelwright report {out}`.", markup=False, soft_wrap=True
     )

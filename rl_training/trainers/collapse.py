@@ -1,9 +1,8 @@
-"""Whether online training has collapsed, or has nothing left to learn: what it logs is watched, and the last
-good checkpoint found.
+"""Detection of a collapse of online training, or of its end, from its logs; and the last good checkpoint.
 
-Replies that are mostly invalid, or a far divergence from the first policy, do not fix themselves. Where
-rewards of a group are all alike there are no advantages, and where a policy always says the same it explores
-nothing: both are a collapse if the mean reward fell, and success if it did not.
+Replies that are mostly invalid, or a far divergence from the first policy, do not fix themselves. If the
+rewards of a group are all alike there are no advantages, and if a policy always gives the same reply it
+explores nothing: both are a collapse if the mean reward fell, and success if it did not.
 """
 
 import shutil
@@ -24,7 +23,7 @@ _END_OF_LEARNING = (_ALIKE, _THE_SAME)  # which success comes to, too
 
 
 class Limits(Record):
-    """What a run that learns stays within; `patience` batches of replies in a row beyond a limit end it."""
+    """Limits of a healthy run; `patience` consecutive batches of replies beyond one end it."""
 
     valid_fraction: float = Field(default=0.02, ge=0, le=1)  # at least, of replies that something is known of
     zero_variance: float = Field(default=0.99, ge=0, le=1)  # at most, of groups whose rewards are all alike
@@ -35,19 +34,19 @@ class Limits(Record):
 
 
 class Collapsed(Diverged):
-    """`healthy`: the last step before it began."""
+    """A collapse of training. `healthy`: the last step before it began."""
 
     def __init__(self, why: str, healthy: int) -> None:
         super().__init__(
-            why, "see the curves; a lower --learning-rate, larger groups or easier tasks may help"
+            why, "check the curves; a lower --learning-rate, larger groups or easier tasks may help"
         )
         self.healthy = healthy
 
 
 class CollapseGuard(TrainerCallback):
-    """Raises Collapsed; ends a training that has settled, with `settled` saying so.
+    """Callback that raises Collapsed, or ends a settled training and sets `settled` to the reason.
 
-    It knows nothing but the logs of the training, which its checkpoints have.
+    It uses only the logs of the training, which its checkpoints contain.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -71,17 +70,17 @@ class CollapseGuard(TrainerCallback):
             if what not in _END_OF_LEARNING or _fell(before, during):
                 raise Collapsed(f"training has collapsed at step {state.global_step}: {what}", healthy)
         if lasting:
-            self.settled = f"{lasting[0]}, and worth no less than before"
+            self.settled = f"{lasting[0]}, and the reward has not fallen"
             control.should_training_stop = control.should_save = True
 
     def beyond(self, logs: Mapping[str, Any]) -> list[str]:
-        """What is wrong with the figures of one step, in words; first what cannot be success."""
+        """Return what is wrong with the logs of one step; first what cannot be success."""
         limits = self._limits
         known = {name: float(value) for name, value in logs.items() if isinstance(value, int | float)}
         checks = (
-            ("valid_fraction", limits.valid_fraction, False, "hardly a reply is valid"),
-            ("unrewarded_fraction", limits.unrewarded, True, "hardly a reply has a reward"),
-            ("kl", limits.kl, True, "the policy is far from where it began"),
+            ("valid_fraction", limits.valid_fraction, False, "almost no reply is valid"),
+            ("unrewarded_fraction", limits.unrewarded, True, "almost no reply has a reward"),
+            ("kl", limits.kl, True, "the policy has diverged from the first one"),
             ("frac_reward_zero_std", limits.zero_variance, True, _ALIKE),
             ("entropy", limits.entropy, False, _THE_SAME),
         )
@@ -92,7 +91,7 @@ class CollapseGuard(TrainerCallback):
         ]
 
     def _parted(self, batches: Sequence[Any], what: str) -> tuple[list[Any], list[Any]]:
-        """The batches before it began, and those since."""
+        """Return the batches before the problem began, and those since."""
         since = len(batches)
         while since and what in self.beyond(batches[since - 1]):
             since -= 1
@@ -100,7 +99,7 @@ class CollapseGuard(TrainerCallback):
 
 
 def _fell(before: Sequence[Mapping[str, float]], during: Sequence[Mapping[str, float]]) -> bool:
-    """Whether the mean reward is lower than it was, by more than it varied from batch to batch."""
+    """Return True if the mean reward fell by more than its variation from batch to batch."""
     then, now = ([each["turn_reward"] for each in part if "turn_reward" in each] for part in (before, during))
     if not then or not now:
         return False
@@ -108,9 +107,7 @@ def _fell(before: Sequence[Mapping[str, float]], during: Sequence[Mapping[str, f
 
 
 def restored(folder: Path, healthy: int) -> Path | None:
-    """The last checkpoint from no later than step `healthy`; later ones are removed. None where there is
-    none.
-    """
+    """Return the last checkpoint no later than step `healthy`, if any; later ones are removed."""
     for checkpoint in folder.glob("checkpoint-*"):
         step = step_of(checkpoint)
         if step is None or step > healthy:

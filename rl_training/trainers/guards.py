@@ -1,4 +1,4 @@
-"""What ends a training before it spoils its policy: a gradient that is not a number."""
+"""Guard that ends a training before a non-finite gradient spoils its policy."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 class Diverged(KernelwrightError):  # noqa: N818 - what happened
-    """Going on would spoil the policy."""
+    """A training that would spoil its policy if it continued."""
 
 
 class StopAtNaN(TrainerCallback):
-    """Raises Diverged before an update with a gradient that is not finite, so that no weight is spoiled.
+    """Callback that raises Diverged before an update with a non-finite gradient.
 
-    transformers would go on: it replaces such a loss, in what it logs, by the average of those before.
+    transformers would continue: it replaces such a loss, in its logs, by the average of those before.
     """
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
@@ -30,8 +30,8 @@ class StopAtNaN(TrainerCallback):
             return
         where = next((name for name, gradient in named if not _finite(gradient)), "all of them together")
         raise Diverged(
-            f"the gradient is not finite at step {state.global_step + 1} ({where}); it changed no weight",
-            "begin another run with a lower --learning-rate; --model may be the last checkpoint of this one",
+            f"the gradient is not finite at step {state.global_step + 1} ({where}); no weight was changed",
+            "start another run with a lower --learning-rate; --model may be the last checkpoint of this one",
         )
 
 

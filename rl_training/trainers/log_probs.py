@@ -1,4 +1,4 @@
-"""Replies as tokens after their prompts, and how likely a policy finds them."""
+"""Tokens of prompts and replies, and their likelihood under a policy."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ import torch
 
 @dataclass(frozen=True)
 class Encoded:
-    """A prompt and a reply, as they stand in one sequence."""
+    """A prompt and a reply as one sequence."""
 
     tokens: tuple[int, ...]
     prompt: int  # tokens of it
 
 
 def encode(tokenizer: Any, prompt: Sequence[dict[str, str]], reply: str) -> Encoded:
-    """As the chat template renders them, up to the token that ends the reply.
+    """Encode a conversation as the chat template renders it, up to the token that ends the reply.
 
-    The prompt is cut into tokens on its own, as it is for generation; what follows begins where a reply
-    would. The template is one that `check_tokenizer` accepts.
+    The prompt is tokenized separately, as it is for generation, so that the rest begins where a reply would.
+    The template is one that `check_tokenizer` accepts.
     """
     said = [*prompt, {"role": "assistant", "content": reply}]
     before = str(tokenizer.apply_chat_template(list(prompt), tokenize=False, add_generation_prompt=True))
@@ -32,7 +32,7 @@ def encode(tokenizer: Any, prompt: Sequence[dict[str, str]], reply: str) -> Enco
 
 
 def padded(sequences: Sequence[Encoded], pad: int) -> dict[str, torch.Tensor]:
-    """On the right; (N, L) each: `input_ids`, `attention_mask`, and `reply`, 1.0 at tokens of replies."""
+    """Pad on the right; (N, L) each: `input_ids`, `attention_mask`, and `reply`, 1.0 at tokens of replies."""
     length = max(len(one.tokens) for one in sequences)
     tokens = torch.full((len(sequences), length), pad)
     attention = torch.zeros(len(sequences), length, dtype=torch.long)
@@ -45,9 +45,9 @@ def padded(sequences: Sequence[Encoded], pad: int) -> dict[str, torch.Tensor]:
 
 
 def token_log_probs(logits: torch.Tensor, tokens: torch.Tensor, reply: torch.Tensor) -> torch.Tensor:
-    """log π(y_t | x, y_<t) where `reply` is 1, 0 elsewhere.
+    """Return log π(y_t | x, y_<t) where `reply` is 1, 0 elsewhere.
 
-    logits (N, L, V), tokens (N, L) int64, reply (N, L) -> (N, L - 1) float32, of the second token and on.
+    logits (N, L, V), tokens (N, L) int64, reply (N, L) -> (N, L - 1) float32, from the second token on.
     """
     picked = torch.gather(logits[:, :-1].float(), -1, tokens[:, 1:, None]).squeeze(-1)
     return (picked - torch.logsumexp(logits[:, :-1].float(), -1)) * reply[:, 1:]

@@ -1,7 +1,7 @@
-"""Learning from what was recorded, without generating anything: RRHF and A-LoL on transformers' Trainer.
+"""Learning from recorded replies, without generating any: RRHF and A-LoL on transformers' Trainer.
 
-What each update sees is drawn before the first, from the seed, so that a training that goes on from a
-checkpoint sees what it would have seen.
+The samples of all updates are drawn before the first, from the seed, so that a training resumed from a
+checkpoint sees the same ones.
 """
 
 import random
@@ -35,7 +35,10 @@ RRHF = "rrhf"
 
 
 class OfflineSettings(Record):
-    """`batch`: prompts with all their replies that an update learns from (RRHF), or replies (A-LoL)."""
+    """Settings of offline learning.
+
+    `batch`: per update, prompts with all replies (RRHF) or replies (A-LoL).
+    """
 
     model: str
     method: str  # RRHF, or a Variant of A-LoL
@@ -59,7 +62,7 @@ class OfflineSettings(Record):
 
 @dataclass(frozen=True)
 class Ranked:
-    """RRHF's sample: the replies to one prompt."""
+    """Sample of RRHF: the replies to one prompt."""
 
     replies: tuple[Encoded, ...]
     rewards: tuple[float, ...]
@@ -67,7 +70,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Better:
-    """A-LoL's sample: a reply that is better than the reference policy's value of its prompt."""
+    """Sample of A-LoL: a reply that is better than the reference policy's value of its prompt."""
 
     reply: Encoded
     advantage: float
@@ -82,7 +85,7 @@ class Samples:
 
 
 class OfflineTrainer(WholeCheckpoints, Trainer, ABC):
-    """Learns from samples in their order; what `measured` is told goes into the next log, as a mean."""
+    """Trainer on samples in their order; values given to `measured` go into the next log, as a mean."""
 
     def __init__(self, policy: Policy, samples: Samples, arguments: TrainingArguments, **others: Any) -> None:
         self._measured: dict[str, list[float]] = defaultdict(list)
@@ -98,7 +101,7 @@ class OfflineTrainer(WholeCheckpoints, Trainer, ABC):
 
     @abstractmethod
     def collate(self, samples: Sequence[Any]) -> dict[str, torch.Tensor]:
-        """What `compute_loss` takes, padded."""
+        """Return the padded inputs of `compute_loss`."""
 
     def measured(self, name: str, value: float) -> None:
         self._measured[name].append(value)
@@ -163,7 +166,10 @@ class LeftoverLunchTrainer(OfflineTrainer):
 def samples_of(
     policy: Policy, prompts: Sequence[Prompted], settings: OfflineSettings, device: str = "cpu"
 ) -> Samples:
-    """Raises UsageError where nothing is left to learn from. A-LoL's reference policy works on `device`."""
+    """Return the samples to learn from. A-LoL's reference policy runs on `device`.
+
+    Raises UsageError if nothing is left to learn from.
+    """
     most = min(settings.max_length, getattr(policy.model.config, "max_position_embeddings", None) or 1 << 62)
     kept, too_long = [], 0
     for one in prompts:
@@ -175,16 +181,17 @@ def samples_of(
             kept.append(Ranked(*zip(*short, strict=True)))
     if not kept:
         raise UsageError(
-            f"none of {too_long} replies has at most {most} tokens with its prompt", "give --max-length more"
+            f"none of {too_long} replies has at most {most} tokens with its prompt",
+            "use a larger --max-length",
         )
     count = settings.steps * settings.batch
     if settings.method == RRHF:
         kept = [one for one in kept if len(set(one.rewards)) > 1]
-        _require(bool(kept), "no prompt has replies of which one is better than another", too_long, most)
+        _require(bool(kept), "no prompt has replies with different rewards", too_long, most)
         drawn: list[Any] = _shuffled(kept, count, settings.seed)
         return Samples(drawn, sum(len(one.replies) for one in kept), too_long)
     better, advantages = _better(policy, kept, device, autocasts(settings.precision))
-    _require(bool(better), "no reply is better than what its prompt is worth", too_long, most)
+    _require(bool(better), "no reply is better than the value of its prompt", too_long, most)
     order = leftover_lunch.drawn(torch.tensor(advantages), count, settings.seed)
     return Samples([better[index] for index in order], len(better), too_long)
 
@@ -199,7 +206,7 @@ def train(
     reporting: dict[str, str],
     callbacks: Sequence[TrainerCallback] = (),
 ) -> Path:
-    """The folder of the trained policy. Raises StorageError, Diverged."""
+    """Train and return the folder of the trained policy. Raises StorageError, Diverged."""
     arguments = TrainingArguments(
         output_dir=str(out),
         max_steps=settings.steps,
@@ -231,7 +238,7 @@ def train(
 def _better(
     policy: Policy, kept: Sequence[Ranked], device: str, autocast: bool
 ) -> tuple[list[Better], list[float]]:
-    """The replies with an advantage above 0, and these."""
+    """Return the replies with an advantage above 0, and these advantages."""
     pairs = [(reply, reward) for one in kept for reply, reward in zip(one.replies, one.rewards, strict=True)]
     policy.model.to(device).eval()
     seen = [_by_reference(policy, reply, device, autocast) for reply, _ in pairs]
@@ -250,7 +257,7 @@ def _better(
 def _by_reference(
     policy: Policy, reply: Encoded, device: str, autocast: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(T,) log-probabilities of its tokens, and (D,) what the last layer makes of the prompt's end."""
+    """Return (T,) log-probabilities of a reply's tokens, and (D,) last-layer features of the prompt's end."""
     batch = {name: held.to(device) for name, held in padded([reply], 0).items()}
     # In the precision of the training, so that ratios begin at 1.
     with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=autocast):
@@ -260,7 +267,7 @@ def _by_reference(
 
 
 def _shuffled(kept: Sequence[Ranked], count: int, seed: int) -> list[Ranked]:
-    """Each as often as the others, in an order of its own each time around."""
+    """Return samples in equal numbers, shuffled again for each pass."""
     chance, drawn = random.Random(seed), list[Ranked]()
     while len(drawn) < count:
         drawn += chance.sample(kept, len(kept))

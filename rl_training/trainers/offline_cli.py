@@ -1,4 +1,4 @@
-"""`kernelwright train offline`: a policy learns from what was recorded."""
+"""`kernelwright train offline`: a policy learns from recorded replies."""
 
 import json
 from enum import StrEnum
@@ -57,11 +57,11 @@ def offline(
 ) -> None:
     """Train a policy on recorded kernels, without generating any: RRHF or A-LoL.
 
-    Writes DIR/policy, a model's folder, and all that `kernelwright report DIR` shows. Give the same command
-    again to go on after a kill.
+    Writes DIR/policy, a model's folder, and all files that `kernelwright report DIR` shows. Give the same
+    command again to resume after a kill.
     """
     if learning_rate <= 0:
-        raise UsageError(f"--learning-rate {learning_rate:g} teaches nothing", "give a number above 0")
+        raise UsageError(f"invalid --learning-rate {learning_rate:g}", "use a number above 0")
     from kernelwright.rl_training.rewards.scheme import scheme_of
     from kernelwright.rl_training.trainers.policy import LoraSettings, load_policy, quiet, require
     from kernelwright.rl_training.trainers.recorded import recorded
@@ -101,7 +101,7 @@ def offline(
     inputs = found.hashes | hashes(sorted(Path(model).glob("*.safetensors")))
     with tracked(out, method.value, settings, {"training": seed}, inputs) as run:
         if run.checkpoint is not None:
-            Console(stderr=True).print(f"Going on from {run.checkpoint}.", markup=False, soft_wrap=True)
+            Console(stderr=True).print(f"Resuming from {run.checkpoint}.", markup=False, soft_wrap=True)
         callbacks = [MetricsFile(run.path), Progress()]
         written = learning.train(
             policy,
@@ -120,6 +120,4 @@ def offline(
     long = f"; {samples.too_long} were too long and left out" if samples.too_long else ""
     console = Console(highlight=False)
     console.print(f"{steps} steps on {samples.replies} replies to {len(found.tasks)} tasks{long}.")
-    console.print(
-        f"Written to {written}; `kernelwright report {out}` shows how it went.", markup=False, soft_wrap=True
-    )
+    console.print(f"Written to {written}; see `kernelwright report {out}`.", markup=False, soft_wrap=True)

@@ -1,14 +1,12 @@
-"""Online RL: the policy writes kernels, the evaluator measures them, and what was measured moves the
-policy.
+"""Online RL: the policy writes kernels, the evaluator measures them, and the measurements update the policy.
 
-TRL's GRPOTrainer with four things of our own: replies are taken through the `Grader`, in one turn or
-several, each turn a sample with a whole prompt and its own credit; advantages are those of
-`trainers.advantages`; replies that nothing is learned from are in no term of the loss and in none
-of its denominators; and what rewards and prompts know (the best so far, the exemplars, the running scale)
-goes with the checkpoints.
+TRL's GRPOTrainer with four additions: replies go through the `Grader`, in one turn or several, each turn a
+sample with a complete prompt and its own credit; advantages are those of `trainers.advantages`; replies that
+teach nothing are in no term of the loss and in none of its denominators; and the state of rewards and prompts
+(the best so far, the exemplars, the running scale) is saved with the checkpoints.
 
-All replies of a turn are submitted before the first verdict is asked for: the pool builds and verifies
-several at a time and times one after the other.
+All replies of a turn are submitted before the first verdict is awaited: the pool builds and verifies several
+at a time and times one after the other.
 """
 
 import math
@@ -36,12 +34,12 @@ from kernelwright.rl_training.trajectory import Trajectory, Turn
 
 
 class RewardFailed(KernelwrightError):  # noqa: N818 - what happened
-    """The environment or a reward has a defect; what the evaluator does wrong is an outcome instead."""
+    """A defect of the environment or a reward; failures of the evaluator are outcomes instead."""
 
 
 @dataclass(frozen=True)
 class _Generated:
-    """Token ids; and what vLLM, but not transformers, says of the completion's probabilities."""
+    """Token ids of a prompt and completion, and its log-probabilities if vLLM generated it."""
 
     prompt: list[int]
     completion: list[int]
@@ -50,7 +48,7 @@ class _Generated:
 
 @dataclass(frozen=True)
 class _Sampled:
-    """One turn as the trainer has it."""
+    """One turn in the trainer's form."""
 
     generated: _Generated
     credited: Credited
@@ -61,7 +59,10 @@ class _Sampled:
 
 
 class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
-    """`rows`: a `datasets.Dataset` with `prompt`, `task` and `draw`, in the order of training."""
+    """Trainer of online RL.
+
+    `rows`: a `datasets.Dataset` with `prompt`, `task` and `draw`, in the order of training.
+    """
 
     def __init__(
         self,
@@ -101,12 +102,12 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         return output
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        """TRL's loss of those replies of a micro-batch that are learned from.
+        """Compute TRL's loss of the replies of a micro-batch that teach something.
 
         TRL divides by micro-batches, and in some losses by replies, whether these are masked or not. Here a
         micro-batch counts with its share of the replies that teach, so that the others change neither the
         direction of an update nor its size. Without any there is no gradient, and AdamW leaves the weights
-        alone where it would go on by its momentum for a gradient of 0.
+        alone where it would continue by its momentum for a gradient of 0.
         """
         teaches = inputs["completion_mask"].any(-1)
         if not teaches.any():
@@ -118,7 +119,7 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         return loss * share
 
     def _advantages(self, device: torch.device) -> torch.Tensor:
-        """Of this process's samples, in float32; groups may have samples in several processes."""
+        """Return the advantages of this process's samples, in float32; groups may span several processes."""
         table = torch.tensor(
             [
                 [
@@ -142,7 +143,7 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         return torch.tensor(own, device=device)
 
     def _rolled_out(self, prompts: Sequence[Any], _: Any) -> dict[str, Any]:
-        """TRL's rollout function: a row for each prompt, which is a turn of a trajectory."""
+        """Run the rollouts, as TRL's rollout function: a row per prompt, which is a turn."""
         turns = self.environment.turns
         starts = range(0, len(prompts), turns)
         rollouts = [self.environment.rollout(self._rows[i]["task"], self._rows[i]["draw"]) for i in starts]
@@ -195,7 +196,7 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         except Exception as error:
             raise RewardFailed(
                 f"a reward raised {type(error).__name__}: {error}",
-                "fix it, and give the same command again to go on from the last checkpoint",
+                "fix it, and give the same command again to resume from the last checkpoint",
             ) from error
         for known, each in zip(generated, made, strict=True):
             known.append(each)
@@ -224,7 +225,7 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         return [found[i] for i in range(len(prompts))]
 
     def _samples(self, made: Trajectory, generated: Sequence[_Generated], greedy: bool) -> list[_Sampled]:
-        """A sample for each turn; where it ended early, its last one again, which nothing is learned from."""
+        """Return a sample per turn; if it ended early, copies of its last one that teach nothing."""
         rewards: Sequence[float | None] = made.rewards
         if self.settings.smooth:
             rewards = self.running.smoothed(rewards)
@@ -238,7 +239,7 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         return samples
 
     def _keep(self, trajectories: Sequence[Trajectory]) -> None:
-        """Into the run's folder, a file a step; into the exemplars; and their figures into the metrics."""
+        """Record trajectories: in the run's folder, a file per step; as exemplars; and as metrics."""
         for made in trajectories:
             for turn in made.turns:
                 self.environment.exemplars.see(self.environment.tasks[made.task], turn)
@@ -253,17 +254,17 @@ class OnlineTrainer(WholeCheckpoints, GRPOTrainer):
         self.environment.exemplars.save(checkpoint / "exemplars.json")
 
     def load_from(self, checkpoint: Path) -> None:
-        """What rewards and prompts knew then. Raises StorageError."""
+        """Restore the state of rewards and prompts. Raises StorageError."""
         self.running = Running.load(checkpoint / "running.json")
         self.environment.world.best = BestSoFar.load(checkpoint / "best.json")
         self.environment.exemplars = ExemplarStore.load(checkpoint / "exemplars.json")
 
 
 def figures(turns: Sequence[Turn]) -> dict[str, float]:
-    """What curves show of a step: shares of its replies, and the geometric mean speedup of the right ones.
+    """Return the metrics of a step: shares of its replies, and the geometric mean speedup of correct ones.
 
-    Shares of what is valid or a cheat, and the mean reward as the scheme pays it (neither discounted nor
-    smoothed), are of the replies that something is known of; not there without any.
+    Shares of valid replies and of cheats, and the mean reward as the scheme pays it (neither discounted nor
+    smoothed), are over replies with a known reward; they are missing without any.
     """
     known = [turn.outcome.kind for turn in turns if turn.reward is not None]
     earned = [turn.reward for turn in turns if turn.reward is not None]
@@ -285,12 +286,12 @@ def figures(turns: Sequence[Turn]) -> dict[str, float]:
 def _credited(
     prompts: Any, completions: Any, credited: Sequence[float | None], **_: Any
 ) -> list[float | None]:
-    """TRL's reward function: what the rollouts have found out already."""
+    """Return the credits that the rollouts have already computed, as TRL's reward function."""
     return list(credited)
 
 
 def _of(held: Any, rows: torch.Tensor) -> Any:
-    """These rows of what has a row for each reply; all else as it is."""
+    """Select rows of tensors with a row for each reply; return anything else unchanged."""
     return held[rows] if isinstance(held, torch.Tensor) and held.ndim else held
 
 

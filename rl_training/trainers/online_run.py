@@ -1,5 +1,6 @@
-"""A run of online RL, from its settings to the trained policy: resumed where it was, restored where it
-collapsed, ended early where nothing is left to learn.
+"""A run of online RL, from its settings to the trained policy.
+
+It is resumed where it was, restored after a collapse, and ended early if nothing is left to learn.
 """
 
 import logging
@@ -47,14 +48,14 @@ def train(
     limits: Limits | None = None,
     reporting: Mapping[str, str] = NOT_TRACKED,
 ) -> Finished:
-    """Writes the trained policy. Goes on from the last checkpoint in `out`.
+    """Train and write the policy, resuming from the last checkpoint in `out`.
 
-    After a collapse it goes on from the last checkpoint before that, with half the learning rate,
-    `restores` times; the policy of that checkpoint is written where it collapses again. Raises UsageError,
-    Collapsed, Diverged, StorageError.
+    After a collapse it resumes from the last checkpoint before that, with half the learning rate, `restores`
+    times; if it collapses again, the policy of that checkpoint is written. Raises UsageError, Collapsed,
+    Diverged, StorageError.
     """
     if len(tasks) < 1:
-        raise UsageError("there is no task to train on", "give runs or a data set with tasks")
+        raise UsageError("no task to train on", "give runs or a data set with tasks")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # of rollout_func
     limits = limits or Limits()
     for attempt in range(settings.restores + 1):
@@ -76,14 +77,14 @@ def train(
             kept = restored(out, collapse.healthy)
             if attempt == settings.restores:
                 raise _with_policy(collapse, trainer, kept) from None
-            _log.warning("%s; going on from %s", collapse.message, kept.name if kept else "the start")
+            _log.warning("%s; resuming from %s", collapse.message, kept.name if kept else "the start")
             continue
         return Finished(trainer.save_policy(), trainer.state.global_step, guard.settled)
     raise AssertionError("the last attempt returns or raises")
 
 
 def rows(tasks: Sequence[TaskData], settings: OnlineSettings) -> Dataset:
-    """A row for each group, in the order of training: the tasks in turn, shuffled again each time around."""
+    """Return a row for each group, in the order of training: the tasks in turn, reshuffled for each pass."""
     chance = random.Random(settings.seed)
     groups = settings.steps * settings.batch // settings.group
     order: list[TaskData] = []
@@ -98,9 +99,9 @@ def rows(tasks: Sequence[TaskData], settings: OnlineSettings) -> Dataset:
 
 
 def _with_policy(collapse: Collapsed, trainer: OnlineTrainer, kept: Path | None) -> Collapsed:
-    """That the last policy before it is written, where there is a checkpoint of it."""
+    """Write the last policy before a collapse, if a checkpoint has it, and name it in the error."""
     if kept is None:
-        return Collapsed(f"{collapse.message}; no checkpoint is from before that", collapse.healthy)
+        return Collapsed(f"{collapse.message}; there is no checkpoint from before that", collapse.healthy)
     trainer._load_from_checkpoint(str(kept))
     written = trainer.save_policy()
     return Collapsed(f"{collapse.message}; {written} is the policy of {kept.name}", collapse.healthy)
@@ -136,7 +137,7 @@ def _arguments(settings: OnlineSettings, common: Mapping[str, Any], limits: Limi
 
 
 class _Slower(TrainerCallback):
-    """Learning rates are part of a checkpoint; after a collapse they are lowered in what was restored."""
+    """Callback that lowers the learning rates restored from a checkpoint after a collapse."""
 
     def __init__(self, share: float) -> None:
         self._share = share

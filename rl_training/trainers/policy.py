@@ -1,10 +1,10 @@
-"""The model that is trained, with its tokenizer: a folder or a name on the Hugging Face Hub.
+"""The trained model with its tokenizer: a folder or a name on the Hugging Face Hub.
 
-What would fail late, or never be noticed, is found when it is loaded: a folder that lacks something, a
+Problems that would show late, or never, are found when it is loaded: a folder that lacks something, a
 tokenizer that cannot render a conversation, or not so that a reply continues its prompt.
 
-Adapters are saved without the weights they stand on, and name them. So these must be on the disk as they were
-trained on: what other adapters were merged into is written beside (`keep_base`).
+Adapters are saved without the weights they were trained on, and name them. So these must be on the disk
+unchanged: a model that other adapters were merged into is saved beside them (`keep_base`).
 """
 
 import json
@@ -49,11 +49,10 @@ class Policy:
 
 
 def load_policy(name: str, lora: LoraSettings | None = None, dtype: str = "float32") -> Policy:
-    """`name`: a folder as `save_pretrained` writes it, or a name on the Hub. `dtype` as torch names it.
+    """Load a policy. `name`: a folder of `save_pretrained`, or a name on the Hub; `dtype` as torch names it.
 
-    A folder of adapters is loaded with its base, merged into it. New adapters begin with random numbers of
-    torch's generator: seed it before; `keep_base` before they are saved. Raises UsageError,
-    MissingPrerequisite.
+    A folder of adapters is loaded with its base, merged into it. New adapters are initialized from torch's
+    generator: seed it before; call `keep_base` before they are saved. Raises UsageError, MissingPrerequisite.
     """
     require(lora is not None)
     # The tokenizer first: what is wrong with it shows before weights are read.
@@ -72,8 +71,10 @@ def load_policy(name: str, lora: LoraSettings | None = None, dtype: str = "float
 
 
 def keep_base(model: Any, run: Path) -> None:
-    """Has the adapters of `model`, if it has any, name weights that are on the disk: those that they were
-    loaded with, or RUN/base, which is written unless it is there. Raises StorageError.
+    """Make adapters of `model`, if any, name weights that are on the disk.
+
+    These are the ones they were loaded with, or RUN/base, which is written if it is missing. Raises
+    StorageError.
     """
     from kernelwright.rl_training.trainers.checkpoints import written_whole
 
@@ -95,9 +96,9 @@ def keep_base(model: Any, run: Path) -> None:
 
 
 def base_of(adapters: Path) -> str:
-    """The folder, or the name on the Hub, of the model that a folder of adapters belongs to.
+    """Return the folder, or the name on the Hub, of the model that a folder of adapters belongs to.
 
-    Raises UsageError where it is not said, or no longer there.
+    Raises UsageError if it is not named, or no longer there.
     """
     try:
         base = json.loads((adapters / ADAPTER).read_text(encoding="utf-8")).get("base_model_name_or_path")
@@ -105,19 +106,22 @@ def base_of(adapters: Path) -> str:
         base = None
     fix = f"give its path or its name on the Hub as base_model_name_or_path in {adapters / ADAPTER}"
     if not isinstance(base, str) or not base:
-        raise UsageError(f"{adapters} holds adapters that do not say which model they belong to", fix)
+        raise UsageError(f"{adapters} holds adapters that do not name their base model", fix)
     if Path(base).is_absolute() and not Path(base).is_dir():
         raise UsageError(f"{adapters} holds adapters of {base}, which is no longer there", fix)
     return base
 
 
 def load_tokenizer(name: str) -> "PreTrainedTokenizerBase":
-    """Of a folder that holds a whole model, or a name on the Hub. Raises UsageError, MissingPrerequisite."""
+    """Load the tokenizer of a complete model's folder, or of a name on the Hub.
+
+    Raises UsageError, MissingPrerequisite.
+    """
     folder = Path(name)
     if folder.is_dir():
         _complete(folder)
     elif folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or folder.exists():
-        raise UsageError(f"there is no folder {name}", "give a model's folder, or a name on the Hub")
+        raise UsageError(f"the folder {name} does not exist", "give a model's folder, or a name on the Hub")
     try:
         from transformers import AutoTokenizer
     except ImportError:
@@ -130,7 +134,7 @@ def load_tokenizer(name: str) -> "PreTrainedTokenizerBase":
 
 
 def require(adapters: bool = False) -> None:
-    """Raises MissingPrerequisite where a package that trainers need is not installed."""
+    """Raise MissingPrerequisite if a package that trainers need is not installed."""
     for package in ("transformers", "trl", *(("peft",) if adapters else ())):
         try:
             __import__(package)
@@ -141,7 +145,7 @@ def require(adapters: bool = False) -> None:
 
 
 def quiet() -> None:
-    """No bars and no warnings of what transformers will call otherwise one day."""
+    """Disable progress bars and transformers' deprecation warnings."""
     import warnings
 
     import datasets
@@ -153,8 +157,10 @@ def quiet() -> None:
 
 
 def check_tokenizer(tokenizer: "PreTrainedTokenizerBase", name: str) -> None:
-    """Raises UsageError where it cannot render what is trained on. Pads with its end token where it has
-    none to pad with, as TRL does."""
+    """Raise UsageError if the tokenizer cannot render training data.
+
+    A tokenizer without a pad token pads with its end token, as TRL does.
+    """
     from jinja2 import TemplateError
 
     another = "give a model tuned for chat (often named -Instruct), or add a chat template to its tokenizer"
@@ -170,19 +176,19 @@ def check_tokenizer(tokenizer: "PreTrainedTokenizerBase", name: str) -> None:
         raise UsageError(f"{name}: its chat template cannot render a prompt ({why})", another) from None
     if prompt == without:
         raise UsageError(
-            f"{name}: its chat template has no generation prompt, so that replies would not begin as an "
+            f"{name}: its chat template has no generation prompt, so replies would not begin as an "
             "assistant's",
             "add one to its chat template: {% if add_generation_prompt %}…{% endif %}",
         )
     if not whole.startswith(prompt):
         raise UsageError(
-            f"{name}: its chat template renders a reply otherwise than after its generation prompt, so that "
+            f"{name}: its chat template does not render a reply after its generation prompt, so "
             "training would see other tokens than generation",
             "fix its chat template: a conversation with the reply must begin with the prompt as rendered",
         )
     if tokenizer.eos_token is None:
         raise UsageError(
-            f"{name}: its tokenizer has no end token, so that no reply would end",
+            f"{name}: its tokenizer has no end token, so no reply would end",
             "set eos_token in its tokenizer_config.json",
         )
     if tokenizer.pad_token is None:
@@ -198,7 +204,7 @@ def _complete(folder: Path) -> None:
 
 
 def _read(name: str, load: Callable[[], Loaded]) -> Loaded:
-    """What `load` gives; what it says in many lines, in one."""
+    """Return the result of `load`; its errors are reported in one line."""
     from safetensors import SafetensorError
 
     try:
@@ -210,7 +216,7 @@ def _read(name: str, load: Callable[[], Loaded]) -> Loaded:
                 f"{name} cannot be loaded ({why})", "give a folder as save_pretrained(...) writes it"
             ) from error
         raise UsageError(
-            f"{name} is no folder, and the Hugging Face Hub does not give it ({why})",
+            f"{name} is neither a folder nor available on the Hugging Face Hub ({why})",
             "give a model's folder, or check the name and the connection",
         ) from error
 
@@ -226,12 +232,12 @@ def _model(name: str, dtype: str) -> "PreTrainedModel":
     model, loading = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, output_loading_info=True)
     if missing := sorted(loading["missing_keys"]):
         # transformers would have them begin with random numbers.
-        raise ValueError(f"{len(missing)} weights are not there, {missing[0]} among them")
+        raise ValueError(f"{len(missing)} weights are missing, such as {missing[0]}")
     return model
 
 
 def _merged(adapters: Path, dtype: str) -> "PreTrainedModel":
-    """Of a folder of adapters. It has no name, for it is nowhere on the disk."""
+    """Return a base model with adapters merged in. It has no name, since it is not on the disk."""
     require(adapters=True)
     from peft import PeftModel
     from transformers import AutoTokenizer

@@ -1,4 +1,4 @@
-"""RRHF: a policy learns to find better replies more likely (Yuan et al., arXiv:2304.05302).
+"""RRHF: a policy learns to make better replies more likely (Yuan et al., arXiv:2304.05302).
 
 With p_i the mean log-likelihood of reply i's tokens and r_i its reward:
 
@@ -24,14 +24,14 @@ class Ranking:
 
 
 def length_normalized(log_probs: torch.Tensor, reply: torch.Tensor) -> torch.Tensor:
-    """p_i. log_probs (N, T) as `token_log_probs` gives them, reply (N, T) -> (N,)."""
+    """Return p_i. log_probs (N, T) as `token_log_probs` gives them, reply (N, T) -> (N,)."""
     return log_probs.sum(-1) / reply.sum(-1).clamp(min=1)
 
 
 def rrhf(scores: torch.Tensor, rewards: torch.Tensor, prompts: torch.Tensor) -> Ranking:
-    """scores p (N,) float, rewards r (N,), prompts (N,) int, which says whose replies are compared.
+    """Compute the loss, a mean over prompts. Of equally good best replies the first is the best.
 
-    A mean over prompts. Of equally good best replies the first is the best.
+    scores p (N,) float, rewards r (N,), prompts (N,) int: only replies to the same prompt are compared.
     """
     pairs = (rewards[:, None] < rewards[None, :]) & (prompts[:, None] == prompts[None, :])
     excess = scores[:, None] - scores[None, :]

@@ -1,7 +1,7 @@
-"""What was tried before, with what it earned: the data of offline learning.
+"""Recorded replies with their rewards: the data of offline learning.
 
-From a data set of `kernelwright train curate`, its ranked lists, where a score is the lower bound of the
-speedup and 0 for what is wrong; or from runs of models, whose trajectories earn what a reward scheme pays,
+From the ranked lists of a data set of `kernelwright train curate`, where a score is the lower bound of the
+speedup and 0 for wrong kernels; or from runs of models, whose trajectories earn the rewards of a scheme,
 discounted rewards of later turns included.
 """
 
@@ -46,9 +46,9 @@ class Recorded:
 
 
 def recorded(sources: Sequence[str], scheme: Scheme) -> Recorded:
-    """Of data sets and runs. What nothing is known of, a reward of None, is left out.
+    """Read the replies of data sets and runs; those without a reward are left out.
 
-    Raises UsageError where there is nothing, or one task alone; StorageError, MissingPrerequisite.
+    Raises UsageError if there are none, or of only one task; StorageError, MissingPrerequisite.
     """
     found: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[str, float]]] = {}
     sums: dict[str, str] = {}
@@ -84,7 +84,7 @@ def _of_data_set(path: Path) -> list[Row]:
 
 
 def _of_run(run: RunDatabase, scheme: Scheme) -> tuple[list[Row], str]:
-    """And the hash of what was read: its database may change its bytes without changing what it holds."""
+    """Return the rows of a run and a hash of them: its database may change bytes but not content."""
     rows, seen = list[Row](), hashlib.sha256()
     for trajectory in trajectories(run, scheme):
         seen.update(record_text(trajectory).encode())
@@ -110,11 +110,11 @@ def _require_tasks(prompts: Iterable[Prompted], sources: Sequence[str]) -> None:
     where = ", ".join(sources)
     if not tasks:
         raise UsageError(
-            f"{where}: there is nothing to learn from",
+            f"{where}: nothing to learn from",
             "give data with ranked lists, or runs whose kernels a model wrote and that were measured",
         )
     if len(tasks) == 1:
         raise UsageError(
-            f"{where}: there is one task alone, {tasks[0]}, so that it would be learned by heart",
+            f"{where}: only one task, {tasks[0]}, which would be memorized",
             "give data of more tasks",
         )

@@ -1,4 +1,4 @@
-"""What a training run is set to: records that its manifest keeps."""
+"""Settings of a training: records stored in its manifest."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -25,7 +25,7 @@ _CLIPS: Mapping[str, tuple[float | None, float | None]] = {
 
 
 class TrainingSettings(Record):
-    """Of all trainers. `batch`: sequences that one update learns from."""
+    """Settings of all trainers. `batch`: sequences that one update learns from."""
 
     model: str
     steps: int = Field(gt=0)
@@ -61,7 +61,7 @@ class SftSettings(TrainingSettings):
 
 
 class OnlineSettings(TrainingSettings):
-    """`group`: samples of one prompt, all their turns counted; a multiple of `turns`."""
+    """Settings of online RL. `group`: samples of one prompt, all turns counted; a multiple of `turns`."""
 
     estimator: Estimator = "dr_grpo"
     loss: Loss = "dr_grpo"
@@ -84,7 +84,7 @@ class OnlineSettings(TrainingSettings):
     @model_validator(mode="before")
     @classmethod
     def _clips(cls, given: Any) -> Any:
-        """Fills in the bounds of the loss, so that a manifest has them."""
+        """Fill in the clip bounds of the loss, so that a manifest contains them."""
         if not isinstance(given, Mapping):
             return given
         found, loss = dict(given), given.get("loss", cls.model_fields["loss"].default)
@@ -113,6 +113,6 @@ class OnlineSettings(TrainingSettings):
         if self.save_every % self.updates_per_batch:
             raise ValueError(
                 f"checkpoints every {self.save_every} steps would fall between the {self.updates_per_batch} "
-                "updates of a batch; give a multiple of them"
+                "updates of a batch; use a multiple of them"
             )
         return self

@@ -1,7 +1,7 @@
-"""SFT: prompts with the completions that a policy is to give, through TRL's SFTTrainer.
+"""SFT: prompts with target completions, through TRL's SFTTrainer.
 
 Rows have `prompt` and `completion` as conversations, perhaps a `reasoning` that led there; the loss is on the
-completion alone, with its reasoning where that is to be learned.
+completion only, including its reasoning if that is to be learned.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ from kernelwright.rl_training.trainers.settings import Reasoning, SftSettings
 
 
 class SupervisedTrainer(WholeCheckpoints, SFTTrainer):
-    """TRL's, with checkpoints that are whole."""
+    """Trainer of TRL with whole checkpoints."""
 
 
 def train(
@@ -32,8 +32,9 @@ def train(
     callbacks: Sequence[Any] = (),
     reporting: Mapping[str, str] = NOT_TRACKED,
 ) -> Path:
-    """The folder of the trained policy. Goes on from the last checkpoint in `out`. Raises UsageError,
-    Diverged.
+    """Train and return the folder of the policy, resuming from the last checkpoint in `out`.
+
+    Raises UsageError, Diverged.
     """
     kept = _short_enough(
         policy, conversations(policy.tokenizer, rows, settings.reasoning), settings.max_length
@@ -61,7 +62,7 @@ def train(
 
 
 def has_place_for_reasoning(tokenizer: Any) -> bool:
-    """Whether its chat template shows the `reasoning_content` of a reply, as most name it."""
+    """Return True if the chat template shows the `reasoning_content` of a reply, as most name it."""
     said = {"role": "assistant", "content": "Here it is.", "reasoning_content": "First of all"}
     asked = {"role": "user", "content": "Write one."}
     return "First of all" in str(tokenizer.apply_chat_template([asked, said], tokenize=False))
@@ -70,12 +71,12 @@ def has_place_for_reasoning(tokenizer: Any) -> bool:
 def conversations(
     tokenizer: Any, rows: Sequence[dict[str, Any]], reasoning: Reasoning
 ) -> list[dict[str, Any]]:
-    """`prompt` and `completion` of each row. Raises UsageError where reasoning has no place."""
+    """Return `prompt` and `completion` of each row. Raises UsageError if there is no place for reasoning."""
     thinks = reasoning == "think" and any(row.get("reasoning") for row in rows)
     if thinks and not has_place_for_reasoning(tokenizer):
         raise UsageError(
-            "the model's chat template has no place for reasoning (reasoning_content), and samples have some",
-            "give --reasoning drop, or a model that reasons",
+            "the model's chat template has no place for the samples' reasoning (reasoning_content)",
+            "use --reasoning drop, or a model that reasons",
         )
     if not thinks:
         return [{"prompt": row["prompt"], "completion": row["completion"]} for row in rows]
@@ -97,9 +98,7 @@ def _short_enough(policy: Policy, rows: Sequence[dict[str, Any]], most: int) -> 
     kept = [row for row in rows if length(row) <= most]
     if not kept:
         raise UsageError(
-            f"none of {len(rows)} samples has at most {most} tokens"
-            if rows
-            else "there is no sample to learn from",
-            "give --max-length more" if rows else "curate runs that have correct kernels",
+            f"none of {len(rows)} samples has at most {most} tokens" if rows else "no sample to learn from",
+            "use a larger --max-length" if rows else "curate runs that have correct kernels",
         )
     return Dataset.from_list(kept)

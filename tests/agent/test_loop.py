@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kernelwright.agent.budget import BudgetSpent, Evaluations
-from kernelwright.agent.loop import Loop, deadline
+from kernelwright.agent.budget import BudgetSpent, Evaluations, deadline
+from kernelwright.agent.loop import Loop
 from kernelwright.agent.protocols import Attempt, Judge, NoCandidate
 from kernelwright.agent.search import Refine, Request, Stop, StopRules
+from kernelwright.agent.tuner.advise import fallback_advice
 from kernelwright.kernelbench.evaluator import Measurement
 from kernelwright.kernelbench.records import (
     Advice,
@@ -67,7 +68,14 @@ class ScriptedEvaluator:
         return Work(input_bytes=1, weight_bytes=0, output_bytes=1, flops=0)
 
 
-class Numbers:
+class Coder:
+    """Has nothing to submit instead of a winner."""
+
+    def fallback(self, task: Task, history: Sequence[Attempt], best: Attempt) -> Candidate | None:
+        return None
+
+
+class Numbers(Coder):
     """Proposes "0", "1", …"""
 
     def propose(
@@ -162,14 +170,17 @@ def test_a_budget_that_allows_one_confirmation_is_no_fault() -> None:
 
 
 class Builtin:
-    """Proposes its kernels, or the reference where it is told to."""
+    """Proposes its kernels, and the reference instead of slower ones."""
 
     def propose(
         self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
     ) -> Candidate:
-        schedule = advice.schedule if advice is not None else {"fuse": "all"}
-        source = "reference" if schedule == {"kernels": "none"} else "kernels"
-        return Candidate(source=source, language="torch", author="builtin", schedule=dict(schedule))
+        return Candidate(source="kernels", language="torch", author="builtin", schedule={"fuse": "all"})
+
+    def fallback(self, task: Task, history: Sequence[Attempt], best: Attempt) -> Candidate | None:
+        if not best.candidate.schedule or fallback_advice(best, history) is None:
+            return None
+        return Candidate(source="reference", language="torch", author="builtin")
 
 
 @pytest.mark.parametrize(("confirmed", "more"), [(0.9, [(1, "reference", True)]), (0.99, []), (1.3, [])])
@@ -241,7 +252,7 @@ class AllAtOnce:
 
 
 @dataclass
-class Samples:
+class Samples(Coder):
     """Proposes its sample's number, the later ones sooner; some are no candidates, or too dear."""
 
     none: int = -1

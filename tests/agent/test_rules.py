@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from kernelwright.agent.protocols import Attempt
-from kernelwright.agent.tuner.advise import RulesJudge, as_it_is, untried
+from kernelwright.agent.tuner.advise import RulesJudge, fallback_advice, untried
 from kernelwright.kernelbench.records import (
     Advice,
     Candidate,
@@ -200,7 +200,7 @@ def test_a_change_and_its_opposite_are_one_lesson() -> None:
 def test_one_unlucky_reading_does_not_hand_in_the_reference() -> None:
     others = [over_eager(candidate(k0__block=block), 1.1, 1.0, 1.2) for block in ("64", "128", "256", "512")]
     unlucky = over_eager(candidate(), 0.93, 0.9, 0.98)
-    assert as_it_is(unlucky, [unlucky]) is not None
+    assert fallback_advice(unlucky, [unlucky]) is not None
     advice = RulesJudge(rounds=6).advise(TASK, [unlucky, *others])
     assert advice is not None and advice.schedule != {"kernels": "none"}
 

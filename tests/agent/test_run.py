@@ -13,16 +13,18 @@ from typing import Any
 
 import pytest
 
-from kernelwright.agent import run as agent_run
-from kernelwright.agent.run import Settings
+from kernelwright.agent.config import RunConfig
+from kernelwright.agent.loop import Loop
+from kernelwright.agent.recorder import Stopped
+from kernelwright.agent.run import Run
 from kernelwright.kernelbench.errors import StorageError, UsageError
 from kernelwright.kernelbench.evaluator import TimingLock
+from kernelwright.kernelbench.options import build
 from kernelwright.kernelbench.records import Task
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.results.store.records import TaskRun
 from tests.helpers.anywhere import TARGET
 
-pytestmark = pytest.mark.timeout(900)  # whole runs, beside other tests
+pytestmark = [pytest.mark.builds, pytest.mark.timeout(900)]  # whole runs, beside other tests
 
 TASK = """
 import torch
@@ -86,25 +88,22 @@ def test_triton_kernels_are_verified_where_nothing_can_time_them(
 
 
 @pytest.mark.parametrize(
-    ("settings", "fix"),
+    ("options", "fix"),
     [
-        (Settings(language="torch"), "choose cpp, triton, cuda"),
-        (Settings(target="cuda:0", language="cpp"), "choose triton, cuda"),
-        (Settings(search="beam"), "choose refine or exhaustive"),
-        (Settings(rank_by="surrogate"), "give --learn-from RUN"),
+        ({"language": ("torch",)}, "choose cpp, triton, cuda"),
+        ({"target": "cuda:0", "language": ("cpp",)}, "choose triton, cuda"),
+        ({"search": "beam"}, "choose refine or exhaustive"),
+        ({"rank_by": "surrogate"}, "give --learn-from RUN"),
         (
-            Settings(rank_by="surrogate", learn_from=("runs/a",), search="exhaustive"),
+            {"rank_by": "surrogate", "learn_from": ("runs/a",), "search": "exhaustive"},
             "no moves to rank . leave out --rank-by",
         ),
-        (
-            Settings(hold=("fuse", "blocks")),
-            "blocks is no knob . the builtin coder's knobs are kernels, fuse",
-        ),
+        ({"hold": ("fuse", "blocks")}, "blocks is no knob . the builtin coder's knobs are kernels, fuse"),
     ],
 )
-def test_what_the_builtin_coder_cannot_do_is_one_line(settings: Settings, fix: str) -> None:
+def test_what_the_builtin_coder_cannot_do_is_one_line(options: dict[str, Any], fix: str) -> None:
     with pytest.raises(UsageError, match=fix):
-        settings.checked()
+        build(RunConfig, options).resolved().check()
 
 
 @pytest.mark.slow
@@ -179,6 +178,9 @@ class Endless:
     def __init__(self) -> None:
         self.aborted, self.timing_lock = threading.Event(), TimingLock()
 
+    def audit(self, task: Task) -> list[str]:
+        return []
+
     def abort(self) -> None:
         self.aborted.set()
 
@@ -186,21 +188,21 @@ class Endless:
 def test_what_one_task_raises_ends_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Task] = []
 
-    def one_task(self: Any, entry: TaskRun) -> bool:
-        task = entry.task
+    def optimize(self: Loop, task: Task, history: object) -> str:
         taken.append(task)
         if task.id == "file:b":
             raise StorageError("no space left", "free some")
-        assert pool.aborted.wait(30) and self.stopped.is_set()
-        return False
+        assert pool.aborted.wait(30) and run.stopped.is_set()
+        raise Stopped
 
     pool: Any = Endless()
-    monkeypatch.setattr(agent_run._Work, "_one_task", one_task)
+    monkeypatch.setattr(Loop, "optimize", optimize)
     with RunDatabase.create(tmp_path / "run.db", settings={}, target=TARGET) as database:
         for name in "abcd":
             database.add_task(Task(id=f"file:{name}", level=1, source=""))
+        run = Run(build(RunConfig, {"tasks_at_once": 2}), database, pool)
         with pytest.raises(StorageError, match="no space"):
-            agent_run.execute(database, pool, Settings(), lambda: None, print, print, at_once=2)
+            run.execute()
     assert {task.id for task in taken} == {"file:a", "file:b"}
 
 

@@ -70,7 +70,7 @@ def test_near_the_roofline_there_is_nothing_left_to_gain() -> None:
     assert rules.reached([attempt(3.0, light=0.96)]) == "96% of what the roofline allows"
     said = rules.reached([attempt(3.0, light=1.21)])
     assert said == (
-        "below the roofline's floor by 1.21 times: the bandwidth was measured too low, or the data lay in the cache"
+        "1.21 times faster than the roofline's floor: the bandwidth was measured too low, or the data lay in the cache"
     )
     assert rules.reached([attempt(3.0, light=1.004)]) == "100% of what the roofline allows"
     assert rules.reached([attempt(3.0, light=0.9), attempt(2.0, light=0.99)]) is None  # not the best one

@@ -103,6 +103,7 @@ def test_the_time_until_a_task_was_nearly_done(
     assert until_near(tmp_path, tried, winner, again) == seconds
 
 
+@pytest.mark.slow
 def test_what_own_kernels_cover_is_known_from_the_run_alone(tmp_path: Path) -> None:
     """The recorded schedule counts: kernels apart read what they hand each other."""
     names = ("together", "apart", "reference", "model")

@@ -87,7 +87,7 @@ def test_a_machine_without_hardware_counters_is_told_from_one_that_lacks_some() 
     ("said", "status", "reason"),
     [
         (DENIED, 255, "kernel.perf_event_paranoid=1"),
-        ("", 0, "it says nothing"),
+        ("", 0, "no output"),
         ("Error: unknown option `control'", 129, "older than Linux 5.10"),
         ("WARNING: perf not found for kernel 6.1.0", 2, "perf not found for kernel 6.1.0"),
     ],

@@ -23,8 +23,11 @@ from kernelwright.profiling.page import show
 from kernelwright.profiling.records import Profile
 from kernelwright.profiling.rung import Subject
 from kernelwright.profiling.static.cubins import Cubins
+from tests.helpers.installed import require
 
-pytest.importorskip("triton", reason="triton is not installed")
+require("triton")
+
+pytestmark = pytest.mark.builds
 
 REFERENCE = """
 import torch
@@ -195,7 +198,7 @@ def test_a_block_that_fits_nowhere_has_no_occupancy(evaluator: Referee) -> None:
     wide = "product[(4, 1)](x, self.weight, y, 512, 256, 128, M=64, N=64, K=128)"
     found = read(evaluator, candidate(wide), "sm_86")  # 100 KiB of shared memory
     assert found.value("occupancy", "product") == found.value("warps_by_shared_memory", "product") == 0
-    assert re.search(r"0% +occupancy.*\n +shared memory +what limits it", shown(evaluator, found))
+    assert re.search(r"0% +occupancy.*\n +shared memory +limited by", shown(evaluator, found))
 
 
 CUPY = """
@@ -353,6 +356,7 @@ def test_chips_that_are_none() -> None:
 EXAMPLE = Path("results") / "published" / "static" / "matmul_scale_residual.py"
 
 
+@pytest.mark.slow
 def test_the_page_of_a_chip(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -365,7 +369,7 @@ def test_the_page_of_a_chip(
     assert ended.value.code == 0
     page = capsys.readouterr().out
     assert re.search(r"unmeasured: read for sm_90, not timed; nor checked", page)
-    assert re.search(r"group_products +[1-9]\d* +by four warps: HGMMA, QGMMA, IGMMA", page)
-    assert re.search(r"(registers|shared memory) +what limits it", page)
+    assert re.search(r"group_products +[1-9]\d* +products by four warps: HGMMA, QGMMA, IGMMA", page)
+    assert re.search(r"(registers|shared memory) +limited by", page)
     assert re.search(r"local_accesses +0 +loads, stores of what was spilled", page)
     assert re.search(r"roofline: off, the candidate was not timed", page)

@@ -110,12 +110,12 @@ def test_a_naive_transpose_stores_a_sector_for_each_thread(
     assert found.value("emulated_bank_passes", "turn") is None
     [remark] = found.remarks
     assert (remark.line, remark.code) == (4, "y[c * rows + r] = x[r * columns + c];")
-    assert remark.text == "a store takes 32 sectors, 4 would do"
+    assert remark.text == "a store takes 32 sectors, 4 would suffice"
     [finding] = found.findings
     assert (finding.kind, finding.most_gain) == ("memory", pytest.approx(36 / 8))
     assert finding.says == (
-        "Uncoalesced access: of the sectors that turn's warps take of global memory 22% would do: "
-        "line 4, a store takes 32 sectors, 4 would do."
+        "Uncoalesced access: only 22% of the global-memory sectors that turn's warps request are needed: "
+        "line 4, a store takes 32 sectors, 4 would suffice."
     )
     assert set(finding.cites) == {"emulated_sector_use", "emulated_load_sectors", "emulated_store_sectors"}
     assert {m.provenance for m in found.metrics} == {"emulated"}
@@ -129,10 +129,10 @@ def test_a_tile_without_padding_has_its_columns_in_one_bank(evaluator: Referee) 
     assert found.value("emulated_sector_use", "turn") == 1
     assert found.value("emulated_bank_passes", "turn") == pytest.approx((1 + 32) / 2)
     [remark] = found.remarks
-    assert (remark.line, remark.text) == (7, "a load takes 32 passes over the banks, 1 would do")
+    assert (remark.line, remark.text) == (7, "a load takes 32 passes over the banks, 1 would suffice")
     [finding] = found.findings
     assert finding.says.startswith(
-        "Bank conflicts: turn's warps take 16.5 times the passes over shared memory"
+        "Bank conflicts: turn's warps make 16.5 times the passes over shared memory"
     )
     assert "line 7" in finding.says and "[32][33]" in finding.fix
     out = io.StringIO()
@@ -155,7 +155,7 @@ def test_of_a_padded_tile_nothing_is_said(evaluator: Referee) -> None:
 
 
 REASONS = {
-    "a race": (TILED.replace("__syncthreads();", ""), "`evaluate` says what its kernels do wrong: "),
+    "a race": (TILED.replace("__syncthreads();", ""), "its kernels are faulty (see `evaluate`): "),
     "inline PTX": (
         NAIVE.replace("const int c", 'asm volatile(""); const int c'),
         "inline PTX cannot be emulated",

@@ -110,6 +110,7 @@ def untried(evaluator: Referee, source: str) -> Subject:
     return Subject(evaluator, task, candidate, evaluator.rejected(task, candidate, "not tried"))
 
 
+@pytest.mark.slow
 def test_a_loop_that_calls_a_function_for_each_element_is_told_from_one_that_is_vectorized(
     evaluator: Referee,
 ) -> None:
@@ -221,8 +222,8 @@ def test_of_what_is_torch_calls_alone_there_is_no_machine_code(evaluator: Refere
     found = profile(Subject(evaluator, task, candidate, evaluation))
     assert found.speed_of_light is not None and not found.kernels
     why = {rung.name: rung.why for rung in found.rungs if not rung.on}
-    assert why["loops"] == "it has built no library"
-    assert why["vectorization"] == "it has built no source with compile_cpp"
+    assert why["loops"] == "the candidate has built no library"
+    assert why["vectorization"] == "the candidate has built no source with compile_cpp"
 
 
 def test_of_what_is_wrong_there_is_machine_code_alone(evaluator: Referee) -> None:

@@ -42,7 +42,7 @@ def test_spills_are_found_to_cost_time(tmp_path: Path) -> None:
     assert set(selection.candidates.values()) == {6} and len(selection.candidates) == 2
     by_name = {each.name: each for each in selection.ranked}
     assert set(by_name["spills"].rhos.values()) == {1.0}  # more of them, slower
-    assert [*table(selection).columns[1].cells] == ["yes", "signs differ", "is the time"]
+    assert [*table(selection).columns[1].cells] == ["yes", "signs differ", "measures time"]
     assert caveats(selection) == []
 
 

@@ -109,7 +109,7 @@ def test_a_training_without_numbers_has_a_report(tmp_path: Path) -> None:
     found = training(tmp_path, [])
     for format in Format:
         assert render(found, format).endswith("\n") or format is Format.html
-    assert "nothing was logged yet" in page(found)
+    assert "nothing has been logged yet" in page(found)
     assert curves(found) == []
 
 

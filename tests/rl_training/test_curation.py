@@ -69,7 +69,7 @@ def test_the_k_fastest_distinct_kernels_of_a_task_are_kept(run: RunDatabase) -> 
     curated = curate([run], [], ALL)
     assert kept(curated) == [first.replace("x[i] > 0", "x[i] > 0.0f"), second]
     assert curated.dropped == {
-        "a near-duplicate of one that is kept": 1,
+        "a near-duplicate of a kept one": 1,
         "its task has 2 faster ones": 1,
         "not correct": 1,
     }
@@ -163,7 +163,7 @@ def test_what_has_no_kernels_or_no_verdict_is_left_out(run: RunDatabase) -> None
         "no kernels of its own": 1,
         "not measured": 1,
         "the model's reply was not found": 1,
-        "right, but with less than 5% of a call in its own kernels": 1,
+        "correct, but with less than 5% of a call in its own kernels": 1,
     }
 
 

@@ -241,7 +241,7 @@ def test_the_gold_check_says_what_is_paid_for_and_should_not_be() -> None:
     data = DATA.model_copy(update={"winner": winner})
     slower = gold_check(world(2.0, 1.0), data)
     assert slower.problems == (
-        "the winner is 2.04 times as fast at most, was 3 at least",
+        "the winner's speedup is at most 2.04, and was at least 3",
         "the reference, disguised, earns 1.28, a wrong file 0",
     )
     assert slower.reference_rewards == {"as it stands": 0.0, "renamed": 0.0, "disguised": pytest.approx(1.28)}

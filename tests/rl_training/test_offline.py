@@ -33,7 +33,7 @@ from kernelwright.rl_training.trainers.recorded import recorded
 from tests.helpers.rl_training.tiny_policy import save
 from tests.helpers.rl_training.tiny_training import Interrupt, weights
 
-pytestmark = pytest.mark.usefixtures("trains")
+pytestmark = pytest.mark.training
 
 LOG = SCHEMES["log-speedup"]
 REPLIES = {"one": ("x = 1;", "x = 22;", "nothing at all"), "two": ("y += z;", "z = y", "?")}
@@ -122,9 +122,9 @@ def test_what_there_is_nothing_to_learn_from_is_one_line(tmp_path: Path, model: 
             samples_of(policy, recorded([str(folder)], LOG).prompts, settings(model, **changed))
         assert words in str(raised.value) and "\n" not in str(raised.value)
 
-    refused("one task alone, one", {"one": REPLIES["one"]}, SCORES)
+    refused("only one task, one", {"one": REPLIES["one"]}, SCORES)
     refused("no prompt has replies of which one is better", REPLIES, [1.0, 1.0, 1.0])
-    refused("than what its prompt is worth", REPLIES, [1.0, 1.0, 1.0], method="a-lol")
+    refused("than the value of its prompt", REPLIES, [1.0, 1.0, 1.0], method="a-lol")
     refused("none of 6 replies has at most 5 tokens", REPLIES, SCORES, max_length=5)
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match=r"holds neither ranked lists .* nor a run — give a folder"):
@@ -247,7 +247,7 @@ def test_the_command_trains_reports_and_goes_on_only_with_the_same(
     assert any(name.endswith("model.safetensors") for name in kept.manifest.data)
     assert [step for step, _ in kept.series("ranked_right")] == [1, 2]
     again = typed(*words)
-    assert again.exit_code == 0 and "Going on from" in again.stderr
+    assert again.exit_code == 0 and "Resuming from" in again.stderr
     other = typed(*words, "--seed", 3)
     assert isinstance(other.exception, UsageError) and "seed was 0, now is 3" in str(other.exception)
 
@@ -255,9 +255,9 @@ def test_the_command_trains_reports_and_goes_on_only_with_the_same(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--learning-rate", "0"], "give a number above 0"),
-        (["--reward", "fame"], "there is no reward scheme 'fame'"),
-        (["--model", "/nowhere"], "there is no folder /nowhere"),
+        (["--learning-rate", "0"], "use a number above 0"),
+        (["--reward", "fame"], "unknown reward scheme 'fame'"),
+        (["--model", "/nowhere"], "the folder /nowhere does not exist"),
         (["--data", "/nowhere"], "/nowhere"),
     ],
 )

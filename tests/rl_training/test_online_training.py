@@ -27,7 +27,7 @@ from kernelwright.rl_training.trainers.policy import load_policy
 from kernelwright.rl_training.trainers.settings import OnlineSettings
 from tests.helpers.rl_training.reading_pool import TASKS, Paying, ReadingPool, run, settings
 
-pytestmark = pytest.mark.usefixtures("trains")
+pytestmark = pytest.mark.training
 
 
 def trained(
@@ -189,7 +189,7 @@ def test_a_policy_that_cannot_do_better_ends_the_run_early_and_is_written(
     done = run(chosen, tmp_path, pool, limits=Limits(patience=3))
     assert (done.steps, done.settled) == (
         5,
-        "rewards of a group are all alike, and worth no less than before",
+        "rewards of a group are all alike, and the reward has not fallen",
     )
     assert load_policy(str(done.policy))
     restarts = Restarts()
@@ -213,7 +213,7 @@ def test_checkpoints_from_before_a_collapse_are_still_there_when_it_shows(
     model: Path, tmp_path: Path
 ) -> None:
     pool = Paying(lambda number: [0, 2, 2.5, 3][number % 4] if number < 16 else 0)
-    with pytest.raises(Collapsed, match=r"hardly a reply is valid; .* is the policy of checkpoint-2"):
+    with pytest.raises(Collapsed, match=r"almost no reply is valid; .* is the policy of checkpoint-2"):
         run(settings(model, steps=30, restores=0, save_every=1), tmp_path, pool, limits=Limits(patience=6))
 
 
@@ -239,7 +239,7 @@ def test_several_updates_with_the_same_replies(model: Path, tmp_path: Path) -> N
 
 
 def test_a_collapse_that_comes_again_ends_the_run(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(Collapsed, match="hardly a reply has a reward"):
+    with pytest.raises(Collapsed, match="almost no reply has a reward"):
         trained(settings(model, steps=30, restores=0), tmp_path, ReadingPool(silent=True))
 
 

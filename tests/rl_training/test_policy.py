@@ -11,7 +11,7 @@ from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
 from kernelwright.rl_training.trainers.policy import LoraSettings, load_policy
 from tests.helpers.rl_training.tiny_policy import CHAT, save
 
-pytestmark = pytest.mark.usefixtures("trains")
+pytestmark = pytest.mark.training
 
 ASKED = [{"role": "user", "content": "Write a kernel."}]
 
@@ -75,7 +75,7 @@ def test_a_folder_of_adapters_is_loaded_merged_into_its_base(folder: Path, tmp_p
 
 
 def test_what_is_no_model_is_refused(folder: Path, tmp_path: Path) -> None:
-    refused(tmp_path / "nowhere", "there is no folder", "a name on the Hub")
+    refused(tmp_path / "nowhere", "does not exist", "a name on the Hub")
     refused(tmp_path, "holds no model: no config.json")
     (tmp_path / "config.json").write_text("{}")
     refused(tmp_path, "holds no model: no weights")
@@ -86,7 +86,7 @@ def test_what_is_no_model_is_refused(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_name_that_the_hub_does_not_give_is_refused() -> None:
-    refused("nobody/no-such-model", "is no folder", "check the name and the connection")
+    refused("nobody/no-such-model", "is neither a folder nor available", "check the name and the connection")
 
 
 def test_weights_that_are_not_whole_are_refused(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_weights_of_which_some_are_not_there_are_refused(tmp_path: Path) -> None
     weights = load_file(file)
     del weights["model.layers.1.mlp.up_proj.weight"]
     save_file(weights, file, metadata={"format": "pt"})
-    refused(tmp_path, "1 weights are not there, model.layers.1.mlp.up_proj.weight")
+    refused(tmp_path, "1 weights are missing, such as model.layers.1.mlp.up_proj.weight")
 
 
 @pytest.mark.parametrize(

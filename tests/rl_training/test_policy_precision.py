@@ -19,7 +19,7 @@ from kernelwright.rl_training.trainers.arguments import require_runnable
 from kernelwright.rl_training.trainers.policy import LoraSettings
 from tests.helpers.rl_training.reading_pool import Paying, run, settings
 
-pytestmark = pytest.mark.usefixtures("trains")
+pytestmark = pytest.mark.training
 
 RATE, STEPS = 2e-6, 4  # train rl's own
 RANK = LoraSettings(rank=2)
@@ -132,8 +132,8 @@ def test_the_usual_precision(monkeypatch: pytest.MonkeyPatch, new: bool) -> None
             MissingPrerequisite,
             "--vllm colocate needs the package vllm — pip install vllm",
         ),
-        ({"deepspeed": "/nowhere.json"}, UsageError, "--deepspeed /nowhere.json: there is no such file"),
-        ({"precision": "bf16-mixed", "cpu": False}, UsageError, "there is no GPU here that computes in bf16"),
+        ({"deepspeed": "/nowhere.json"}, UsageError, "--deepspeed /nowhere.json: the file does not exist"),
+        ({"precision": "bf16-mixed", "cpu": False}, UsageError, "no GPU of this machine supports bf16"),
     ],
     ids=str,
 )

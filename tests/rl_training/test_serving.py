@@ -18,12 +18,15 @@ from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Task, Work
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.rl_training.serving import server
+from tests.helpers.installed import require
 from tests.helpers.results.run_factory import TARGET
 from tests.helpers.rl_training.by_heart import TEMPLATE, save_policy, save_tokenizer
 from tests.helpers.rl_training.recorded import kernel
 
-pytest.importorskip("transformers", reason="transformers is not installed")
-pytest.importorskip("fastapi", reason="fastapi is not installed")
+require("transformers")
+require("fastapi")
+
+pytestmark = pytest.mark.builds
 
 TASK = """
 import torch
@@ -83,7 +86,7 @@ def served(policy: Path) -> Iterator[dict[str, str]]:
     finally:
         server.kill()
     assert server.returncode == 0 and complaints.endswith("stopped\n"), complaints
-    assert "answers equal prompts alike" in complaints
+    assert "equal prompts get equal replies" in complaints
 
 
 @pytest.mark.slow
@@ -124,9 +127,9 @@ def typed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *w
 
 
 UNFIT = {
-    "nothing": "there is no folder",
+    "nothing": "does not exist",
     "no model": "holds no model: no config.json",
-    "adapters of nobody knows what": "do not say which model they belong to",
+    "adapters of nobody knows what": "do not name their base model",
     "no tokenizer": "holds no model: no tokenizer",
     "no template": "has no chat template",
     "no generation prompt": "if add_generation_prompt",
@@ -230,6 +233,4 @@ def test_a_server_that_ends_before_it_answers_is_an_error(
         cli.main()
     complaint, said = capfd.readouterr().err.strip().splitlines()
     assert ended.value.code == 2 and "No module named sysconfig_that_is_not_there" in complaint
-    assert said.startswith(
-        "error: the server ended before it answered, with status 1 — see what it said above"
-    )
+    assert said.startswith("error: the server ended before it answered, with status 1 — see its output above")

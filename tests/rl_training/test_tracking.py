@@ -23,7 +23,7 @@ from kernelwright.rl_training.tracking.trackers import Tracking, reporting
 from tests.helpers.rl_training.tiny_policy import save
 from tests.helpers.rl_training.tiny_training import Interrupt, learning
 
-pytestmark = pytest.mark.usefixtures("trains")
+pytestmark = pytest.mark.training
 
 
 class Settings(Record):
@@ -63,7 +63,7 @@ def test_the_manifest_says_what_was_run_and_is_never_changed(tmp_path: Path) -> 
 def test_what_goes_on_must_be_what_began(tmp_path: Path) -> None:
     begun(tmp_path)
     for changed, words in (
-        ({"method": "rrhf"}, "is a training by sft, not by rrhf — give the same, or another --out"),
+        ({"method": "rrhf"}, "is a training by sft, not by rrhf — use the same method, or another --out"),
         (
             {"config": Settings(learning_rate=1e-3, rank=8)},
             "begun with other settings: learning_rate was 0.01, now is 0.001; rank was None, now is 8 — give the",
@@ -81,7 +81,7 @@ def test_what_goes_on_must_be_what_began(tmp_path: Path) -> None:
 def test_a_folder_that_holds_something_else_or_is_in_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("")
-    with pytest.raises(UsageError, match="is not empty, and holds no training — use another --out"):
+    with pytest.raises(UsageError, match="is not empty and holds no training — use another --out"):
         begun(tmp_path / "full")
     begun(tmp_path / "run")
     (tmp_path / "run" / "manifest.json").write_text('{"schema": 1}')

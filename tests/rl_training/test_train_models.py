@@ -13,7 +13,7 @@ from tests.helpers.results import run_factory
 from tests.helpers.rl_training import tiny_policy
 from tests.helpers.rl_training.recorded import EXPRESSIONS, builtin_task, kernel, made, tried
 
-pytestmark = pytest.mark.usefixtures("trains")
+pytestmark = pytest.mark.training
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_one_task_alone(typed, model: Path, tmp_path: Path, capsys: pytest.Captu
         tried(database, task, made(kernel()), 1.5)
     assert typed("curate", tmp_path / "run", "--out", tmp_path / "data", "--held-out-share", 0) == 0
     assert typed("sft", "--model", model, "--data", tmp_path / "data", "--out", tmp_path / "sft") == 2
-    assert "one task alone" in capsys.readouterr().err
+    assert "only one task" in capsys.readouterr().err
     assert not (tmp_path / "sft").exists()
 
 
@@ -92,7 +92,7 @@ def test_a_model_that_is_not_there(
 ) -> None:  # type: ignore[no-untyped-def]
     assert typed("rl", "--model", "/nowhere/model", "--data", run, "--out", tmp_path / "rl") == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: there is no folder /nowhere/model")
+    assert line.startswith("error: the folder /nowhere/model does not exist")
 
 
 def test_groups_and_turns_that_do_not_fit(
@@ -147,7 +147,7 @@ def test_reasoning_is_learned_where_there_is_a_place_for_it(
                  "--batch-size", 2, "--min-speedup", 1, *words)  # fmt: skip
     told = capsys.readouterr().err
     if learned is None:
-        assert code == 2 and "has no place for reasoning" in told and "--reasoning drop" in told
+        assert code == 2 and "has no place for the samples' reasoning" in told and "--reasoning drop" in told
         return
     assert code == 0, told
     assert sorted(seen) == sorted([f"{learned}y = x;<|end|>", "y = x;<|end|>"])

@@ -36,7 +36,7 @@ def test_they_come_back_as_they_were(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("line", "words"),
-    [("{}", "line 2 is no trajectory"), ('{"schema": 9', "line 2 is no trajectory")],
+    [("{}", "invalid trajectory in .*line 2"), ('{"schema": 9', "invalid trajectory in .*line 2")],
 )
 def test_a_line_that_is_none_is_named(tmp_path: Path, line: str, words: str) -> None:
     file = tmp_path / "trajectories.jsonl"

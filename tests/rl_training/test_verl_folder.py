@@ -166,14 +166,17 @@ def test_it_prints_one_json_object(write, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ("--staleness 2", "--staleness bounds what asynchronous training lags behind"),
-        ("--fully-async --staleness 0", "--staleness 0 would throw away all that is generated ahead"),
-        ("--rollout-nodes 2", "--rollout-nodes are for rollouts beside training"),
-        ("--algorithm remax --turns 2", "--algorithm remax is for one turn"),
-        ("--algorithm rloo --samples 1", "--algorithm rloo holds the samples of a task against each other"),
+        ("--staleness 2", "--staleness needs asynchronous training"),
+        (
+            "--fully-async --staleness 0",
+            "invalid --staleness 0: it would discard all rollouts generated ahead",
+        ),
+        ("--rollout-nodes 2", "--rollout-nodes needs --fully-async"),
+        ("--algorithm remax --turns 2", "--algorithm remax supports only one turn"),
+        ("--algorithm rloo --samples 1", "--algorithm rloo compares the samples of a task"),
         ("--tasks-per-step 9", "the data set has 3 tasks for training, a step needs 9"),
-        ("--reward none", "there is no reward scheme 'none'"),
-        ("--held-out-share 1", "--held-out-share 1 is no share"),
+        ("--reward none", "unknown reward scheme 'none'"),
+        ("--held-out-share 1", "invalid --held-out-share 1"),
         ("--model 'a b'", "--model a b goes into a command line"),
     ],
 )

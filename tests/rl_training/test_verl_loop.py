@@ -136,5 +136,5 @@ def test_a_prompt_that_is_too_long_ends_the_rollout(walked) -> None:  # type: ig
 
 
 def test_a_first_prompt_that_is_too_long_is_no_reward(walked) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(NoVerdict, match="the first prompt is longer than prompts may be"):
+    with pytest.raises(NoVerdict, match="the first prompt is too long"):
         walked([swish.RIGHT], algorithm="rloo", turns=2, prompt_tokens=500)

@@ -11,8 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from kernelwright.agent.builtin.ir import expression, text
-from kernelwright.agent.builtin.ir.expression import X0, X1, Call, Const, Expression, Lookup, Place, written
+from kernelwright.agent.builtin.ir import text
+from kernelwright.agent.builtin.ir.expression import (
+    X0,
+    X1,
+    Call,
+    Const,
+    Expression,
+    Lookup,
+    Position,
+    X,
+    written,
+)
 from kernelwright.agent.builtin.ir.ops import REDUCTIONS
 from kernelwright.agent.builtin.ir.program import Compute, Constant, Fused, Operand, Program, Reduce, Scan
 from kernelwright.agent.builtin.ir.space import Level
@@ -48,7 +58,7 @@ class CTypes:
 
 @dataclass(frozen=True)
 class Element:
-    """Where an element is: its index in its row, and in what the row keeps."""
+    """Place of an element: its index in its row, and in the buffer of a value that the row keeps."""
 
     index: str = ""
     kept: str = ""
@@ -94,7 +104,7 @@ class CLikeCodegen(ABC):
         return "double" if reduction.op in ("sum", "prod") and ctype == "float" else ctype
 
     def scan_type(self, statement: Scan) -> str:
-        """Of the running value: as torch does, floats are added up in double."""
+        """Type of the running value: floats are summed in double, as in torch."""
         ctype = self.ctype(statement.name)
         return "double" if ctype == "float" else ctype
 
@@ -129,7 +139,7 @@ class CLikeCodegen(ABC):
 
     @abstractmethod
     def value(self, name: str) -> str:
-        """How a value the kernel computed is read."""
+        """Expression that reads a value that the kernel has computed."""
 
     def operand(self, operand: Operand, level: Level, wanted: str, addresses: Mapping[Access, str]) -> str:
         """An operand as an expression of type `wanted`."""
@@ -157,16 +167,16 @@ class CLikeCodegen(ABC):
 
         def leaf(node: Expression) -> str:
             match node:
-                case expression.Operand():
+                case X():
                     operand = statement.operands[node.number]
                     return self.operand(operand, level, ctype(node.dtype), addresses)
                 case Const():
                     return words.literal(node.value, ctype(node.dtype))
                 case Lookup():
                     return leaf(node.table).replace(AT, leaf(node.index))
-                case Place(kind="index"):
+                case Position(kind="index"):
                     return f"static_cast<{words.value['int32']}>({place.index})"
-                case Place(kind="before"):
+                case Position(kind="before"):
                     return self.before(statement, level, place)
             return "step == 0"
 
@@ -176,7 +186,7 @@ class CLikeCodegen(ABC):
         return written(statement.expression, leaf, function)
 
     def before(self, statement: Compute, level: Level, place: Element) -> str:
-        """What the step before has computed."""
+        """Expression that reads a value of the step before."""
         assert self.plan.region.recurrence is not None
         source = self.plan.region.recurrence.becomes[statement.name]
         return f"{self.kept_name(source)}[{place.kept if level == 'element' else self.row_place}]"
@@ -194,7 +204,7 @@ class CLikeCodegen(ABC):
     # Reductions.
 
     def initial(self, op: str, ctype: str) -> str:
-        """What changes nothing."""
+        """Neutral element of a reduction, as a literal."""
         initial = REDUCTIONS[op].initial
         if initial == "lowest":
             return self.vocabulary.lowest[ctype]

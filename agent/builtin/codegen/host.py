@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kernelwright.agent.builtin.codegen.naming import unique
 from kernelwright.agent.builtin.ir.graph import SUBMODULE, Arg, DType, Input, Meta, Node, Ref
-from kernelwright.agent.builtin.ir.library import CALLS
+from kernelwright.agent.builtin.ir.library import CALLS, FUNCTIONAL
 from kernelwright.agent.builtin.ir.names import attribute, number
 from kernelwright.agent.builtin.ir.program import Program, View
 
@@ -38,6 +38,7 @@ class Host:
         self.taken_apart = {name for n in program.graph.nodes if n.op == "getitem" for name in n.inputs}
         self.metas = program.graph.metas()
         self.constants: list[tuple[str, str]] = []
+        self.called: set[str] = set()  # of "checked", "indices" and "F"
         self.lists: dict[str, int] = {}  # lists of tensors, with how many they hold
 
     def fresh(self, name: str) -> str:
@@ -72,6 +73,7 @@ class Host:
             self.lines += [f"if {' or '.join(wrong)}:", f"    return type(self).forward({given})", *taken]
         else:
             self.lines += refused
+            self.called |= {"checked"} if taken else set()
         for item in graph.inputs:
             if item.kind == "literal" and len(item.values) != 1:
                 self.names[item.name] = self.literal(item)
@@ -89,7 +91,7 @@ class Host:
         return moved
 
     def value(self, name: str) -> str:
-        """The Python name of a graph value, made on first use."""
+        """Python name of a graph value, defined on first use."""
         if name in self.names:
             return self.names[name]
         if name in self.inputs and self.inputs[name].kind == "literal":
@@ -135,6 +137,7 @@ class Host:
             assert isinstance(source, Ref) and isinstance(index, int)
             return self.item(source.ref, index, node.meta)
         if node.op == "indices":
+            self.called.add("indices")
             return f"indices({', '.join(self.argument(a) for a in node.args)})"
         _, short, overload = node.op.split(".")
         if short in METHODS and isinstance(node.args[0], Ref):
@@ -146,12 +149,13 @@ class Host:
             assert isinstance(sizes, tuple)
             return f"{self.value(node.args[0].ref)}.reshape({_listed(sizes)})"  # type: ignore[arg-type]
         function = CALLS.get(short) or f"torch.ops.aten.{short}.{overload}"
-        arguments = [self.argument(a) for a in node.args]
-        arguments += [f"{k}={self.argument(a)}" for k, a in node.kwargs.items()]
+        self.called |= {"F"} if short in FUNCTIONAL else set()
+        named = {k: a for k, a in node.kwargs.items() if node.inputs or k != "dtype" or a is not None}
         if not node.inputs:  # it makes a tensor, of torch's default dtype and device where none is named
-            if node.kwargs.get("dtype") is None:
-                arguments = [a for a in arguments if not a.startswith("dtype=")]
-                arguments.append(f"dtype=torch.{node.meta.dtype}")
+            named.setdefault("dtype", DType(dtype=node.meta.dtype))
+        arguments = [self.argument(a) for a in node.args]
+        arguments += [f"{k}={self.argument(a)}" for k, a in named.items()]
+        if not node.inputs:
             arguments.append(f"device={self.placement}")
         return f"{function}({', '.join(arguments)})"
 
@@ -172,7 +176,12 @@ class Host:
         _, places, _ = node.args
         assert isinstance(places, tuple)
         text += str(places[index])
+        self.called.add("checked")
         return f'checked("{text}", {text}, {meta.shape!r}, torch.{meta.dtype})'
+
+    def is_checked(self, node: Node) -> bool:
+        """Whether a node is a result of a submodule, which `checked` makes contiguous."""
+        return node.op == "getitem" and any(self.nodes[name].op == SUBMODULE for name in node.inputs)
 
     def submodule(self, node: Node) -> str:
         """The call of a submodule that is left to torch."""
@@ -202,11 +211,11 @@ class Host:
         if order:
             self.lines.append(f"{self.names[name]} = {call}.permute({_listed(order)}).contiguous()")
             return
-        contiguous = len(node.outputs) > 1 or node.meta.contiguous or call.startswith("checked(")
+        contiguous = len(node.outputs) > 1 or node.meta.contiguous or self.is_checked(node)
         self.lines.append(f"{self.names[name]} = {call}{'' if contiguous else '.contiguous()'}")
 
     def allocated(self, name: str) -> str:
-        """The name of a new tensor, made when it is asked for the first time."""
+        """Name of a new tensor, allocated when it is first asked for."""
         if name not in self.names:
             self.names[name] = self.fresh(name)
             self.lines.append(f"{self.names[name]} = {self.new(name)}")
@@ -262,7 +271,7 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def device(program: Program) -> str:
-    """Where its first input lies, or else its first weight; the CPU where it has neither."""
+    """Device of the first input, or else of the first weight; the CPU where there is neither."""
     for item in program.graph.inputs:
         if item.kind == "user":
             return f"{item.target}.device"

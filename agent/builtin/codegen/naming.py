@@ -1,6 +1,8 @@
-"""What a kernel is called and how the candidate file describes it."""
+"""Names of kernels, and the words that describe them in a candidate file."""
 
-from kernelwright.agent.builtin.ir.program import Attention, Scan
+from collections.abc import Mapping
+
+from kernelwright.agent.builtin.ir.program import Attention, Role, Scan
 from kernelwright.agent.builtin.ir.space import Region
 from kernelwright.agent.builtin.scheduling.loop_nest import Plan
 
@@ -27,15 +29,16 @@ _COMPOSED = {"sub", "div", "sum", "amax", "exp", "exp_nonpositive", "log", "rsqr
 _LONGEST = 4  # words of a name
 
 
-def kernel_name(region: Region) -> str:
-    """A name such as softmax_rows or gelu_add."""
+def kernel_name(region: Region, roles: Mapping[str, Role]) -> str:
+    """A name such as softmax_rows or gelu_add. `roles`: those of the program's statements."""
+    played = {roles.get(s.name) for s in region.statements}
     ops = _ops(region)
     words: list[str] = []
-    if any(s.name.startswith("squares") for s in region.statements):
+    if "variance" in played:
         words.append("normalize" if "rsqrt" in ops else "variance")
     if "amax" in ops and "sum" in ops and {"exp", "exp_nonpositive"} & set(ops):
         words.append("logsumexp" if "log" in ops else "softmax")
-    if any(s.name.removesuffix("_").endswith("_products") for s in region.statements):
+    if "product" in played:
         words.append("product")
         ops = [op for op in ops if op not in ("mul", "sum")] or ["product"]
     if "ranked" in ops:
@@ -72,7 +75,7 @@ def _ops(region: Region) -> list[str]:
 
 
 def comment(planned: Plan, loop_style: str) -> str:
-    """How a kernel runs."""
+    """Comment on a kernel's loops."""
     shape = {
         "tiles": f"{planned.region.space.numel} elements in tiles, in which axes change places",
         "flat": f"{planned.row_length} elements in blocks",
@@ -88,7 +91,7 @@ def comment(planned: Plan, loop_style: str) -> str:
 
 
 def attention_comment(statement: Attention) -> str:
-    """How a kernel of attention runs."""
+    """Comment on the loops of a kernel of attention."""
     images, heads, queries, size = statement.query.shape
     text = f"{images * heads} heads of {queries} queries and {statement.key.shape[2]} keys of {size}"
     if statement.causal:

@@ -1,4 +1,4 @@
-"""From a program and a schedule to the text of a candidate file."""
+"""Rendering of programs and a schedule to the text of a candidate file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Rendered:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A kernel in the file, with what is said of it."""
+    """Kernel in the file, with its description."""
 
     kernel: Kernel
     prefix: str  # of its knobs
@@ -181,7 +181,7 @@ class _Forward:
             beside,
         )
         kernel = self.language.kernel(
-            self.file.title(kernel_name(planned.region)),
+            self.file.title(kernel_name(planned.region, self.program.roles)),
             beginning(planned, begins),
             self.program,
             pointers,
@@ -222,7 +222,7 @@ class _Forward:
 
     @property
     def function(self) -> str:
-        """What a part's forward is called."""
+        """Name of a part's forward."""
         return re.sub(r"\W+", "_", self.path)
 
     @property
@@ -267,13 +267,13 @@ class _File:
         forward.run()
 
     def title(self, name: str) -> str:
-        """What a new kernel is called."""
+        """Name of a new kernel, taken from now on."""
         found = unique(name, self.taken | self.language.reserved)
         self.taken.add(found)
         return found
 
     def group(self, kernels: tuple[Kernel, ...], work: int) -> _Entry:
-        """What launches these, which do not need each other's results."""
+        """Entry of a kernel that launches several, which do not need each other's results."""
         names = tuple(kernel.name for kernel in kernels)
         title = self.title(f"{names[0]}_and_{len(names) - 1}_more")
         said = f"launches {', '.join(dict.fromkeys(names))}", "Small kernels side by side."
@@ -281,7 +281,7 @@ class _File:
         return self.groups[names]
 
     def knobs(self, entry: _Entry | None) -> tuple[str, KnobReader]:
-        """Those of a kernel, which is the next one if it is not there yet."""
+        """Prefix and reader of a kernel's knobs; for None, of the next kernel's."""
         prefix = entry.prefix if entry else f"k{len(self.entries)}"
         return prefix, lambda knob, default, most=None: self.knob(f"{prefix}.{knob}", default, most)
 
@@ -301,6 +301,7 @@ class _File:
         if not entries:
             self.used = self.choices
         hosts = [forward.host for forward in self.forwards]
+        called = set().union(*(host.called for host in hosts))
         text = (
             environment(self.language.folder, _TEMPLATES)
             .get_template("file.py.j2")
@@ -317,11 +318,11 @@ class _File:
                 ],
                 fused=len(entries),
                 library=list(dict.fromkeys(name for forward in self.forwards for name in forward.library)),
-                checks=any("checked(" in line for host in hosts for line in host.lines),
-                looks_up=any("indices(" in line for host in hosts for line in host.lines),
+                checks="checked" in called,
+                looks_up="indices" in called,
                 left=self.left(),
                 schedule={k: v for k, v in self.used.items() if "." not in k},
-                imports=self.imports(),
+                imports=self.imports(functional="F" in called),
                 reference=self.reference,
                 given=", ".join(self.graph.arguments),
                 constants=[constant for host in hosts for constant in host.constants],
@@ -344,21 +345,21 @@ class _File:
         return Rendered(text, Schedule.from_dict(self.used), self.alternatives, names)
 
     def knobs_of(self, prefix: str) -> list[str]:
-        """What the schedule says of a kernel, in a line."""
+        """Line with the values of a kernel's knobs; no line if it has none."""
         own = (f"{k.partition('.')[2]}={v}" for k, v in self.used.items() if k.startswith(f"{prefix}."))
         knobs = ", ".join(own)
         return [f"Schedule: {knobs}."] if knobs else []
 
     def left(self) -> dict[str, list[str]]:
-        """What is left to torch of submodules, by the reason."""
+        """Submodules that are left to torch, by the reason."""
         found: dict[str, list[str]] = {}
         for path, reason in self.graph.left.items():
             found.setdefault(reason, []).append(path or "forward itself")
         return found
 
-    def imports(self) -> list[str]:
+    def imports(self, functional: bool) -> list[str]:
         found = {*self.reference.imports, "import torch", *self.language.imports}
-        if any("F." in line for forward in self.forwards for line in forward.host.lines):
+        if functional:
             found.add("import torch.nn.functional as F")
         if self.graph.parts:
             found.add("import functools")

@@ -14,60 +14,33 @@ _LEVELS = {"*": 2, "/": 2, "+": 1, "-": 1}  # how tightly a sign binds; all othe
 _TIGHTEST = 3
 
 
+Operator: TypeAlias = Callable[["Expression", "Expression | Number"], "Expression"]
+
+
+def _infix(sign: str) -> Operator:
+    return lambda left, right: Infix(sign, left, _tree(right))
+
+
+def _reflected(sign: str) -> Operator:
+    return lambda right, left: Infix(sign, _tree(left), right)
+
+
 class Expression:
     """A node of a tree. Python's operators make larger ones, but for `equal` and `unequal`."""
 
-    def __add__(self, other: Expression | Number) -> Expression:
-        return Infix("+", self, _tree(other))
-
-    def __radd__(self, other: Number) -> Expression:
-        return Infix("+", Const(other), self)
-
-    def __sub__(self, other: Expression | Number) -> Expression:
-        return Infix("-", self, _tree(other))
-
-    def __rsub__(self, other: Number) -> Expression:
-        return Infix("-", Const(other), self)
-
-    def __mul__(self, other: Expression | Number) -> Expression:
-        return Infix("*", self, _tree(other))
-
-    def __rmul__(self, other: Number) -> Expression:
-        return Infix("*", Const(other), self)
-
-    def __truediv__(self, other: Expression | Number) -> Expression:
-        return Infix("/", self, _tree(other))
-
-    def __rtruediv__(self, other: Number) -> Expression:
-        return Infix("/", Const(other), self)
+    __add__, __radd__ = _infix("+"), _reflected("+")
+    __sub__, __rsub__ = _infix("-"), _reflected("-")
+    __mul__, __rmul__ = _infix("*"), _reflected("*")
+    __truediv__, __rtruediv__ = _infix("/"), _reflected("/")
+    __and__, __or__, __xor__ = _infix("&"), _infix("|"), _infix("^")
+    __lt__, __le__, __gt__, __ge__ = _infix("<"), _infix("<="), _infix(">"), _infix(">=")
 
     def __neg__(self) -> Expression:
         return Negative(self)
 
-    def __and__(self, other: Expression) -> Expression:
-        return Infix("&", self, other)
-
-    def __or__(self, other: Expression) -> Expression:
-        return Infix("|", self, other)
-
-    def __xor__(self, other: Expression) -> Expression:
-        return Infix("^", self, other)
-
-    def __lt__(self, other: Expression | Number) -> Expression:
-        return Infix("<", self, _tree(other))
-
-    def __le__(self, other: Expression | Number) -> Expression:
-        return Infix("<=", self, _tree(other))
-
-    def __gt__(self, other: Expression | Number) -> Expression:
-        return Infix(">", self, _tree(other))
-
-    def __ge__(self, other: Expression | Number) -> Expression:
-        return Infix(">=", self, _tree(other))
-
 
 @dataclass(frozen=True)
-class Operand(Expression):
+class X(Expression):
     """An operand, by its number. An empty `dtype` is the one that the operator computes in."""
 
     number: int
@@ -81,7 +54,7 @@ class Const(Expression):
 
 
 @dataclass(frozen=True)
-class Place(Expression):
+class Position(Expression):
     """A value that depends on where, or when, the operator is carried out."""
 
     kind: Literal["index", "first step", "before"]
@@ -91,8 +64,8 @@ class Place(Expression):
 class Lookup(Expression):
     """The element of a table at an index."""
 
-    table: Operand
-    index: Operand
+    table: X
+    index: X
 
 
 @dataclass(frozen=True)
@@ -117,10 +90,10 @@ class Negative(Expression):
     operand: Expression
 
 
-X0, X1, X2 = Operand(0), Operand(1), Operand(2)
-INDEX = Place("index")  # of an element in its row
-FIRST_STEP = Place("first step")  # whether the step of a recurrence is its first
-BEFORE = Place("before")  # the value that a step hands to the next
+X0, X1, X2 = X(0), X(1), X(2)
+INDEX = Position("index")  # of an element in its row
+FIRST_STEP = Position("first step")  # whether the step of a recurrence is its first
+BEFORE = Position("before")  # the value that a step hands to the next
 
 
 def call(function: str, *arguments: Expression | Number, dtype: str = "") -> Call:

@@ -1,1 +1,1 @@
-"""What packages of exported kernels run on. Copied into each of them as it is; it needs torch alone."""
+"""Runtime of packages of exported kernels. Copied into each of them unchanged; it needs only torch."""

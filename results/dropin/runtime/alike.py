@@ -1,7 +1,7 @@
-"""Comparison of a layer with a kernel's reference: it must compute the same, and do no more than that.
+"""Comparison of a layer with a kernel's reference: it must compute the same, and do nothing else.
 
-It is tried on random numbers: with the layer's own weights in both modes, and with others, for its own
-may all be zero; on small numbers, where an epsilon shows, and on large ones, where a clamp does. So are its
+It is tried on random numbers: with the layer's own weights in both modes, and with others, since its own may
+all be zero; on small numbers, where an epsilon shows, and on large ones, where a clamp does. So are its
 gradients.
 """
 
@@ -24,8 +24,10 @@ _SCALES = (1e-3, 1.0, 30.0)  # of inputs
 
 
 def differs(kernel: Kernel, layer: nn.Module, names: Sequence[str]) -> str:
-    """How the layer computes something else, with another epsilon, say, or does more, such as a dropout in
-    training mode; "" where it does not. `names`: of the parameters and buffers that the kernel takes.
+    """Describe how the layer differs from the kernel's reference; "" if it does not.
+
+    It may use another epsilon, say, or apply a dropout in training mode. `names`: the parameters and buffers
+    the kernel takes.
     """
     generator = torch.Generator().manual_seed(0)
     with _left_as_it_was(layer), torch.inference_mode(False), torch.no_grad(), verified():
@@ -45,7 +47,7 @@ def differs(kernel: Kernel, layer: nn.Module, names: Sequence[str]) -> str:
 
 
 def _in_this_mode(kernel: Kernel, layer: nn.Module, inputs: Sequence[torch.Tensor], right: Any) -> str:
-    """The same of the layer as it is."""
+    """Describe how the layer differs with its own weights in its current mode; "" if it does not."""
     drawn, before = _drawn(layer), [(each, each.clone()) for each in layer.buffers()]
     runs, kept = [], []
     for _ in range(2):
@@ -53,21 +55,21 @@ def _in_this_mode(kernel: Kernel, layer: nn.Module, inputs: Sequence[torch.Tenso
         runs.append(stock(layer)(*given))
         kept.append([(module, dict(vars(module))) for module in layer.modules()])
         if any(_unlike(ours, own) for ours, own in zip(given, inputs, strict=True)):
-            return "writes into what it is given"
+            return "modifies its inputs"
     if _drawn(layer) != drawn:
-        return "draws random numbers, for a dropout, say"
+        return "draws random numbers, as a dropout does"
     if form := _other_form(kernel, runs[0]):
         return f"returns {form}, unlike the kernel"
     for found, wanted, what in (
-        (runs[1], runs[0], "computes something else at each call"),
-        (runs[0], right, "computes something else than the kernel's reference"),
+        (runs[1], runs[0], "is not deterministic"),
+        (runs[0], right, "computes something other than the kernel's reference"),
     ):
         if worst := _unlike(found, wanted):
             return f"{what} ({worst})"
     for (module, first), (_, second) in zip(*kept, strict=False):
         settings = ((name, value) for name, value in first.items() if not is_machinery(name))
         if name := other_setting(second, settings):
-            return f"keeps something of each call ({name} of {type(module).__name__})"
+            return f"keeps state between calls ({name} of {type(module).__name__})"
     after = list(layer.buffers())
     if len(after) != len(before) or any(
         now is not each or _unlike(each, value) for now, (each, value) in zip(after, before, strict=True)
@@ -77,14 +79,14 @@ def _in_this_mode(kernel: Kernel, layer: nn.Module, inputs: Sequence[torch.Tenso
         with torch.autocast("cpu", torch.bfloat16):
             found = stock(layer)(*(each.clone() for each in inputs))
         if worst := _unlike(found, runs[0]):
-            return f"computes something else under autocast ({worst}), unlike the reference"
+            return f"differs under autocast ({worst}), unlike the reference"
     return ""
 
 
 def _with_other_weights(
     kernel: Kernel, layer: nn.Module, names: Sequence[str], generator: torch.Generator
 ) -> str:
-    """The same with other weights, and of gradients."""
+    """Describe how the layer or its gradients differ with other weights; "" if they do not."""
     places, count = [place_of(layer, name) for name in names], len(kernel.inputs)
     own = [tensor_at(*place) for place in places]
     vary = [
@@ -116,7 +118,7 @@ def _with_other_weights(
         for ours, theirs, moved in zip(_all(made), right, near, strict=True):
             room = 20 * _apart(moved, theirs) + _rounding(theirs.dtype) * _largest(theirs)
             if not (worst := _apart(ours, theirs)) <= room:  # or NaN
-                return f"{numbers} computes something else than the kernel's reference (by {worst:.2g})"
+                return f"{numbers} differs from the kernel's reference (by {worst:.2g})"
         if scale != 1.0 or not kernel.trainable:
             continue
         wanted = [*(each.is_floating_point() for each in inputs), *vary]
@@ -132,7 +134,7 @@ def _other_gradients(
     wanted: Sequence[bool],
     generator: torch.Generator,
 ) -> str:
-    """How the gradients that are wanted are others, of a layer that detaches something, say."""
+    """Describe how the wanted gradients differ, if the layer detaches something, say; "" if they do not."""
     to = [_normal(each.shape, each.dtype, generator) for each in kernel.outputs]
     right = _gradients(kernel.by_reference, given, wanted, to)
     try:
@@ -144,7 +146,7 @@ def _other_gradients(
     for ours, theirs, argument in zip(found, right, arguments, strict=True):
         room = 1e-6 * largest + torch.finfo(theirs.dtype).eps ** 0.5 * _largest(theirs)
         if not (worst := _apart(ours, theirs)) <= room:
-            return f"its gradient of {argument.name} is another than the reference's (by {worst:.2g})"
+            return f"its gradient of {argument.name} differs from the reference's (by {worst:.2g})"
     return ""
 
 
@@ -154,7 +156,7 @@ def _gradients(
     wanted: Sequence[bool],
     to: Sequence[torch.Tensor],
 ) -> list[torch.Tensor]:
-    """Of those that are wanted; zeros where there is none."""
+    """Return the gradients of the wanted arguments; zeros where there is none."""
     with torch.enable_grad():
         given = [
             each.detach().clone().requires_grad_(varies) for each, varies in zip(given, wanted, strict=True)
@@ -176,7 +178,7 @@ def _normal(shape: Sequence[int], dtype: torch.dtype, generator: torch.Generator
 
 
 def _weight(argument: Argument, scale: float, generator: torch.Generator) -> torch.Tensor:
-    """Numbers with which a product is about as large as what is multiplied, and a sum is that, too."""
+    """Return random weights of a scale that keeps the size of a product's or a sum's input."""
     made = argument.like(generator)
     return made.mul_(made.shape[-1] ** -0.5 if made.dim() > 1 else scale)
 
@@ -186,7 +188,7 @@ def _scaled(tensor: torch.Tensor, by: float) -> torch.Tensor:
 
 
 def _nearly(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """The same but for roundings: what these change is no difference between two ways of computing."""
+    """Return the tensor with simulated rounding: differences of this size do not count."""
     if not tensor.is_floating_point():
         return tensor
     noise = _normal(tensor.shape, tensor.dtype, generator)
@@ -194,7 +196,7 @@ def _nearly(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _rounding(dtype: torch.dtype) -> float:
-    """Of outputs, relative to the largest: what sums in another order may come to."""
+    """Return the tolerance of outputs relative to the largest, for sums in another order."""
     if not dtype.is_floating_point:
         return 0.0
     eps = torch.finfo(dtype).eps
@@ -210,7 +212,7 @@ def _apart(ours: torch.Tensor, theirs: torch.Tensor) -> float:
 
 
 def _other_form(kernel: Kernel, found: Any) -> str:
-    """How it is no such thing as the kernel returns; "" where it is."""
+    """Describe how the result's type or layout differs from the kernel's outputs; "" if it does not."""
     if type(found) is not (torch.Tensor if len(kernel.outputs) == 1 else tuple):
         return f"a {type(found).__name__}"
     for made, output in zip(_all(found), kernel.outputs, strict=True):
@@ -222,7 +224,7 @@ def _other_form(kernel: Kernel, found: Any) -> str:
 
 
 def _unlike(found: Any, wanted: Any) -> str:
-    """How far apart they are; "" for close ones."""
+    """Describe how far apart two results are; "" if they are close."""
     try:
         torch.testing.assert_close(found, wanted, equal_nan=True)
     except AssertionError as error:
@@ -238,7 +240,7 @@ def _said(error: Exception) -> str:
 
 
 def _drawn(layer: nn.Module) -> list[Any]:
-    """What random numbers come next, of the process and of generators that the layer has."""
+    """Return the state of all random number generators: the process's and the layer's own."""
     numpy = _numpy()
     found: list[Any] = [each.get_state().tolist() for each in _generators(layer)]
     return [*found, random.getstate(), *(str(each) for each in (numpy.get_state()[1:3] if numpy else ()))]
@@ -250,13 +252,13 @@ def _generators(layer: nn.Module) -> list[Any]:
 
 
 def _numpy() -> Any:
-    """The module, where somebody may draw numbers by it."""
+    """Return numpy's random module if it has been imported."""
     return sys.modules.get("numpy.random")
 
 
 @contextmanager
 def _left_as_it_was(layer: nn.Module) -> Iterator[None]:
-    """Takes back what calls in the block do to it: modes, tensors, attributes, and random numbers drawn."""
+    """Undo the effects of calls in the block: modes, tensors, attributes, and random states."""
     attributes = [(module, dict(vars(module))) for module in layer.modules()]
     tensors = [each for module in layer.modules() for each in (module._parameters, module._buffers)]
     held = [(each, dict(each)) for each in tensors]

@@ -1,4 +1,4 @@
-"""For which calls a kernel was verified and measured: shapes, dtypes, strides, device, torch, its state, CPU.
+"""Envelope of a verified kernel: shapes, dtypes, strides, device, torch version and state, and CPU.
 
 Outside it the reference computes.
 """
@@ -19,7 +19,7 @@ Check = Callable[..., tuple[bool, str]]
 
 @dataclass(frozen=True)
 class Argument:
-    """A tensor that a kernel takes, as it was when the kernel was verified; strides in elements."""
+    """A tensor argument of a kernel in its verified form; strides in elements."""
 
     name: str
     shape: tuple[int, ...]
@@ -37,7 +37,7 @@ class Argument:
         return {"name": self.name, "shape": self.shape, "strides": self.strides, "dtype": dtype}
 
     def like(self, generator: torch.Generator) -> torch.Tensor:
-        """Numbers by chance in this form: normal ones, or indices 0 and 1."""
+        """Return random numbers in this form: normal ones, or indices 0 and 1."""
         if self.dtype.is_floating_point:
             made = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device="cpu")
             numbers = torch.randn(self.shape, generator=generator, dtype=torch.float32, device="cpu")
@@ -45,11 +45,11 @@ class Argument:
         return torch.randint(0, 2, self.shape, generator=generator, device="cpu").to(self.dtype)
 
     def packed(self) -> "Argument":
-        """The same, contiguous."""
+        """Return the same argument with contiguous strides."""
         return replace(self, strides=torch.empty(self.shape, device="meta").stride())
 
     def conformed(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor of this shape and dtype, with these strides. Raises ValueError for another one."""
+        """Return the tensor with these strides. Raises ValueError for another shape or dtype."""
         if tensor.shape != self.shape or tensor.dtype is not self.dtype:
             raise ValueError(self.problem(tensor))
         if tensor.stride() == self.strides and not tensor.is_neg():
@@ -58,9 +58,9 @@ class Argument:
         return made.copy_(tensor)
 
     def problem(self, value: object) -> str:
-        """Why `value` is not such a tensor; "" where it is."""
+        """Return the reason `value` does not have this form; "" if it does."""
         if not isinstance(value, torch.Tensor) or type(value) not in (torch.Tensor, torch.nn.Parameter):
-            return f"{self.name} is no plain tensor but {type(value).__name__}"
+            return f"{self.name} is not a plain tensor but {type(value).__name__}"
         if value.is_nested:
             return f"{self.name} is nested"
         if tuple(value.shape) != self.shape:
@@ -74,17 +74,17 @@ class Argument:
         if tuple(value.stride()) != self.strides:
             return f"{self.name} has strides {value.stride()}, the kernel was verified for {self.strides}"
         if value.is_neg():
-            return f"{self.name} is the negative of what lies in its memory"
+            return f"{self.name} has the negative bit set"
         if value._is_zerotensor():
-            return f"{self.name} is zeros that lie nowhere in memory"
+            return f"{self.name} is a zero tensor without memory"
         return ""
 
 
 def check_of(arguments: Sequence[Argument], here: str, autocast: bool) -> Check:
-    """A function of as many tensors: (True, "") where the kernel may run, else (False, why).
+    """Return a function of as many tensors: (True, "") if the kernel may run, else (False, reason).
 
-    `here`: why it can run on no tensor at all, "" where it can; `autocast`: it may run under that. The tests
-    are written into one expression, for they run before every call.
+    `here`: the reason it cannot run at all, "" if it can; `autocast`: it may run under autocast. The tests
+    are compiled into one expression, since they run before every call.
     """
     names = [f"a{place}" for place in range(len(arguments))]
     tests = [
@@ -120,7 +120,7 @@ def _test(name: str, place: int, argument: Argument) -> str:
 
 
 def contiguous(argument: Argument) -> bool:
-    """Whether it is so in memory."""
+    """Return True if the argument is contiguous."""
     return torch.empty_strided(argument.shape, argument.strides, device="meta").is_contiguous()
 
 
@@ -140,8 +140,9 @@ def _problem_of(
 def _traced_check(
     arguments: tuple[Argument, ...], state: Callable[[], str]
 ) -> Callable[[tuple[Any, ...]], tuple[bool, str]]:
-    """The same while a graph is traced, where sizes may be symbols: no reason names them, and none is made a
-    constant, which `mark_dynamic` forbids.
+    """Return the check used while a graph is traced, where sizes may be symbols.
+
+    No reason names a size, and no size is made a constant, which `mark_dynamic` forbids.
     """
 
     def traced(values: tuple[Any, ...]) -> tuple[bool, str]:
@@ -149,12 +150,12 @@ def _traced_check(
             return False, why
         for argument, value in zip(arguments, values, strict=True):
             if not isinstance(value, torch.Tensor) or type(value) not in (torch.Tensor, torch.nn.Parameter):
-                return False, f"{argument.name} is no plain tensor"
+                return False, f"{argument.name} is not a plain tensor"
             plain = value.dtype is argument.dtype and value.is_cpu and value.layout is torch.strided
             if not plain or value.dim() != len(argument.shape):
                 return False, f"{argument.name} has another dtype, device, layout or rank"
             if not all(_is(size, wanted) for size, wanted in zip(value.shape, argument.shape, strict=True)):
-                return False, f"{argument.name} has another shape, or one that is not fixed"
+                return False, f"{argument.name} has another shape, or a dynamic one"
             steps = zip(value.stride(), argument.strides, argument.shape, strict=True)
             if not all(count == 1 or _is(step, wanted) for step, wanted, count in steps):
                 return False, f"{argument.name} has other strides"
@@ -164,10 +165,10 @@ def _traced_check(
 
 
 def _is(size: Any, wanted: int) -> bool:
-    """Whether a size is this number in every call of the graph that is traced.
+    """Return True if a size is this number in every call of the graph being traced.
 
-    Of a symbol it is not. Where it is another number now, that is made a guard, so that the calls in which it
-    is this one are traced for themselves.
+    A symbol is not. If its hint is another number, that becomes a guard, so that calls with this number are
+    traced separately.
     """
     if has_static_value(size):
         return bool(size == wanted)
@@ -175,26 +176,27 @@ def _is(size: Any, wanted: int) -> bool:
 
 
 def problem_here(torch_version: str, cpu_flags: Sequence[str]) -> str:
-    """Why kernels that were built for this torch and such a CPU cannot run here; "" where they can."""
+    """Return the reason kernels built for this torch and CPU cannot run here; "" if they can."""
     if release(torch.__version__) != release(torch_version):
         return (
-            f"it was verified with torch {torch_version}, here is {torch.__version__}: "
+            f"it was verified with torch {torch_version}, and this is {torch.__version__}: "
             "install that one, or export the kernel again"
         )
     missing = sorted(set(cpu_flags) - flags_here())
     if missing:
-        return f"it was built for a CPU with {', '.join(missing[:4])}, which this one has not: export it here"
+        flags = ", ".join(missing[:4])
+        return f"it was built for a CPU with {flags}, which this one lacks: export it on this machine"
     return ""
 
 
 def release(version: str) -> tuple[str, ...]:
-    """Major and minor number: "2.13.0+cpu" -> ("2", "13")."""
+    """Return major and minor number: "2.13.0+cpu" -> ("2", "13")."""
     return tuple(version.split(".")[:2])
 
 
 @cache
 def flags_here() -> frozenset[str]:
-    """What this CPU has, in the words of /proc/cpuinfo; nothing where there is no such file."""
+    """Return this CPU's flags as /proc/cpuinfo names them; empty without such a file."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

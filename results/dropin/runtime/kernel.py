@@ -31,13 +31,14 @@ _LOG = logging.getLogger(__name__.partition(".")[0])
 class Kernel:
     """A function of the layer's inputs and its parameters, both in the order of `metadata.json`.
 
-    `operator` is torch's; `check(*tensors)` says whether a call is inside the envelope; calling the kernel
-    computes by it there, and by the reference elsewhere, which is logged once for each reason.
+    `operator` is torch's; `check(*tensors)` tells whether a call is inside the envelope. Inside it a call
+    runs the kernel, outside the reference, which is logged once for each reason.
     """
 
     def __init__(self, words: Mapping[str, Any], module: str, namespace: str, here: str) -> None:
-        """`words`: of metadata.json; `module`: that holds this kernel's files; `here`: why it cannot run
-        here at all.
+        """Load a kernel described by `words` of metadata.json from the package `module`.
+
+        `here`: the reason it cannot run here at all.
         """
         self.words = words
         self._module = module
@@ -87,7 +88,7 @@ class Kernel:
         return self.by_reference(*tensors)
 
     def run(self, *tensors: torch.Tensor) -> Any:
-        """What `operator` computes, which is only called where somebody may look: that takes time.
+        """Compute what `operator` does, calling the operator itself only if observed, since that takes time.
 
         Transforms of torch.func get the reference: operators with an autograd of their own take none.
         """
@@ -102,14 +103,14 @@ class Kernel:
         return only(self._compute(*tensors))
 
     def _recorded(self, *tensors: torch.Tensor) -> Any:
-        """With autograd, which keeps no tensor that was made in inference mode."""
+        """Compute with autograd, which keeps no tensor that was made in inference mode."""
         for each in tensors:
             if each.is_inference():
                 return self.by_reference(*tensors)
         return self._differentiable(*tensors)
 
     def pays(self, tensors: Sequence[torch.Tensor]) -> tuple[bool, str]:
-        """Whether a layer gains by it where it is called now, as far as was measured; why not."""
+        """Return True if the kernel was not measured to be slower in the current mode, else the reason."""
         if not self._slower:
             return True, ""
         trains = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
@@ -119,9 +120,10 @@ class Kernel:
         return (False, f"it was measured to be slower ({mode})") if mode in self._slower else (True, "")
 
     def by_parts(self, why: str, *tensors: torch.Tensor) -> tuple[Any, str]:
-        """What the kernel makes of distributed tensors, of whose parts it computes this rank's.
+        """Run the kernel on this rank's parts of distributed tensors; return the result and "".
 
-        `why`: a call of these is outside the envelope. With the reason why this one, too, is; "" where not.
+        `why`: the reason the whole call is outside the envelope. If this one is too, return None and the
+        reason.
         """
         if self.why_not_here or not any(type(each).__name__ == "DTensor" for each in tensors):
             return None, why
@@ -131,16 +133,18 @@ class Kernel:
             return None, why
         parts = sharding.parts(tensors, len(self.inputs))
         fits, why = self.check(*parts)
-        return (sharding.whole(self.run(*parts), tensors[0]), "") if fits else (None, f"of its part, {why}")
+        return (
+            (sharding.whole(self.run(*parts), tensors[0]), "") if fits else (None, f"this rank's part: {why}")
+        )
 
     def _without_gradient(self, *tensors: torch.Tensor) -> tuple[bool, str]:
-        """Of a kernel without a backward: where autograd records, it would lose gradients in silence."""
+        """Check a kernel without a backward: where autograd records, it would silently lose gradients."""
         if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
             return False, "a gradient is wanted, and the kernel has none"
         return self._fits(*tensors)
 
     def by_reference(self, *tensors: torch.Tensor) -> Any:
-        """The same by the reference, with autograd of torch's own; any shapes that it takes."""
+        """Compute the reference with torch's own autograd, for any shapes that it takes."""
         if torch.compiler.is_compiling():
             return self._by_reference(*tensors)
         with self._lock:  # threads must not compute with each other's weights
@@ -152,7 +156,7 @@ class Kernel:
         return torch.func.functional_call(self._model, weights, tensors[:count])
 
     def stock(self) -> torch.nn.Module:
-        """The reference as a layer of a model."""
+        """Return the reference as a layer of a model."""
         return copy.deepcopy(self._model)
 
     def say(self, why: str) -> None:
@@ -162,7 +166,7 @@ class Kernel:
             _LOG.warning("%s: the reference computes, because %s", self.name, why)
 
     def _define(self, words: Mapping[str, Any], module: str, name: str) -> None:
-        """Operators, unless another copy of the package has defined them, and what they call."""
+        """Define the operators, unless another copy of the package has, and load the code that they call."""
         known = existing(name)
         self._compute = self._loaded(f"{module}.kernel")
         self.operator = known or define(name, self.arguments, self.outputs, self._compute)
@@ -196,7 +200,7 @@ class Kernel:
 
 
 class _Loaded:
-    """Calls the `ModelNew` of a file with weights that are given again each time."""
+    """`ModelNew` of a file, called with weights that are passed anew to each call."""
 
     def __init__(self, module: ModuleType, weights: Sequence[str], inputs: int) -> None:
         arguments = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
@@ -225,13 +229,13 @@ class _Loaded:
 
 
 def _known(package: str, name: str) -> Kernel:
-    """The kernel of a package, where one was pickled."""
+    """Return the kernel of a package, for unpickling."""
     found: Kernel = import_module(package).KERNELS[name]
     return found
 
 
 def _place(model: torch.nn.Module, name: str) -> tuple[dict[str, Any], str]:
-    """Where a parameter or buffer is kept, to be replaced there at little cost."""
+    """Return the dictionary that holds a parameter or buffer, and its key, for cheap replacement."""
     path, _, own = name.rpartition(".")
     holder = model.get_submodule(path)
     kept: dict[str, Any] = holder._parameters if own in holder._parameters else holder._buffers

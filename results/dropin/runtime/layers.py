@@ -1,7 +1,7 @@
-"""Layers for the `kernels` library of Hugging Face, whose `kernelize` takes their forward for a model's.
+"""Layers for the `kernels` library of Hugging Face, whose `kernelize` replaces a layer's forward by theirs.
 
-`kernelize` looks at names and signatures alone. So each layer is looked at when it is first called: where it
-is not what the kernel was made for it computes as it always did.
+`kernelize` only compares names and signatures. So each layer is checked when it is first called: if it is not
+what the kernel was made for, it computes as before.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _CHOSEN = "_kernelwright_kernels"  # on a layer
 
 @dataclass
 class _Chosen:
-    """The kernels that compute a layer, and why others do not. A pickled layer is looked at again."""
+    """The kernels that compute a layer, and the reasons others do not. A pickled layer is checked again."""
 
     kernels: list[Kernel]
     reasons: list[str]
@@ -33,7 +33,7 @@ class _Chosen:
 
 
 def layers_of(kernels: Sequence[Kernel]) -> SimpleNamespace:
-    """A class for each layer that a kernel stands in for, by its bare name."""
+    """Return a class for each layer that a kernel replaces, by its bare name."""
     named: dict[str, list[Kernel]] = {}
     for kernel in kernels:
         if kernel.layer:
@@ -42,7 +42,7 @@ def layers_of(kernels: Sequence[Kernel]) -> SimpleNamespace:
 
 
 def kernelized(model: nn.Module) -> Report:
-    """Which layers compute by these kernels, which do not and why; of those that have been called."""
+    """Report which called layers compute by these kernels, and which do not and why."""
     report = Report()
     for name, layer in model.named_modules():
         if vars(layer).get(_CHOSEN):
@@ -55,7 +55,7 @@ def kernelized(model: nn.Module) -> Report:
 
 
 def _layer(name: str, kernels: Sequence[Kernel]) -> type[nn.Module]:
-    """Stateless, with a forward of as many arguments as the kernels have inputs, as `kernels` wants it."""
+    """Create a stateless class with a forward of as many arguments as the kernels have inputs."""
     taken = ", ".join(f"x{place}" for place in range(len(kernels[0].inputs)))
     values: dict[str, Any] = {"call": _call, "kernels": tuple(kernels)}
     exec(f"def forward(self, {taken}): return call(self, kernels, ({taken},))", values)

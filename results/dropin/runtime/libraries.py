@@ -1,4 +1,4 @@
-"""Stands in for kernelwright's `jit` in a package: its libraries are built already, and loaded from there."""
+"""Replacement of kernelwright's `jit` in a package: its libraries are already built and loaded from there."""
 
 import ctypes
 import hashlib
@@ -22,13 +22,13 @@ _C_TYPES = {
 
 
 def key(source: str, flags: Sequence[str]) -> str:
-    """What a library is called: a hash of its C++ and the flags of its author's choice."""
+    """Return a library's name: a hash of its C++ and its author's flags."""
     text = "\0".join((source, *flags))
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
 
 
 class Library:
-    """A shared object; each of its functions is an attribute. Raises OSError where it cannot be loaded."""
+    """A shared object; each of its functions is an attribute. Raises OSError if it cannot be loaded."""
 
     def __init__(self, path: Path, functions: Mapping[str, Mapping[str, Any]]) -> None:
         import torch  # noqa: F401 - whose OpenMP runtime the kernels share
@@ -38,11 +38,11 @@ class Library:
 
 
 def compile_cpp(source: str, flags: Sequence[str] = (), *, timeout_s: float = 0.0) -> Library:
-    """The library that was built of this source. Raises ImportError where there is none."""
+    """Return the library built from this source. Raises ImportError if there is none."""
     named = key(source, [flags] if isinstance(flags, str) else flags)
     functions = _built().get(named)
     if functions is None:
-        raise ImportError("the C++ in this package is not what its libraries were built of; install it again")
+        raise ImportError("the C++ in this package differs from the source of its libraries; reinstall it")
     return Library(FOLDER / f"{named}.so", functions)
 
 
@@ -55,12 +55,12 @@ def _built() -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def _bound(function: Any, words: Mapping[str, Any]) -> Callable[..., Any]:
-    """A function of tensors, whose addresses it passes, and numbers. Raises TypeError for a tensor that the
-    C++ would not read as what it is: of another dtype than the parameter's, strided, or not on the CPU.
+    """Return a function of tensors, whose addresses it passes, and numbers.
 
-    What comes into a kernel is inside its envelope. What its own torch calls make on the way depends on the
-    state of torch, on autocast say, and a float32 pointer to bfloat16 numbers reads beyond their end. The
-    tests are written into one expression, which takes less than 0.2 µs a tensor.
+    Raises TypeError for a tensor that the C++ would misread: of another dtype than the parameter's, strided,
+    or not on the CPU. Inputs of a kernel are inside its envelope, but results of its own torch calls depend
+    on the state of torch, on autocast say, and a float32 pointer to bfloat16 numbers reads beyond their end.
+    The tests are compiled into one expression, which takes less than 0.2 µs a tensor.
     """
     import torch
 
@@ -90,7 +90,7 @@ def _bound(function: Any, words: Mapping[str, Any]) -> Callable[..., Any]:
 
 
 def _usual(name: str, place: int, dtypes: Sequence[str]) -> str:
-    """An expression: whether this is a tensor with plain memory, and of one of these dtypes, if any."""
+    """Return an expression that tests for a plain contiguous CPU tensor, of one of these dtypes if any."""
     same = f"is dtypes{place}[0]" if len(dtypes) == 1 else f"in dtypes{place}"
     dtype = f"{name}.dtype {same} and " if dtypes else ""
     return f"type({name}) in plain and {dtype}{name}.is_cpu and {name}.is_contiguous()"
@@ -99,7 +99,7 @@ def _usual(name: str, place: int, dtypes: Sequence[str]) -> str:
 def _refuse(forms: Sequence[tuple[str, int, Sequence[str]]], given: Sequence[Any]) -> None:
     wanted = [f"{type_}{'*' * pointers}" for type_, pointers, _ in forms]
     found = "; ".join(f"{what}: {_form(value)}" for what, value in zip(wanted, given, strict=True))
-    raise TypeError(f"a kernel takes contiguous tensors of its own dtypes on the CPU, and was given {found}")
+    raise TypeError(f"expected contiguous CPU tensors of the kernel's dtypes, got {found}")
 
 
 def _form(value: Any) -> str:

@@ -9,9 +9,9 @@ from .swap import NothingReplacedError, fitting, put
 
 
 def drop_in(stock: type, kernels: Sequence[Kernel], package: str) -> type:
-    """A class that builds the layers of `stock` and has the kernels compute those that they fit.
+    """Return a class that builds layers of `stock`, computed by those kernels that fit them.
 
-    What it builds are stock's own objects, with stock's parameters, as after the package's `apply`.
+    It builds stock's own objects, with stock's parameters, as after the package's `apply`.
     """
 
     def build(_: type, *args: Any, **named: Any) -> Any:
@@ -26,16 +26,19 @@ def drop_in(stock: type, kernels: Sequence[Kernel], package: str) -> type:
 
 
 def replaced(spec: Any, layers: Mapping[type, type], package: str) -> Any:
-    """A copy of a spec that names other classes. Raises NothingReplacedError where it names none of them."""
+    """Return a copy of a spec that names other classes.
+
+    Raises NothingReplacedError if it names none of them.
+    """
     count, found = _replaced(spec, layers)
     if not count:
         wanted = ", ".join(f"{layer.__module__}.{layer.__name__}" for layer in layers) or "no class at all"
-        raise NothingReplacedError(f"{package} replaces nothing here: it stands in for {wanted}")
+        raise NothingReplacedError(f"{package} replaces nothing here: it has kernels for {wanted}")
     return found
 
 
 def _replaced(spec: Any, layers: Mapping[type, type]) -> tuple[int, Any]:
-    """How often a class was replaced, and the copy."""
+    """Return the number of replaced classes, and the copy."""
     if isinstance(spec, type | tuple):
         for layer, other in layers.items():
             if spec in (layer, (layer.__module__, layer.__name__)):  # a ModuleSpec may say where it is

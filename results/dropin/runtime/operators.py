@@ -1,7 +1,7 @@
 """A kernel and its backward as operators of torch: autograd, torch.compile and export see through them.
 
-An operator with autograd costs a call tens of µs. So where nobody looks at operators (no compiler, mode,
-transform or profiler: `unseen`) the kernels are called without, see `differentiable`.
+An operator with autograd costs a call tens of µs. So where nothing observes operators (no compiler, mode,
+transform or profiler: `unseen`) the kernels are called without them, see `differentiable`.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,17 +18,17 @@ _LIBRARIES: dict[str, torch.library.Library] = {}
 
 
 def existing(name: str) -> Any | None:
-    """The operator of this name, where another copy of its package has defined it."""
+    """Return the operator of this name if another copy of its package has defined it."""
     namespace, _, function = name.partition("::")
     found = getattr(getattr(torch.ops, namespace), function, None)
     return found.default if found is not None else None
 
 
 def define(name: str, takes: Sequence[Argument], outputs: Sequence[Argument], compute: Compute) -> Any:
-    """The new operator `namespace::function` of such tensors, on the CPU.
+    """Define the operator `namespace::function` of such tensors, on the CPU.
 
-    `name`: holds a hash of what it computes, so that one name is never two things. `compute` returns as many
-    tensors as there are `outputs`; what is another's memory is copied. The operator raises ValueError for
+    `name`: contains a hash of what it computes, so that a name is never reused. `compute` returns as many
+    tensors as there are `outputs`; those that alias others are copied. The operator raises ValueError for
     tensors of another shape or dtype, and copies those with other strides.
     """
     namespace, _, function = name.partition("::")
@@ -53,7 +53,7 @@ def define(name: str, takes: Sequence[Argument], outputs: Sequence[Argument], co
 
 
 def unseen() -> bool:
-    """Whether nobody looks at operators now, so that what they call may be called itself."""
+    """Return True if nothing observes operators now, so that their code may be called directly."""
     return not (
         torch.compiler.is_compiling()
         or torch._C._len_torch_dispatch_stack()
@@ -63,7 +63,7 @@ def unseen() -> bool:
 
 
 def _plain(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether these have memory of their own; a gradient that is on its way from another rank has not."""
+    """Return True if all are plain tensors; a gradient in transit from another rank is not."""
     for each in tensors:  # noqa: SIM110 - quicker than a generator
         if type(each) is not torch.Tensor:
             return False
@@ -71,7 +71,7 @@ def _plain(tensors: Sequence[torch.Tensor]) -> bool:
 
 
 class Gradients:
-    """What autograd keeps of a call of a kernel, and what it computes of that."""
+    """Autograd of a kernel: the tensors kept from a call, and the gradients computed from them."""
 
     def __init__(
         self,
@@ -82,9 +82,10 @@ class Gradients:
         outputs: Sequence[Argument],
         saves: Sequence[Argument] = (),
     ) -> None:
-        """`operator`, which calls `compute`: the backward. `uses`: what it takes after the outputs'
-        gradients: inputs, outputs and what the forward `saves` after those, by their names. It returns a
-        gradient for each floating input, in order.
+        """Create the autograd of `operator`, the backward, which calls `compute`.
+
+        `uses`: its arguments after the outputs' gradients: inputs, outputs and what the forward `saves` after
+        those, by their names. It returns a gradient for each floating input, in order.
         """
         self._operator, self._compute = operator, guarded(compute)
         self._inputs, self._outputs, self._saves = len(inputs), outputs, len(saves)
@@ -104,7 +105,7 @@ class Gradients:
             ctx.set_materialize_grads(False)
 
     def of(self, ctx: Any, *grads: torch.Tensor | None) -> Any:
-        """Gradients come in however autograd has them and are made contiguous."""
+        """Compute the gradients; incoming ones are made contiguous."""
         wanted = []
         for grad, output in zip(grads, self._outputs, strict=False):
             if output.dtype.is_floating_point:
@@ -121,13 +122,13 @@ class Gradients:
         return tuple(next(left) if each else None for each in self._floating)
 
     def register(self, name: str) -> None:
-        """Have autograd call these for the operator `name`."""
+        """Register this autograd for the operator `name`."""
         library = _LIBRARIES[name.partition("::")[0]]
         torch.library.register_autograd(name, self.of, setup_context=self.keep, lib=library)
 
 
 def differentiable(compute: Compute, gradients: Gradients, returned: int) -> Callable[..., Any]:
-    """`compute` with autograd, for calls that are `unseen`; of its tensors as many as are `returned`."""
+    """Return `compute` with autograd, for `unseen` calls; it returns the first `returned` tensors."""
 
     class Function(torch.autograd.Function):
         @staticmethod
@@ -145,7 +146,7 @@ def differentiable(compute: Compute, gradients: Gradients, returned: int) -> Cal
 
 
 def trained_by(name: str, training: Any, returned: int) -> None:
-    """Where a gradient is wanted, have the operator `name` be the first outputs of `training`."""
+    """Make the operator `name` return the first outputs of `training` where a gradient is wanted."""
     operator: Any = existing(name)
 
     def of(*tensors: torch.Tensor) -> Any:
@@ -158,7 +159,7 @@ def trained_by(name: str, training: Any, returned: int) -> None:
 
 
 def _apart(made: Tensors, given: Tensors) -> Tensors:
-    """Each with memory of its own, as operators promise: a gradient may be another's, or what came in."""
+    """Return each tensor with memory of its own, as operators promise: a gradient may alias another."""
     seen = {each.untyped_storage().data_ptr() for each in given}
     found = []
     for each in made:
@@ -169,14 +170,14 @@ def _apart(made: Tensors, given: Tensors) -> Tensors:
 
 
 def only(made: Tensors) -> Any:
-    """The one of a tuple of one."""
+    """Return the single element of a tuple of one, else the tuple."""
     return made[0] if len(made) == 1 else made
 
 
 def once_differentiable(name: str) -> None:
-    """A gradient of the gradient is an error, not a zero."""
+    """Make a gradient of the gradient an error, not a zero."""
 
     def twice(ctx: Any, *grads: torch.Tensor) -> Any:
-        raise NotImplementedError(f"{name} has no second derivative; take the drop-in out with remove(model)")
+        raise NotImplementedError(f"{name} has no second derivative; remove the drop-in with remove(model)")
 
     torch.library.register_autograd(name, twice, lib=_LIBRARIES[name.partition("::")[0]])

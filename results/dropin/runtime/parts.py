@@ -1,7 +1,7 @@
-"""What a layer consists of, so that a call can tell whether it is still what a kernel was put in for.
+"""Parts of a layer, so that a call can tell whether the layer is still what the kernel replaced.
 
-A kernel computes the whole of a layer. What is done to its submodules later, an adapter around one of them,
-say, or a hook on one, would have no effect: then the layer's own forward has to compute.
+A kernel computes the whole of a layer. Later changes to its submodules, such as an adapter around one of them
+or a hook on one, would have no effect: then the layer's own forward has to compute.
 """
 
 import copy
@@ -29,7 +29,7 @@ _VALUES = (
 
 
 class Part(NamedTuple):
-    """A module of the layer: "" is the layer itself, whose own hooks run around its forward as ever."""
+    """A module of the layer: "" is the layer itself, whose own hooks run around its forward as before."""
 
     path: str
     module: nn.Module
@@ -41,7 +41,7 @@ class Part(NamedTuple):
     inherited: tuple[tuple[str, Any], ...]  # the same of its class, which it has none of its own for
 
     def difference(self) -> str:
-        """What is no longer as it was; "" where nothing is."""
+        """Describe what has changed; "" if nothing has."""
         now = self.module.__dict__
         if self.path and (why := _bypassed(self.path, now)):
             return why
@@ -64,10 +64,10 @@ class Part(NamedTuple):
 
 
 class Parts:
-    """Of a layer as it is now. A deep copy of the layer has a copy that is of its own modules."""
+    """Snapshot of a layer's parts. A deep copy of the layer has a copy of it for its own modules."""
 
     def __init__(self, layer: nn.Module, names: Sequence[Sequence[str]]) -> None:
-        """`names`: of the parameters and buffers that each kernel takes."""
+        """Record the parts of `layer`; `names`: the parameters and buffers that each kernel takes."""
         self._all = tuple(_part(path, module) for path, module in layer.named_modules())
         self._inner = len(self._all) > 1
         self._places = tuple(tuple(place_of(layer, name) for name in each) for each in names)
@@ -81,9 +81,9 @@ class Parts:
         return type(None), ()  # a layer that was pickled computes itself, and needs no package to be read
 
     def changed(self) -> str:
-        """What is no longer as it was when kernels were put in; "" where nothing is."""
+        """Describe what has changed since the kernels were put in; "" if nothing has."""
         if self._inner and _has_any_global_hook():
-            return "there are hooks on all modules"
+            return "there are global module hooks"
         for part in self._all:  # in one expression, for it runs before every call
             path, module, kind, computes, modules, tensors, settings, inherited = part
             now = module.__dict__
@@ -109,18 +109,18 @@ class Parts:
         return ""
 
     def held(self, kernel: int) -> list[Any]:
-        """The parameters and buffers that the kernel of this number takes, as they are now."""
+        """Return the current parameters and buffers that the kernel of this number takes."""
         return [tensor_at(module, name) for module, name in self._places[kernel]]
 
 
 def hooked(layer: nn.Module) -> str:
-    """Why a kernel cannot compute this layer, whose submodules are to do more; "" where it can."""
+    """Return the reason a kernel cannot compute this layer, whose submodules do more; "" if it can."""
     found = (_bypassed(path, vars(module)) for path, module in layer.named_modules() if path)
     return next((why for why in found if why), "")
 
 
 def _bypassed(path: str, now: Mapping[str, Any]) -> str:
-    """What would not be called of a submodule."""
+    """Return the reason a submodule's code would be skipped; "" if there is none."""
     for hooks in _HOOKS:
         if now[hooks]:
             return f"{path} has hooks"
@@ -142,7 +142,7 @@ def _are_other(now: Mapping[str, Any], settings: tuple[tuple[str, Any], ...]) ->
 
 
 def other_setting(now: Mapping[str, Any], settings: Iterable[tuple[str, Any]]) -> str:
-    """The first that is another now; "" where none is."""
+    """Return the first setting that has changed; "" if none has."""
     for name, value in settings:
         other = now.get(name)
         if other is not value and not (
@@ -160,7 +160,7 @@ def _other_inherited(kind: Any, now: Mapping[str, Any], inherited: tuple[tuple[s
 
 
 def _inherited(kind: Any, now: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Methods that forward may call and values, of classes that are not torch's; by name, in order."""
+    """Yield values and methods of classes that are not torch's, by name, in order: forward may use them."""
     if kind.__module__.partition(".")[0] == "torch":
         return
     for name in dir(kind):
@@ -194,12 +194,12 @@ def is_machinery(name: str) -> bool:
 
 
 def stock(layer: nn.Module) -> Callable[..., Any]:
-    """The layer's own forward, as its model has it."""
+    """Return the layer's own forward, as its model defines it."""
     return MethodType(stock_class(layer).forward, layer)
 
 
 def stock_class(layer: nn.Module) -> Any:
-    """The class whose forward is the layer's own."""
+    """Return the class whose forward is the layer's own."""
     return getattr(type(layer), STOCK, type(layer))
 
 

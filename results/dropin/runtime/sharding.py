@@ -1,7 +1,7 @@
-"""Distributed tensors (DTensor): each rank's kernel computes its part, where the kernel's rows are split.
+"""Distributed tensors (DTensor): each rank's kernel computes its part if the kernel's rows are split.
 
-Rows are dimensions along which a part of the outputs needs that part of the inputs and all weights, no more.
-So the outputs are placed as the inputs are, and a weight's gradient is a sum over ranks (`Partial`).
+Rows are dimensions along which a part of the outputs needs only that part of the inputs and all weights. So
+the outputs are placed as the inputs are, and a weight's gradient is a sum over ranks (`Partial`).
 """
 
 from collections.abc import Sequence
@@ -16,25 +16,25 @@ from .operators import Tensors
 
 
 def problem(tensors: Sequence[Any], inputs: Sequence[Argument], rows: Sequence[int]) -> str:
-    """Why the kernel cannot compute parts of these inputs and weights; "" where it can.
+    """Return the reason the kernel cannot compute parts of these inputs and weights; "" if it can.
 
-    All ranks say the same, for they must go on alike.
+    The answer is the same on all ranks, which must proceed alike.
     """
     if odd := [type(each).__name__ for each in tensors if type(each) is not DTensor]:
-        return f"it was called with a {odd[0]} beside distributed tensors"
+        return f"it was called with a {odd[0]} among distributed tensors"
     first, count = tensors[0], len(inputs)
     if any(each.device_mesh != first.device_mesh for each in tensors):
         return "its tensors are on several device meshes"
     if any(each.placements != first.placements for each in tensors[:count]):
-        return "its inputs are split in several ways"
+        return "its inputs have different placements"
     if not all(type(each) is Replicate for weight in tensors[count:] for each in weight.placements):
-        return "a weight is not whole on each rank"
+        return "a weight is not replicated on each rank"
     parts = [1] * first.dim()
     for place, each in enumerate(first.placements):
         if type(each) is Shard and each.dim in rows:
             parts[each.dim] *= first.device_mesh.size(place)
         elif type(each) is not Replicate:
-            return f"{inputs[0].name} is placed {each}, and a kernel can be split along {list(rows)} alone"
+            return f"{inputs[0].name} is placed {each}, and the kernel can only be split along {list(rows)}"
     if any(size % ways for each in tensors[:count] for size, ways in zip(each.shape, parts, strict=False)):
         shape = "" if torch.compiler.is_compiling() else f" of shape {tuple(first.shape)}"
         return f"{inputs[0].name}{shape} cannot be split evenly"
@@ -42,7 +42,7 @@ def problem(tensors: Sequence[Any], inputs: Sequence[Argument], rows: Sequence[i
 
 
 def parts(tensors: Sequence[DTensor], count: int) -> Tensors:
-    """This rank's parts of inputs, the first `count`, and of weights; gradients go back to the tensors."""
+    """Return this rank's parts of the first `count` tensors and of weights; gradients flow back."""
     placements = tensors[0].placements
     summed = [Partial() if type(each) is Shard else each for each in placements]
     wanted = [placements] * count + [summed] * (len(tensors) - count)
@@ -51,14 +51,14 @@ def parts(tensors: Sequence[DTensor], count: int) -> Tensors:
 
 
 def whole(made: Any, like: DTensor) -> Any:
-    """The distributed tensors whose parts a kernel made of parts of inputs that are placed like this one."""
+    """Return distributed tensors from parts, placed like the input `like`."""
     if isinstance(made, tuple):
         return tuple(whole(each, like) for each in made)
     return DTensor.from_local(made, like.device_mesh, like.placements, run_check=False)
 
 
 class _Waited(torch.autograd.Function):
-    """A part that is still on its way, when it is there."""
+    """Wait for a part in transit."""
 
     @staticmethod
     def forward(ctx: Any, part: AsyncCollectiveTensor) -> torch.Tensor:

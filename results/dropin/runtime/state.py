@@ -1,8 +1,8 @@
-"""The state of torch in which a kernel was verified: no autocast, float32 as default dtype, no default
-device, no forward-mode derivatives, no tracing.
+"""The state of torch in which kernels were verified.
 
-In another state code does something else: under autocast a product is bfloat16, and what is allocated without
-a dtype or device is of the defaults. So calls there are outside the envelope.
+No autocast, float32 as default dtype, no default device, no forward-mode derivatives, no tracing. In another
+state code does something else: under autocast a product is bfloat16, and tensors allocated without a dtype or
+device take the defaults. So calls there are outside the envelope.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,12 +21,12 @@ _functions_are_seen = torch._C._len_torch_function_stack  # by modes, of which a
 
 
 def foreign() -> str:
-    """Why this is another state; "" where it is not. It runs before every call, in 0.4 µs."""
+    """Return the reason this is another state; "" if it is not. It runs before every call, in 0.4 µs."""
     return "torch.autocast is on for the CPU" if _autocast("cpu") else foreign_but_for_autocast()
 
 
 def foreign_but_for_autocast() -> str:
-    """The same of calls that autocast leaves alone."""
+    """Return the reason this is another state, autocast apart; "" if it is not."""
     if _default_dtype() is not _DTYPE:
         return "torch's default dtype is not float32"
     if _functions_are_seen():
@@ -44,7 +44,7 @@ def foreign_but_for_autocast() -> str:
 
 @contextmanager
 def verified() -> Iterator[None]:
-    """In the block, torch is in the state in which kernels were verified, whatever it was before."""
+    """Put torch into the verified state in the block, whatever it was before."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(_DTYPE)
     try:
@@ -55,8 +55,9 @@ def verified() -> Iterator[None]:
 
 
 def guarded(compute: Callable[..., Any]) -> Callable[..., Any]:
-    """`compute` in that state, for what is not called through an envelope: operators and backwards. A
-    backward may run under an autocast that its forward knew nothing of.
+    """Return `compute` in the verified state, for code called without an envelope: operators and backwards.
+
+    A backward may run under an autocast that its forward did not.
     """
 
     def call(*tensors: torch.Tensor) -> Any:

@@ -1,4 +1,4 @@
-"""Puts kernels into a model and takes them out again, and says what was replaced, what not, and why."""
+"""Insertion of kernels into a model and their removal, with a report of what was replaced and why."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ _PARTS = "_kernelwright_parts"  # on a layer: what it was then
 
 
 class DropInError(Exception):
-    """A drop-in that cannot be put in; the message says why."""
+    """A drop-in that cannot be put in; the message gives the reason."""
 
 
 class NothingReplacedError(DropInError):
@@ -29,12 +29,12 @@ class NothingReplacedError(DropInError):
 
 
 class ConflictError(DropInError):
-    """A layer that another package computes already."""
+    """A layer that another package already computes."""
 
 
 @dataclass
 class Report:
-    """Layers by their name in the model."""
+    """Replaced and left layers, by their name in the model."""
 
     replaced: dict[str, str] = field(default_factory=dict)  # -> the kernels that compute them
     left: dict[str, str] = field(default_factory=dict)  # of the same class, not replaced -> why
@@ -47,16 +47,14 @@ class Report:
 
 
 def apply(model: nn.Module, kernels: Sequence[Kernel], package: str) -> Report:
-    """Have each layer that a kernel stands in for call it, where the call is inside the kernel's envelope.
+    """Replace layers by kernels, each used where the call is inside its envelope.
 
-    A layer is replaced where its class, the names, shapes and dtypes of its parameters, and what it computes
-    on random numbers, in training as in evaluation mode, are the kernel's; elsewhere it stays, with the
-    reason in the report. The layer's own forward computes outside the envelope, and when the layer is no
-    longer what it was: a submodule replaced, hooked or set otherwise. Layers that were built of this
-    package's specs are reported, too.
-
-    Raises ConflictError where another package computes such a layer, NothingReplacedError where none is
-    replaced. The model is as it was then.
+    A layer is replaced if its class, the names, shapes and dtypes of its parameters, and what it computes on
+    random numbers, in training as in evaluation mode, match the kernel's; otherwise it stays, with the reason
+    in the report. The layer's own forward computes outside the envelope, and once the layer has changed: a
+    submodule replaced, hooked or set otherwise. Layers built from this package's specs are reported, too.
+    Raises ConflictError if another package computes such a layer, NothingReplacedError if none is replaced.
+    The model is then unchanged.
     """
     report = Report()
     chosen: list[tuple[nn.Module, list[Kernel]]] = []
@@ -69,11 +67,10 @@ def apply(model: nn.Module, kernels: Sequence[Kernel], package: str) -> Report:
                 report.replaced[name] = by
             continue
         if holder not in ("", package):
-            raise ConflictError(f"{name} is computed by {holder} already: call its remove(model) first")
+            raise ConflictError(f"{name} is already computed by {holder}: call its remove(model) first")
         changed = _other_forward(layer)
         reasons = {
-            each.name: "its forward has been replaced by something else" if changed else why_not(each, layer)
-            for each in mine
+            each.name: "its forward has been replaced" if changed else why_not(each, layer) for each in mine
         }
         fit = [kernel for kernel in mine if not reasons[kernel.name]]
         if fit:
@@ -89,7 +86,7 @@ def apply(model: nn.Module, kernels: Sequence[Kernel], package: str) -> Report:
         )
         why = "\n".join(f"  {name}: {reason}" for name, reason in report.left.items())
         raise NothingReplacedError(
-            f"{package} replaces nothing here: it stands in for {wanted}"
+            f"{package} replaces nothing here: it has kernels for {wanted}"
             + (f", and left\n{why}" if why else ", and the model has no such layer")
         )
     for layer, fit in chosen:
@@ -100,7 +97,7 @@ def apply(model: nn.Module, kernels: Sequence[Kernel], package: str) -> Report:
 
 
 def put(layer: nn.Module, kernels: Sequence[Kernel], package: str) -> None:
-    """Have a layer call kernels that fit it."""
+    """Make a layer call kernels that fit it."""
     remove(layer, package)
     mark = (package, _names(kernels))
     setattr(layer, _MARK, mark)
@@ -109,14 +106,14 @@ def put(layer: nn.Module, kernels: Sequence[Kernel], package: str) -> None:
 
 
 def remember(layer: nn.Module, kernels: Sequence[Kernel]) -> Parts:
-    """Note of what the layer consists, with which it was found to compute as these kernels do."""
+    """Record the layer's parts, with which it was found to compute as these kernels do."""
     parts = Parts(layer, [tuple(kernel.parameters.values()) for kernel in kernels])
     setattr(layer, _PARTS, parts)
     return parts
 
 
 def remove(model: nn.Module, package: str) -> int:
-    """Have all layers that this package computes compute themselves again; how many there were."""
+    """Restore the own forward of all layers that this package computes; return their number."""
     count = 0
     for layer in model.modules():
         if vars(layer).get(_MARK, ("", ""))[0] == package:
@@ -128,13 +125,13 @@ def remove(model: nn.Module, package: str) -> int:
 
 
 def _forget(layer: nn.Module) -> None:
-    """Have what `put` put in compute as the layer's own forward does, wherever it is called from."""
+    """Make what `put` put in compute as the layer's own forward does, wherever it is called from."""
     delattr(layer, _MARK)
     vars(layer).pop(_PARTS, None)
 
 
 def _other_forward(layer: nn.Module) -> bool:
-    """Whether somebody else has replaced the layer's forward, or wrapped what `put` put in."""
+    """Return True if something else has replaced the layer's forward, or wrapped what `put` put in."""
     if (found := vars(layer).get("forward")) is None:
         return False
     computes = getattr(found, "__func__", None)  # after unpickling it is the class's
@@ -146,14 +143,14 @@ def _names(kernels: Sequence[Kernel]) -> str:
 
 
 def _classes(layer: nn.Module) -> Iterator[str]:
-    """The layer's class, in full and by its bare name."""
+    """Yield the layer's class, in full and by its bare name."""
     found = type(layer)
     yield f"{found.__module__}.{found.__qualname__}"
     yield found.__qualname__
 
 
 def why_not(kernel: Kernel, layer: nn.Module) -> str:
-    """Why this layer is not what the kernel was made for; "" where it is."""
+    """Return the reason this layer is not what the kernel was made for; "" if it is."""
     if kernel.why_not_here:
         return kernel.why_not_here
     if (count := _required(stock(layer))) > len(kernel.inputs):
@@ -166,14 +163,14 @@ def why_not(kernel: Kernel, layer: nn.Module) -> str:
         if name not in held:
             return f"it has no {name}"
         if type(held[name]).__name__ == "DTensor":
-            return f"its {name} is distributed already: apply this before fully_shard or parallelize_module"
+            return f"its {name} is already distributed: apply this before fully_shard or parallelize_module"
         if why := argument.problem(held[name]).replace(argument.name, name, 1):
             return why
     return hooked(layer) or differs(kernel, layer, list(wanted))
 
 
 def fitting(kernels: Sequence[Kernel], layer: nn.Module) -> list[Kernel]:
-    """Those that were made for this layer; why others were not is logged."""
+    """Return the kernels that were made for this layer; log the reasons others were not."""
     found = []
     for kernel in kernels:
         if reason := why_not(kernel, layer):
@@ -184,7 +181,7 @@ def fitting(kernels: Sequence[Kernel], layer: nn.Module) -> list[Kernel]:
 
 
 def _required(forward: Callable[..., Any]) -> int:
-    """How many arguments a bound method must be given."""
+    """Return the number of required arguments of a bound method."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     given = [p for p in inspect.signature(forward).parameters.values() if p.kind in kinds]
     return sum(p.default is p.empty for p in given)
@@ -203,12 +200,12 @@ def _forward(kernels: Sequence[Kernel], mark: tuple[str, str]) -> Callable[..., 
 def computed(
     layer: nn.Module, kernels: Sequence[Kernel], inputs: Sequence[Any], named: Mapping[str, Any] = NONE
 ) -> Any:
-    """What `layer` makes of a call: by the first kernel in whose envelope it is, or by its own forward."""
+    """Compute a call of `layer` by the first kernel whose envelope it is in, or by its own forward."""
     parts: Parts = vars(layer).get(_PARTS) or remember(layer, kernels)
     if not (why := parts.changed()):
         for place, kernel in enumerate(kernels):
             if named or len(inputs) != len(kernel.inputs):
-                why = f"it was called with something else than {len(kernel.inputs)} tensors"
+                why = f"it was not called with {len(kernel.inputs)} positional tensors"
                 continue
             tensors = (*inputs, *parts.held(place))
             gains, why = kernel.pays(tensors)

@@ -1,6 +1,6 @@
-"""Times a kernel in its wrapper against its reference, eager and compiled, forward and backward.
+"""Timing of a kernel in its wrapper against its reference, eager and compiled, forward and backward.
 
-A custom operator is a barrier to fusion and may slow a compiled model down, so that what counts is the whole.
+A custom operator is a barrier to fusion and may slow a compiled model down, so the whole is timed.
 """
 
 import copy
@@ -21,10 +21,10 @@ Call = Callable[[], Any]
 
 
 def keep_memory() -> None:
-    """Have this process keep memory that is freed, where glibc allocates it.
+    """Make this process keep freed memory, if glibc allocates it.
 
-    Else each call may take memory from the system again, or none may, by what lies beside it; page faults
-    then cost more than a kernel. Both sides are timed so, as they are where kernels are verified.
+    Otherwise each call may get memory from the system again, or none may, depending on its neighbours; page
+    faults then cost more than a kernel. Both sides are timed so, as they are where kernels are verified.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -33,7 +33,7 @@ def keep_memory() -> None:
 
 
 def timed(kernel: Kernel) -> dict[str, dict[str, float]]:
-    """Medians over alternating blocks, in µs: of the reference and of the drop-in, and their ratio."""
+    """Return medians over alternating blocks, in µs: of the reference and of the drop-in, and their ratio."""
     stock = kernel.stock()
     inputs = [each.like(torch.Generator().manual_seed(0)) for each in kernel.inputs]
     own = dict(stock.named_parameters()) | dict(stock.named_buffers())
@@ -57,8 +57,10 @@ def timed(kernel: Kernel) -> dict[str, dict[str, float]]:
 
 
 def _compiled(*functions: Callable[..., Any]) -> list[Callable[..., Any]]:
-    """Each compiled afresh: what one function was compiled for before counts, and after eight torch gives up,
-    with a warning, and calls it as it is.
+    """Compile each function from scratch.
+
+    What a function was compiled for before counts: after eight times torch gives up with a warning and calls
+    it uncompiled.
     """
     torch.compiler.reset()
     return [torch.compile(each) for each in functions]
@@ -67,7 +69,7 @@ def _compiled(*functions: Callable[..., Any]) -> list[Callable[..., Any]]:
 def inside(
     model: nn.Module, inputs: Sequence[Any], apply: Callable[[nn.Module], Any]
 ) -> dict[str, dict[str, float]]:
-    """As `timed`, of a whole model as it is and after `apply`, whose errors come through."""
+    """Time a whole model as it is and after `apply`, like `timed`; errors of `apply` propagate."""
     dropped = copy.deepcopy(model)
     apply(dropped)
     found = {}
@@ -88,7 +90,7 @@ def versus(reference: Call, drop_in: Call) -> dict[str, float]:
 
 
 def alternately(calls: Mapping[str, Call]) -> dict[str, float]:
-    """The median µs a call of each, block by block in turn."""
+    """Return the median µs a call of each, measured block by block in turn."""
     counts = {name: _count(call) for name, call in calls.items()}
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(_ROUNDS):

@@ -1,4 +1,4 @@
-"""What the overrides of a package for torchtitan have in common."""
+"""Common code of the overrides of a package for torchtitan."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from .swap import fitting
 
 
 def fitting_config(config: Any, kernels: Sequence[Kernel]) -> tuple[str, ...]:
-    """The names of those that were made for the layer of this config; why others were not is logged."""
+    """Return the names of kernels made for the layer of this config; log the reasons others were not."""
     with torch.random.fork_rng(devices=[]):  # the model's weights are drawn afterwards, from the same numbers
         layer = config.build()
     return tuple(kernel.name for kernel in fitting(kernels, layer))

@@ -1,4 +1,4 @@
-"""Whether the files of a package are those that were exported."""
+"""Integrity of a package's files: they must be those that were exported."""
 
 import hashlib
 import json
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def verify(package: Path, metadata_sha256: str) -> None:
-    """Raises ImportError where `metadata.json`, or a file that it lists with its SHA-256, is another one."""
+    """Raise ImportError if `metadata.json`, or a file that it lists with its SHA-256, has changed."""
     metadata = package / "metadata.json"
     if _sha256(metadata) != metadata_sha256:
         raise ImportError(_said(metadata))
@@ -23,4 +23,4 @@ def _sha256(path: Path) -> str:
 
 
 def _said(path: Path) -> str:
-    return f"{path} is not the file that was exported: install the package again"
+    return f"{path} differs from the exported file: reinstall the package"

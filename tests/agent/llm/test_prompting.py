@@ -158,7 +158,7 @@ def test_the_judge_is_told_what_was_counted_in_emulation_and_where() -> None:
         kernel="turn",
         line=4,
         code="y[c] = x[r];",
-        text="a store takes 32 sectors, 4 would do",
+        text="a store takes 32 sectors, 4 would suffice",
         provenance="emulated",
         metric="emulated_store_sectors",
     )
@@ -166,8 +166,11 @@ def test_the_judge_is_told_what_was_counted_in_emulation_and_where() -> None:
     profile = profile.model_copy(update={"findings": diagnose(profile, correct.evaluation)})
     correct = replace(correct, profile=profile)
     _, user = judge_messages(SITUATION, Subject(correct, 2), metrics_of(correct, None), ())
-    assert "- Uncoalesced access: of the sectors that turn's warps take of global memory 25%" in user.content
-    assert "line 4, a store takes 32 sectors, 4 would do" in user.content
+    assert (
+        "- Uncoalesced access: only 25% of the global-memory sectors that turn's warps request"
+        in user.content
+    )
+    assert "line 4, a store takes 32 sectors, 4 would suffice" in user.content
     assert "- emulated_store_sectors of turn = 32 sectors (emulated)" in user.content
     assert profile.findings[0].most_gain == 2.5  # no more than the roofline leaves
 

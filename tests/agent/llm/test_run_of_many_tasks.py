@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from kernelwright.agent.budget import SpendingLimits
+from kernelwright.agent.config import RunConfig
 from kernelwright.agent.llm.fake_endpoint import ErrorResponse, FakeEndpoint, RawResponse, Reply
-from kernelwright.agent.llm.model import Endpoint, Sampling
-from kernelwright.agent.llm.prices import SHIPPED
-from kernelwright.agent.llm.session import ModelSession, Roles, Terms
-from kernelwright.agent.run import Settings, execute
+from kernelwright.agent.llm.model import Endpoint
+from kernelwright.agent.llm.session import ModelSession
+from kernelwright.agent.progress import RunProgress
+from kernelwright.agent.run import Run
 from kernelwright.kernelbench.evaluator import TimingLock
+from kernelwright.kernelbench.options import build
 from kernelwright.kernelbench.records import (
     Candidate,
     Environment,
@@ -131,6 +132,13 @@ def database(tmp_path: Path) -> Iterator[RunDatabase]:
         yield made
 
 
+class Heard(RunProgress):
+    """Keeps what is said."""
+
+    def __init__(self, lines: list[str] | None) -> None:
+        self.say = (lines if lines is not None else []).append  # type: ignore[method-assign]
+
+
 def carried_out(
     database: RunDatabase,
     server: FakeEndpoint,
@@ -138,28 +146,25 @@ def carried_out(
     pool: Pool | None = None,
     at_once: int = 16,
     said: list[str] | None = None,
-    **settings: Any,
+    **options: Any,
 ) -> bool:
     for number in range(tasks):
         source = f"class Model:\n    def forward(self, x):\n        return torch.softmax(x, {number})\n"
         database.add_task(Task(id=f"file:{number}", level=1, source=source))
-    sampling = Sampling(model=MODEL, max_tokens=100)
-    roles = Roles(coder=sampling, judge=sampling, languages=("cpp",))
     pool = pool or Pool()
-    made = Settings(coder="llm", judge="llm", roles=roles, **settings)
-    endpoint = Endpoint(base_url=server.base_url, backoff_s=0.01, patience_s=20.0)
-    terms = Terms(endpoint, SHIPPED, made.run_limit, made.task_limit)
+    asked = {
+        "coder": "llm",
+        "model": MODEL,
+        "reply_tokens": 100,
+        "language": ("cpp",),
+        "tasks_at_once": at_once,
+    }
+    config = build(RunConfig, asked | options)
+    roles = config.model.roles()
+    assert roles is not None
+    terms = config.terms(Endpoint(base_url=server.base_url, backoff_s=0.01, patience_s=20.0))
     with ModelSession.asking(roles, terms, database, pool.timing_lock) as models:
-        return execute(
-            database,
-            pool,  # type: ignore[arg-type]
-            made,
-            lambda: None,
-            (said if said is not None else []).append,
-            lambda task: None,
-            at_once,
-            models,
-        )
+        return Run(config, database, pool, models, progress=Heard(said)).execute()  # type: ignore[arg-type]
 
 
 def verdicts(database: RunDatabase, task: str = "file:0") -> list[str]:
@@ -228,8 +233,7 @@ def test_money_is_never_overshot_by_more_than_a_call_however_many_tasks_ask(
     endpoint: FakeEndpoint, database: RunDatabase
 ) -> None:
     endpoint.script = Better(latency_s=0.02)
-    limit = SpendingLimits(usd=20.5 * ONE_CALL_USD)
-    assert carried_out(database, endpoint, tasks=8, rounds=9, run_limit=limit)
+    assert carried_out(database, endpoint, tasks=8, rounds=9, max_usd=20.5 * ONE_CALL_USD)
     spent = sum(call.usd or 0.0 for call in database.llm_calls())
     assert 19.5 * ONE_CALL_USD < spent < 21.5 * ONE_CALL_USD
     assert {entry.stop_reason for entry in database.tasks()} == {"$0.0123 are spent"}
@@ -240,7 +244,7 @@ def test_evaluations_are_never_overshot_and_every_winner_is_measured_again(
     endpoint: FakeEndpoint, database: RunDatabase
 ) -> None:
     endpoint.script, pool = Better(), Pool()
-    limits = {"run_limit": SpendingLimits(evaluations=14), "task_limit": SpendingLimits(evaluations=4)}
+    limits = {"max_evaluations": 14, "max_evaluations_per_task": 4}
     said: list[str] = []
     assert not carried_out(database, endpoint, 6, pool, at_once=3, said=said, rounds=9, **limits)
     left = [line for line in said if re.search("not begun|left for --resume", line)]
@@ -253,10 +257,8 @@ def test_evaluations_are_never_overshot_and_every_winner_is_measured_again(
 
 def test_a_task_s_minutes_are_those_it_was_worked_on(endpoint: FakeEndpoint, database: RunDatabase) -> None:
     endpoint.script = Better()
-    limit = SpendingLimits(
-        minutes=2.5 / 60
-    )  # an evaluation says that it took a second, whatever it waited for
-    assert carried_out(database, endpoint, pool=Pool(0.0), rounds=9, task_limit=limit)
+    # An evaluation says that it took a second, whatever it waited for.
+    assert carried_out(database, endpoint, pool=Pool(0.0), rounds=9, max_minutes_per_task=2.5 / 60)
     [task] = database.tasks()
     assert task.stop_reason == "0.0416667 minutes are spent on this task"
     assert verdicts(database) == ["correct"] * 4

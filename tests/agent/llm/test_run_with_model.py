@@ -153,8 +153,8 @@ def test_a_kernel_is_mended_and_made_faster_by_a_judge_that_is_held_to_the_metri
     done = run(home, endpoint, "--resume", out, "--max-usd", 5, "--json")
     assert done.returncode == 0, done.stderr
     with RunDatabase.open(out, read_only=True) as database:
-        limit = database.settings["run_limit"]
-    assert isinstance(limit, dict) and limit["usd"] == 5  # from now on
+        budget = database.settings["budget"]
+    assert isinstance(budget, dict) and budget["max_usd"] == 5  # from now on
     assert len(endpoint.requests) == 6
     summary = json.loads(done.stdout)
     tried = attempts(out)
@@ -172,7 +172,7 @@ def test_a_kernel_is_mended_and_made_faster_by_a_judge_that_is_held_to_the_metri
     last = [body for body in endpoint.requests if is_coder(body)][-1]["messages"][1]["content"]
     assert "parallelize" in last and "std::tanh" in last and "times as fast as eager" in last
     page = (out / "report.html").read_text()
-    assert "What predicted gains came to" in page and "1.5 to 2" in page and "1.80×" in page
+    assert "Predicted and measured gains" in page and "1.5 to 2" in page and "1.80×" in page
     assert "The best kernel's line" in page and page.index("wrong output") < page.index(
         "round 2, parallelize"
     )

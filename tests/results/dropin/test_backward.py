@@ -19,7 +19,10 @@ from kernelwright.results.dropin.gradient_tasks import gradient_tasks
 from kernelwright.results.dropin.package import Chosen, write
 from tests.helpers.dropin.exporting import NORM, SIGMOIDS, python, winner
 
+pytestmark = pytest.mark.builds
 
+
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["recompute", "saved"])
 def test_the_gradient_is_a_task_that_computes_it(way: str) -> None:
     for one in (NORM, SIGMOIDS):
@@ -42,6 +45,7 @@ def test_the_gradient_is_a_task_that_computes_it(way: str) -> None:
             torch.testing.assert_close(made, torch.autograd.grad(outputs, inputs, given[:-2]))
 
 
+@pytest.mark.slow
 def test_the_gradient_s_inputs_are_of_the_task_s_domains(home: Path) -> None:
     """Else the evaluator would try indices out of range, or refuse the task."""
     embedding = Task(
@@ -147,7 +151,7 @@ def test_a_backward_from_what_the_forward_saves(tmp_path: Path) -> None:
             assert any("_training" in name for name in names) == grad, names
     """
     python(tmp_path / "out", "-c", textwrap.dedent(used))
-    with pytest.raises(UsageError, match="takes what no kernel of file:gated saves"):
+    with pytest.raises(UsageError, match="takes tensors that no kernel of file:gated saves"):
         write([Chosen("gated", itself, backward=[backward])], tmp_path / "other", "fused")
 
 

@@ -15,6 +15,8 @@ from kernelwright.results.dropin.winner import Winner
 from tests.helpers.dropin.exporting import LAYERS, NORM, SIGMOIDS, python
 from tests.helpers.results import run_factory
 
+pytestmark = pytest.mark.builds
+
 
 def test_the_winner_of_a_run(tmp_path: Path) -> None:
     good, bad = run_factory.task("softmax"), run_factory.task("relu")
@@ -26,7 +28,7 @@ def test_the_winner_of_a_run(tmp_path: Path) -> None:
             database.record_attempt(task.id, 1, made, None, evaluation, None)
     assert Winner.of(tmp_path, "softmax").candidate == run_factory.candidate(1)
     assert [each.task for each in Winner.all_of(tmp_path)] == [good]
-    for name, why in (("relu", "no kernel that is correct .*wrong_output"), ("tanh", "no task tanh")):
+    for name, why in (("relu", "no correct kernel .*wrong_output"), ("tanh", "no task tanh")):
         with pytest.raises(KernelwrightError, match=why):
             Winner.of(tmp_path, name)
 
@@ -51,8 +53,11 @@ def test_the_command(tmp_path: Path) -> None:
     assert again.returncode == 2 and "is not empty — choose a new folder" in again.stderr
     every = [*command[:5], "--all", "--out", str(tmp_path / "all"), "--no-measure"]
     for layer, why in (
-        ("Block", "--layer Block does not say of which kernel — say --layer sigmoids:…; there are sigmoids"),
-        ("other:Block", "does not say of which kernel"),
+        (
+            "Block",
+            "--layer Block does not name its kernel — use --layer sigmoids:…; the kernels are sigmoids",
+        ),
+        ("other:Block", "does not name its kernel"),
     ):
         bad = subprocess.run([*every, "--layer", layer], capture_output=True, text=True)
         assert bad.returncode == 2 and why in bad.stderr
@@ -106,11 +111,12 @@ def test_a_whole_model_is_timed_with_and_without(tmp_path: Path) -> None:
     assert all(row["speedup"] > 0 for row in found["the whole"].values())
     python(tmp_path / "out", "-c", "import fused; assert fused.METADATA['measured_inside']")
     other = Task(id="file:block", level=3, source=WHOLE.replace("return [1e-6]", "return [0.5]"))
-    with pytest.raises(UsageError, match=r"the model cannot be timed: .*something else"):
+    with pytest.raises(UsageError, match=r"the model cannot be timed: .*kernel's reference"):
         write(chosen, tmp_path / "other", "fused", measure=False, inside=other)
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow
 def test_layers_compute_themselves_where_that_was_faster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

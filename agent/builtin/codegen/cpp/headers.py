@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from kernelwright.agent.builtin.codegen.backend import called
+from kernelwright.agent.builtin.codegen.backend import Kernel, linked
 from kernelwright.agent.builtin.codegen.cpp.types import SUFFIX
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -37,14 +37,14 @@ def _block(name: str, blocks: dict[str, str]) -> str | None:
     return re.sub(r"\bfloat\b", _TYPES[suffix], text)
 
 
-def helpers(names: Iterable[str]) -> list[str]:
-    """Definitions of the helpers among `names` and of all they use, callees first."""
+def helpers(kernels: Iterable[Kernel]) -> list[str]:
+    """Definitions of the helpers that kernels call and of all they use, callees first."""
     blocks = _blocks()
-    return called(names, lambda name: _block(name, blocks))
+    return linked(kernels, lambda name: _block(name, blocks))
 
 
 def standard_headers(body: str) -> list[str]:
-    """What a text needs to have included."""
+    """Standard headers that a text needs."""
     found = ["cmath", "cstdint"]
     if "std::min" in body or "std::max" in body:
         found.insert(0, "algorithm")

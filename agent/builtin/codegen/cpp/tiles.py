@@ -87,8 +87,7 @@ class TileEmitter(RowEmitter):
                 out.add(f"stream_bytes({self.names[access]}, {block}, {size});")
         out.close(2)
         self.close_threads()
-        parameters = self.parameters()
-        return Kernel(name, parameters, tuple(out.lines), plan.passes)
+        return self.written(name)
 
     @property
     def block(self) -> int:
@@ -99,7 +98,7 @@ class TileEmitter(RowEmitter):
         return min(TILE, self.sizes[self.across])
 
     def stores(self) -> dict[str, str]:
-        """Where the vector loop writes each output: in its row, or in a block that is then streamed there."""
+        """Targets that the vector loop writes outputs to: rows, or blocks that are streamed there."""
         found = {}
         for access in self.outputs:
             found[access.base] = f"{self.names[access]}[i]"

@@ -5,26 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from kernelwright.agent.builtin.codegen.backend import Batch, Kernel, KnobReader, Language, called
+from kernelwright.agent.builtin.codegen.backend import Batch, Kernel, KnobReader, linked
 from kernelwright.agent.builtin.codegen.cuda.emit import Emitter, Knobs
 from kernelwright.agent.builtin.codegen.cuda.functions import TEMPLATES, functions
-from kernelwright.agent.builtin.codegen.cuda.kernel import JOINING, CudaKernel
 from kernelwright.agent.builtin.codegen.cuda.matmul import BUSY, SIDE, ProductEmitter, product_of
 from kernelwright.agent.builtin.codegen.cuda.rows import FlatEmitter, RowEmitter
 from kernelwright.agent.builtin.codegen.cuda.tiles import TileEmitter
 from kernelwright.agent.builtin.codegen.cuda.types import RESERVED
-from kernelwright.agent.builtin.codegen.host import device
+from kernelwright.agent.builtin.codegen.gpu import GpuLanguage
 from kernelwright.agent.builtin.ir.program import Attention, Program, Scan
 from kernelwright.agent.builtin.ir.untraceable import Untraceable
 from kernelwright.agent.builtin.scheduling.loop_nest import Plan, plan
 
-_HELD = 64  # registers of a thread that hold elements
-_WARP = 32
-_BUSY = 1 << 17  # threads that keep a GPU busy
-_MOST_DOWN = 32  # threads that share a column
+# Chosen by hand, not measured.
+_HELD = 64  # registers of a thread, of 255, that may hold elements of its row
+_WARP = 32  # threads of a warp, on all of NVIDIA's GPUs
+_BUSY = 1 << 17  # threads that keep a GPU busy: about half of an H100's 132 * 2048
+_MOST_DOWN = 32  # threads that share a column, at most
 
 
-class Cuda(Language):
+class Cuda(GpuLanguage):
     name = "cuda"
     folder = TEMPLATES
     graph_knobs = frozenset({"fuse"})
@@ -63,26 +63,13 @@ class Cuda(Language):
     ) -> Kernel:
         raise Untraceable("attention is left to torch where kernels are CUDA C++; choose attention=fused")
 
-    def call(self, kernel: Kernel, arguments: Sequence[str]) -> list[str]:
-        assert isinstance(kernel, CudaKernel)
-        if not kernel.parts:
-            return [_launch(kernel.name, kernel.blocks, kernel.threads, arguments)]
-        names = [f"{kernel.name}_part_{number}" for number in range(len(kernel.parts))]
-        lines = [
-            f"{name} = torch.empty({kernel.blocks}, dtype=torch.{dtype}, device={arguments[0]}.device)"
-            for name, dtype in zip(names, kernel.parts, strict=True)
-        ]
-        for function, body, blocks, threads in (
-            (kernel.name, kernel.body, kernel.blocks, kernel.threads),
-            (f"{kernel.name}_joined", kernel.joins, 1, JOINING),
-        ):
-            given = [*(arguments[number] for number in kernel.used(body)), *names]
-            lines.append(_launch(function, blocks, threads, given))
-        return lines
+    def launch(self, function: str, grid: int, width: int, arguments: Sequence[str]) -> str:
+        given = f"({', '.join(arguments)}{',' if len(arguments) == 1 else ''})"
+        return f"lib.{function}(({grid},), ({width},), {given})"
 
     def context(self, kernels: Sequence[Kernel], schedule: Mapping[str, str]) -> dict[str, object]:
-        helpers = called((word for kernel in kernels for word in kernel.words), functions().get)
-        text = "\n".join([*helpers, *(word for kernel in kernels for word in kernel.words)])
+        helpers = linked(kernels, functions().get)
+        text = "\n".join([*helpers, *(line for kernel in kernels for line in kernel.text)])
         halves = {"cuda_fp16.h": "__half", "cuda_bf16.h": "__nv_bfloat16"}
         constants = {"INFINITY": "__int_as_float(0x7f800000)", "NAN": "__int_as_float(0x7fffffff)"}
         return {
@@ -92,14 +79,6 @@ class Cuda(Language):
                 (name, value) for name, value in constants.items() if re.search(rf"\b{name}\b", text)
             ],
         }
-
-    def placement(self, program: Program) -> str:
-        return device(program)
-
-
-def _launch(function: str, blocks: int, threads: int, arguments: Sequence[str]) -> str:
-    given = f"({', '.join(arguments)}{',' if len(arguments) == 1 else ''})"
-    return f"lib.{function}(({blocks},), ({threads},), {given})"
 
 
 def _emitter(planned: Plan) -> type[Emitter]:

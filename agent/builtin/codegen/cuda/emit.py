@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernelwright.agent.builtin.codegen.c_like import CLikeCodegen, Element, Lines
-from kernelwright.agent.builtin.codegen.cuda.kernel import JOINING, CudaKernel
 from kernelwright.agent.builtin.codegen.cuda.types import CUDA, STORAGE, VALUE
+from kernelwright.agent.builtin.codegen.gpu import GridKernel, Parts, taken
 from kernelwright.agent.builtin.ir.program import Compute, Fused, Program, Reduce, Scan
 from kernelwright.agent.builtin.ir.text import total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Plan
 from kernelwright.agent.builtin.scheduling.passes import Stage, reads
 
+JOINING = 256  # threads that take parts together
 PARTS = 1024  # blocks that find a share each of what is reduced to a scalar
 LONG = 256  # elements that one thread adds up in float
 
@@ -46,7 +47,7 @@ class Emitter(CLikeCodegen):
         self.scans: set[str] = set()  # running values that are declared
         self.predicated = False  # whether threads without an element go along, for what all do together
 
-    def kernel(self, name: str) -> CudaKernel:
+    def kernel(self, name: str) -> GridKernel:
         plan, out, totals = self.plan, self.out, self.plan.totals
         several = bool(totals) and self.blocks > 1
         blocks = min(self.blocks, PARTS) if several else self.blocks
@@ -61,24 +62,31 @@ class Emitter(CLikeCodegen):
         self.rows("block" if several else "blockIdx.x")
         if several:
             out.close()
-        joins: tuple[str, ...] = ()
+        parts = None
         if totals:
             self.block_totals(several)
         if several:
             body, self.out = self.out, Lines()
             self.join(blocks)
-            self.out, joins = body, tuple(self.out.lines)
+            parts, self.out = self.parts(tuple(self.out.lines)), body
         elif plan.scalars or totals:
             self.finish("threadIdx.x == 0" if blocks == 1 else "blockIdx.x == 0 && threadIdx.x == 0")
-        return CudaKernel(
-            name,
-            self.parameters(),
-            tuple(self.out.lines),
-            self.loop_style,
-            blocks=blocks,
-            threads=self.knobs.threads,
-            parts=tuple(self.part_dtype(r) for r in totals) if several else (),
-            joins=joins,
+        lines, threads = tuple(self.out.lines), self.knobs.threads
+        return GridKernel(
+            name, self.parameters(), lines, self.loop_style, grid=blocks, width=threads, parts=parts
+        )
+
+    def parts(self, body: tuple[str, ...]) -> Parts:
+        """The parts of totals, which a function with this body takes together."""
+        totals, accesses = self.plan.totals, dict.fromkeys(self.plan.accesses.values())
+        constant = [access for access in accesses if not access.varies]
+        names = tuple(f"{self.part_type(total)}* part_{number}" for number, total in enumerate(totals))
+        return Parts(
+            tuple(map(self.part_dtype, totals)),
+            body,
+            JOINING,
+            taken(self.plan, self.pointers, (accesses, constant)),
+            (names, tuple(f"const {name}" for name in names)),
         )
 
     def parameters(self) -> tuple[str, ...]:
@@ -95,7 +103,7 @@ class Emitter(CLikeCodegen):
     @property
     @abstractmethod
     def blocks(self) -> int:
-        """How many there are; each is a thread block's, which takes several where there are totals."""
+        """Number of blocks of work, each for one thread block, or several for one where there are totals."""
 
     @property
     @abstractmethod
@@ -113,7 +121,7 @@ class Emitter(CLikeCodegen):
         """Opens the loop of a pass, up to where an element is there; how many braces that takes."""
 
     def at_hand(self, access: Access) -> bool:
-        """Whether `names` has the value itself, or how a table is read, for all elements."""
+        """Return True if `names` has the value, or the expression that reads a table, for all elements."""
         return not access.varies
 
     @abstractmethod
@@ -122,12 +130,12 @@ class Emitter(CLikeCodegen):
 
     @abstractmethod
     def joined(self, text: str, ctype: str, op: str) -> str:
-        """What the threads of a row have found, joined."""
+        """Expression that joins the results of a row's threads."""
 
     @property
     @abstractmethod
     def absent(self) -> str:
-        """Whether rows may be absent: the condition that one is there; empty where all are."""
+        """Condition that a row exists, where some may not; else empty."""
 
     @property
     def whole(self) -> str:
@@ -151,7 +159,7 @@ class Emitter(CLikeCodegen):
         return "0"
 
     def load_value(self, access: Access, offset: str, there: str = "") -> None:
-        """What does not vary in a row."""
+        """Load a value that does not vary in a row."""
         pointer, ctype = self.pointers[access.base], VALUE[access.dtype]
         if access.table:
             self.names[access] = self.element(access, pointer, [offset])
@@ -180,7 +188,7 @@ class Emitter(CLikeCodegen):
 
     @property
     def register(self) -> str:
-        """Which of a thread's elements one is."""
+        """Index of an element among the registers of its thread."""
         return "k" if self.knobs.each > 1 else "0"
 
     def one_pass(self, stage: Stage) -> None:
@@ -207,7 +215,7 @@ class Emitter(CLikeCodegen):
             out.add(f"const {result} {self.name(reduction)} = {text};")
 
     def together(self, scan: Scan) -> bool:
-        """Whether the threads of a row find a scan together."""
+        """Return True if the threads of a row compute a scan together."""
         return False
 
     def running(self, scan: Scan) -> str:
@@ -217,7 +225,7 @@ class Emitter(CLikeCodegen):
         return [r for r in stage.reductions if self.plan.level(r.name) != "scalar"]
 
     def lane_name(self, reduction: Reduce) -> str:
-        """What a thread has found of a reduction."""
+        """Variable of a thread's own result of a reduction."""
         scalar = self.plan.level(reduction.name) == "scalar"
         return f"{self.name(reduction)}_{'part' if scalar else 'own'}"
 
@@ -259,7 +267,7 @@ class Emitter(CLikeCodegen):
             out.close()
 
     def load_elements(self, stage: Stage) -> dict[Access, str]:
-        """How the pass reads each external value; what it reads of memory is read here, once."""
+        """Expressions by which a pass reads external values; what it reads of memory is loaded here, once."""
         found: dict[Access, str] = {}
         for access in self.element_accesses(stage.in_pass):
             ctype = VALUE[access.dtype]
@@ -335,7 +343,7 @@ class Emitter(CLikeCodegen):
         return ""
 
     def block_totals(self, several: bool) -> None:
-        """What the threads of a block have found of totals, joined; each of several blocks leaves a part."""
+        """Join the totals of a block's threads; each of several blocks leaves a part."""
         for number, reduction in enumerate(self.plan.totals):
             ctype, name = self.part_type(reduction), self.lane_name(reduction)
             joined = f"across_lanes<{self.knobs.threads}>({name}, {self.join_function(reduction.op, ctype)})"
@@ -351,7 +359,7 @@ class Emitter(CLikeCodegen):
         self.out.add(f"const {result} {self.name(reduction)} = {text};")
 
     def join(self, blocks: int) -> None:
-        """The second function: the parts of all blocks, then what follows from totals."""
+        """Write the second function: it joins the parts of all blocks, and computes what needs totals."""
         self.names = {}
         self.load_scalars()
         for number, reduction in enumerate(self.plan.totals):

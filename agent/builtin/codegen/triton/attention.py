@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kernelwright.agent.builtin.codegen.backend import KnobReader, environment
-from kernelwright.agent.builtin.codegen.triton.kernel import TritonKernel
+from kernelwright.agent.builtin.codegen.gpu import GridKernel
 from kernelwright.agent.builtin.codegen.triton.types import literal, power_of_two
 from kernelwright.agent.builtin.ir.program import Attention, Program, View, slots
 from kernelwright.agent.builtin.ir.text import HALVES, ITEMSIZE, times, total
@@ -25,7 +25,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 def attention_kernel(
     name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: KnobReader
-) -> TritonKernel:
+) -> GridKernel:
     images, heads, queries, size = statement.query.shape
     keys, width = statement.key.shape[2], statement.value.shape[3]
     down, wide = _side(size), _side(width)
@@ -70,7 +70,7 @@ def attention_kernel(
     )
     warps = int(ask("warps", "4"))
     body = tuple(line for line in text.splitlines() if line.strip())
-    return TritonKernel(name, tuple(names.values()), body, "", programs=images * heads * parts, warps=warps)
+    return GridKernel(name, tuple(names.values()), body, "", grid=images * heads * parts, width=warps)
 
 
 def _at(view: View, names: Mapping[str, str], statement: Attention, row: str, column: str) -> str:

@@ -8,12 +8,11 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
-from kernelwright.agent.builtin.codegen.backend import Batch, Kernel, KnobReader, Language, called
-from kernelwright.agent.builtin.codegen.host import device
+from kernelwright.agent.builtin.codegen.backend import Batch, Kernel, KnobReader, linked
+from kernelwright.agent.builtin.codegen.gpu import GpuLanguage, GridKernel
 from kernelwright.agent.builtin.codegen.naming import unique
 from kernelwright.agent.builtin.codegen.triton.attention import attention_kernel
 from kernelwright.agent.builtin.codegen.triton.emit import Emitter, Knobs
-from kernelwright.agent.builtin.codegen.triton.kernel import TritonKernel
 from kernelwright.agent.builtin.codegen.triton.tiles import TILE, FlatEmitter, RowEmitter, TurnedEmitter
 from kernelwright.agent.builtin.codegen.triton.types import RESERVED, Lines, power_of_two
 from kernelwright.agent.builtin.ir.program import Attention, Program
@@ -22,11 +21,12 @@ from kernelwright.agent.builtin.schedule import legal
 from kernelwright.agent.builtin.scheduling.loop_nest import Plan, plan
 
 _FUNCTIONS = Path(__file__).parent / "functions.py"
-_HELD = 1 << 14  # elements of a row up to which whole rows are held in registers
-_LONGEST_HELD = 1 << 15  # the same where it is asked for
-_ELEMENTS = 2048  # of a tile
-_MOST_ELEMENTS = 1 << 16  # that one may have; Triton itself takes 2^20
-_A_WARP = 512  # elements that one works on
+# Chosen by hand, not measured.
+_HELD = 1 << 14  # elements of a row up to which it is held in registers by default
+_LONGEST_HELD = 1 << 15  # elements of a row up to which the schedule may have it held
+_ELEMENTS = 2048  # elements of a tile by default
+_MOST_ELEMENTS = 1 << 16  # elements of a tile at most; Triton itself allows 2^20
+_A_WARP = 512  # elements of a tile for each warp
 
 
 @cache
@@ -41,7 +41,7 @@ def _functions() -> dict[str, str]:
     }
 
 
-class Triton(Language):
+class Triton(GpuLanguage):
     name = "triton"
     folder = Path(__file__).parent / "templates"
     graph_knobs = frozenset({"fuse"})
@@ -79,46 +79,28 @@ class Triton(Language):
         programs, warps = 0, 1
         out.add("program = tl.program_id(0)")
         for kernel in kernels:
-            assert isinstance(kernel, TritonKernel)
+            assert isinstance(kernel, GridKernel)
             given = [unique(parameter, taken) for parameter in kernel.parameters[:-1]]
             declared += given
-            own = f"program - {programs}" if programs else "program"
-            programs += kernel.programs
-            out.open(f"{'elif' if own != 'program' else 'if'} program < {programs}")
+            own, word = (f"program - {programs}", "elif") if programs else ("program", "if")
+            programs += kernel.grid
+            out.open(f"{word} program < {programs}")
             out.add(f"{kernel.name}({', '.join([*given, own])})")
             out.close()
-            warps = max(warps, kernel.warps)
-        return TritonKernel(name, tuple(declared), tuple(out.lines), "", programs=programs, warps=warps)
+            warps = max(warps, kernel.width)
+        return GridKernel(name, tuple(declared), tuple(out.lines), "", grid=programs, width=warps)
 
     def attention(
         self, name: str, statement: Attention, program: Program, pointers: Mapping[str, str], ask: KnobReader
     ) -> Kernel:
         return attention_kernel(name, statement, program, pointers, ask)
 
-    def call(self, kernel: Kernel, arguments: Sequence[str]) -> list[str]:
-        assert isinstance(kernel, TritonKernel)
-        warps = "" if kernel.warps == 4 else f", num_warps={kernel.warps}"
-        if not kernel.parts:
-            return [f"{kernel.name}[({kernel.programs},)]({', '.join(arguments)}{warps})"]
-        place = arguments[0]
-        names = [f"{kernel.name}_part_{number}" for number in range(len(kernel.parts))]
-        lines = [
-            f"{name} = torch.empty({kernel.programs}, dtype=torch.{dtype}, device={place}.device)"
-            for name, dtype in zip(names, kernel.parts, strict=True)
-        ]
-        for function, body, programs in (
-            (kernel.name, kernel.body, kernel.programs),
-            (f"{kernel.name}_joined", kernel.joins, 1),
-        ):
-            given = [*(arguments[number] for number in kernel.used(body)), *names]
-            lines.append(f"{function}[({programs},)]({', '.join(given)}{warps})")
-        return lines
+    def launch(self, function: str, grid: int, width: int, arguments: Sequence[str]) -> str:
+        warps = "" if width == 4 else f", num_warps={width}"
+        return f"{function}[({grid},)]({', '.join(arguments)}{warps})"
 
     def context(self, kernels: Sequence[Kernel], schedule: Mapping[str, str]) -> dict[str, object]:
-        return {"helpers": called((word for kernel in kernels for word in kernel.words), _functions().get)}
-
-    def placement(self, program: Program) -> str:
-        return device(program)
+        return {"helpers": linked(kernels, _functions().get)}
 
 
 def _but_warps(ask: KnobReader, knob: str, default: str, most: int | None = None) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kernelwright.agent.builtin.codegen.triton.kernel import TritonKernel
+from kernelwright.agent.builtin.codegen.gpu import GridKernel, Parts, taken
 from kernelwright.agent.builtin.codegen.triton.types import (
     BUILTIN,
     HIGHEST,
@@ -24,9 +24,19 @@ from kernelwright.agent.builtin.codegen.triton.types import (
     literal,
     value_type,
 )
-from kernelwright.agent.builtin.ir import expression
-from kernelwright.agent.builtin.ir.expression import X0, X1, Call, Const, Expression, Place, walk, written
-from kernelwright.agent.builtin.ir.ops import REDUCTIONS
+from kernelwright.agent.builtin.ir.expression import (
+    X0,
+    X1,
+    Call,
+    Const,
+    Expression,
+    Lookup,
+    Position,
+    X,
+    walk,
+    written,
+)
+from kernelwright.agent.builtin.ir.ops import FLOATS, REDUCTIONS
 from kernelwright.agent.builtin.ir.program import (
     Compute,
     Constant,
@@ -59,12 +69,12 @@ class Knobs:
 
     @property
     def program(self) -> str:
-        """Which of the kernel's programs one is."""
+        """Number of a program among those of the kernel, as an expression."""
         return "program" if self.beside else "tl.program_id(0)"
 
 
 class Emitter(ABC):
-    one: str  # the shape of a tile of one element, as text
+    rank: int  # axes of a tile
 
     def __init__(
         self,
@@ -88,7 +98,7 @@ class Emitter(ABC):
         self.named: dict[Access, str] = {}
         self.before: dict[str, str] = {}  # what values were a step before, by their names
 
-    def kernel(self, name: str) -> TritonKernel:
+    def kernel(self, name: str) -> GridKernel:
         plan, out = self.plan, self.out
         parts = [self.part_type(r) for r in plan.totals] if self.grid > 1 else []
         inside = [s for s in plan.region.statements if s not in plan.scalars]
@@ -108,23 +118,24 @@ class Emitter(ABC):
                 )
         else:
             self.body(self.knobs.program)
-        joins: tuple[str, ...] = ()
+        body = self.out
         if parts:
-            body, self.out = self.out, Lines()
+            self.out = Lines()
             self.join(parts, programs)
-            self.scalars()
-            self.out, joins = body, tuple(self.out.lines)
-        else:
-            self.scalars()
-        return TritonKernel(
+        self.scalars()
+        joins = None
+        if parts:
+            names = tuple(f"parts_{number}_ptr" for number in range(len(parts)))
+            shares = taken(plan, self.pointers, (self.read_by(inside), self.read_by(plan.scalars)))
+            joins = Parts(tuple(parts), tuple(self.out.lines), self.knobs.warps, shares, (names, names))
+        return GridKernel(
             name,
             (*self.pointers.values(), *plan.arguments, *(["program"] if self.knobs.beside else [])),
-            tuple(self.out.lines),
+            tuple(body.lines),
             self.loop_style,
-            programs=programs,
-            warps=self.knobs.warps,
-            parts=tuple(parts),
-            joins=joins,
+            grid=programs,
+            width=self.knobs.warps,
+            parts=joins,
         )
 
     # What differs between the kinds of tiles.
@@ -149,7 +160,7 @@ class Emitter(ABC):
 
     @abstractmethod
     def offset(self, access: Access) -> tuple[str, str, Shape]:
-        """Where the tile of an access lies, what of it is there (empty: all), and its shape."""
+        """Offset of an access's tile, the mask of elements that exist (empty: all), and the tile's shape."""
 
     @property
     @abstractmethod
@@ -163,11 +174,11 @@ class Emitter(ABC):
 
     @abstractmethod
     def present(self) -> str:
-        """What of a tile is there; empty for all of it."""
+        """Mask of the elements of a tile that exist; empty if all do."""
 
     @property
     def far(self) -> bool:
-        """Whether an offset may need more than 32 bits."""
+        """True if an offset may need more than 32 bits."""
         plan = self.plan
         sizes = [self.program.shapes[a.base] for a in plan.accesses.values()]
         sizes += [self.program.shapes[name] for name in plan.outputs if name in self.program.shapes]
@@ -195,7 +206,7 @@ class Emitter(ABC):
                 self.named[access] = self.fresh(pointer.removesuffix("_ptr"))
             name = self.loaded[access] = self.named[access]
             if shape == "scalar":  # a tile of one: the interpreter takes conditions on scalars for numbers
-                where = total([where, "tl.arange(0, 1)" + ("[None, :]" if "," in self.one else "")])
+                where = total([where, "tl.arange(0, 1)" + ("[None, :]" if self.rank > 1 else "")])
             mask = f", mask={mask}" if mask else ""
             cast = ".to(tl.float32)" if access.dtype in HALVES else ""
             self.out.add(f"{name} = tl.load({pointer}{f' + {where}' if where else ''}{mask}){cast}")
@@ -203,7 +214,7 @@ class Emitter(ABC):
         return self.loaded[access]
 
     def read_by(self, statements: Sequence[Fused]) -> list[Access]:
-        """What statements read from memory."""
+        """Accesses of memory that statements make."""
         found = (
             self.plan.access(view, level) for s in statements for view, level in reads(s, self.plan.region)
         )
@@ -232,24 +243,24 @@ class Emitter(ABC):
         return text, self.shapes[name]
 
     def define(self, statement: Compute, level: Level) -> None:
-        if statement.op == "take":
+        if isinstance(statement.expression, Lookup):
             self.take(statement, level)
             return
         dtype = value_type(statement.compute_dtype)
         tree = statement.expression
         nodes = list(walk(tree))
-        read = {node.number: node.dtype or dtype for node in nodes if isinstance(node, expression.Operand)}
-        placed = {node.kind for node in nodes if isinstance(node, Place)}
-        apart = {node.number for node in nodes if isinstance(node, expression.Operand) and node.dtype}
+        read = {node.number: node.dtype or dtype for node in nodes if isinstance(node, X)}
+        placed = {node.kind for node in nodes if isinstance(node, Position)}
+        apart = {node.number for node in nodes if isinstance(node, X) and node.dtype}
         beside = [o for n, o in enumerate(statement.operands) if n not in apart]
         typed = bool(read or placed) and any(not isinstance(o, Constant) for o in beside)
 
         def number(value: float | int | bool, dtype: str) -> str:
-            """Of the type, where nothing beside it says which that is."""
+            """Literal of the given dtype, where nothing beside it determines the dtype."""
             if typed or is_negative_zero(value):
                 return literal(value, dtype)
-            plain = literal(value, "float32" if "float" in dtype else dtype)
-            return f"tl.full({self.one}, {plain}, {VALUE[dtype]})"
+            plain = literal(value, "float32" if dtype in FLOATS else dtype)
+            return f"tl.full({[1] * self.rank}, {plain}, {VALUE[dtype]})"
 
         texts = {"index": self.index, "first step": "step == 0"}
         shapes: list[Shape] = ["tile" if "index" in placed else "scalar"]
@@ -267,11 +278,11 @@ class Emitter(ABC):
 
         def leaf(node: Expression) -> str:
             match node:
-                case expression.Operand():
+                case X():
                     return values[node.number]
                 case Const():
                     return number(node.value, node.dtype or dtype)
-                case Place():
+                case Position():
                     return texts[node.kind]
             raise AssertionError("a table is read by `take`")
 
@@ -308,7 +319,7 @@ class Emitter(ABC):
     # Reductions.
 
     def neutral(self, op: str, dtype: str) -> tuple[float | int | bool, str]:
-        """What changes nothing, with the dtype."""
+        """Neutral element of a reduction, with its dtype."""
         initial = REDUCTIONS[op].initial
         if not isinstance(initial, str):
             return initial, dtype
@@ -318,7 +329,7 @@ class Emitter(ABC):
         return int((LOWEST if lowest else HIGHEST)[dtype]), dtype
 
     def reduced(self, op: str, text: str, dtype: str, axis: int) -> str:
-        """What a tile reduces to along an axis, which stays."""
+        """Expression for the reduction of a tile along an axis, which is kept."""
         floating = value_type(dtype) in ("float32", "float64")
         if op == "sum":
             return f"tl.sum({text}, {axis}, keep_dims=True)"
@@ -336,7 +347,7 @@ class Emitter(ABC):
         return written(REDUCTIONS[op].update, texts.__getitem__, function)
 
     def element(self, statement: Reduce | Scan) -> str:
-        """What is reduced, in the shape of a tile, with what changes nothing where nothing is."""
+        """Operand of a reduction or scan in the shape of a tile; the neutral element where nothing exists."""
         level: Level = reads(statement, self.plan.region)[0][1]
         text, shape = self.operand(statement.operand, level, statement.dtype)
         if shape != "tile":
@@ -350,7 +361,7 @@ class Emitter(ABC):
         return f"{self.statements[reduction.name]}_part"
 
     def part_type(self, reduction: Reduce) -> str:
-        """As torch does on the CPU, floats are added up in double where there are many."""
+        """Dtype of partial results: long sums of floats are in double, as torch's are on the CPU."""
         dtype = value_type(reduction.dtype)
         return "float64" if dtype == "float32" and reduction.op in ("sum", "prod") else dtype
 
@@ -381,7 +392,7 @@ class Emitter(ABC):
 
     def scalars(self) -> None:
         """The statements and outputs that follow from totals."""
-        self.loaded, self.named, self.one = {}, {}, "[1]"
+        self.loaded, self.named, self.rank = {}, {}, 1
         for reduction in self.plan.totals:
             self.shapes[self.statements[reduction.name]] = "scalar"
         for statement in self.plan.scalars:

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from kernelwright.agent.builtin.codegen.triton.emit import Emitter, Shape, digits
 from kernelwright.agent.builtin.codegen.triton.types import VALUE, literal
+from kernelwright.agent.builtin.ir.ops import FLOATS
 from kernelwright.agent.builtin.ir.program import Compute, Reduce, Scan
 from kernelwright.agent.builtin.ir.text import total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Tiled
@@ -19,11 +20,11 @@ def both(*masks: str) -> str:
 
 
 class FlatEmitter(Emitter):
-    """No rows: a tile is a block of elements."""
+    """Kernels without rows: a tile is a block of elements."""
 
     axis = 0
     index = "i"
-    one = "[1]"
+    rank = 1
 
     @property
     def tile(self) -> str:
@@ -66,7 +67,7 @@ class RowEmitter(Emitter):
     """A tile is some rows, whole or a block of each."""
 
     axis = 1
-    one = "[1, 1]"
+    rank = 2
     at = "j"  # the index of elements in their rows
 
     @property
@@ -83,7 +84,7 @@ class RowEmitter(Emitter):
 
     @property
     def held(self) -> bool:
-        """Whether whole rows are in registers."""
+        """True if whole rows are in registers."""
         return self.knobs.block >= self.plan.row_length
 
     @property
@@ -210,7 +211,7 @@ class RowEmitter(Emitter):
                 self.statements[name] = self.fresh(f"{name}_at")
                 self.define(element, "element")
         value, _ = self.operand(statement.operand, "element", statement.dtype)
-        nothing = float("nan") if "float" in statement.dtype else 0
+        nothing = float("nan") if statement.dtype in FLOATS else 0
         result = names[statement.name]
         out.add(f"{result} = tl.where({at}_in, {value}, {literal(nothing, statement.dtype)})")
         self.statements, self.loaded, self.named = before
@@ -278,7 +279,7 @@ class TurnedEmitter(Emitter):
 
     axis = 1
     index = "along"
-    one = "[1, 1]"
+    rank = 2
 
     @cached_property
     def tiled(self) -> Tiled:

@@ -10,7 +10,7 @@ import pytest
 
 from kernelwright.agent.protocols import Attempt
 from kernelwright.agent.tuner import gaussian_process
-from kernelwright.agent.tuner.gaussian_process import Beliefs, Measured, measured, timed
+from kernelwright.agent.tuner.gaussian_process import Measured, Posterior, measured, timed
 from kernelwright.kernelbench.records import Candidate
 from tests.helpers.attempts import over_eager, slower
 
@@ -18,8 +18,8 @@ NOISE = 0.15
 BLOCKS = ("64", "256", "1024", "4096", "16384")
 
 
-def beliefs(measured: Sequence[Measured], spread: float = 0.1) -> Beliefs:
-    return Beliefs(measured, lambda knob, value: spread, lambda schedules: [0.0] * len(schedules))
+def posterior(measured: Sequence[Measured], spread: float = 0.1) -> Posterior:
+    return Posterior(measured, lambda knob, value: spread, lambda schedules: [0.0] * len(schedules))
 
 
 def schedule(vector: str, block: str = "64", streaming: str = "off") -> dict[str, str]:
@@ -32,18 +32,18 @@ def true_speed(of: Mapping[str, str]) -> float:
 
 def test_many_noisy_measurements_find_what_each_of_them_cannot() -> None:
     """The fastest of twenty noisy numbers is seldom the fastest schedule; the sum over knobs tells."""
-    by_numbers, by_beliefs, chance = 0, 0, Random(0)
+    by_numbers, by_posterior, chance = 0, 0, Random(0)
     every = [schedule(*values) for values in product(("512", "256"), BLOCKS, ("off", "on"))]
     for _ in range(50):
         found = [Measured(each, true_speed(each) + chance.gauss(0, NOISE), NOISE) for each in every]
         by_numbers += true_speed(max(found, key=lambda one: one.speed).schedule) == pytest.approx(0.25)
-        by_beliefs += true_speed(found[beliefs(found).best].schedule) == pytest.approx(0.25)
-    assert by_beliefs > 40 > by_numbers
+        by_posterior += true_speed(found[posterior(found).best].schedule) == pytest.approx(0.25)
+    assert by_posterior > 40 > by_numbers
 
 
 def test_what_is_exactly_known_is_believed() -> None:
     found = [Measured(schedule("512"), 0.2, 0.0), Measured(schedule("256"), 0.0, 0.0)]
-    known = beliefs(found)
+    known = posterior(found)
     assert known.best == 0
     [guess] = known.guesses(schedule("512"), [schedule("256")])
     assert guess.expected == pytest.approx(math.exp(-0.2), rel=0.02) and guess.hoped == pytest.approx(
@@ -53,7 +53,7 @@ def test_what_is_exactly_known_is_believed() -> None:
 
 def test_a_knob_that_lost_elsewhere_is_expected_to_lose_here() -> None:
     found = [Measured(schedule("512"), 0.0, 0.02), Measured(schedule("256"), -0.3, 0.02)]
-    same, other = beliefs(found).guesses(
+    same, other = posterior(found).guesses(
         schedule("512"), [schedule("512", "16384"), schedule("256", "16384")]
     )
     assert other.expected < 0.9 < same.expected
@@ -63,11 +63,11 @@ def test_a_knob_that_lost_elsewhere_is_expected_to_lose_here() -> None:
 def test_more_is_hoped_of_what_may_do_more_and_of_values_farther_from_what_is_known() -> None:
     found = [Measured(schedule("512"), 0.0, 0.05), Measured(schedule("512", "256"), -0.05, 0.05)]
     wide, narrow = (
-        beliefs(found, spread).guesses(schedule("512"), [schedule("512", "16384")])[0]
+        posterior(found, spread).guesses(schedule("512"), [schedule("512", "16384")])[0]
         for spread in (0.2, 0.05)
     )
     assert wide.hoped > narrow.hoped > 1
-    near, far = beliefs(found).guesses(schedule("512"), [schedule("512", "128"), schedule("512", "16384")])
+    near, far = posterior(found).guesses(schedule("512"), [schedule("512", "128"), schedule("512", "16384")])
     assert far.hoped > near.hoped
 
 
@@ -77,21 +77,21 @@ def test_what_was_believed_before_gives_way_to_measurements() -> None:
     def before(schedules: Sequence[Mapping[str, str]]) -> list[float]:
         return [0.2 if each["vector"] == "256" else 0.0 for each in schedules]
 
-    none = Beliefs([Measured(wide, 0.0, 0.05)], lambda knob, value: 0.1, before)
+    none = Posterior([Measured(wide, 0.0, 0.05)], lambda knob, value: 0.1, before)
     assert none.guesses(wide, [narrow])[0].expected == pytest.approx(math.exp(0.2))
     found = [Measured(wide, 0.0, 0.05), *(Measured(schedule("256", b), -0.1, 0.05) for b in BLOCKS)]
-    assert Beliefs(found, lambda knob, value: 0.1, before).best == 0
+    assert Posterior(found, lambda knob, value: 0.1, before).best == 0
 
 
 def test_a_knob_that_only_one_of_two_has_teaches_nothing_of_the_other() -> None:
     found = [Measured(schedule("512"), 0.0, 0.05)]
-    [same, without] = beliefs(found).guesses(schedule("512"), [schedule("512"), {"vector": "512"}])
+    [same, without] = posterior(found).guesses(schedule("512"), [schedule("512"), {"vector": "512"}])
     assert same.hoped < without.hoped
 
 
 def test_after_a_large_gain_more_is_hoped_of_other_moves() -> None:
     found = [Measured(schedule("512"), 0.0, 0.02), Measured(schedule("512", "4096"), math.log(1.5), 0.02)]
-    known = beliefs(found, spread=0.05)
+    known = posterior(found, spread=0.05)
     assert known.best == 1
     [guess] = known.guesses(schedule("512", "4096"), [schedule("512", "4096", "on")])
     assert guess.hoped > 1.01

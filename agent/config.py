@@ -1,0 +1,396 @@
+"""Options of `kernelwright run`, and the record of them in a run's database, from which it goes on."""
+
+import importlib.util
+from pathlib import Path
+from typing import Annotated, Literal, Self, cast, get_args
+
+import typer
+from pydantic import Field, JsonValue, ValidationError
+
+from kernelwright.agent.budget import SpendingLimits
+from kernelwright.agent.builtin.schedule import GRAPH_KNOBS, KERNEL_KNOBS
+from kernelwright.agent.config_of_old_runs import from_flat
+from kernelwright.agent.llm.model import Endpoint, Sampling
+from kernelwright.agent.llm.prices import SHIPPED
+from kernelwright.agent.llm.session import Roles, Terms, languages_for
+from kernelwright.agent.search.registry import SearchOptions
+from kernelwright.agent.tuner.random_forest import check_installed
+from kernelwright.kernelbench import sources
+from kernelwright.kernelbench.cli import (
+    AnyTarget,
+    Baselines,
+    CastTo,
+    CheckFirst,
+    CompileLimit,
+    EffortName,
+    Json,
+    KernelbenchDir,
+    Overrides,
+    OwnKernels,
+    check_limits,
+    check_protocol,
+    with_or_without_gpu,
+)
+from kernelwright.kernelbench.errors import MissingPrerequisite, StorageError, UsageError
+from kernelwright.kernelbench.evaluator import BASELINES, COMPILE_S, LocalEvaluator, Protocol, most_slots
+from kernelwright.kernelbench.machine import cache_folder, compiler
+from kernelwright.kernelbench.options import Section, given
+from kernelwright.kernelbench.records import Language, Precision, Task
+from kernelwright.kernelbench.without_gpu import start_evaluator
+from kernelwright.profiling.selection import Selection, stored
+from kernelwright.results.store.database import RunDatabase
+
+MODEL_TASKS = 16  # at a time by default, where models write: most of them wait for one
+_GPU_LANGUAGES = ("triton", "cuda")
+# Sections and fields that may be given again with --resume, for they are not part of what a run is.
+_REVISABLE = frozenset({"budget", "execution", "learn_from", "as_json"})
+_OF_A_REPLAY = frozenset({"out", "as_json"})
+
+
+class TaskOptions(Section):
+    """Tasks of the run, which its database keeps."""
+
+    tasks: Annotated[
+        tuple[str, ...],
+        typer.Argument(help="FILE.py, builtin:level1/softmax, kernelbench:2/40."),
+    ] = ()
+    suite: Annotated[str | None, typer.Option(help="Suite: builtin:level1, or a list file.")] = None
+    overrides: Overrides = None
+    precision: CastTo = Precision.task
+    kernelbench_dir: KernelbenchDir = None
+
+    def resolve(self) -> list[Task]:
+        """Raises UsageError where a name is not that of a task."""
+        return sources.resolve(
+            list(self.tasks),
+            suite=self.suite,
+            kernelbench_dir=self.kernelbench_dir,
+            overrides=sources.from_words(self.overrides or []),
+            precision=self.precision,
+        )
+
+
+class ModelOptions(Section):
+    """Authors of kernels and of advice, and how language models among them are asked."""
+
+    coder: Annotated[Literal["builtin", "llm"], typer.Option(help="Author of the kernels.")] = "builtin"
+    judge: Annotated[Literal["rules", "llm"] | None, typer.Option(help="Adviser of the coder.")] = None
+    model: Annotated[str | None, typer.Option(help="Language model, at OPENAI_BASE_URL.")] = None
+    judge_model: Annotated[str | None, typer.Option(help="Language model of the judge.")] = None
+    language: Annotated[
+        tuple[str, ...],
+        typer.Option(help="Kernel language: cpp, triton or cuda."),
+    ] = ()
+    temperature: Annotated[
+        float | None, Field(ge=0, le=2), typer.Option(help="Temperature of the coder's model.")
+    ] = None
+    judge_temperature: Annotated[
+        float | None, Field(ge=0, le=2), typer.Option(help="Temperature of the judge's model.")
+    ] = None
+    reasoning_effort: Annotated[str | None, typer.Option(help="Effort of the model, such as high.")] = None
+    judge_reasoning_effort: Annotated[str | None, typer.Option(help="Effort of the judge's model.")] = None
+    reply_tokens: Annotated[int, Field(ge=1), typer.Option(help="Tokens per reply.")] = 16384
+    selection: Selection | None = None  # of metrics, that the judge is shown; None: the usual ones
+
+    def roles(self) -> Roles | None:
+        """Roles of language models; None where there is no model."""
+        if self.model is None:
+            return None
+        return Roles(
+            coder=self._sampling(self.model, self.temperature, self.reasoning_effort),
+            judge=self._sampling(
+                self.judge_model or self.model, self.judge_temperature, self.judge_reasoning_effort
+            ),
+            languages=cast(tuple[Language, ...], self.language),
+            selection=self.selection,
+        )
+
+    def _sampling(self, model: str, temperature: float | None, effort: str | None) -> Sampling:
+        return Sampling(
+            model=model, temperature=temperature, reasoning_effort=effort, max_tokens=self.reply_tokens
+        )
+
+
+class TunerOptions(Section):
+    """Tuner of the builtin coder's schedules, and what is learned from other tasks and runs."""
+
+    hold: Annotated[
+        tuple[str, ...], typer.Option(metavar="KNOB", help="Keep this knob as it is; repeatable.")
+    ] = ()
+    rank_by: Annotated[Literal["rules", "surrogate"], typer.Option(help="Order of schedules to try.")] = (
+        "rules"
+    )
+    memory: Annotated[bool, typer.Option(help="Learn from other tasks.")] = True
+    learn_from: Annotated[
+        tuple[Path, ...], typer.Option(metavar="RUN", help="Learn from this run, too; repeatable.")
+    ] = ()
+
+
+class BudgetOptions(Section):
+    """Limits of a run and of each task; those of a run that goes on are replaced by those given then."""
+
+    max_minutes: Annotated[float | None, Field(gt=0), typer.Option(help="Minutes for the run.")] = None
+    max_minutes_per_task: Annotated[
+        float | None, Field(gt=0), typer.Option(help="Minutes of work on each task.")
+    ] = None
+    max_evaluations: Annotated[
+        int | None, Field(ge=2), typer.Option(help="Evaluations; each winner counts twice.")
+    ] = None
+    max_evaluations_per_task: Annotated[
+        int | None, Field(ge=2), typer.Option(help="Evaluations for each task.")
+    ] = None
+    max_usd: Annotated[float | None, Field(ge=0), typer.Option(help="Cost of models, in USD.")] = None
+    max_usd_per_task: Annotated[
+        float | None, Field(ge=0), typer.Option(help="Cost of models for each task.")
+    ] = None
+    max_tokens: Annotated[
+        int | None, Field(ge=0), typer.Option(help="Tokens of models, prompts included.")
+    ] = None
+    max_tokens_per_task: Annotated[
+        int | None, Field(ge=0), typer.Option(help="Tokens of models for each task.")
+    ] = None
+
+    @property
+    def run(self) -> SpendingLimits:
+        return SpendingLimits(
+            usd=self.max_usd,
+            tokens=self.max_tokens,
+            evaluations=self.max_evaluations,
+            minutes=self.max_minutes,
+        )
+
+    @property
+    def task(self) -> SpendingLimits:
+        return SpendingLimits(
+            usd=self.max_usd_per_task,
+            tokens=self.max_tokens_per_task,
+            evaluations=self.max_evaluations_per_task,
+            minutes=self.max_minutes_per_task,
+        )
+
+
+class EvaluationOptions(Section):
+    """How candidates are evaluated. `device` and `chips` are what the target means on this machine."""
+
+    target: AnyTarget = "cpu"
+    baselines: Baselines = None
+    compile_limit: CompileLimit = COMPILE_S
+    own_kernels: OwnKernels = 0.0
+    effort: EffortName = "full"
+    check_first: CheckFirst = False
+    device: str = "cpu"
+    chips: tuple[str, ...] = ()  # to build GPU kernels for that are not timed, for there is no GPU
+
+    @property
+    def compared_with(self) -> tuple[str, ...]:
+        """The baselines of the winner."""
+        return tuple(self.baselines or BASELINES)
+
+    @property
+    def written_for(self) -> str:
+        """The device that kernels are written for."""
+        return "cuda:0" if self.chips else self.device
+
+    def resolved(self) -> Self:
+        """These options with all that depends on this machine. Raises UsageError."""
+        device, chips = with_or_without_gpu(self.target)
+        found = self.model_copy(update={"device": device, "chips": chips})
+        baselines, _ = found._protocol()
+        return found.model_copy(update={"baselines": list(baselines)})
+
+    def evaluator(self) -> LocalEvaluator:
+        """Raises UsageError."""
+        _, protocol = self._protocol()
+        return start_evaluator(
+            cache=cache_folder(),
+            protocol=protocol,
+            limits=check_limits(self.compile_limit),
+            device=self.device,
+            chips=self.chips,
+        )
+
+    def check(self) -> None:
+        """Raises UsageError."""
+        self._protocol()
+        check_limits(self.compile_limit)
+
+    def _protocol(self) -> tuple[tuple[str, ...], Protocol]:
+        return check_protocol(
+            self.baselines, self.own_kernels, self.effort, device=self.device, check_first=self.check_first
+        )
+
+
+class ExecutionOptions(Section):
+    """How the work is done this time; it may be done otherwise when a run goes on."""
+
+    workers: Annotated[int | None, typer.Option(help="Evaluations at a time.", show_default="a few")] = None
+    tasks_at_once: Annotated[
+        int | None,
+        Field(ge=1),
+        typer.Option(help="Tasks at a time.", show_default=f"{MODEL_TASKS} with a model"),
+    ] = None
+    prices: Annotated[Path, typer.Option(help="Token prices, as TOML.", show_default="built-in")] = SHIPPED
+    requests_a_minute: Annotated[float | None, typer.Option(help="Rate limit of the endpoint.")] = None
+    tokens_a_minute: Annotated[float | None, typer.Option(help="Token limit of the endpoint.")] = None
+
+    def check(self) -> None:
+        """Raises UsageError."""
+        if self.workers is not None and not 1 <= self.workers <= most_slots():
+            raise UsageError(
+                f"--workers {self.workers} is not for this machine",
+                f"its memory is enough for 1 to {most_slots()}",
+            )
+
+
+class OutputOptions(Section):
+    """Folder of the run, new or known, and the format of the summary."""
+
+    out: Annotated[Path | None, typer.Option(help="New folder of the run.", show_default="runs/DATE")] = None
+    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with the run in this folder.")] = (
+        None
+    )
+    replay: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Repeat a run's decisions, measuring nothing.")
+    ] = None
+    as_json: Json = False
+
+
+class RunConfig(Section):
+    """All that a run is asked to do. Its record, without `output`, is what --resume goes by."""
+
+    tasks: TaskOptions = TaskOptions()
+    model: ModelOptions = ModelOptions()
+    search: SearchOptions = SearchOptions()
+    tuner: TunerOptions = TunerOptions()
+    budget: BudgetOptions = BudgetOptions()
+    evaluation: EvaluationOptions = EvaluationOptions()
+    execution: ExecutionOptions = ExecutionOptions()
+    output: OutputOptions = OutputOptions()
+
+    @classmethod
+    def recorded(cls, database: RunDatabase) -> Self:
+        """The config of a run. Raises StorageError where another version wrote one that this cannot read."""
+        try:
+            return cls.model_validate(from_flat(database.settings))
+        except (ValidationError, TypeError, KeyError, AttributeError):
+            written_by = database.run.kernelwright
+            raise StorageError(
+                f"the settings of this run, of kernelwright {written_by}, are not those of this version",
+                "start a new run with another --out",
+            ) from None
+
+    def record(self) -> dict[str, JsonValue]:
+        return self.model_dump(mode="json", exclude={"output"})
+
+    def resolved(self) -> Self:
+        """This config with all that depends on this machine filled in. Raises UsageError."""
+        evaluation = self.evaluation.resolved()
+        model = {
+            "language": self._languages(evaluation.written_for),
+            "selection": stored(cache_folder(), evaluation.device) if self.model.model is not None else None,
+        }
+        return self._learning_from(()).model_copy(
+            update={"evaluation": evaluation, "model": self.model.model_copy(update=model)}
+        )
+
+    def revised_by(self, new: "RunConfig") -> Self:
+        """This config, of a run that goes on, with what is given now; limits hold until others are given."""
+        limits = {name: getattr(new.budget, name) for name in new.budget.model_fields_set}
+        update = {
+            "budget": self.budget.model_copy(update=limits),
+            "execution": new.execution,
+            "output": new.output,
+        }
+        return self._learning_from(new.tuner.learn_from).model_copy(update=update)
+
+    def require_only(self, option: Literal["resume", "replay"]) -> None:
+        """Raises UsageError where anything else is given beside an option that takes a run as it is."""
+        allowed = {option, *(_REVISABLE if option == "resume" else _OF_A_REPLAY)}
+        for other in given(self):
+            if not {other.name, other.section} & allowed:
+                raise UsageError(f"--{option} takes {other.flag} from the run", "leave it out")
+
+    def terms(self, endpoint: Endpoint) -> Terms:
+        return Terms(endpoint, self.execution.prices, self.budget.run, self.budget.task)
+
+    @property
+    def builtin_language(self) -> Language:
+        """Language of the builtin coder's kernels, also beside those of models."""
+        usual = "cpp" if self.evaluation.written_for == "cpu" else "triton"
+        own = self.model.language[:1] if self.model.model is None else ()
+        return cast(Language, own[0] if own else usual)
+
+    def check(self) -> None:
+        """Raises UsageError or MissingPrerequisite where the run cannot be worked on."""
+        model, tuner = self.model, self.tuner
+        self.evaluation.check()
+        self.execution.check()
+        if model.judge is not None and model.judge != ("llm" if model.coder == "llm" else "rules"):
+            raise UsageError(
+                "the rules judge reads schedules that only the builtin coder writes, an llm judge code",
+                "give --coder llm --judge llm, or neither",
+            )
+        if (model.coder == "llm") != (model.model is not None):
+            raise UsageError("--coder llm and --model belong together", "give both, or neither")
+        on_cpu = self.evaluation.device == "cpu"
+        timed = not (on_cpu and set(_GPU_LANGUAGES) & set(model.language))
+        self.search.check(model.coder, model.language, timed)
+        if tuner.rank_by == "surrogate":
+            check_installed()
+            if not tuner.learn_from:
+                raise UsageError(
+                    "a surrogate learns from other runs",
+                    "give --learn-from RUN; --search exhaustive teaches most",
+                )
+            if not self.search.tunes(model.coder):
+                raise UsageError(
+                    f"with --coder {model.coder} --search {self.search.search} there are no moves to rank",
+                    "leave out --rank-by",
+                )
+        knobs = [*GRAPH_KNOBS, *KERNEL_KNOBS]
+        unknown = [name for name in tuner.hold if name not in knobs]
+        if unknown or (tuner.hold and model.coder != "builtin"):
+            raise UsageError(
+                f"--hold {unknown[0]} is no knob" if unknown else "--hold goes with --coder builtin",
+                f"the builtin coder's knobs are {', '.join(knobs)}",
+            )
+        if model.coder == "builtin":
+            self._check_builtin_language()
+        if on_cpu and compiler() is None:
+            raise MissingPrerequisite(
+                "C++ kernels need a C++ compiler",
+                "install g++ (Debian, Ubuntu: apt-get install g++) or set CXX",
+            )
+
+    def _check_builtin_language(self) -> None:
+        language, device = self.builtin_language, self.evaluation.device
+        on_cpu = device == "cpu" and not self.evaluation.chips
+        known = ("cpp", *_GPU_LANGUAGES) if on_cpu else _GPU_LANGUAGES
+        if language not in known:
+            raise UsageError(
+                f"the builtin coder writes no {language} kernels for {device}", f"choose {', '.join(known)}"
+            )
+        if language == "triton" and importlib.util.find_spec("triton") is None:
+            raise MissingPrerequisite(
+                "Triton kernels need Triton, which checks them on the CPU too", "pip install triton"
+            )
+
+    def _languages(self, device: str) -> tuple[Language, ...]:
+        """Languages of the coder, the usual one where none is given. Raises UsageError."""
+        names = self.model.language
+        if self.model.model is None:
+            if len(names) > 1:
+                raise UsageError("the builtin coder writes in one language", "give one --language")
+            for name in names:
+                if name not in get_args(Language):
+                    raise UsageError(f"--language {name} is unknown", "choose cpp, triton or cuda")
+            return cast(tuple[Language, ...], names) or (("cpp",) if device == "cpu" else ("triton",))
+        known = languages_for(device)
+        for name in names:
+            if name not in known:
+                raise UsageError(f"models write no {name} kernels for {device}", f"choose {', '.join(known)}")
+        return tuple(name for name in known if name in names) or known[:1]
+
+    def _learning_from(self, more: tuple[Path, ...]) -> Self:
+        runs = tuple(dict.fromkeys(path.resolve() for path in (*self.tuner.learn_from, *more)))
+        return self.model_copy(update={"tuner": self.tuner.model_copy(update={"learn_from": runs})})

@@ -1,0 +1,67 @@
+"""Settings of runs recorded by versions before options were sections: one flat record, read as today's."""
+
+from collections.abc import Mapping
+from typing import Any
+
+# Field of the flat record: section and field of today's.
+_MOVED = {
+    "coder": ("model", "coder"),
+    "judge": ("model", "judge"),
+    "search": ("search", "search"),
+    "refine_from": ("search", "refine_from"),
+    "beam_width": ("search", "beam_width"),
+    "beam_advices": ("search", "beam_advices"),
+    "islands": ("search", "islands"),
+    "rounds": ("search", "rounds"),
+    "target_speedup": ("search", "target_speedup"),
+    "patience": ("search", "patience"),
+    "hold": ("tuner", "hold"),
+    "rank_by": ("tuner", "rank_by"),
+    "memory": ("tuner", "memory"),
+    "learn_from": ("tuner", "learn_from"),
+    "target": ("evaluation", "device"),
+    "chips": ("evaluation", "chips"),
+    "baselines": ("evaluation", "baselines"),
+    "compile_limit_s": ("evaluation", "compile_limit"),
+    "own_kernels": ("evaluation", "own_kernels"),
+    "effort": ("evaluation", "effort"),
+    "check_first": ("evaluation", "check_first"),
+}
+_LIMITS = {"run_limit": "", "task_limit": "_per_task"}
+
+
+def from_flat(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """The record in sections. Raises KeyError for a field that no version wrote."""
+    if not recorded or isinstance(recorded.get("search"), Mapping):
+        return dict(recorded)
+    sections: dict[str, dict[str, Any]] = {"model": {}, "budget": {}}
+    for name, value in recorded.items():
+        if name in _LIMITS:
+            limits = {f"max_{kind}{_LIMITS[name]}": limit for kind, limit in value.items()}
+            sections["budget"] |= limits
+        elif name == "language":
+            sections["model"].setdefault("language", [value])
+        elif name == "roles":
+            sections["model"] |= _roles(value) if value is not None else {}
+        else:
+            section, field = _MOVED[name]
+            sections.setdefault(section, {})[field] = value
+    evaluation = sections.get("evaluation", {})
+    if "device" in evaluation:
+        evaluation["target"] = evaluation["device"]
+    return sections
+
+
+def _roles(roles: Mapping[str, Any]) -> dict[str, Any]:
+    coder, judge = roles["coder"], roles["judge"]
+    return {
+        "model": coder["model"],
+        "judge_model": judge["model"],
+        "temperature": coder.get("temperature"),
+        "judge_temperature": judge.get("temperature"),
+        "reasoning_effort": coder.get("reasoning_effort"),
+        "judge_reasoning_effort": judge.get("reasoning_effort"),
+        "reply_tokens": coder.get("max_tokens", 16384),
+        "language": roles["languages"],
+        "selection": roles.get("selection"),
+    }

@@ -1,0 +1,53 @@
+"""The builtin coder in a run: it takes its turns in the evaluation slots, whose cores it computes on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kernelwright.agent.profiled import ProfilingPool
+from kernelwright.agent.protocols import Attempt
+from kernelwright.agent.tracing import trace
+from kernelwright.agent.tuner.advise import fallback_advice
+from kernelwright.kernelbench.evaluator import LocalEvaluator
+from kernelwright.kernelbench.records import Advice, Candidate, Language, Task
+
+if TYPE_CHECKING:
+    from kernelwright.agent.builtin.ir.graph import Graph
+
+
+@dataclass
+class PooledBuiltinCoder:
+    pool: ProfilingPool
+    language: Language
+    _graphs: dict[str, "Graph"] = field(default_factory=dict)  # by task; a trace takes seconds
+
+    def propose(
+        self, task: Task, history: Sequence[Attempt], advice: Advice | None, sample: int = 0
+    ) -> Candidate:
+        own = [attempt for attempt in history if attempt.candidate.author == "builtin"]
+        return self.pool.ask(task, partial(self._propose, task, own, advice, sample), task.id).result()
+
+    def fallback(self, task: Task, history: Sequence[Attempt], best: Attempt) -> Candidate | None:
+        """The reference, where the best is this coder's and slower for certain."""
+        advice = fallback_advice(best, history) if best.candidate.schedule else None
+        return self.propose(task, history, advice) if advice is not None else None
+
+    def _propose(
+        self,
+        task: Task,
+        history: Sequence[Attempt],
+        advice: Advice | None,
+        sample: int,
+        evaluator: LocalEvaluator,
+    ) -> Candidate:
+        from kernelwright.agent.builtin.coder import (
+            BuiltinCoder,  # imports torch, which other commands do without
+        )
+
+        def traced(task: Task) -> "Graph":
+            if task.sha256 not in self._graphs:
+                self._graphs[task.sha256] = trace(evaluator.sessions.pool, task)
+            return self._graphs[task.sha256]
+
+        return BuiltinCoder(traced, self.language).propose(task, history, advice, sample)

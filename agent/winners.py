@@ -1,0 +1,45 @@
+"""Choice of the winner among noisy measurements, with or without a ranker's better knowledge of some."""
+
+from collections.abc import Mapping, Sequence
+
+from kernelwright.agent.protocols import Attempt
+from kernelwright.agent.search import best_of
+from kernelwright.kernelbench.records import Task, Verdict
+
+
+class AsMeasured:
+    """Ranker that knows no more of candidates than their own measurements."""
+
+    def speedups(self, task: Task, attempts: Sequence[Attempt]) -> Mapping[str, float]:
+        return {}
+
+
+def winner(left: Sequence[Attempt], expected: Mapping[str, float]) -> Attempt | None:
+    """The best of what is left; where the ranker knows that one, the best of all that it knows."""
+    best = best_of(left)
+    if best is None or best.candidate.sha256 not in expected:
+        return best
+    known = (attempt for attempt in left if attempt.candidate.sha256 in expected)
+    return max(known, key=lambda attempt: expected[attempt.candidate.sha256])
+
+
+def rivals(confirmed: Attempt, left: Sequence[Attempt], expected: Mapping[str, float]) -> list[Attempt]:
+    """The one attempt, if any, that may be faster than the winner was the second time, the likeliest."""
+    speedup = confirmed.evaluation.speedup
+    if speedup is None or speedup.eager is None:
+        return []
+    found: list[Attempt] = []
+    for attempt in left:
+        measured = attempt.evaluation.speedup.eager if attempt.evaluation.speedup is not None else None
+        right = attempt.evaluation.verdict is Verdict.correct
+        if right and measured is not None and measured.high > speedup.eager.median:
+            found.append(attempt)
+    return [max(found, key=lambda attempt: speedup_of(attempt, expected))] if found else []
+
+
+def speedup_of(attempt: Attempt | None, expected: Mapping[str, float]) -> float:
+    """Speedup over eager, as the ranker or else the measurement has it; 0.0 if unmeasured."""
+    speedup = attempt.evaluation.speedup if attempt is not None else None
+    if attempt is None or speedup is None or speedup.eager is None:
+        return 0.0
+    return expected.get(attempt.candidate.sha256, speedup.eager.median)
