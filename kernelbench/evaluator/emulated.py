@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from kernelwright.kernelbench.evaluator.processes.answers import Count, plain
 from kernelwright.kernelbench.evaluator.processes.worker_handle import Worker
 from kernelwright.kernelbench.evaluator.refusal import Refused
-from kernelwright.kernelbench.kernels import Kernel, kernel_file, not_emulated
+from kernelwright.kernelbench.kernels import SourceKernel, kernel_file, not_emulated
 from kernelwright.kernelbench.records import Candidate, Language, Verdict
 
 # Languages of GPU kernels that run without one, and how.
@@ -96,6 +96,6 @@ def reason(candidate: Candidate, launched: Collection[str]) -> str:
     return f"{PARTLY}: {_named(never)} never ran; the answers are right {how}, and {ran} ran"
 
 
-def _named(kernels: Sequence[str | Kernel]) -> str:
+def _named(kernels: Sequence[str | SourceKernel]) -> str:
     more = f" and {len(kernels) - _SHOWN} more" if len(kernels) > _SHOWN else ""
     return ", ".join(map(str, kernels[:_SHOWN])) + more

@@ -52,7 +52,7 @@ from kernelwright.kernelbench.evaluator.reference.loading import (
 from kernelwright.kernelbench.evaluator.reference.outputs import NotAnOutput, flattened
 from kernelwright.kernelbench.evaluator.reference.task_format import filled
 from kernelwright.kernelbench.evaluator.refusal import NO_MEMORY
-from kernelwright.kernelbench.jit import road
+from kernelwright.kernelbench.jit import launch_mode
 from kernelwright.kernelbench.records import Language
 
 DONE, FAILED = b"D", b"F"
@@ -148,7 +148,7 @@ class Runner:
     def as_on_gpu(self) -> Iterator[None]:
         """Show the candidate, in the block, torch as it is on a GPU, where its kernels are emulated."""
         if self.emulated:
-            with road.settled("emulation"), TorchOnGpu(self.chip):
+            with launch_mode.fixed("emulation"), TorchOnGpu(self.chip):
                 yield
         else:
             yield

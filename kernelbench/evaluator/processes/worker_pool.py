@@ -22,7 +22,7 @@ from kernelwright.kernelbench.evaluator.protocol import Limits
 from kernelwright.kernelbench.evaluator.sandbox import cgroups
 from kernelwright.kernelbench.evaluator.sandbox import layers as sandbox
 from kernelwright.kernelbench.machine import memory_bytes as machine_bytes
-from kernelwright.kernelbench.records import Layer
+from kernelwright.kernelbench.records import Capability
 
 # Chosen by hand.
 _THREADS = 4  # threads that a worker may start for each that computes, besides its processes
@@ -139,7 +139,7 @@ class WorkerPool:
         self._ready = False
         self._imported: list[str] = []
 
-    def layers(self) -> tuple[Layer, ...]:
+    def layers(self) -> tuple[Capability, ...]:
         """Return the layers of the sandbox around this pool's workers."""
         return self._layers
 
