@@ -288,7 +288,7 @@ class Emitter(ABC):
             raise AssertionError("a table is read by `take`")
 
         name = self.statements[statement.name]
-        self.out.add(f"{name} = {written(tree, leaf, function)}")
+        self.out.add(f"{name} = {written(tree, leaf, function_name)}")
         self.shapes[name] = max(shapes, key=_ORDER.index)
 
     def take(self, statement: Compute, level: Level) -> None:
@@ -343,7 +343,7 @@ class Emitter(ABC):
 
     def update(self, op: str, a: str, b: str) -> str:
         texts: dict[Expression, str] = {X0: a, X1: b}
-        return written(REDUCTIONS[op].update, texts.__getitem__, function)
+        return written(REDUCTIONS[op].update, texts.__getitem__, function_name)
 
     def element(self, statement: Reduce | Scan) -> str:
         """What is reduced, in the shape of a tile, with what changes nothing where nothing is."""
@@ -462,7 +462,7 @@ class Emitter(ABC):
         return [*found, access.begin] if access.begin else found
 
 
-def function(call: Call) -> str:
+def function_name(call: Call) -> str:
     return BUILTIN.get(call.function, call.function)
 
 
