@@ -1,5 +1,6 @@
-# make run    set up, then optimize a varied selection of tasks and print the report
-# make test   set up, then run the tests, but for the slow ones
+# make run    set up, then optimize a few tasks and print the report (three minutes)
+# make test-fast  set up, then run the tests that build next to nothing
+# make test   set up, then run the tests, but for slow ones and those of task files that have not changed
 # make test-all  set up, then run all tests, as CI does
 # make test-verl  set up .venv-verl, run the tests that need verl (docs/verl.md)
 # make check  lint, format check and types
@@ -16,23 +17,33 @@ INSTALL := $(BIN)/pip install --quiet --no-compile
 COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/(tests?|_internal|pip)/' .venv/lib || true
 OUT ?= runs/$(shell date +%Y-%m-%d-%H%M%S)
 
-TASKS := builtin:level1/gelu_tanh builtin:level1/softmax builtin:level1/rms_norm builtin:level1/cross_entropy \
-	builtin:level1/matmul_square builtin:level2/linear_gelu_layer_norm builtin:level2/group_norm_swish \
-	builtin:level3/mlp
+TASKS := builtin:level1/rms_norm builtin:level1/gelu_tanh builtin:level1/cross_entropy builtin:level1/matmul_square
 
-.PHONY: run test test-all test-verl check bench clean
+# Tests run on as many processes as the machine has CPUs, and memory for (tests/conftest.py); those that hold times
+# against each other run alone.
+WORKERS ?= auto
+PARALLEL := --numprocesses=$(WORKERS) --dist=worksteal
+# What another lane runs is not even collected: that alone would import all of Transformers.
+TIMED = $(shell grep -rl --include='test_*.py' 'pytest.mark.timed' tests)
+TRAINING = $(shell grep -rl --include='test_*.py' '^pytestmark = .*pytest.mark.training' tests)
+
+.PHONY: run test-fast test test-all test-verl check bench clean
 .DELETE_ON_ERROR:
 
 run: .venv/ready
-	$(BIN)/kernelwright run $(TASKS) --rounds 3 --out $(OUT)
+	$(BIN)/kernelwright run $(TASKS) --rounds 2 --effort quick --out $(OUT)
+
+test-fast: .venv/ready-dev
+	$(BIN)/pytest -m "one_kernel or not (builds or corpus or redteam or training or slow or timed)" --suite=changed \
+		$(TRAINING:%=--ignore=%) $(PARALLEL)
 
 test: .venv/ready-dev
-	$(BIN)/pytest -m "not timed and not slow" --numprocesses=auto --dist=worksteal
-	$(BIN)/pytest -m "timed and not slow"
+	$(BIN)/pytest -m "not (slow or timed)" --suite=changed $(PARALLEL)
+	$(BIN)/pytest -m "timed and not slow" $(TIMED)
 
 test-all: .venv/ready-dev
-	$(BIN)/pytest -m "not timed" --numprocesses=auto --dist=worksteal
-	$(BIN)/pytest -m timed
+	$(BIN)/pytest -m "not timed" $(PARALLEL)
+	$(BIN)/pytest -m timed $(TIMED)
 
 test-verl: .venv-verl/ready
 	.venv-verl/bin/python -m pytest -p no:xdist tests/rl_training -k verl
@@ -43,7 +54,7 @@ check: .venv/ready-dev
 	$(BIN)/mypy
 
 bench: .venv/ready-dev
-	$(BIN)/python -m kernelwright.agent.bench all
+	$(BIN)/python -m benchmarks all
 
 .venv/ready: pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "error: no $(PYTHON) — install Python 3.11 to 3.14, or name it: make PYTHON=python3.12" >&2; exit 2; }

@@ -29,7 +29,7 @@ from kernelwright.results.store.folder import RunFolder
 def run(config: RunConfig) -> int:
     """Optimize tasks: write, verify, time and improve a kernel for each.
 
-    Writes DIR/run.db as it goes, and DIR/summary.json, DIR/report.html and DIR/best/TASK.py.
+    Writes run.db, summary.json, report.html and best/TASK.py into its folder.
     """
     out = config.output.out or Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}"
     if config.output.replay is not None:

@@ -52,7 +52,7 @@ class TaskOptions(Section):
 
     tasks: Annotated[
         tuple[str, ...],
-        typer.Argument(help="Tasks: FILE.py, builtin:level1/softmax, kernelbench:2/40."),
+        typer.Argument(help="FILE.py, builtin:level1/softmax, kernelbench:2/40."),
     ] = ()
     suite: Annotated[str | None, typer.Option(help="Suite: builtin:level1, or a list file.")] = None
     overrides: Overrides = None
@@ -74,9 +74,7 @@ class ModelOptions(Section):
     """Authors of kernels and of advice, and how language models among them are asked."""
 
     coder: Annotated[Literal["builtin", "llm"], typer.Option(help="Author of the kernels.")] = "builtin"
-    judge: Annotated[
-        Literal["rules", "llm"] | None, typer.Option(help="Source of advice.", show_default="the coder's")
-    ] = None
+    judge: Annotated[Literal["rules", "llm"] | None, typer.Option(help="Adviser of the coder.")] = None
     model: Annotated[str | None, typer.Option(help="Language model, at OPENAI_BASE_URL.")] = None
     judge_model: Annotated[str | None, typer.Option(help="Language model of the judge.")] = None
     language: Annotated[

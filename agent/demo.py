@@ -8,7 +8,7 @@ from rich.console import Console
 
 from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.errors import MissingPrerequisite, StorageError
-from kernelwright.kernelbench.evaluator import EAGER, EFFORTS, LocalEvaluator, Protocol, Referee
+from kernelwright.kernelbench.evaluator import EAGER, SEARCH, LocalEvaluator, Protocol, Referee
 from kernelwright.kernelbench.machine import cache_folder, compiler
 from kernelwright.kernelbench.records import Candidate, Evaluation, Task, Verdict
 from kernelwright.results.formatting import with_bounds
@@ -32,9 +32,9 @@ def demo(
             "install g++ (Debian, Ubuntu: apt-get install g++) or set CXX",
         )
     (task,) = sources.resolve([TASK])
-    protocol = Protocol(effort=EFFORTS["quick"])
+    protocol = Protocol(effort=SEARCH)
     with (
-        log.status("Starting the workers"),
+        log.status(f"Optimizing {TASK}"),
         Referee.start(cache=cache_folder(), protocol=protocol) as evaluator,
     ):
         candidate = _written(task, evaluator, out)

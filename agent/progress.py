@@ -17,10 +17,12 @@ from rich.progress import (
 )
 
 from kernelwright.results.outputs import write_outputs
+from kernelwright.results.report.closing import closing_lines
 from kernelwright.results.report.contents import Report
 from kernelwright.results.report.formats import show
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.folder import RunFolder
+from kernelwright.results.store.records import TaskState
 
 _COLUMNS = (
     SpinnerColumn(),
@@ -72,11 +74,14 @@ def reported(folder: RunFolder, database: RunDatabase, as_json: bool) -> Iterato
             yield progress
     finally:
         summary = write_outputs(folder, database)
+    report = Report.read(database)
+    complete = all(entry.state is not TaskState.pending for entry in database.tasks())
     if as_json:
         print(summary.model_dump_json())
     else:
-        show(Report.read(database))
-    log.print(f"Report: {folder.report}", markup=False, soft_wrap=True)
+        show(report)
+    for line in closing_lines(report, folder, complete):
+        log.print(line, markup=False, soft_wrap=True)
 
 
 @contextmanager

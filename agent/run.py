@@ -21,8 +21,8 @@ from kernelwright.agent.recorder import DatabaseRecorder, Stopped
 from kernelwright.agent.search import Search, Team
 from kernelwright.agent.tuner.advise import RulesJudge
 from kernelwright.agent.tuner.memory import NOTHING, Learned, Memory, RecordedRanking
+from kernelwright.agent.tuner.posterior import PosteriorRanker
 from kernelwright.agent.tuner.random_forest import Surrogate
-from kernelwright.agent.tuner.ranker import PosteriorRanker
 from kernelwright.kernelbench.errors import InfrastructureError, TaskError
 from kernelwright.kernelbench.records import Task
 from kernelwright.results.store.database import RunDatabase

@@ -1,27 +1,27 @@
-"""The front door: composes the rooms' commands into one CLI."""
+"""The front door: composes the rooms' commands into one CLI.
 
+A command's module is imported when the command is used, so that `kernelwright --help` does without torch,
+pandas and the rooms.
+"""
+
+import importlib
 import signal
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from functools import cached_property
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand
+from typer.main import get_command
 
-from kernelwright import __version__
-from kernelwright.agent import cli as agent
-from kernelwright.agent import demo as agent_demo
-from kernelwright.agent.builtin import cli as agent_builtin
-from kernelwright.kernelbench import cli as kernelbench
 from kernelwright.kernelbench.errors import KernelwrightError, MissingPrerequisite
-from kernelwright.kernelbench.redteam import cli as kernelbench_redteam
-from kernelwright.profiling import cli as profiling
-from kernelwright.results import cli as results
-from kernelwright.results.dropin import cli as results_dropin
-from kernelwright.rl_training import cli as rl_training
-from kernelwright.rl_training.serving import cli as rl_training_serving
 
 # Typer may carry its own copy of click, so the base class is taken from an exception that it exports.
 ClickException: type[Exception] = typer.BadParameter.__mro__[2]
 INTERRUPTED, TERMINATED = 130, 143
+
+_MARKUP: Literal["markdown"] = "markdown"
 
 app = typer.Typer(
     name="kernelwright",
@@ -31,7 +31,7 @@ app = typer.Typer(
         "`kernelwright compile builtin:level1/softmax --dump`"
     ),
     no_args_is_help=True,
-    rich_markup_mode="markdown",
+    rich_markup_mode=_MARKUP,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -39,6 +39,8 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from kernelwright import __version__  # reads the metadata of the distribution
+
         print(f"kernelwright {__version__}")
         raise typer.Exit
 
@@ -53,23 +55,88 @@ def _options(
     """Options of `kernelwright` itself, before a command."""
 
 
-for name, function, example in (
-    ("demo", agent_demo.demo, "kernelwright demo"),
-    ("doctor", profiling.doctor, "kernelwright doctor --measure"),
-    ("tasks", kernelbench.tasks, "kernelwright tasks --suite builtin --audit"),
-    ("evaluate", kernelbench.evaluate, "kernelwright evaluate builtin:level1/softmax softmax.py --json"),
-    ("profile", profiling.profile, "kernelwright profile builtin:level1/softmax softmax.py"),
-    ("redteam", kernelbench_redteam.redteam, "kernelwright redteam"),
-    ("run", agent.run, "kernelwright run builtin:level1/softmax my_task.py --rounds 5"),
-    ("compile", agent_builtin.compile_task, "kernelwright compile builtin:level1/softmax --dump"),
-    ("report", results.report, "kernelwright report runs/first --format html"),
-    ("metrics", results.metrics, "kernelwright metrics runs/first"),
-    ("export", results_dropin.export, "kernelwright export runs/first builtin:level1/rms_norm --out kernels"),
-    ("gradient", results_dropin.gradient, "kernelwright gradient my_task.py --out my_task_gradient.py"),
-):
-    app.command(name, epilog=f"Example: `{example}`")(function)
-app.add_typer(rl_training.app, name="train")
-app.add_typer(rl_training_serving.app, name="serve")
+class _LazyCommand(TyperCommand):
+    """A command of which the name and one line of help are known before its module is imported."""
+
+    @cached_property
+    def loaded(self) -> Any:
+        """The command itself; its callback here returns the function that it is made from."""
+        assert self.callback is not None
+        alone = typer.Typer(add_completion=False, rich_markup_mode=_MARKUP)
+        alone.command(self.name, epilog=self.epilog)(self.callback())
+        return get_command(alone)
+
+    @property
+    def params(self) -> Any:
+        return self.loaded.params
+
+    @params.setter
+    def params(self, none: Any) -> None:
+        """Ignored: those that typer sets are of the callback here, which has none."""
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        return self.loaded.make_context(*args, **options)
+
+
+def _importing(function: str) -> Callable[[], Any]:
+    """Return a function that imports another, given as "module:name", and returns it."""
+
+    def load() -> Any:
+        module, name = function.split(":")
+        return getattr(importlib.import_module(f"kernelwright.{module}"), name)
+
+    return load
+
+
+train = typer.Typer(help="Train a policy on what was measured.", no_args_is_help=True)
+serve = typer.Typer(help="Serve a policy, or a scripted model.", no_args_is_help=True)
+
+for group, name, function, summary, example in (
+    (app, "demo", "agent.demo:demo", "Optimize one built-in task, in about twenty seconds.", "demo"),
+    (app, "doctor", "profiling.cli:doctor", "Check what this machine can build, run, time and profile.",
+     "doctor --measure"),
+    (app, "tasks", "kernelbench.cli:tasks", "List tasks, and find those whose speedups would mean nothing.",
+     "tasks --suite builtin --audit"),
+    (app, "evaluate", "kernelbench.cli:evaluate", "Verify and time one candidate.",
+     "evaluate builtin:level1/softmax softmax.py --json"),
+    (app, "profile", "profiling.cli:profile", "Evaluate one candidate and say where its time goes.",
+     "profile builtin:level1/softmax softmax.py"),
+    (app, "redteam", "kernelbench.redteam.cli:redteam", "Try to cheat this installation's evaluator.",
+     "redteam"),
+    (app, "run", "agent.cli:run", "Optimize tasks: write, verify, time and improve a kernel for each.",
+     "run builtin:level1/softmax my_task.py --rounds 5"),
+    (app, "compile", "agent.builtin.cli:compile_task", "Print the kernels of the builtin coder for a task.",
+     "compile builtin:level1/softmax --dump"),
+    (app, "report", "results.cli:report", "Show what a run achieved, or how a training went.",
+     "report runs/first --format html"),
+    (app, "metrics", "results.cli:metrics", "Rank hardware metrics by their correlation with runtime.",
+     "metrics runs/first"),
+    (app, "export", "results.dropin.cli:export", "Make a package of verified kernels for a model.",
+     "export runs/first builtin:level1/rms_norm --out kernels"),
+    (app, "gradient", "results.dropin.cli:gradient", "Write the gradient of a task as a task of its own.",
+     "gradient my_task.py --out my_task_gradient.py"),
+    (train, "curate", "rl_training.cli:curate", "Make a data set of what runs have tried.",
+     "train curate runs/first --out data"),
+    (train, "sft", "rl_training.trainers.cli:sft", "Fine-tune a model on verified kernels.",
+     "train sft --model MODEL --data data --out sft"),
+    (train, "rl", "rl_training.trainers.cli:rl", "Train a policy with measured speedups as the reward.",
+     "train rl --model sft --data data --out policy"),
+    (train, "offline", "rl_training.trainers.offline_cli:offline", "Train on recorded rewards alone.",
+     "train offline --model sft --data data --out policy"),
+    (train, "verl", "rl_training.cli:verl", "Write what training on a cluster with verl needs.",
+     "train verl data --model MODEL --out cluster"),
+    (train, "demo", "rl_training.demo.cli:demo", "Train a tiny policy from nothing, as a demonstration.",
+     "train demo --out demo"),
+    (serve, "policy", "rl_training.serving.cli:policy", "Serve a trained policy as a coder.",
+     "serve policy policy"),
+    (serve, "scripted", "agent.llm.cli:scripted", "Serve a scripted model, to try runs without a model.",
+     "serve scripted builtin:level1/softmax"),
+):  # fmt: skip
+    group.command(name, cls=_LazyCommand, help=summary, epilog=f"Example: `kernelwright {example}`")(
+        _importing(function)
+    )
+app.add_typer(train, name="train")
+app.add_typer(serve, name="serve")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The commands `train …`."""
+"""`kernelwright train curate` and `kernelwright train verl`."""
 
 import json
 import shlex
@@ -14,23 +14,8 @@ from kernelwright.kernelbench import sources
 from kernelwright.kernelbench.cli import Json, KernelbenchDir
 from kernelwright.kernelbench.errors import UsageError
 from kernelwright.results.store.database import RunDatabase
-from kernelwright.rl_training.demo.cli import demo
-from kernelwright.rl_training.trainers.cli import rl, sft
-from kernelwright.rl_training.trainers.offline_cli import offline
-
-app = typer.Typer(no_args_is_help=True)
-app.command()(sft)
-app.command()(rl)
-app.command()(offline)
-app.command()(demo)
 
 
-@app.callback()
-def train() -> None:
-    """Learn from measured runs."""
-
-
-@app.command()
 def curate(
     runs: Annotated[list[str], typer.Argument(help="Run folders or database URLs.", metavar="RUN...")],
     out: Annotated[Path, typer.Option(help="New folder for the data set.")],
@@ -84,7 +69,6 @@ def curate(
     console.print(f"Written to {out}; see its DATASHEET.md for details.", markup=False, soft_wrap=True)
 
 
-@app.command()
 def verl(
     sources: Annotated[
         list[str],

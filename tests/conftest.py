@@ -1,23 +1,39 @@
-"""Where tests run in parallel (`make test`), each of the processes keeps to CPUs of its own, as far as they go.
-What holds measured times against each other is marked timed, and runs alone afterwards.
+"""The lanes of the tests, and how each uses a machine.
 
-Slow tests come first in each, so that no process is left alone with one at the end. Tests marked gpu are skipped
-where torch finds none.
+Where tests run in parallel (`make test`), each of the processes keeps to CPUs of its own. What holds measured times
+against each other is marked timed, and runs alone afterwards. Slow tests come first in each, so that no process is
+left alone with one at the end. Tests marked gpu are skipped where torch finds none, and with `--suite=changed` those
+of task files that are as they were.
 """
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
 WORKER, COUNT = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+ROOT = Path(__file__).parents[1]
+PROCESS_BYTES = 3 << 30  # of a process of the tests, with the evaluator and the workers that it starts
+BUILDERS = {"evaluator", "interpreter"}  # fixtures whose tests build kernels or run workers
+SUITE = "tests/kernelbench/test_suite.py"  # whose tests, with the mark suite, have a task file each
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--suite",
+        choices=("all", "changed"),
+        default="all",
+        help="Test all task files of the suite, or those that differ from the main branch.",
+    )
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more process than there are CPUs: many tests wait for children, or for a limit to run out."""
-    return min(4, len(os.sched_getaffinity(0)) + 1)
+    from kernelwright.kernelbench.machine import memory_bytes, usable_cpus
+
+    return max(1, min(usable_cpus(), memory_bytes() // PROCESS_BYTES))
 
 
 def pytest_configure() -> None:
@@ -27,13 +43,23 @@ def pytest_configure() -> None:
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if WORKER is not None:
-        cpus = sorted(os.sched_getaffinity(0))
-        mine = cpus[int(WORKER.removeprefix("gw")) % len(cpus) :: COUNT]
-        os.sched_setaffinity(0, mine)
+    cpus = sorted(os.sched_getaffinity(0))
+    if WORKER is not None and len(cpus) >= COUNT:
+        os.sched_setaffinity(0, cpus[int(WORKER.removeprefix("gw")) :: COUNT])
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function) and not BUILDERS.isdisjoint(item.fixturenames):
+            item.add_marker(pytest.mark.builds)
+    if config.option.suite == "changed":
+        changed = _changed_files()
+        unchanged = [
+            item for item in items if item.get_closest_marker("suite") and not _may_differ(item, changed)
+        ]
+        config.hook.pytest_deselected(items=unchanged)
+        items[:] = [item for item in items if item not in set(unchanged)]
     items[:] = _dealt(items)
     for_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if for_gpu and not _has_gpu():
@@ -68,6 +94,26 @@ def _dealt(items: list[pytest.Item]) -> list[pytest.Item]:
         share += rest[:more]
         del rest[:more]
     return [item for share in shares for item in share] + rest
+
+
+def _changed_files() -> set[str] | None:
+    """Files that differ from where the main branch was left, or are not committed; None where git cannot tell."""
+
+    def git(*words: str) -> list[str]:
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    try:
+        (base,) = git("merge-base", "HEAD", "main")
+        return {*git("diff", "--name-only", base), *git("ls-files", "--others", "--exclude-standard")}
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _may_differ(item: pytest.Item, changed: set[str] | None) -> bool:
+    assert isinstance(item, pytest.Function)
+    file = item.callspec.params["path"].resolve().relative_to(ROOT)
+    return changed is None or not changed.isdisjoint({str(file), SUITE})
 
 
 def _has_gpu() -> bool:

@@ -1,6 +1,8 @@
 """The command line is a contract: its options are frozen here, and its errors are one line with the fix."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -62,6 +64,7 @@ SURFACE = {
     },
     "gradient": {"task", "--out", "--forward", "--saved", "--set", "--precision", "--kernelbench-dir"},
     "serve policy": {"model", "options", "--host", "--port", "--backend"},
+    "serve scripted": {"tasks", "--port", "--latency", "--kernelbench-dir"},
     "train curate": {"runs", "--out", "--k", "--evaluation-list", "--held-out-share", "--seed", "--kernelbench-dir", "--json"},
     "train sft": {
         "--model", "--data", "--out", "--steps", "--learning-rate", "--batch-size", "--micro-batch", "--max-length",
@@ -117,15 +120,67 @@ def test_it_says_its_version(home: Path) -> None:
     assert kernelwright_command(home, "--version").stdout == "kernelwright 0.1.0\n"
 
 
-def test_it_starts_without_torch() -> None:
-    """Whose import takes longer than all else, and which the process that judges does without."""
-    script = "import sys, kernelwright.cli; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+def loaded_after(script: str) -> set[str]:
+    """Names of the modules that a Python process has loaded when a script has run."""
+    program = f"import sys, kernelwright\n{script}\nprint(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+def test_the_package_imports_nothing_heavy() -> None:
+    assert loaded_after("").isdisjoint(
+        {"torch", "numpy", "pandas", "sqlalchemy", "pydantic", "jinja2", "typer"}
+    )
+
+
+def test_help_imports_no_command() -> None:
+    loaded = loaded_after(
+        "sys.argv = ['kernelwright', '--help']\n"
+        "from kernelwright import cli\n"
+        "try: cli.main()\n"
+        "except SystemExit: pass"
+    )
+    assert loaded.isdisjoint({"torch", "numpy", "pandas", "sqlalchemy", "pydantic", "jinja2"})
+    assert [name for name in loaded if re.fullmatch(r"kernelwright\..*\bcli", name)] == ["kernelwright.cli"]
+
+
+def test_no_command_imports_torch_before_it_runs() -> None:
+    """Importing torch takes longer than all else, and the referee process does without it."""
+    script = """
+import typer.main
+from kernelwright import cli
+
+def load(command):
+    for sub in getattr(command, "commands", {}).values():
+        load(sub)
+    command.params
+
+load(typer.main.get_command(cli.app))
+"""
+    loaded = loaded_after(script)
+    assert "kernelwright.agent.cli" in loaded and "torch" not in loaded
+
+
+@pytest.mark.parametrize(
+    ("words", "incomplete", "expected"),
+    [
+        (["kernelwright"], "re", {"redteam", "report"}),
+        (["kernelwright", "train"], "s", {"sft"}),
+        (["kernelwright", "run"], "--check", {"--check-first"}),
+    ],
+)
+def test_the_shell_completes_commands_and_options(
+    words: list[str], incomplete: str, expected: set[str]
+) -> None:
+    line = " ".join([*words, incomplete])
+    asked = {"_KERNELWRIGHT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words))}
+    program = "import sys; sys.argv = ['kernelwright']; from kernelwright.cli import main; main()"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True)
+    assert set(done.stdout.split()) == expected, done.stderr
 
 
 def kernelwright_command(home: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    import os
-
     command = [sys.executable, "-m", "kernelwright", *map(str, arguments)]
     environment = {**os.environ, "KERNELWRIGHT_HOME": str(home)}
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200)
@@ -336,7 +391,7 @@ def test_help_of_run_fits_two_screens(home: Path) -> None:
     environment = {**os.environ, "COLUMNS": "80", "TERMINAL_WIDTH": "80"}
     done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=200)
     lines = done.stdout.splitlines()
-    assert done.returncode == 0 and len(lines) <= 102 and max(map(len, lines)) <= 80
+    assert done.returncode == 0 and len(lines) <= 100 and max(map(len, lines)) <= 80
     for panel in ("Tasks", "Model", "Search", "Tuner", "Budget", "Evaluation", "Execution", "Output"):
         assert f"─ {panel} ─" in done.stdout
 

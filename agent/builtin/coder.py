@@ -71,7 +71,7 @@ class BuiltinCoder:
 
 
 def _best(history: Sequence[Attempt], about: str) -> Attempt | None:
-    """What the advice is about, else the fastest correct attempt; the first one where none was timed."""
+    """Attempt that the advice is about, else the fastest correct one; the first one where none was timed."""
     meant = next((attempt for attempt in history if about and attempt.candidate.sha256 == about), None)
     if meant is not None:
         return meant

@@ -64,11 +64,11 @@ class NothingToFuse(Exception):  # noqa: N818 - a property of the graph, not a f
 def compile_graph(
     graph: Graph, source: str, schedule: Schedule, language: Language, watch: Watch = _nobody
 ) -> Rendered:
-    """The candidate for `graph`, which was traced from `source`.
+    """Compile `graph`, which was traced from `source`, to a candidate.
 
     Where the forward itself could not be traced, the graph has parts, each compiled alone. A candidate has no
     kernel where everything is a library call, other than the reference's. Raises Untraceable, and
-    NothingToFuse where the calls are the reference's. `watch` is called with each form as it is made.
+    NothingToFuse where the calls are the reference's. `watch` is called with each form in turn.
     """
     parts = graph.parts or {"": graph}
     if "layout" not in schedule.values:
@@ -90,7 +90,7 @@ def compile_graph(
 
 
 def program_of(graph: Graph, schedule: Schedule = DEFAULT, watch: Watch = _nobody) -> Program:
-    """The program of a graph, after all passes. Raises Untraceable."""
+    """Lower a graph to a program and run all passes on it. Raises Untraceable."""
     watch("graph", graph)
     matched = with_fused_attention(graph)
     if matched is None:

@@ -1,4 +1,4 @@
-"""What of a program's work its own kernels do, and what is left to torch's library: bytes and FLOPs.
+"""Coverage: bytes and FLOPs of a program that its own kernels do, and those that are left to torch's library.
 
 A unit (the region of a kernel, or a library call) has to read each element of its operands that it uses
 once, whatever reads it again, and to write each of its results once. FLOPs of products and convolutions are
@@ -67,7 +67,7 @@ class Coverage:
 
 
 def coverage(graph: Graph, schedule: Schedule) -> Coverage:
-    """Of the program that a candidate of this schedule carries out. Raises Untraceable.
+    """Coverage of the program that a candidate of this schedule runs. Raises Untraceable.
 
     Where the forward itself is left to torch, nothing is known of what it does around its parts.
     """
@@ -115,7 +115,7 @@ def _computed(region: Region, outputs: Iterable[str], program: Program) -> Cost:
 
 
 def _attended(attention: Attention, program: Program) -> Cost:
-    """As torch counts it: both products whole, whatever a mask leaves out."""
+    """Cost of attention as torch counts it: both products whole, whatever a mask leaves out."""
     moved = math.prod(attention.shape) * _bytes(attention.dtype)
     used: dict[str, list[View]] = {}
     for view in views_of(attention):
@@ -180,7 +180,7 @@ def _shaped(arg: Arg, program: Program) -> Any:
 
 
 def elements(views: Iterable[View], size: int, steps: int = 1) -> int:
-    """How many of the `size` elements of a value lie in any of these views of it, in any step."""
+    """Number of the `size` elements of a value that lie in any of these views of it, in any step."""
     views = tuple(views)
     if any(view.linear and view.numel == size for view in views):
         return size

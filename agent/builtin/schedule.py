@@ -67,7 +67,7 @@ class Schedule:
         return dict(self.values)
 
     def value(self, knob: str) -> str:
-        """Of a knob that concerns all kernels."""
+        """Value of a knob that concerns all kernels."""
         return self.values.get(knob, GRAPH_KNOBS[knob][0])
 
     def get(self, knob: str, default: str) -> str:

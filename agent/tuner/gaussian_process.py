@@ -13,7 +13,7 @@ Four schedules of one kernel were timed, each to 8%, in which two knobs vary tha
 ...     return {"k0.block": block, "k0.prefetch": prefetch}
 >>> speedups = {("256", "off"): 1.50, ("512", "off"): 1.62, ("1024", "off"): 1.58, ("256", "on"): 1.75}
 >>> tried = [Measured(schedule(*values), math.log(x), 0.08) for values, x in speedups.items()]
->>> model = Beliefs(tried, spread=lambda knob, value: 0.1, before=lambda schedules: [0.0] * len(schedules))
+>>> model = Posterior(tried, spread=lambda knob, value: 0.1, before=lambda schedules: [0.0] * len(schedules))
 >>> [round(math.exp(speed), 2) for speed in model.speeds([each.schedule for each in tried])]
 [1.57, 1.6, 1.59, 1.69]
 
@@ -121,10 +121,10 @@ class Guess:
 
 
 @dataclass(frozen=True)
-class Beliefs:
+class Posterior:
     """`spread`: by knob and value, the standard deviation of the logarithm of what a change to it does.
 
-    `before`: the logarithms of schedules' speeds that are believed before any is measured, but for a level.
+    `before`: the logarithms of schedules' speeds that are expected before any is measured, but for a level.
     """
 
     measured: Sequence[Measured]
@@ -133,7 +133,7 @@ class Beliefs:
 
     @cached_property
     def best(self) -> int:
-        """Which of those measured is believed to be the fastest, the first of equals."""
+        """Index of the measured schedule with the highest expected speed, the first of equals."""
         return int(np.argmax(self.speeds([each.schedule for each in self.measured])))
 
     def speeds(self, schedules: Sequence[Schedule]) -> list[float]:
@@ -169,7 +169,7 @@ class Beliefs:
 
     @cached_property
     def _beyond(self) -> Floats:
-        """What was measured beyond what was believed before."""
+        """Measured minus expected before, for each."""
         before = self.before([each.schedule for each in self.measured])
         return np.array([each.speed for each in self.measured]) - np.array(before)
 

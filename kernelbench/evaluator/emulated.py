@@ -1,4 +1,4 @@
-"""Whether the kernels of a GPU candidate had a part in its right answers, where there is no GPU.
+"""Launches of a GPU candidate's kernels, where there is no GPU: did they have a part in its right answers?
 
 A right answer may be a fallback's. "Right" takes that every call launched a kernel, and that every kernel of
 the file ran, at one size or another; else the candidate is partly checked, or not at all. What ran is noted
@@ -28,7 +28,7 @@ _SHOWN = 4  # kernels that a reason names
 
 @dataclass(frozen=True)
 class Launches:
-    """What a worker has launched. `troubles`: what was raised, if only to the candidate, by kind."""
+    """Launches that a worker has made. `troubles`: what was raised, if only to the candidate, by kind."""
 
     kernels: tuple[str, ...]
     calls: Count
@@ -86,7 +86,7 @@ def refuse_fallback(found: Launches) -> None:
 
 
 def reason(candidate: Candidate, launched: Collection[str]) -> str:
-    """Of right answers to which these kernels were launched, what they say of the candidate."""
+    """Reason of a candidate's verdict, whose answers were right and which launched these kernels."""
     how = HOW[candidate.language]
     file = kernel_file(candidate.source)
     never = [kernel for kernel in file.kernels if kernel.name not in launched] if file is not None else []

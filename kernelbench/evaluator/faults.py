@@ -60,7 +60,7 @@ def check_folder(folder: Path, what: str, setting: str) -> None:
 
 
 def space_left(folder: Path) -> bool:
-    """Whether files can be written to `folder`, for all that is known."""
+    """Return True unless files are known not to fit in `folder`."""
     try:
         check_folder(folder, "", "")
     except StorageError:

@@ -1,7 +1,7 @@
-"""Many evaluations at a time, for searches and training, of which only one times at a time.
+"""Pool of evaluations for searches and training: several run concurrently, and one at a time is timed.
 
-Building and verifying run side by side, in slots; while one slot times, the others stand still, for a timing
-that a compiler shares its cores with is worth nothing.
+Building and verifying run concurrently, in slots; while one slot is timed, the others are stopped, for a
+timing that a compiler shares its cores with is worth nothing.
 """
 
 import threading
@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from operator import methodcaller
 from typing import Any, Self, TypeVar
 
 from kernelwright.kernelbench.evaluator.interface import LocalEvaluator
@@ -20,7 +21,7 @@ from kernelwright.kernelbench.records import Candidate, Evaluation, Target, Task
 
 T = TypeVar("T")
 _SLOT_BYTES = 6 << 30  # of memory, that a slot's oracle, workers and their inputs and outputs may take
-_SLOTS = 4  # by default, at most: while one of them times, the others stand still
+_SLOTS = 4  # by default, at most, as all others are stopped while one is timed; chosen by hand
 _CPUS_OF_A_SLOT = (
     2  # oracle and candidate compute at the same time; two slots on two CPUs took longer than one
 )
@@ -31,7 +32,7 @@ _REMEMBERED = 10_000  # evaluations
 
 @dataclass
 class _Outcome:
-    """What comes of a job, and of whom it is awaited."""
+    """Result of a job, and the clients that wait for it."""
 
     result: Future[Any] = field(default_factory=Future)  # no asker's own: see `_pass_on`
     answers: list[Future[Any]] = field(default_factory=list)
@@ -95,7 +96,7 @@ class _Queue:
         return turn, 0
 
     def close(self, discard: bool) -> None:
-        """No more jobs; with `discard`, those that wait are cancelled."""
+        """Accept no more jobs; with `discard`, those that wait are cancelled."""
         with self._changed:
             self._closed = True
             discarded = [job for jobs in self._clients.values() for job in jobs] if discard else []
@@ -135,7 +136,7 @@ class EvaluationPool:
 
     @property
     def timing_lock(self) -> TimingLock:
-        """What keeps everybody else still while a slot times."""
+        """Lock that keeps all other slots stopped while one is timed."""
         return self._evaluator.sessions.pool.timing_lock
 
     @property
@@ -157,13 +158,11 @@ class EvaluationPool:
         """
         key = task.id, task.sha256, candidate.sha256, candidate.language, measurement
 
-        def evaluate(evaluator: LocalEvaluator) -> Evaluation:
-            return evaluator.evaluate(task, candidate, measurement)
-
+        evaluate = methodcaller("evaluate", task, candidate, measurement)
         return self._submit(_Job(task, evaluate, key), client)
 
     def ask(self, task: Task, do: Callable[[LocalEvaluator], T], client: str = "") -> Future[T]:
-        """What `do` gives in a slot, where sessions of tasks are; it is not remembered.
+        """Run `do` in a slot, with its sessions of tasks; the result is not remembered.
 
         Raises RuntimeError once the pool is closed; what waited then ends with CancelledError.
         """
@@ -175,21 +174,21 @@ class EvaluationPool:
         candidate: Candidate,
         measurement: Measurement = Measurement(),
     ) -> Evaluation:
-        """What comes of `submit`, waited for, with the task as the client."""
+        """Wait for the result of `submit`, with the task as the client."""
         return self.submit(task, candidate, measurement, client=task.id).result()
 
     def rejected(self, task: Task, candidate: Candidate, reason: str) -> Evaluation:
         return self._evaluator.rejected(task, candidate, reason)
 
     def work(self, task: Task) -> Work:
-        """As of `LocalEvaluator.work`; found out once for a task."""
+        """Work of a task, as of `LocalEvaluator.work`; computed once for a task."""
         key = task.id, task.sha256
         if key not in self._work:
             self._work[key] = self.ask(task, lambda evaluator: evaluator.work(task), task.id).result()
         return self._work[key]
 
     def audit(self, task: Task) -> list[str]:
-        """As of `LocalEvaluator.audit`, with the task as the client."""
+        """Sentences on a task, as of `LocalEvaluator.audit`, with the task as the client."""
 
         def inspect(evaluator: LocalEvaluator) -> tuple[list[str], Work]:
             return evaluator.audit(task), evaluator.work(task)
@@ -222,7 +221,7 @@ class EvaluationPool:
             del self._known[next(iter(self._known))]
 
     def _given_up(self, job: _Job) -> bool:
-        """Whether nobody waits for it any more; then the next who asks begins again."""
+        """Return True if nobody waits for it any more; then the next who asks begins again."""
         with self._lock:
             if not job.outcome.given_up:
                 return False
@@ -275,5 +274,5 @@ def _pass_on(answer: Future[T], done: Future[T]) -> None:
 
 
 def most_slots() -> int:
-    """How many evaluations this machine has the memory to have under way at a time."""
+    """Number of evaluations that this machine's memory allows at a time."""
     return max(1, memory_bytes() // _SLOT_BYTES)

@@ -1,4 +1,4 @@
-"""How an evaluation is carried out: the numbers of the measurement protocol and the limits it enforces."""
+"""Protocol of an evaluation: the numbers of the measurement, and the limits that it enforces."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +12,7 @@ ALL_BASELINES = (*BASELINES, "max-autotune", "cuda-graphs", TRAFFIC)
 
 
 class Effort(Record):
-    """How much is timed: so many rounds in so many processes first, then more while an interval is wide."""
+    """Amount of timing: rounds and processes at first, and further ones while an interval is wide."""
 
     rounds: PositiveInt  # of two phases each
     processes: PositiveInt  # of candidate and eager, one after the other, that these rounds are spread over
@@ -35,7 +35,7 @@ SEARCH = Effort(rounds=4, processes=1, most_processes=1, most_rounds=12, half_wi
 
 @dataclass(frozen=True)
 class Measurement:
-    """How one candidate is to be timed, beyond the protocol that holds for all.
+    """Timing of one candidate, beyond the protocol that holds for all.
 
     `baselines`: of ALL_BASELINES; eager is always among them. `effort`: None for the protocol's own.
     `to_beat`: a speedup over eager; timing ends early once it is clear on which side of it the candidate is.
@@ -92,7 +92,7 @@ COMPILE_S = 300.0
 
 
 class Limits(Record):
-    """What no worker may exceed. Past a time limit its whole process tree is killed."""
+    """Limits of a worker. Past a time limit its whole process tree is killed."""
 
     build_s: float = 180.0
     load_s: float = 60.0

@@ -1,4 +1,4 @@
-"""How an evaluation, or a part of it, ends early, and what may be said of it.
+"""Refusal: the early end of an evaluation, or of a part of it, and what may be said of it.
 
 Reasons hold what candidates wrote: compilers' messages, exceptions, the last line that was printed. They go
 to terminals, databases and prompts, so they are cut here, and nothing in them commands a terminal.

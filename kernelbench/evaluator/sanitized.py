@@ -1,6 +1,7 @@
-"""What a tool looks at, compute-sanitizer or a profiler: a candidate that is called on random inputs.
+"""Program that a tool, compute-sanitizer or a profiler, observes: a candidate that is called on random
+inputs.
 
-Given to Python as text, for a candidate may not read the evaluator; so it needs torch alone.
+It is passed to Python as text, for a candidate may not read the evaluator; so it needs torch alone.
 """
 
 import importlib.util
@@ -27,7 +28,7 @@ def random_tensor(dtype: str, shape: list[int], device: str) -> torch.Tensor:
 
 
 def marked(call: Callable[[], object], told: dict[str, Any]) -> None:
-    """Between the marks that have a profiler of CUDA's begin and end."""
+    """Call between the marks at which a CUDA profiler begins and ends."""
     if told["device"] == "cpu":
         call()
         return
@@ -38,7 +39,7 @@ def marked(call: Callable[[], object], told: dict[str, Any]) -> None:
 
 
 def traced(call: Callable[[], object], told: dict[str, Any]) -> None:
-    """By torch's profiler, which is slower the first time; what the GPU did goes to the file "trace"."""
+    """Call under torch's profiler, slower the first time; the GPU's events go to the file "trace"."""
     from torch.profiler import ProfilerActivity, profile
 
     on_gpu = told["device"] != "cpu"
@@ -57,10 +58,12 @@ def traced(call: Callable[[], object], told: dict[str, Any]) -> None:
 
 
 def main(told: dict[str, Any]) -> None:
-    """`told`: "path", "device", "dtype" ("": the model's own), "layout", and "setup": a descriptor of
-    what the oracle wrote.
+    """Load the candidate and call it.
 
-    "look": how one more call is to be looked at, "marked" or "traced", if at all.
+    `told`: "path", "device", "dtype" ("": the model's own), "layout", and "setup": a descriptor of the
+    oracle's setup.
+
+    "look": "marked" or "traced", if one more call is to be profiled.
     """
     with os.fdopen(told["setup"], "rb") as file:
         file.seek(0)

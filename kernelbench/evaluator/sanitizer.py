@@ -95,7 +95,7 @@ def first_fault(said: str) -> str:
 
 
 def serve(channel: Channel) -> None:
-    """Of the sandboxed process: run the tool and say what it said."""
+    """Serve as the sandboxed process: run the tool and return its output."""
     from kernelwright.kernelbench.evaluator.reference.loading import (
         DTYPES,  # and torch, which the referee does not import
     )

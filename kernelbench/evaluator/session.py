@@ -42,7 +42,7 @@ _SPARE_CALLS = 4  # beside those whose outputs a block keeps: what calls need in
 
 @dataclass(frozen=True)
 class Block:
-    """What came back from a block of calls: the referee's seconds and where each call's outputs lie.
+    """Result of a block of calls: the referee's seconds and where each call's outputs lie.
 
     `waited_s`: what the worker's threads waited for a CPU meanwhile. Calls that came one by one, in
     `messages` of their own, leave the outputs of the last one only.
@@ -119,15 +119,15 @@ class TaskSession:
 
     @property
     def alive(self) -> bool:
-        """Whether anything can still be evaluated."""
+        """True if anything can still be evaluated."""
         return self.oracle.alive
 
     def memory_bytes(self) -> int:
-        """What its oracle and its baselines take."""
+        """Memory of its oracle and its baselines."""
         return self.oracle.memory_bytes + self._baselines_bytes()
 
     def lacking_bytes(self, workers: int) -> int:
-        """What so many workers, baselines among them, may take beyond what its baselines have already."""
+        """Memory that so many workers, baselines among them, may take beyond what its baselines have."""
         return workers * (self._heap_bytes + _PROCESS_BYTES) - self._baselines_bytes()
 
     def _baselines_bytes(self) -> int:
@@ -153,7 +153,7 @@ class TaskSession:
         return self.target.device != "cpu"
 
     def _budget(self, nbytes: int) -> int:
-        """Of memory for inputs or outputs: less on a small machine, more on a GPU, where calls are short."""
+        """Memory for inputs or outputs: less on a small machine, more on a GPU, where calls are short."""
         whole = self.target.fingerprint.memory_bytes
         if self._on_gpu:
             return max(nbytes, whole // _SHARE_OF_GPU)
@@ -195,7 +195,7 @@ class TaskSession:
     def load_into(
         self, worker: Worker, source: str, module: str, cls: str, timeout_s: float
     ) -> dict[str, Any]:
-        """Have a worker load `source`; afterwards it stands still. Raises WorkerDied or WorkerTimeout.
+        """Make a worker load `source` and stop it afterwards. Raises WorkerDied or WorkerTimeout.
 
         Memory is mapped first, before the source is there: what fails then is not the candidate's doing, and
         raises InfrastructureError; what it says later of memory is one of its errors.
@@ -316,7 +316,7 @@ class TaskSession:
             worker.close()
 
     def prepare(self, worker: Worker, calls: int) -> None:
-        """Before a block, and before its inputs exist: let go of old outputs, poison memory, stand still.
+        """Prepare a worker for a block, before its inputs exist: release old outputs, poison memory, stop it.
 
         `calls`: that the block may have; memory for their outputs is there when it begins. Raises CallFailed.
         """
@@ -354,10 +354,10 @@ class TaskSession:
         strict: bool = False,
         flush: bool = True,
     ) -> Block:
-        """One block of calls on the referee's clock; the worker stands still before and after.
+        """Run one block of calls on the referee's clock; the worker is stopped before and after.
 
-        A block ends when the worker stands still, so that whatever it has put off counts, and what a signal
-        does not interrupt. While it is timed on a GPU it ends instead when the device has come to rest.
+        A block ends when the worker is stopped, so that whatever it has put off counts, and what a signal
+        does not interrupt. While it is timed on a GPU it ends instead when the device is idle.
 
         Without `flush`, caches are left as they are.
 
@@ -410,13 +410,13 @@ class TaskSession:
         return max(self.limits.call_s, 20 * self.oracle.call_s)
 
     def _must_flush(self, calls: int) -> bool:
-        """Whether inputs could still lie in the cache: not where the block moves four times what it holds."""
+        """Return True if inputs could still be cached: not where the block moves four times as much."""
         moved = calls * (self.oracle.inputs.slot_bytes + self.oracle.output_bytes)
         return self.protocol.caches == "cold" and moved < 4 * self.target.fingerprint.last_level_cache_bytes
 
     @property
     def cold(self) -> bool:
-        """Whether calls that are timed find their inputs in memory, not in a cache."""
+        """True if calls that are timed find their inputs in memory, not in a cache."""
         return self.protocol.caches == "cold" and self.oracle.memory.empties_caches
 
     @property

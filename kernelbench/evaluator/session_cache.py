@@ -22,7 +22,7 @@ class SessionCache:
 
     @property
     def has_room(self) -> bool:
-        """Whether it may hold any session at all."""
+        """True if it may hold any session at all."""
         return self._most_bytes > 0
 
     def take(self, task: Task, vary_weights: bool) -> TaskSession | None:
@@ -40,7 +40,7 @@ class SessionCache:
         return None
 
     def put(self, session: TaskSession) -> None:
-        """Park a session, or close it where there is no room; the ones used longest ago make way."""
+        """Park a session, or close it where there is no room; the least recently used ones are evicted."""
         taken = session.memory_bytes() if self._most_bytes and session.alive else None
         if taken is None or taken > self._most_bytes:
             session.close()

@@ -52,7 +52,7 @@ _MOST_HEADERS = 3  # precompiled ones, that one candidate may ask for
 
 
 class Trial:
-    """What was found stays when a later stage refuses."""
+    """Evaluation of one candidate, stage by stage; results of a stage stay when a later one refuses."""
 
     def __init__(
         self,
@@ -179,13 +179,13 @@ class Trial:
 
     @property
     def _without_gpu(self) -> bool:
-        """Whether its kernels are a GPU's, and there is none."""
+        """True if its kernels are a GPU's, and there is none."""
         return self.candidate.language in emulated.HOW and self.sessions.target.device == "cpu"
 
     def _launched_and_right(
         self, session: TaskSession, worker: Worker, correctness: Correctness
     ) -> tuple[Verdict, str]:
-        """What right answers say where kernels are emulated. Raises Refused where they say nothing."""
+        """Verdict on right answers where kernels are emulated. Raises Refused where they say nothing."""
         try:
             seen = emulated.launches(worker, session.limits.call_s)
         except (WorkerDied, WorkerTimeout) as error:
@@ -276,7 +276,9 @@ class Trial:
         return worker, weights
 
     def _failed_load(self, answer: dict[str, object]) -> Refused:
-        """What a candidate says of how it failed is only believed where one kind is as bad as another."""
+        """Refusal of a failed load, by the candidate's account, in kinds of which none is better than
+        another.
+        """
         stage, text = str(answer.get("stage")), str(answer.get("error"))
         if answer.get("unsupported") and self._without_gpu:
             return Refused(Verdict.unmeasured, f"not checked: {text}")
@@ -334,7 +336,7 @@ class Trial:
         return float(share) if isinstance(share, (int, float)) and 0 <= share <= 1 else None
 
     def _needs_default_dtype(self, session: TaskSession, worker: Worker) -> bool | None:
-        """Whether it fails, or gives something else, where torch's default dtype is another; as it says."""
+        """Return True if it fails, or gives something else, under another default dtype; as it says."""
         try:
             session.give_input(worker)
             worker.thaw()
@@ -374,7 +376,7 @@ class _Stage:
 
 
 def _check_syntax(source: str) -> None:
-    """What can be said without running anything. Raises Refused."""
+    """Check what can be checked without running anything. Raises Refused."""
     try:
         parsed(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

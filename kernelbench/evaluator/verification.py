@@ -1,4 +1,4 @@
-"""Is the candidate right? Every input family, on secret seeds, each call held to its float64 budget."""
+"""Verification of a candidate: every input family, on secret seeds, each call held to its float64 budget."""
 
 import random
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from kernelwright.kernelbench.evaluator.refusal import Refused
 from kernelwright.kernelbench.evaluator.session import TaskSession
 from kernelwright.kernelbench.records import Correctness, Verdict
 
-_MOST_DOUBTS = 2  # families in which few elements may be beyond their budgets by chance
+_MOST_DOUBTS = 2  # families whose few elements beyond their budgets another draw may decide
 _CHANCE = random.SystemRandom()
 _MOST_DRAWS = 5  # of a family, until the reference is defined on one
 

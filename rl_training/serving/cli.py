@@ -1,4 +1,4 @@
-"""The commands `serve …`."""
+"""`kernelwright serve policy`."""
 
 import signal
 import sys
@@ -9,15 +9,7 @@ import typer
 
 from kernelwright.rl_training.serving.server import Backend, PolicyServer
 
-app = typer.Typer(no_args_is_help=True)
 
-
-@app.callback()
-def serve() -> None:
-    """Serve a trained model."""
-
-
-@app.command()
 def policy(
     model: Annotated[Path, typer.Argument(help="Folder of a trained model.", show_default=False)],
     options: Annotated[

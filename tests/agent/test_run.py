@@ -24,7 +24,7 @@ from kernelwright.kernelbench.records import Task
 from kernelwright.results.store.database import RunDatabase
 from tests.helpers.anywhere import TARGET
 
-pytestmark = pytest.mark.timeout(900)  # whole runs, beside other tests
+pytestmark = [pytest.mark.builds, pytest.mark.timeout(900)]  # whole runs, beside other tests
 
 TASK = """
 import torch

@@ -13,8 +13,9 @@ from kernelwright.kernelbench.records import Candidate, Task, Verdict
 from kernelwright.profiling.catalogue import metric
 from kernelwright.profiling.records import Profile
 from tests.helpers.attempts import attempt
+from tests.helpers.installed import require
 
-pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+require("sklearn", reason="scikit-learn is not installed")
 
 FIRST = {"vector": "512", "unroll": "off", "k0.block": "4096", "k0.streaming": "off", "k0.prefetch": "on"}
 BLOCKS = ("256", "1024", "4096")

@@ -70,7 +70,12 @@ def load(path: Path) -> ModuleType:
     return module
 
 
-@pytest.fixture(scope="module", params=FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(path, id=f"{path.parent.name}/{path.stem}", marks=pytest.mark.suite) for path in FILES
+    ],
+)
 def path(request: pytest.FixtureRequest) -> Path:
     return request.param
 

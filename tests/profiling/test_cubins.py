@@ -23,8 +23,11 @@ from kernelwright.profiling.page import show
 from kernelwright.profiling.records import Profile
 from kernelwright.profiling.rung import Subject
 from kernelwright.profiling.static.cubins import Cubins
+from tests.helpers.installed import require
 
-pytest.importorskip("triton", reason="triton is not installed")
+require("triton")
+
+pytestmark = pytest.mark.builds
 
 REFERENCE = """
 import torch
@@ -353,6 +356,7 @@ def test_chips_that_are_none() -> None:
 EXAMPLE = Path("results") / "published" / "static" / "matmul_scale_residual.py"
 
 
+@pytest.mark.slow
 def test_the_page_of_a_chip(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,8 @@ from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.jit import BuildError
 from kernelwright.kernelbench.jit.nvrtc_source import for_nvrtc
 
+pytestmark = pytest.mark.builds
+
 SOURCE = """
 extern "C" __global__ void scale(const float4* x, float4* y, float factor) {
     __shared__ float kept[64];

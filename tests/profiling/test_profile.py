@@ -110,6 +110,7 @@ def untried(evaluator: Referee, source: str) -> Subject:
     return Subject(evaluator, task, candidate, evaluator.rejected(task, candidate, "not tried"))
 
 
+@pytest.mark.slow
 def test_a_loop_that_calls_a_function_for_each_element_is_told_from_one_that_is_vectorized(
     evaluator: Referee,
 ) -> None:

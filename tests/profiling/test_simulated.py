@@ -17,6 +17,8 @@ from kernelwright.profiling.simulated.caches import Cache
 from kernelwright.profiling.simulated.callgrind import Costs, costs
 from kernelwright.profiling.simulated.recording import Call, Recorder, TooMuch
 
+pytestmark = pytest.mark.builds
+
 needs_valgrind = pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 
 DRIVER = (Path(replay.__file__).parent / "driver.cpp").read_text()

@@ -154,6 +154,7 @@ def subject(evaluator: Referee) -> Subject:
     return Subject(evaluator, task, candidate, evaluation)
 
 
+@pytest.mark.slow
 def test_a_real_trace_of_a_cpu_holds_nothing_of_a_gpu(subject: Subject) -> None:
     with pytest.raises(Unavailable, match="kernels of GPUs"):
         Trace().read(subject)

@@ -14,6 +14,8 @@ from kernelwright.profiling.static import vectorization
 from kernelwright.profiling.static.gcc_record import Loop, parsed
 from kernelwright.profiling.static.vectorization import Vectorization
 
+pytestmark = pytest.mark.builds
+
 SOURCE = """
 #include <algorithm>
 #include <cmath>

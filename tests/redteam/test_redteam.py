@@ -47,6 +47,7 @@ WITHIN_STATISTICS = (
 )
 
 Check = Callable[[Exercise], dict[str, Any]]
+pytestmark = pytest.mark.redteam
 
 
 def names(exercises: list[Exercise]) -> Any:

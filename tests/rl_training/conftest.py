@@ -5,9 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 
-@pytest.fixture(scope="module")
-def trains() -> Iterator[None]:
-    """For tests that train a tiny policy: `pytestmark = pytest.mark.usefixtures("trains")`."""
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Of torch, in modules that are marked training."""
+    if request.node.get_closest_marker("training") is None:
+        yield
+        return
     pytest.importorskip("trl")
     import torch
     import transformers

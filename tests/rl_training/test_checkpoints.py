@@ -20,7 +20,7 @@ from kernelwright.rl_training.trainers.guards import Diverged, StopAtNaN
 from tests.helpers.rl_training.tiny_policy import save
 from tests.helpers.rl_training.tiny_training import Interrupt, Learning, learning, weights
 
-pytestmark = pytest.mark.usefixtures("trains")
+pytestmark = pytest.mark.training
 
 
 @pytest.fixture(scope="module")

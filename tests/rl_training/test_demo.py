@@ -21,7 +21,7 @@ from kernelwright.rl_training.rewards import kept
 from kernelwright.rl_training.trajectory import read
 
 SEED = "seed-0"
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.training, pytest.mark.timeout(900)]
 
 
 def demo(out: Path) -> list[str]:

@@ -16,6 +16,8 @@ from kernelwright.rl_training.environment.task_data import TaskData, Winner
 from kernelwright.rl_training.rewards.scheme import SCHEMES
 from tests.helpers.rl_training.recorded import builtin_task, kernel
 
+pytestmark = pytest.mark.builds
+
 SHORT = Effort(rounds=4, processes=1, most_processes=1, most_rounds=4, half_width=0.3, block_share=0.3)
 AGAIN = Effort(rounds=5, processes=1, most_processes=1, most_rounds=5, half_width=0.3, block_share=0.3)
 TASK = Task(

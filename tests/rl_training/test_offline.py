@@ -33,7 +33,7 @@ from kernelwright.rl_training.trainers.recorded import recorded
 from tests.helpers.rl_training.tiny_policy import save
 from tests.helpers.rl_training.tiny_training import Interrupt, weights
 
-pytestmark = pytest.mark.usefixtures("trains")
+pytestmark = pytest.mark.training
 
 LOG = SCHEMES["log-speedup"]
 REPLIES = {"one": ("x = 1;", "x = 22;", "nothing at all"), "two": ("y += z;", "z = y", "?")}

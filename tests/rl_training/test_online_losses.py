@@ -34,7 +34,7 @@ from kernelwright.rl_training.trainers.policy import load_policy
 from kernelwright.rl_training.trajectory import Trajectory, Turn
 from tests.helpers.rl_training.reading_pool import TASKS, settings
 
-pytestmark = pytest.mark.usefixtures("trains")
+pytestmark = pytest.mark.training
 
 RATIOS = torch.tensor([[1.0, 1.5, 0.5], [2.0, 1.0, 1.0], [1.0, 0.6, 1.0], [1.0, 1.0, 1.0]])
 LENGTHS = (3, 1, 2, 0)  # of what teaches

@@ -27,7 +27,7 @@ from kernelwright.rl_training.trainers.policy import load_policy
 from kernelwright.rl_training.trainers.settings import OnlineSettings
 from tests.helpers.rl_training.reading_pool import TASKS, Paying, ReadingPool, run, settings
 
-pytestmark = pytest.mark.usefixtures("trains")
+pytestmark = pytest.mark.training
 
 
 def trained(

@@ -11,7 +11,7 @@ from kernelwright.kernelbench.errors import MissingPrerequisite, UsageError
 from kernelwright.rl_training.trainers.policy import LoraSettings, load_policy
 from tests.helpers.rl_training.tiny_policy import CHAT, save
 
-pytestmark = pytest.mark.usefixtures("trains")
+pytestmark = pytest.mark.training
 
 ASKED = [{"role": "user", "content": "Write a kernel."}]
 

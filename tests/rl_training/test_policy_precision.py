@@ -19,7 +19,7 @@ from kernelwright.rl_training.trainers.arguments import require_runnable
 from kernelwright.rl_training.trainers.policy import LoraSettings
 from tests.helpers.rl_training.reading_pool import Paying, run, settings
 
-pytestmark = pytest.mark.usefixtures("trains")
+pytestmark = pytest.mark.training
 
 RATE, STEPS = 2e-6, 4  # train rl's own
 RANK = LoraSettings(rank=2)

@@ -24,7 +24,7 @@ from kernelwright.rl_training.trainers.recorded import Prompted
 from kernelwright.rl_training.trainers.settings import SftSettings
 from tests.helpers.rl_training.reading_pool import Paying, run, settings
 
-pytestmark = pytest.mark.usefixtures("trains")
+pytestmark = pytest.mark.training
 
 TOKENS = torch.arange(40)[None]
 RANK = LoraSettings(rank=4)

@@ -18,12 +18,15 @@ from kernelwright.kernelbench.errors import UsageError
 from kernelwright.kernelbench.records import Task, Work
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.rl_training.serving import server
+from tests.helpers.installed import require
 from tests.helpers.results.run_factory import TARGET
 from tests.helpers.rl_training.by_heart import TEMPLATE, save_policy, save_tokenizer
 from tests.helpers.rl_training.recorded import kernel
 
-pytest.importorskip("transformers", reason="transformers is not installed")
-pytest.importorskip("fastapi", reason="fastapi is not installed")
+require("transformers")
+require("fastapi")
+
+pytestmark = pytest.mark.builds
 
 TASK = """
 import torch

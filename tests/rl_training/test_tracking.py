@@ -23,7 +23,7 @@ from kernelwright.rl_training.tracking.trackers import Tracking, reporting
 from tests.helpers.rl_training.tiny_policy import save
 from tests.helpers.rl_training.tiny_training import Interrupt, learning
 
-pytestmark = pytest.mark.usefixtures("trains")
+pytestmark = pytest.mark.training
 
 
 class Settings(Record):

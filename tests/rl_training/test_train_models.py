@@ -13,7 +13,7 @@ from tests.helpers.results import run_factory
 from tests.helpers.rl_training import tiny_policy
 from tests.helpers.rl_training.recorded import EXPRESSIONS, builtin_task, kernel, made, tried
 
-pytestmark = pytest.mark.usefixtures("trains")
+pytestmark = pytest.mark.training
 
 
 @pytest.fixture(scope="module")

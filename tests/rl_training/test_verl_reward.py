@@ -18,6 +18,8 @@ from kernelwright.rl_training.rewards.scheme import SCHEMES
 from kernelwright.rl_training.tasks import Tasks
 from tests.helpers.rl_training import swish
 
+pytestmark = pytest.mark.builds
+
 TASK = swish.DATA.model_dump_json()
 
 

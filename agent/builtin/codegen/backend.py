@@ -1,4 +1,4 @@
-"""What the coder needs of a language that kernels are written in, and nothing else of it is used.
+"""Interface of a language that kernels are written in; the coder uses nothing else of it.
 
 A language is a folder: a `Language`, the emitters that write its kernels, and `templates/` with the file that
 they go into, `file.py.j2`, and the functions that they call.
@@ -23,10 +23,10 @@ from kernelwright.kernelbench import records
 
 
 class KnobReader(Protocol):
-    """For a knob of a kernel."""
+    """Reader of the knobs of one kernel."""
 
     def __call__(self, knob: str, default: str, most: int | None = None) -> str:
-        """The value to use. `most`: from which number on all values come to the same code."""
+        """Return the value of a knob. `most`: the number from which on all values lead to the same code."""
         ...
 
 
@@ -47,7 +47,7 @@ class Kernel(Function):
 
     @property
     def text(self) -> tuple[str, ...]:
-        """Its parameters and lines, and those of what belongs to it."""
+        """Parameters and lines of the kernel, and of what belongs to it."""
         return (*self.parameters, *self.body)
 
 
@@ -92,12 +92,12 @@ class Language(ABC):
         """`pointers`: parameters, by external value and output; `in_place`: outputs written over a value."""
 
     def joins(self, planned: Plan) -> bool:
-        """Whether a small kernel may be launched together with others."""
+        """Return True if a small kernel may be launched together with others."""
         return True
 
     @abstractmethod
     def together(self, name: str, kernels: Sequence[Kernel], work: int) -> Kernel:
-        """What launches kernels, with the parameters of all; `work`: elements, in all of them."""
+        """Return a kernel that launches `kernels`, with the parameters of all; `work`: elements in total."""
 
     @abstractmethod
     def attention(
@@ -111,15 +111,15 @@ class Language(ABC):
 
     @abstractmethod
     def context(self, kernels: Sequence[Kernel], schedule: Mapping[str, str]) -> dict[str, object]:
-        """What its template takes besides what those of all languages do."""
+        """Return the variables of the language's template, besides those that all languages have."""
 
     def placement(self, program: Program) -> str:
-        """Where new tensors are made, as torch's `device`."""
+        """Device of new tensors, as torch's `device` argument."""
         return CPU
 
 
 def linked(kernels: Iterable[Kernel], definition: Callable[[str], str | None]) -> list[str]:
-    """The definitions of the functions that kernels call and of all that these call, callees first."""
+    """Definitions of the functions that kernels call and of all that these call, callees first."""
     chosen: dict[str, str] = {}
     order: list[str] = []
 

@@ -72,7 +72,7 @@ class CTypes:
 
 @dataclass(frozen=True)
 class Element:
-    """Where an element is: its index in its row, and in what the row keeps."""
+    """Place of an element: its index in its row, and in the buffer of a value that the row keeps."""
 
     index: str = ""
     kept: str = ""
@@ -119,7 +119,7 @@ class CLikeCodegen(ABC):
         return "double" if reduction.op in ("sum", "prod") and ctype == "float" else ctype
 
     def scan_type(self, statement: Scan) -> str:
-        """Of the running value: as torch does, floats are added up in double."""
+        """Type of the running value: floats are summed in double, as in torch."""
         ctype = self.ctype(statement.name)
         return "double" if ctype == "float" else ctype
 
@@ -154,7 +154,7 @@ class CLikeCodegen(ABC):
 
     @abstractmethod
     def value(self, name: str) -> str:
-        """How a value the kernel computed is read."""
+        """Expression that reads a value that the kernel has computed."""
 
     def operand(self, operand: Operand, level: Level, wanted: str, addresses: Mapping[Access, str]) -> str:
         """An operand as an expression of type `wanted`."""
@@ -201,7 +201,7 @@ class CLikeCodegen(ABC):
         return written(statement.expression, leaf, function)
 
     def before(self, statement: Compute, level: Level, place: Element) -> str:
-        """What the step before has computed."""
+        """Expression that reads a value of the step before."""
         assert self.plan.region.recurrence is not None
         source = self.plan.region.recurrence.becomes[statement.name]
         return f"{self.kept_name(source)}[{place.kept if level == 'element' else self.row_place}]"
@@ -226,7 +226,7 @@ class CLikeCodegen(ABC):
     def varies_in_row(self, access: Access) -> bool: ...
 
     def element_values(self, stage: Stage, addresses: Mapping[Access, str], place: Element) -> None:
-        """What a pass computes of an element, from what was kept of it, and what it keeps."""
+        """Add the statements of a pass for one element: reads of kept values, computations, new kept values."""
         read = [view.base for s in stage.in_pass for view, _ in reads(s, self.plan.region)]
         for name in dict.fromkeys([*read, *stage.stores]):
             if name in self.kept:
@@ -285,7 +285,7 @@ class CLikeCodegen(ABC):
     # Reductions.
 
     def initial(self, op: str, ctype: str) -> str:
-        """What changes nothing."""
+        """Neutral element of a reduction, as a literal."""
         initial = REDUCTIONS[op].initial
         if initial == "lowest":
             return self.vocabulary.lowest[ctype]

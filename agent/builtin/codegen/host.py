@@ -91,7 +91,7 @@ class Host:
         return moved
 
     def value(self, name: str) -> str:
-        """The Python name of a graph value, made on first use."""
+        """Python name of a graph value, defined on first use."""
         if name in self.names:
             return self.names[name]
         if name in self.inputs and self.inputs[name].kind == "literal":
@@ -180,7 +180,7 @@ class Host:
         return f'checked("{text}", {text}, {meta.shape!r}, torch.{meta.dtype})'
 
     def is_checked(self, node: Node) -> bool:
-        """Whether a node is a result of a submodule, which `checked` makes contiguous."""
+        """Return True for a result of a submodule, which `checked` makes contiguous."""
         return node.op == "getitem" and any(self.nodes[name].op == SUBMODULE for name in node.inputs)
 
     def submodule(self, node: Node) -> str:
@@ -215,7 +215,7 @@ class Host:
         self.lines.append(f"{self.names[name]} = {call}{'' if contiguous else '.contiguous()'}")
 
     def allocated(self, name: str) -> str:
-        """The name of a new tensor, made when it is asked for the first time."""
+        """Name of a new tensor, allocated when it is first asked for."""
         if name not in self.names:
             self.names[name] = self.fresh(name)
             self.lines.append(f"{self.names[name]} = {self.new(name)}")
@@ -271,7 +271,7 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def device(program: Program) -> str:
-    """Where its first input lies, or else its first weight; the CPU where it has neither."""
+    """Device of the first input, or else of the first weight; the CPU where there is neither."""
     for item in program.graph.inputs:
         if item.kind == "user":
             return f"{item.target}.device"

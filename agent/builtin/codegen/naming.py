@@ -1,4 +1,4 @@
-"""What a kernel is called and how the candidate file describes it."""
+"""Names of kernels, and the words that describe them in a candidate file."""
 
 from collections.abc import Mapping
 
@@ -75,7 +75,7 @@ def _ops(region: Region) -> list[str]:
 
 
 def comment(planned: Plan, loop_style: str) -> str:
-    """How a kernel runs."""
+    """Comment on a kernel's loops."""
     shape = {
         "tiles": f"{planned.region.space.numel} elements in tiles, in which axes change places",
         "flat": f"{planned.row_length} elements in blocks",
@@ -91,7 +91,7 @@ def comment(planned: Plan, loop_style: str) -> str:
 
 
 def attention_comment(statement: Attention) -> str:
-    """How a kernel of attention runs."""
+    """Comment on the loops of a kernel of attention."""
     images, heads, queries, size = statement.query.shape
     text = f"{images * heads} heads of {queries} queries and {statement.key.shape[2]} keys of {size}"
     if statement.causal:

@@ -1,4 +1,4 @@
-"""From a program and a schedule to the text of a candidate file."""
+"""Rendering of programs and a schedule to the text of a candidate file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Rendered:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A kernel in the file, with what is said of it."""
+    """Kernel in the file, with its description."""
 
     kernel: Kernel
     prefix: str  # of its knobs
@@ -222,7 +222,7 @@ class _Forward:
 
     @property
     def function(self) -> str:
-        """What a part's forward is called."""
+        """Name of a part's forward."""
         return re.sub(r"\W+", "_", self.path)
 
     @property
@@ -267,13 +267,13 @@ class _File:
         forward.run()
 
     def title(self, name: str) -> str:
-        """What a new kernel is called."""
+        """Name of a new kernel, taken from now on."""
         found = unique(name, self.taken | self.language.reserved)
         self.taken.add(found)
         return found
 
     def group(self, kernels: tuple[Kernel, ...], work: int) -> _Entry:
-        """What launches these, which do not need each other's results."""
+        """Entry of a kernel that launches several, which do not need each other's results."""
         names = tuple(kernel.name for kernel in kernels)
         title = self.title(f"{names[0]}_and_{len(names) - 1}_more")
         said = f"launches {', '.join(dict.fromkeys(names))}", "Small kernels side by side."
@@ -281,7 +281,7 @@ class _File:
         return self.groups[names]
 
     def knobs(self, entry: _Entry | None) -> tuple[str, KnobReader]:
-        """Those of a kernel, which is the next one if it is not there yet."""
+        """Prefix and reader of a kernel's knobs; for None, of the next kernel's."""
         prefix = entry.prefix if entry else f"k{len(self.entries)}"
         return prefix, lambda knob, default, most=None: self.knob(f"{prefix}.{knob}", default, most)
 
@@ -345,13 +345,13 @@ class _File:
         return Rendered(text, Schedule.from_dict(self.used), self.alternatives, names)
 
     def knobs_of(self, prefix: str) -> list[str]:
-        """What the schedule says of a kernel, in a line."""
+        """Line with the values of a kernel's knobs; no line if it has none."""
         own = (f"{k.partition('.')[2]}={v}" for k, v in self.used.items() if k.startswith(f"{prefix}."))
         knobs = ", ".join(own)
         return [f"Schedule: {knobs}."] if knobs else []
 
     def left(self) -> dict[str, list[str]]:
-        """What is left to torch of submodules, by the reason."""
+        """Submodules that are left to torch, by the reason."""
         found: dict[str, list[str]] = {}
         for path, reason in self.graph.left.items():
             found.setdefault(reason, []).append(path or "forward itself")

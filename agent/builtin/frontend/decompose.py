@@ -1,6 +1,6 @@
-"""How composite ATen operations are taken apart into pointwise operations and reductions.
+"""Decomposition of composite ATen operations into pointwise operations and reductions.
 
-The table is handed to `torch.export`; what it decomposes, the fusion can express, what it keeps stays one
+The table is passed to `torch.export`; what it decomposes, the fusion can express, what it keeps stays one
 call of the library. A normalisation becomes a `var_mean` with pointwise work around it, so that nothing in
 the fusion knows the name of a normalisation.
 """

@@ -1,4 +1,4 @@
-"""What a candidate keeps of its reference: the constructor, and what the constructor needs.
+"""Parts of a reference that a candidate keeps: the constructor, and what the constructor needs.
 
 A `ModelNew` that builds its submodules exactly as `Model` does has the same parameters under the same
 names, drawn from the random generator in the same order.

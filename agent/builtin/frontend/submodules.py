@@ -48,7 +48,7 @@ class Call:
 
     @property
     def is_plain(self) -> bool:
-        """Whether tensors and numbers are given by their places, and tensors that lie in order are made."""
+        """True if all arguments are positional tensors or numbers, and all results contiguous tensors."""
         args, kwargs = self.given
         plain = all(isinstance(value, Meta | int | float | bool | str | None) for value in args)
         made = [leaf for leaf in pytree.tree_leaves(self.made) if leaf is not None]
@@ -174,7 +174,7 @@ class Leaving:
         return found or {path: reason}
 
     def failure(self, model: nn.Module, path: str, asked: dict[str, str | None]) -> str | None:
-        """Why a submodule cannot be traced by itself. Those that are made alike are asked once."""
+        """Reason why a submodule cannot be traced by itself, or None; of equal submodules one is tried."""
         parts = model.get_submodule(path).named_modules()
         key = f"{[(name, type(part), _settings(part)) for name, part in parts]}{sorted(self.calls[path])}"
         if key not in asked:
@@ -199,7 +199,7 @@ class Leaving:
 
     @contextmanager
     def standing_in(self, model: nn.Module) -> Iterator[None]:
-        """In the block, each call of what is left out is one operator."""
+        """Trace each call of what is left out as one operator, in the block."""
         for path in self.left:
             _known.update({f"{path}{given}": call for given, call in self.calls[path].items()})
 
@@ -295,9 +295,9 @@ class Leaving:
 def called_through(
     modules: Mapping[str, nn.Module], function: Callable[[str, Callable[..., Any], Any, Any], Any]
 ) -> Iterator[None]:
-    """In the block, a call of one of the modules is function(path, the call itself, args, kwargs).
+    """Replace calls of the modules, in the block, by function(path, original call, args, kwargs).
 
-    Their classes are others meanwhile: the proxies that the tracer puts in their place keep the class.
+    It is their classes that are replaced: the proxies that the tracer puts in their place keep the class.
     """
     kinds = {path: type(module) for path, module in modules.items()}
     try:

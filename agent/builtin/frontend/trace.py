@@ -1,4 +1,4 @@
-"""From the source of a task to a `Graph`, through `torch.export`.
+"""Tracing of a task's source to a `Graph`, through `torch.export`.
 
 Tracing runs the task's own code: call `trace_json` in a sandboxed process.
 """
@@ -76,7 +76,7 @@ def _part(model: nn.Module, path: str, call: Call, exported: ExportedProgram, le
 def _left(
     reason: str, arguments: tuple[str, ...], constructor: tuple[str, ...], parts: dict[str, Graph]
 ) -> Graph:
-    """That of a reference whose forward stays as it is."""
+    """Graph of a reference whose forward stays as it is."""
     return Graph(
         arguments=arguments,
         fixed={},

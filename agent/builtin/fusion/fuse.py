@@ -50,7 +50,7 @@ _ALONE = Library | Attention | Recurrence | Joined  # statements that share no k
 
 
 def fuse(program: Program, apart: bool = False, again: Set[str] = frozenset()) -> list[Unit]:
-    """Regions, attentions and library calls in an order in which they can run.
+    """Group statements into regions, attentions and library calls, in an order in which they can run.
 
     With `apart`, a reduction starts a new kernel instead of joining the one that computes its operand. The
     values `again` join the kernel of the one statement that reads them.
@@ -65,7 +65,7 @@ def fuse(program: Program, apart: bool = False, again: Set[str] = frozenset()) -
 
 
 def _large_parts(statement: Fused) -> Iterator[Hashable]:
-    """What is worth being read once for two statements."""
+    """Large parts of values that a statement reads, which are worth one read for two statements."""
     for view in views_of(statement):
         elements = math.prod(s for s, stride in zip(view.shape, view.strides, strict=True) if stride)
         if elements >= min(_LARGE, view.numel / 2):
@@ -73,7 +73,7 @@ def _large_parts(statement: Fused) -> Iterator[Hashable]:
 
 
 def _ends(program: Program) -> dict[str, Reduce | Scan]:
-    """The reduction that a value is computed for, where it is for one alone."""
+    """Reductions and scans, by the values that are computed for one of them alone."""
     uses = Uses(program)
     found: dict[str, Reduce | Scan] = {}
     for statement in reversed(program.statements):
@@ -146,7 +146,7 @@ class _Fusion:
             self.readers.setdefault(part, []).append(statement.name)
 
     def must_not_exist(self, name: str) -> bool:
-        """Whether a value must never be in memory: larger than all that it is computed from, or clipped."""
+        """Return True if a value must never be stored: larger than all its operands together, or clipped."""
         if name not in self.reads or isinstance(self.program.statements[self.order[name]], Library):
             return False
         read = sum(math.prod(self.program.shapes[base]) for base in self.reads[name])
@@ -158,7 +158,7 @@ class _Fusion:
         return any(a in names and b in names for a, b in self.apart)
 
     def bound_apart(self, fused: Sequence[Fused]) -> bool:
-        """Whether reductions, for which alone values of a region are computed, could not join it."""
+        """Return True if a reduction that values of the region are computed for alone could not join it."""
         numel = max(math.prod(s.shape) if isinstance(s, Compute) else s.operand.numel for s in fused)
         waiting = (self.ends_in.get(s.name) for s in fused)
         ahead = {r.name: r for r in waiting if r is not None and r.operand.numel == numel}
@@ -183,7 +183,7 @@ class _Fusion:
                 yield (unit,)
 
     def makes_cycle(self, merged: list[Statement]) -> bool:
-        """Whether something outside depends on one of `merged` and is needed by another."""
+        """Return True if something outside depends on one of `merged` and is needed by another."""
         inside = {s.name for s in merged}
         todo = [base for name in inside for base in self.reads[name] if base not in inside]
         seen: set[int] = set()
@@ -198,7 +198,7 @@ class _Fusion:
         return False
 
     def units(self) -> list[Unit]:
-        """In an order in which they can run, as near to the program's as may be."""
+        """Units in an order in which they can run, as near to the program's as possible."""
         waiting: dict[int, set[int]] = {}
         for key, members in self.members.items():
             needed = {self.unit[base] for s in members for base in self.reads[s.name] if base in self.unit}

@@ -53,7 +53,7 @@ _SMALL = 8  # elements of the value for each element of an operand that counts a
 
 
 def fuse_recomputing(program: Program, apart: bool = False) -> tuple[Program, list[Unit]]:
-    """The units of a program, which compute again what is cheap instead of reading it.
+    """Group statements as `fuse` does, but let kernels compute cheap values of others again.
 
     The program that is returned has the statements for that. With `apart`, nothing is computed again.
     """
@@ -91,9 +91,10 @@ def _worth(program: Program, units: Sequence[Unit]) -> Iterable[tuple[str, list[
 
 
 def _is_cheap(statement: Compute, inside: Set[str], program: Program) -> bool:
-    """Whether it reads one large operand, which is in memory anyway and weighs no more than the result.
+    """Return True if a value is cheap to compute again, with the same result.
 
-    And whether it is the same when it is computed again: it is not rounded, and no number scales an operand.
+    It reads one large operand, which is in memory anyway and whose elements are no wider than its own. It is
+    not rounded to 16 bits, and no number scales an operand.
     """
     read = [operand for operand in statement.operands if isinstance(operand, View)]
     if statement.op not in _CHEAP or "alpha" in statement.settings or statement.dtype in HALVES:
@@ -113,7 +114,7 @@ def _is_cheap(statement: Compute, inside: Set[str], program: Program) -> bool:
 
 
 def _reads_whole(reader: Statement, statement: Compute) -> bool:
-    """Whether it reads every element once, and strides describe what the operands are then."""
+    """Return True if the reader reads every element once, in an order that strides can describe."""
     if not isinstance(reader, Compute | Reduce | Scan):
         return False
     for view in slots(reader):
@@ -129,7 +130,7 @@ def _reads_whole(reader: Statement, statement: Compute) -> bool:
 
 
 def _compute_again(program: Program, wanted: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Has readers read values of their own; these, with the values that they stand for."""
+    """Give each reader values of its own; return these, with the values that they stand for."""
     now = {s.name: s for s in program.statements}
     before: dict[str, list[Statement]] = {}
     made: dict[str, str] = {}
@@ -155,7 +156,7 @@ def _compute_again(program: Program, wanted: Mapping[str, Sequence[str]]) -> dic
 
 
 def _is_inside(name: str, program: Program, units: Sequence[Unit]) -> bool:
-    """Whether all that reads a value is in the region that computes it."""
+    """Return True if all readers of a value are in the region that computes it."""
     readers = {s.name for s in Uses(program).readers(name)}
     for unit in units:
         if isinstance(unit, Region) and any(s.name == name for s in unit.statements):

@@ -97,7 +97,7 @@ class Node(Record):
 
     @property
     def in_turn(self) -> bool:
-        """Whether it must be carried out in its turn, each time that it is there: it draws random numbers."""
+        """True if it must run in its turn whenever it occurs, because it draws random numbers."""
         if self.op in _DROPOUT:
             return len(self.args) > _DROPOUT[self.op] and self.args[_DROPOUT[self.op]] != 0
         return self.op == SUBMODULE or self.op in _RANDOM

@@ -1,4 +1,4 @@
-"""How candidates write numbers, and the parameters, buffers and submodules of their reference."""
+"""Notation in candidates: numbers, and the parameters, buffers and submodules of their reference."""
 
 import math
 
@@ -8,9 +8,9 @@ def number(value: float) -> str:
 
 
 def attribute(dotted: str) -> str:
-    """How `forward` reads a parameter, buffer, constant or submodule: "net.0.weight" is self.net[0].weight.
+    """Expression for a parameter, buffer, constant or submodule: "net.0.weight" is self.net[0].weight.
 
-    What lies in a dictionary has its key in quotes: "heads.'0'.weight" is self.heads['0'].weight.
+    Keys of a dictionary are in quotes: "heads.'0'.weight" is self.heads['0'].weight.
     """
     text = "self"
     for part in dotted.split("."):

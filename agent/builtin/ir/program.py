@@ -38,10 +38,11 @@ _LEAST_TILE = 8  # length of a contiguous axis from which a kernel transposes it
 
 @dataclass(frozen=True)
 class Clip:
-    """Where windows reach over the edge: element `place` of window `number` lies at
-    number * stride + place * dilation - padding, which must be in [0, size).
+    """Edge of the value that windows reach over.
 
-    `windows` and `elements` are the axes of the view that these are indices of.
+    Element `place` of window `number` is element number * stride + place * dilation - padding of the value,
+    and exists if that is in [0, size). `windows` and `elements` are the axes of the view that these are
+    indices of.
     """
 
     windows: int
@@ -56,8 +57,8 @@ class Clip:
 class View:
     """Elements of the contiguous value `base`, read with strides.
 
-    Where a clip says so there is no element; only reductions can read such a view, and they pass over that.
-    With every step of a recurrence it moves on by `move` elements. What `take` reads is a table: it lies
+    Elements outside a clip do not exist; only reductions may read such a view, and they skip them. With every
+    step of a recurrence the view moves on by `move` elements. The operand of `take` is a table: it lies
     `table` elements further on for every one that the index counts.
     """
 
@@ -75,7 +76,7 @@ class View:
 
     @property
     def linear(self) -> bool:
-        """Whether element i of the view is element i of a contiguous tensor (the base, when sizes match)."""
+        """True if element i of the view is element i of a contiguous tensor (the base, when sizes match)."""
         return not (self.offset or self.clips or self.move or self.table) and all(
             size == 1 or stride == expected
             for size, stride, expected in zip(self.shape, self.strides, contiguous(self.shape), strict=True)
@@ -109,7 +110,7 @@ class Compute:
 
     @property
     def by_place(self) -> bool:
-        """Whether what it computes depends on where in the whole it is computed."""
+        """True if the result depends on the place of an element in the whole."""
         return any(isinstance(node, Position) for node in walk(self.expression))
 
 
@@ -189,7 +190,7 @@ class Attention:
 
     @property
     def flop(self) -> int:
-        """Of both products; with a causal mask half of it is left out."""
+        """Floating-point operations of both products, including the half that a causal mask leaves out."""
         return 2 * self.query.numel * self.key.shape[2] + 2 * math.prod(self.shape) * self.key.shape[2]
 
     @property
@@ -231,7 +232,7 @@ class Program:
         self.define(statement.name, shape, dtype)
 
     def copy(self) -> Program:
-        """A program whose statements and values can be changed apart from these."""
+        """Copy of the program whose statements and values can be changed independently."""
         return replace(
             self,
             statements=[*self.statements],
@@ -243,7 +244,7 @@ class Program:
 
     @property
     def placed(self) -> dict[str, View]:
-        """Where values lie that are part of another."""
+        """Views in which the values lie that are part of another."""
         joined = (s for s in self.statements if isinstance(s, Joined))
         return {name: view for s in joined for name, view in s.pieces.items()}
 
@@ -289,13 +290,13 @@ def broadcast(view: View, shape: tuple[int, ...]) -> View:
 
 
 def vectorisable(view: View) -> bool:
-    """Whether neighbours along the last axis are near each other in memory, or the same element."""
+    """Return True if neighbours along the last axis are near each other in memory, or the same element."""
     strides = [stride for size, stride in zip(view.shape, view.strides, strict=True) if size > 1]
     return not strides or near(strides[-1])
 
 
 def near(stride: int) -> bool:
-    """Whether elements with this stride, either way, are near each other in memory."""
+    """Return True if elements with this stride, either way, are near each other in memory."""
     return abs(stride) <= NEAR
 
 
@@ -308,8 +309,9 @@ def turned(view: View, order: tuple[int, ...]) -> View:
 
 
 def contiguous_axis(view: View) -> tuple[int, int] | None:
-    """The axis along which neighbours are neighbours in memory, where it is not the last one: the divisors of
-    the linear index at which it begins and ends. None where there is none.
+    """Axis along which neighbours are neighbours in memory, where it is not the last one; else None.
+
+    It is given by the divisors of the linear index at which it begins and ends.
     """
     if vectorisable(view) or view.clips or view.move or view.table:
         return None
@@ -321,9 +323,9 @@ def contiguous_axis(view: View) -> tuple[int, int] | None:
 
 
 def composed(view: View, shape: tuple[int, ...], operand: View, steps: int = 1) -> View | None:
-    """What `view`, of a value of this shape, is of an operand that is read at this shape.
+    """View of the value behind `operand` that reads what `view` reads of a value of this shape.
 
-    None where an axis of the view goes over the end of one of the value's.
+    `operand` is read at this shape. None where an axis of the view crosses the end of one of the value's.
     """
     whole = contiguous(shape)
     offset, rest = operand.offset, view.offset
@@ -354,10 +356,10 @@ def composed(view: View, shape: tuple[int, ...], operand: View, steps: int = 1) 
 
 
 def of_view(producer: Compute, view: View, steps: int = 1) -> Compute | None:
-    """What computes a view of the producer's value; None where no strides describe what it reads.
+    """Statement that computes a view of the producer's value; None where no strides describe what it reads.
 
     None, too, where the view has elements more than once, or windows, or where an element depends on its
-    place. With `steps`, of what each step reads.
+    place. With `steps`, the view is of what each step reads.
     """
     if (
         view.clips
@@ -375,7 +377,7 @@ def of_view(producer: Compute, view: View, steps: int = 1) -> Compute | None:
 
 
 def slots(statement: Fused | Attention) -> tuple[Operand, ...]:
-    """What a statement reads, in order."""
+    """Operands of a statement, in order."""
     if isinstance(statement, Compute):
         return statement.operands
     if isinstance(statement, Attention):

@@ -157,7 +157,7 @@ def analyse(statements: Sequence[Fused]) -> Space | None:
 
 
 def _picks_from_scans(statements: Sequence[Fused]) -> bool:
-    """Whether one element alone is asked of what only a walk through the whole row gives."""
+    """Return True if one element alone is picked from what only a walk through the whole row gives."""
     walked: set[str] = set()
     for s in statements:
         if isinstance(s, Scan) or any(v.base in walked for v in views_of(s)):
@@ -168,7 +168,7 @@ def _picks_from_scans(statements: Sequence[Fused]) -> bool:
 
 
 def _in_their_rows(statements: Sequence[Fused], numel: int, reduced: frozenset[Interval]) -> bool:
-    """Whether rows are those that ranks are computed in, from places of elements; or may yet be."""
+    """Return True if rows are those that ranks are computed in, from places of elements; or may yet be."""
     ranks = [s for s in statements if isinstance(s, Compute) and s.op == "ranked"]
     if not ranks:
         return True
@@ -181,7 +181,7 @@ def _in_their_rows(statements: Sequence[Fused], numel: int, reduced: frozenset[I
 
 
 def _turned_alike(statements: Sequence[Fused], numel: int) -> bool:
-    """Whether all that is read in another order of axes can be turned in the same tiles."""
+    """Return True if all that is read in another order of axes can be transposed in the same tiles."""
     axes = {contiguous_axis(v) for s in statements for v in views_of(s)} - {None}
     if not axes:
         return True
@@ -191,7 +191,7 @@ def _turned_alike(statements: Sequence[Fused], numel: int) -> bool:
 
 
 def _clips(statements: Sequence[Fused], numel: int) -> frozenset[tuple[Interval, Interval, Clip]] | None:
-    """What all elements are clipped by; None where only some are, or not all alike, or something else is."""
+    """Clips that all elements have; None where they differ, or other values are clipped."""
     found: dict[str, frozenset[tuple[Interval, Interval, Clip]]] = {}
     for statement in statements:
         views = [v for v in views_of(statement) if v.numel == numel or v.clips]
@@ -267,7 +267,7 @@ def _row_cuts(space: Space) -> set[int]:
 
 
 def _readable(statement: Fused, space: Space) -> bool:
-    """Whether the statement can read its operands inside the region."""
+    """Return True if the statement can read its operands inside the region."""
     if isinstance(statement, Compute):
         level: Level = space.levels[statement.name]
     else:

@@ -1,4 +1,4 @@
-"""What the languages share of types and text."""
+"""Types and text that the languages share."""
 
 ITEMSIZE = {
     "float32": 4,

@@ -1,4 +1,4 @@
-"""Why a reference stays as it is; apart from the tracer, so that a coder needs no torch.export."""
+"""Error of references that stay as they are; apart from the tracer, so that a coder needs no torch.export."""
 
 
 class Untraceable(Exception):  # noqa: N818 - a property of the reference, not a fault

@@ -30,7 +30,7 @@ class AttentionLowering(Lowering):
         return True
 
     def can_be_own(self, node: Node) -> bool:
-        """Whether our kernels do what a call does."""
+        """Return True if our kernels do what a call does."""
         settings, shape, dtype = self.settings(node), node.meta.shape, node.meta.dtype
         mask = settings.get("attn_mask")
         vectors = [self.lying(settings[name]) for name in ("query", "key", "value")]
@@ -78,7 +78,7 @@ class AttentionLowering(Lowering):
         )
 
     def is_returned(self, node: Node) -> bool:
-        """Whether the result is one of the graph's, whose heads come before its queries."""
+        """Return True if the result is one of the graph's, whose heads come before its queries."""
         alike = {node.name}
         for other in self.graph.nodes:
             if other.op == "aten.alias.default" and alike & set(other.inputs):
@@ -87,7 +87,7 @@ class AttentionLowering(Lowering):
         return any(name in alike and metas[name].contiguous for name in self.graph.outputs)
 
     def lying(self, arg: object) -> View | None:
-        """How a value lies in memory; None where it does not exist."""
+        """View of a value as it lies in memory; None where it does not exist."""
         view = self.program.views.get(arg.ref) if isinstance(arg, Ref) else None
         return view if isinstance(view, View) and not view.clips else None
 

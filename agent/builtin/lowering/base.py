@@ -32,7 +32,7 @@ INTEGER_FUNCTIONS |= {"unranked", "unranked_down", "place_of"}
 
 
 def compared(operands: Sequence[Any]) -> str:
-    """What tensors and numbers are converted to; numbers, and tensors of no axes, count for less."""
+    """Dtype that tensors and numbers are converted to; numbers, and tensors of no axes, count for less."""
     like = [
         torch.empty((1,) * len(o.shape), dtype=getattr(torch, o.dtype), device="meta")
         if isinstance(o, Meta)
@@ -43,7 +43,9 @@ def compared(operands: Sequence[Any]) -> str:
 
 
 class Lowering:
-    """With the layout `channels_last`, what is computed from a value lies in memory as the value does, in its
+    """Lowering of a graph to a program, operator by operator.
+
+    With the layout `channels_last`, what is computed from a value lies in memory as the value does, in its
     order of axes. Else everything is computed in the order of its own axes.
     """
 
@@ -70,7 +72,7 @@ class Lowering:
         return name
 
     def alias_of(self, name: str) -> object:
-        """What a name reads, so that two ways of naming one value share work."""
+        """Key of what a name reads, so that two names of one value share work."""
         view = self.program.views.get(name)
         if isinstance(view, Constant):
             return repr(view)  # 1 and 1.0 are two things, and so are 0.0 and -0.0
@@ -117,7 +119,7 @@ class Lowering:
         )
 
     def copied(self, name: str, order: tuple[int, ...]) -> str:
-        """The name of a copy of a value, in this order of axes; the copy is made once."""
+        """Name of a copy of a value in this order of axes; one copy serves all."""
         view = self.view_of(name)
         key = ("copied", view, order)
         if key not in self.seen:
@@ -199,7 +201,7 @@ class Lowering:
         return True
 
     def compared(self, operands: Sequence[Operand]) -> str:
-        """What operands of a comparison are converted to."""
+        """Dtype that operands of a comparison are converted to."""
         dtypes = self.program.dtypes
         return compared(
             [
@@ -217,7 +219,7 @@ class Lowering:
         return Constant(torch.tensor(operand.value, dtype=getattr(torch, dtype)).item())
 
     def below_maximum(self, operand: Operand) -> bool:
-        """Whether the operand is x - max(x), along some axis."""
+        """Return True if the operand is x - max(x), along some axis."""
         statements = {s.name: s for s in self.program.statements}
         difference = statements.get(operand.base) if isinstance(operand, View) else None
         if not isinstance(difference, Compute) or difference.op != "sub" or difference.settings:
@@ -234,14 +236,14 @@ class Lowering:
         return all(size == 1 or stride == step for size, stride, step in pairs)
 
     def readable(self, name: str) -> Operand | None:
-        """What a name reads; where that jumps through memory, a contiguous copy of it."""
+        """Operand that a name reads; where that jumps through memory, a contiguous copy of it."""
         operand = self.program.views.get(name)
         if not isinstance(operand, View) or vectorisable(operand):
             return operand
         return self.view_of(self.copied_as_it_reads(name, operand))
 
     def copied_as_it_reads(self, name: str, view: View) -> str:
-        """The name of a copy of a value, in the order of its own axes; the copy is made once."""
+        """Name of a copy of a value in the order of its own axes; one copy serves all."""
         key = ("contiguous", view)
         if key not in self.seen:
             self.seen[key] = self.fresh(f"{view.base}_contiguous")
@@ -269,7 +271,7 @@ class Lowering:
 
 
 def _is_of_integers(tree: Expression) -> bool:
-    """Whether an expression can be computed in integers."""
+    """Return True if an expression can be computed in integers."""
     calls = {node.function for node in walk(tree) if isinstance(node, Call)}
     infinite = any(isinstance(node, Const) and math.isinf(node.value) for node in walk(tree))
     return calls <= INTEGER_FUNCTIONS and not infinite

@@ -93,7 +93,7 @@ class LookupLowering(ReductionLowering):
         return view
 
     def indices(self, arg: object, size: int, negative: bool) -> View | None:
-        """What has been looked through; None where it is no list of indices."""
+        """Indices that a library call has checked against `size`; None if the argument is no list of them."""
         meta = self.graph.metas().get(arg.ref) if isinstance(arg, Ref) else None
         if not isinstance(arg, Ref) or meta is None or meta.dtype not in ("int64", "int32"):
             return None

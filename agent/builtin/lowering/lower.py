@@ -43,7 +43,7 @@ FILLS: dict[str, Callable[[Settings], Any]] = {
 
 
 def lower(graph: Graph, schedule: Schedule = DEFAULT, choices: Sequence[str] = ()) -> Program:
-    """The program of a graph. Everything the tables do not list becomes a `Library` statement.
+    """Lower a graph to a program. Everything the tables do not list becomes a `Library` statement.
 
     `choices`: knobs that have made a difference to the graph.
     """
@@ -75,7 +75,7 @@ class _NodeLowering(
         return self.program
 
     def turn_results(self) -> None:
-        """Have results lie as the reference's do."""
+        """Make results lie in memory as the reference's do."""
         metas = self.graph.metas()
         for name in self.graph.outputs:
             view = self.program.views.get(name)
@@ -150,7 +150,7 @@ class _NodeLowering(
         return self.compute(node.name, name, read, rest, node.meta.shape, node.meta.dtype)
 
     def is_made_here(self, view: View, node: Node) -> bool:
-        """Whether a value may stand for a node's: what the caller gets is no tensor that it has already."""
+        """Return True if a value may stand for a node's: the caller gets no tensor that it has already."""
         alike = view.shape == node.meta.shape and self.program.dtypes[view.base] == node.meta.dtype
         apart = not view.clips and node.name not in self.graph.results
         return alike and apart and self.maker(view.base) is not None
@@ -178,7 +178,7 @@ class _NodeLowering(
         return True
 
     def fill(self, node: Node, value: Constant) -> None:
-        """A tensor of one number, which is made only where torch asks for it."""
+        """Define a tensor of one number, which is allocated only where torch asks for it."""
         args, dtype = (node.meta.shape, value.value), {"dtype": DType(dtype=node.meta.dtype)}
         full = node.model_copy(update={"op": "aten.full.default", "args": args, "kwargs": dtype})
         self.program.views[node.name], self.program.view_nodes[node.name] = value, full

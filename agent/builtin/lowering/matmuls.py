@@ -15,11 +15,14 @@ from kernelwright.agent.builtin.ir.program import Joined, View, broadcast, conti
 from kernelwright.agent.builtin.ir.text import HALVES, ITEMSIZE
 from kernelwright.agent.builtin.lowering.reductions import ReductionLowering
 
+# Vectors that a matrix is multiplied with at most: of 4096 by 4096 eight take 5.9 ms, with the library 7.7
+# (docs/LOG.md, 2026-11-23, "Products with up to eight vectors").
 _MOST_VECTORS = 8
 TILED = {"float32", *HALVES}
-_MOST_MULTIPLICATIONS = 1 << 27  # of which the library makes better use of a GPU
-_LEAST = 256  # elements of a result that is worth tiles
-_LEAST_BYTES = 1 << 20  # of a matrix; the library's calls on smaller ones find it in the caches
+# Chosen by hand.
+_MOST_MULTIPLICATIONS = 1 << 27  # multiplications of a product, beyond which the library uses a GPU better
+_LEAST = 256  # elements of a result from which it is worth tiles
+_LEAST_BYTES = 1 << 20  # bytes of a matrix; the library's calls on smaller ones find it in the caches
 
 
 class ProductLowering(ReductionLowering):

@@ -42,7 +42,7 @@ _MOST_PRODUCTS = 16  # products of a depthwise output; chosen by hand (with 49 t
 
 @dataclass(frozen=True)
 class _Frame:
-    """How windows lie along the last axes of a value, a number for each axis; or before its channels."""
+    """Geometry of windows: a number for each of a value's last axes, or the last ones before its channels."""
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
@@ -52,7 +52,7 @@ class _Frame:
 
     @classmethod
     def of(cls, settings: Settings, kernel: tuple[int, ...], stride: tuple[int, ...]) -> "_Frame":
-        """That of a pooling or a convolution, with the stride that it has if none is given."""
+        """Frame of a pooling or a convolution, with this stride if none is given."""
         given, rank = settings.get("padding", 0), len(kernel)
         dilation = _each(settings.get("dilation", 1), rank)
         if isinstance(given, str):
@@ -67,17 +67,17 @@ class _Frame:
         return any(before or after for before, after in self.padding)
 
     def along(self, numbers: Sequence[int]) -> tuple[int, ...]:
-        """Of the sizes or strides of a value, those of the axes that windows lie along."""
+        """Sizes or strides of the axes that windows lie along, from those of all axes."""
         end = len(numbers) - self.channels_last
         return tuple(numbers[end - len(self.kernel) : end])
 
     def counts(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """How many windows there are, none of them cut off by the end of the padding."""
+        """Number of windows along each axis, none of them cut off by the end of the padding."""
         each = zip(self.along(shape), self.kernel, self.stride, self.padding, self.dilation, strict=True)
         return tuple((size + sum(p) - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in each)
 
     def lonely(self, shape: Sequence[int]) -> bool:
-        """Whether there is one window along an axis, or one element in it."""
+        """Return True if there is one window along an axis, or one element in it."""
         return 1 in (*self.counts(shape), *self.kernel)
 
     def within(self, more: Sequence[tuple[int, int]]) -> "_Frame":
@@ -101,7 +101,7 @@ class WindowLowering(ReductionLowering):
         self.pads: dict[str, _Padded] = {}
 
     def on_pad(self, node: Node) -> bool:
-        """Noted, for windows, which need no copy; the copy is made for all others."""
+        """Note the padding for windows, which need no copy; one is made for all other readers."""
         settings = self.settings(node)
         source, given = self.operand(settings["self"]), settings["pad"]  # type: ignore[arg-type]
         if settings.get("mode", "constant") != "constant":
@@ -130,7 +130,7 @@ class WindowLowering(ReductionLowering):
         return self.pool(node, 3, "sum")
 
     def pool(self, node: Node, rank: int, op: str) -> bool:
-        """Where every window counts the same number of elements."""
+        """Lower a pooling in which every window counts the same number of elements."""
         settings, dtype = self.settings(node), node.meta.dtype
         source = self.operand_as_it_lies(settings["self"])  # type: ignore[arg-type]
         kernel = _each(settings["kernel_size"], rank)
@@ -277,10 +277,10 @@ class WindowLowering(ReductionLowering):
 
 
 def _windows(source: View, frame: _Frame) -> View:
-    """Every element of every window. What lies beyond the edge of the value changes no reduction over them.
+    """View of every element of every window; what lies beyond the edge is clipped.
 
     The last axis of the windows, or the channels, come last: the elements lie between it and the others, so
-    that neighbours are reduced side by side.
+    that neighbouring windows are reduced in neighbouring SIMD lanes.
     """
     rank = len(frame.kernel)
     sizes, steps, count = frame.along(source.shape), frame.along(source.strides), frame.counts(source.shape)

@@ -8,7 +8,7 @@ from kernelwright.agent.builtin.ir.ops import ORDERED, SUPPORTED_DTYPES, Setting
 from kernelwright.agent.builtin.ir.program import Constant, Reduce, Scan, View, turned
 from kernelwright.agent.builtin.lowering.base import Lowering, reshaped
 
-_LANES = 16  # columns side by side, or elements of a row, that a scan needs at least
+_LANES = 16  # columns, or elements of a row, that a scan needs at least: an AVX-512 vector of floats
 
 
 class ReductionLowering(Lowering):
@@ -65,7 +65,7 @@ class ReductionLowering(Lowering):
         return True
 
     def reducible(self, settings: Settings, as_it_lies: bool = False) -> View | None:
-        """What is to be reduced; only `reduce` and `compute` can do with its axes in another order."""
+        """Operand of a reduction; only `reduce` and `compute` can handle its axes in another order."""
         find = self.operand_as_it_lies if as_it_lies else self.operand
         source = find(settings["self"])  # type: ignore[arg-type]
         if not isinstance(source, View) or self.program.dtypes[source.base] not in SUPPORTED_DTYPES:

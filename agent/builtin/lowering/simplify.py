@@ -1,4 +1,4 @@
-"""What need not be computed, whatever the input: NaN, infinities and signed zeros included."""
+"""Simplification: what need not be computed for any input, NaN, infinities and signed zeros included."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ _BY_OPERAND = {"relu", "abs"} | _IDEMPOTENT | _INVERSES
 def unchanged(
     op: str, operands: Sequence[Operand], settings: Settings, maker: Callable[[str], Statement | None]
 ) -> Operand | None:
-    """What a pointwise operator gives back as it is. `maker` is the statement that computes a value."""
+    """Operand that a pointwise operator returns as it is, or None. `maker` gives the statement of a value."""
     first, *rest = operands
     if settings.get("alpha", 1) != 1:
         return None
@@ -54,7 +54,7 @@ def _is_one(operand: Operand) -> bool:
 
 
 def _is_negative_zero(operand: Operand) -> bool:
-    """What added changes nothing: the other zero makes another one of -0."""
+    """Return True for -0.0, which changes nothing when added; 0.0 makes another number of -0.0."""
     value = operand.value if isinstance(operand, Constant) else None
     return isinstance(value, float) and value == 0.0 and math.copysign(1.0, value) < 0
 

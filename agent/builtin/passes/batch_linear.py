@@ -1,4 +1,25 @@
-"""Products with the same matrix that do not need each other's results, done as one: of every step's input."""
+"""Batching of linear layers: independent products with the same matrix become one (inputs of all steps).
+
+With x of [64, 4, 128] and a layer of 128 to 128, the task
+
+    h = x[:, 0] * 0
+    for t in range(4):
+        h = torch.tanh(self.l(x[:, t]) + h)
+    return h
+
+calls the layer for each step, though only what follows it needs the step before:
+
+    %linear = torch: aten.linear(%select_1, %p_l_weight, %p_l_bias) : float32[64, 128]
+    %add = add(%linear[64, 128], %mul[64, 128]) : float32[64, 128]
+
+The four inputs are the slices of %x, in order, so %x is the input of one product, and its parts are views:
+
+    %linear_each = torch: aten.linear(%x, %p_l_weight, %p_l_bias) : float32[64, 4, 128]
+    %add = add(%linear_each[64×512, 128], %mul[64, 128]) : float32[64, 128]
+    %add_1 = add(%linear_each[64×512, 128] +128, %tanh[64, 128]) : float32[64, 128]
+
+Inputs that are no slices of one value are copied next to each other first. Here what remains is one kernel.
+"""
 
 import math
 from collections.abc import Sequence
@@ -21,13 +42,14 @@ from kernelwright.agent.builtin.ir.program import (
 from kernelwright.agent.builtin.ir.text import ITEMSIZE
 from kernelwright.agent.builtin.ir.uses import operands, ordered
 
-_LEAST = 4  # products
-_MOST_ROWS = 256  # of one of them; with more it is as fast alone
-_MOST_BYTES = 64 << 20  # of all results
+# All chosen by hand.
+_LEAST = 4  # products from which they are made one
+_MOST_ROWS = 256  # rows of one product; with more it is as fast alone
+_MOST_BYTES = 64 << 20  # bytes of all results together
 
 
 def batch_linear(program: Program) -> Program:
-    """Have linear layers that are applied again and again applied to all that is there before them."""
+    """Replace linear layers that are applied again and again by one call on all their inputs."""
     program = program.copy()
     groups: dict[tuple[object, ...], list[Library]] = {}
     for statement in program.statements:
@@ -47,7 +69,7 @@ def _pays(one: Library, count: int, program: Program) -> bool:
 
 
 def _apart(group: Sequence[Library], program: Program) -> bool:
-    """Whether none needs another's result, and all results are read by what can read a part of something."""
+    """Return True if no product needs another's result, and all readers can read part of a value."""
     made = {statement.name for statement in group}
     for name in program.graph.results:
         view = program.views.get(name)
@@ -121,7 +143,7 @@ def _sliced(inputs: Sequence[View], program: Program) -> tuple[str, int]:
 
 
 def _gathered(name: str, inputs: Sequence[View], program: Program) -> list[Statement]:
-    """Copies of the inputs that lie one after the other in a new value."""
+    """Copies of the inputs into a new value, one after the other."""
     dtype, size = program.dtypes[inputs[0].base], inputs[0].shape
     compute_dtype = "float32" if dtype in ("bfloat16", "float16") else dtype
     pieces: dict[str, View] = {}
@@ -136,7 +158,7 @@ def _gathered(name: str, inputs: Sequence[View], program: Program) -> list[State
 
 
 def _reading(statement: Statement, slices: dict[str, View], program: Program) -> Statement | None:
-    """The statement, reading the slices; None where no strides describe what it reads."""
+    """Statement that reads the slices instead; None where no strides describe what it reads."""
     if isinstance(statement, Library | Recurrence | Joined):
         return statement
     read: list[Operand] = []
@@ -152,7 +174,7 @@ def _reading(statement: Statement, slices: dict[str, View], program: Program) ->
 
 
 def _ordered(statements: Sequence[Statement], program: Program) -> list[Statement]:
-    """The statements in an order in which they can run, near the one that they have."""
+    """Statements in an order in which they can run, near the one that they have."""
     place: dict[str, int] = {}
     for number, statement in enumerate(statements):
         place[statement.name] = number

@@ -100,7 +100,7 @@ class _Joining:
         return self.in_pieces(statement, pieces) if pieces is not None else None
 
     def in_pieces(self, statement: Compute, like: _Pieces) -> _Pieces:
-        """Adds the statement once for each piece, and before it what only it reads."""
+        """Add the statement once for each piece, and before it what only it reads."""
         self.computed.pop(statement.name, None)
         made: list[View] = []
         parts: list[Compute] = []
@@ -123,7 +123,7 @@ class _Joining:
         return _Pieces(like.dim, tuple(made))
 
     def feeds(self, producer: Compute, statement: Compute, view: View, like: _Pieces) -> bool:
-        """Whether this statement alone reads what the producer computes, by element, in such pieces."""
+        """Return True if this statement alone reads the producer's value, by element, in such pieces."""
         if self.uses.readers(producer.name) != [statement] or producer.name in self.uses.in_python:
             return False
         if any(isinstance(o, View) and o.base == view.base and o != view for o in statement.operands):
@@ -132,14 +132,14 @@ class _Joining:
         return whole and not producer.by_place and self.fits(producer, like)
 
     def fits(self, statement: Compute, like: _Pieces) -> bool:
-        """Whether what a statement reads can be read in such pieces."""
+        """Return True if the operands of a statement can be read in such pieces."""
         read = [o for o in statement.operands if isinstance(o, View)]
         others = (self.apart[o.base] for o in read if o.base in self.apart)
         alike = all((other.dim, other.sizes) == (like.dim, like.sizes) for other in others)
         return alike and not any(o.clips for o in read)
 
     def only_in_pieces(self, name: str, pieces: _Pieces) -> bool:
-        """Whether all that reads a value can be carried out for each of its pieces."""
+        """Return True if all readers of a value can run on each of its pieces."""
         if not all(vectorisable(view) for view in pieces.views):
             return False
         whole = View(name, self.program.shapes[name], contiguous(self.program.shapes[name]))
@@ -155,12 +155,12 @@ class _Joining:
         return self.fits(reader, pieces)
 
     def is_computed(self, view: View) -> bool:
-        """Whether a kernel of ours has the piece in its hands."""
+        """Return True if a kernel of ours computes the piece."""
         whole = view.linear and view.numel == math.prod(self.program.shapes[view.base])
         return whole and view.base in self.computed
 
     def copies(self, name: str, pieces: _Pieces) -> list[str]:
-        """Adds copies of the pieces."""
+        """Add copies of the pieces."""
         dtype = self.program.dtypes[name]
         compute_dtype = "float32" if dtype in ("bfloat16", "float16") else dtype
         made = []
@@ -171,7 +171,7 @@ class _Joining:
         return made
 
     def place(self, name: str, made: Sequence[str], pieces: _Pieces) -> None:
-        """Adds the value as a whole, in which what was made lies."""
+        """Add the value as a whole, in which its pieces are written."""
         whole = View(name, self.program.shapes[name], contiguous(self.program.shapes[name]))
         parts = zip(pieces.starts, pieces.sizes, strict=True)
         views = [_narrow(whole, pieces.dim, start, size) for start, size in parts]

@@ -20,7 +20,7 @@ from kernelwright.agent.builtin.ir.program import (
 
 
 def cse(program: Program) -> Program:
-    """Have all that read a value that was computed before read the one that came first."""
+    """Redirect readers of a value that was computed before to the first computation of it."""
     first: dict[Hashable, str] = {}
     instead: dict[str, str] = {}
     placed = program.placed

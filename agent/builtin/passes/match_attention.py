@@ -1,9 +1,25 @@
-"""Attention that a reference spells out, softmax(scale * Q K^T + mask) V, as torch's one call for it,
-which a kernel of our own may take the place of.
+"""Attention matching: softmax(scale * Q K^T + mask) V that a reference spells out becomes torch's one call.
 
-Either goes through keys and values in blocks and never has the scores in memory (Dao et al.,
-FlashAttention, https://arxiv.org/abs/2205.14135). A row of scores that the mask leaves out altogether is NaN
-in the reference and zero in these: there the mask becomes NaN.
+A kernel of our own may take the place of that call. Either goes through keys and values in blocks and never
+has the scores in memory (Dao et al., FlashAttention, https://arxiv.org/abs/2205.14135). A row of scores that
+the mask leaves out altogether is NaN in the reference and zero in these: there the mask becomes NaN. With q,
+k and v of [2, 8, 128, 64], the task
+
+    s = (q @ k.transpose(-1, -2)) * 0.125
+    return torch.softmax(s, -1) @ v
+
+is traced as two products and the six operators of a softmax, over scores of [2, 8, 128, 128], 1 MiB:
+
+    %matmul = aten.matmul(%q, %permute) : float32[2, 8, 128, 128]
+    %mul = aten.mul.Tensor(%matmul, 0.125) : float32[2, 8, 128, 128]
+    %matmul_1 = aten.matmul(%mul_1, %v) : float32[2, 8, 128, 64]
+
+From the last product backwards these are matched, if nothing else reads what lies between, and replaced:
+
+    %key = aten.transpose.int(%permute, -2, -1) : float32[2, 8, 128, 64]
+    %attention = aten.scaled_dot_product_attention(%q, %key, %v, None, 0.0, False, scale=0.125)
+        : float32[2, 8, 128, 64]
+    %matmul_1 = aten.alias(%attention) : float32[2, 8, 128, 64]
 """
 
 from __future__ import annotations
@@ -16,12 +32,12 @@ from kernelwright.agent.builtin.ir.graph import Arg, DType, Graph, Meta, Node, R
 from kernelwright.agent.builtin.ir.program import contiguous
 
 _PRODUCTS = {"aten.matmul.default", "aten.bmm.default"}
-_ABSORBS = 1e30  # what is added to a score of any size leaves it out, from here on
+_ABSORBS = 1e30  # a summand of this size or more, negative, masks a score of any size; chosen by hand
 
 
 @dataclass(frozen=True)
 class _Attention:
-    """What was found, by the names of values; `added` and `condition` are masks."""
+    """Attention as found in the graph, by the names of values; `added` and `condition` are masks."""
 
     query: str
     turned_key: str
@@ -33,7 +49,7 @@ class _Attention:
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether all that a row has may be left out, so that it is NaN."""
+        """True if a row may be masked out entirely, so that it is NaN."""
         return self.added is not None or (self.condition is not None and -math.inf in self.instead)
 
 
@@ -118,7 +134,7 @@ class _Rewriting:
         return self.nodes.get(arg.ref)
 
     def normalised(self, arg: Arg) -> Node | None:
-        """What a softmax along the last axis is taken of."""
+        """Node whose softmax along the last axis the argument is; None if it is none."""
         product = self.inner(arg)
         if product is None or product.op != "aten.mul.Tensor":
             return None
@@ -160,7 +176,7 @@ class _Rewriting:
         return float(arg) if isinstance(arg, int | float) else None
 
     def shifted(self, node: Node) -> tuple[str | None, Node | None]:
-        """What is added to scores, and the scores: the one of the two that comes from a product."""
+        """Mask that is added to scores, and the scores: the one of the two that comes from a product."""
         for scores, added in (node.args, node.args[::-1]):
             inner = self.inner(scores)
             if inner is None or not isinstance(added, Ref) or inner.meta.shape != node.meta.shape:
@@ -170,7 +186,7 @@ class _Rewriting:
         return None, None
 
     def fits(self, found: _Attention, node: Node) -> bool:
-        """Whether the call takes these operands as they are."""
+        """Return True if the call takes these operands as they are."""
         query, key, value = (self.metas[n] for n in (found.query, found.turned_key, found.value))
         same = query.shape[:-2] == key.shape[:-2] == value.shape[:-2]
         if not same or query.shape[-1] != value.shape[-1] or len(query.shape) != len(node.meta.shape):
@@ -227,7 +243,7 @@ class _Calls:
         return self.made
 
     def mask(self) -> str | None:
-        """What to add to scores, NaN in rows that are left out altogether."""
+        """Name of what to add to scores, NaN in rows that are left out entirely; None for no mask."""
         found, dtype = self.found, self.product.meta.dtype
         mask = found.added
         if found.condition is not None:
@@ -256,7 +272,7 @@ class _Calls:
         return name
 
     def compute(self, name: str, op: str, shape: tuple[int, ...], dtype: str, *args: Arg) -> str:
-        """Of arguments, those that are values by their names."""
+        """Add a node and return its name; arguments that are strings name values."""
         name = self.fresh(name)
         meta = Meta(shape=shape, dtype=dtype, strides=contiguous(shape))
         given = tuple(Ref(ref=arg) if isinstance(arg, str) else arg for arg in args)

@@ -48,7 +48,7 @@ def _is_turned(operand: object) -> bool:
 
 
 def _turn_producer(program: Program, uses: Uses, number: int, statement: Compute) -> bool:
-    """Whether what computes one of the operands could be put before the statement, in its order of axes."""
+    """Move the producer of an operand to the statement, in its order of axes; return True if one was."""
     for view in statement.operands:
         if not isinstance(view, View) or not _is_turned(view):
             continue
@@ -74,7 +74,9 @@ def _turn_producer(program: Program, uses: Uses, number: int, statement: Compute
 
 
 def _in_order_of(view: View, producer: Compute) -> Compute | None:
-    """What computes a view of the producer's value; None where it would read what lies too far apart."""
+    """Statement that computes a view of the producer's value; None where it would read what lies too far
+    apart.
+    """
     computed = of_view(producer, view)
     if computed is None or analyse([computed]) is None:
         return None

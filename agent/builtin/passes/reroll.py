@@ -95,7 +95,7 @@ def _rolled_from(program: Program, begin: int) -> tuple[Recurrence, int, int] | 
 
 
 def _repetitions(kinds: Sequence[int], begin: int) -> Iterator[tuple[int, int, int]]:
-    """Where every statement is like the one a period later: the first one's place, the end, the period."""
+    """Stretches in which statements are like those a period later: first place, end, and period."""
     for period in range(1, min(_MOST_STATEMENTS, (len(kinds) - begin) // _LEAST_STEPS) + 1):
         first = begin
         for at in range(begin, len(kinds) - period + 1):
@@ -107,7 +107,7 @@ def _repetitions(kinds: Sequence[int], begin: int) -> Iterator[tuple[int, int, i
 
 
 def _kind(statement: Statement) -> Hashable:
-    """What all steps' versions of a statement have in common."""
+    """Key that a statement shares with its versions of all other steps."""
     if isinstance(statement, Compute):
         settings = tuple(sorted((k, repr(v)) for k, v in statement.settings.items()))
         shapes = tuple((o.shape, o.strides) if isinstance(o, View) else repr(o) for o in statement.operands)
@@ -119,7 +119,7 @@ def _kind(statement: Statement) -> Hashable:
 
 
 def _same_work(one: Fused, other: Fused) -> bool:
-    """Whether two statements differ in their names and operands alone."""
+    """Return True if two statements differ in their names and operands alone."""
     if isinstance(one, Compute) and isinstance(other, Compute):
         return replace(one, name="", operands=()) == replace(other, name="", operands=())
     if isinstance(one, Reduce) and isinstance(other, Reduce):
@@ -185,7 +185,7 @@ class _Loop:
         return replace(initial, move=move) if tuple(moved) == several else None
 
     def inside(self, initial: Operand, later: Sequence[View]) -> Operand | None:
-        """What the same step has computed, or the one before."""
+        """View of a value of the same step, or of the step before."""
         step, number = self.found[later[0].base]
         ago = 1 - step
         for at, view in enumerate(later, 1):
@@ -217,12 +217,14 @@ class _Loop:
         return replace(view, base=known.name) if repr(known.operands[0]) == repr(initial) else None
 
     def moves(self, results: dict[str, View]) -> bool:
-        """Whether steps differ in what they read or leave; else it is a chain, best computed in registers."""
+        """Return True if steps differ in what they read or leave; else it is a chain, best computed in
+        registers.
+        """
         read = (o for s in self.body for o in slots(s) if isinstance(o, View))
         return any(view.move for view in (*read, *results.values()))
 
     def results(self) -> dict[str, View] | None:
-        """How what remains of the first step's values lies in its results; None where more is read."""
+        """Views in which the values of the first step lie in the results; None where more is read."""
         readers: dict[str, list[Statement]] = {}
         for name in self.found:
             outside = [s for s in self.uses.readers(name) if s.name not in self.found]
@@ -245,7 +247,7 @@ class _Loop:
         return results
 
     def stacked(self, column: Sequence[Statement], readers: dict[str, list[Statement]]) -> View | None:
-        """Where the first step's value lies in the tensor that all steps' are put side by side in."""
+        """View of the first step's value in the concatenation of all steps' values, or None."""
         first = readers.get(column[0].name, [])
         if len(first) != 1 or any(readers.get(s.name) != first for s in column):
             return None
@@ -271,7 +273,7 @@ class _Loop:
         return View(cat.name, shape, own, move=first_view.shape[dim] * whole[dim])
 
     def with_producers(self, body: tuple[Compute | Reduce, ...]) -> tuple[Compute | Reduce, ...]:
-        """With what nothing else reads, and every step a part of."""
+        """Extend the body by statements that nothing else reads, and of which every step reads a part."""
         computed = {
             s.name: s for s in self.program.statements if isinstance(s, Compute) and s.name not in self.found
         }
@@ -295,7 +297,7 @@ class _Loop:
         return body
 
     def alone(self, view: View, body: Sequence[Compute | Reduce], elsewhere: set[str]) -> bool:
-        """Whether a value is read through this view alone."""
+        """Return True if a value is read through this view alone."""
         base = view.base
         readers = self.uses.readers(base)
         read = (o for s in body for o in slots(s) if isinstance(o, View) and o.base == base)
@@ -304,7 +306,7 @@ class _Loop:
 
 
 def _is_a_kernel(recurrence: Recurrence, program: Program) -> bool:
-    """Whether one kernel can do it: a step is one region, and nothing in it asks for what is overwritten."""
+    """Return True if one kernel can do it: a step is one region and needs nothing that is overwritten."""
     space = analyse(recurrence.body)
     if space is None or not space.axes or "scalar" in space.levels.values() or space.clips:
         return False

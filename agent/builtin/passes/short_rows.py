@@ -33,7 +33,7 @@ _LANES = 16  # rows that lie next to each other, at least: the floats of an AVX-
 
 
 def short_rows(program: Program) -> Program:
-    """Have reductions over a few last elements read these as an axis before that of the rows.
+    """Move the last axes of reductions over a few elements before the axis of their rows.
 
     Only where nothing else reads the whole of what they reduce, which would be another kernel then.
     """
@@ -67,7 +67,7 @@ def _turned(reduce: Reduce) -> Reduce | None:
 
 
 def _reads_rows(statement: Statement, turned: Reduce) -> bool:
-    """Whether a reader of the same value is a reduction of the same rows, or reads but a part of it."""
+    """Return True if a reader of the same value reduces the same rows, or reads only a part of it."""
     if isinstance(statement, Compute):
         return all(v.numel < turned.operand.numel for v in statement.operands if isinstance(v, View))
     return isinstance(statement, Reduce) and _turned(statement) is not None

@@ -41,7 +41,7 @@ from kernelwright.agent.builtin.ir.uses import Uses
 
 
 def split_values(program: Program) -> Program:
-    """Have pointwise operators compute the parts of their results that are read, as values of their own."""
+    """Compute the parts of a pointwise result that are read, as values of their own."""
     program = program.copy()
     uses, placed = Uses(program), program.placed
     now = {s.name: s for s in program.statements}
@@ -70,7 +70,7 @@ def split_values(program: Program) -> Program:
 
 
 def _parts(statement: Compute, readers: Sequence[Statement]) -> dict[View, Compute] | None:
-    """What computes each part that is read; None where one reads all, or together they are more than that."""
+    """Statement for each part that is read; None where one reads all, or together they are more than that."""
     fused = [s for s in readers if isinstance(s, Compute | Reduce | Scan)]
     if not fused or len(fused) < len(readers):
         return None

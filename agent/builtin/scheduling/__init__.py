@@ -1,1 +1,1 @@
-"""Scheduling: how the loops of a fused region are arranged, and which launches are made."""
+"""Scheduling: the loops of a fused region, and the launches of kernels."""

@@ -62,7 +62,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Launch:
-    """Calls of one kernel, side by side. `moving` are the places that are not the same in all its calls."""
+    """Calls of one kernel, made as one. `moving`: the places that are not the same in all its calls."""
 
     calls: tuple[Call, ...]
     kernel: Hashable  # what it computes, and how
@@ -71,18 +71,18 @@ class Launch:
 
 @dataclass(frozen=True)
 class HorizontalFusion:
-    """Launches that are one: small work of several kinds."""
+    """Launches that are made as one: small work of several kinds."""
 
     launches: tuple[Launch, ...]
 
 
 def places(planned: Plan) -> list[Access]:
-    """Where a kernel reads, and where it writes into part of something."""
+    """Accesses of a kernel: what it reads, and where it writes into part of a value."""
     return [*dict.fromkeys(planned.accesses.values()), *planned.results.values()]
 
 
 def beginning(planned: Plan, begins: Mapping[Access, str]) -> Plan:
-    """The plan with arguments for where some of its places begin."""
+    """Plan that takes the offsets of some of its places as arguments."""
 
     def other(access: Access) -> Access:
         return replace(access, offset=0, at=begins[access]) if access in begins else access
@@ -96,10 +96,10 @@ def beginning(planned: Plan, begins: Mapping[Access, str]) -> Plan:
 def launches(
     units: Sequence[Unit], program: Program, batches: bool, abreast: int, joins: Callable[[Plan], bool]
 ) -> list[Launch | HorizontalFusion | Attention | Library]:
-    """The units in an order in which they can run.
+    """Order units so that they can run, and launch kernels together where that pays.
 
-    `batches` where a launch may be several calls of a kernel; up to `abreast` launches, of kernels that
-    `joins` names, may be one.
+    `batches`: a launch may be several calls of a kernel. Up to `abreast` launches, of kernels that `joins`
+    accepts, may be one.
     """
     order = _Order(units, program, batches, abreast, joins)
     for index in range(len(units)):
@@ -172,7 +172,7 @@ class _Order:
         self.done(taken)
 
     def launch(self, index: int, taken: Set[int]) -> tuple[Launch, set[int]]:
-        """A call with those of the same kernel that can be launched with it but are not taken yet; which."""
+        """Launch of a call with those of its kernel that are ready and not taken yet, and their numbers."""
         family = self.families[self.kernels[index]]
         moving = _moving([self.calls[i] for i in family])
         group = [index]
@@ -193,7 +193,7 @@ class _Order:
 
 
 def _needs(units: Sequence[Unit], program: Program) -> list[set[int]]:
-    """Of each unit: those whose results it reads."""
+    """Numbers of the units whose results each unit reads."""
     makers = _makers(units, program)
 
     def sources(name: str) -> set[int]:
@@ -213,7 +213,7 @@ def _needs(units: Sequence[Unit], program: Program) -> list[set[int]]:
 
 
 def _calls(units: Sequence[Unit], program: Program) -> dict[int, Call]:
-    """Of each region, by its number."""
+    """Call of each region, by its number."""
     uses = Uses(program)
     fresh = fresh_results(units) - uses.in_python
     found = {}
@@ -228,7 +228,7 @@ def _calls(units: Sequence[Unit], program: Program) -> dict[int, Call]:
 
 
 def _makers(units: Sequence[Unit], program: Program) -> dict[str, set[int]]:
-    """Of each value: the units after which it is there."""
+    """Numbers of the units after which each value exists."""
     made: dict[str, set[int]] = {}
     for index, unit in enumerate(units):
         if not isinstance(unit, Region):
@@ -256,13 +256,13 @@ def _in_place(call: Call, program: Program) -> bool:
 
 
 def _moving(family: Sequence[Call]) -> tuple[int, ...]:
-    """The places that begin elsewhere in some of the calls."""
+    """Places whose offsets differ between the calls."""
     columns = zip(*(call.offsets for call in family), strict=True)
     return tuple(number for number, column in enumerate(columns) if len(set(column)) > 1)
 
 
 def _identity(call: Call, program: Program) -> Hashable:
-    """What two regions have in common when one kernel serves both."""
+    """Key that two regions share when one kernel serves both."""
     planned = call.plan
     own = {s.name: number for number, s in enumerate(planned.region.statements)}
     bases = {base: number for number, base in enumerate(call.reads)}

@@ -88,8 +88,10 @@ class Loop:
 
 @dataclass(frozen=True)
 class Tiled:
-    """Axes, those that can be one as one. A tile lies along the last and along `across`, where `turned` are
-    contiguous; there is a tile for each place along the `others`.
+    """Axes of a loop over tiles, merged where possible.
+
+    A tile lies along the last axis and along `across`, where `turned` are contiguous; there is a tile for
+    each place along the `others`.
     """
 
     sizes: list[int]
@@ -125,7 +127,7 @@ class Plan:
 
     @property
     def arguments(self) -> list[str]:
-        """Of a kernel, besides its values: where some of them begin."""
+        """Arguments of the kernel besides its values: the offsets of some of them."""
         accesses = (*self.accesses.values(), *self.results.values())
         return list(dict.fromkeys(access.at for access in accesses if access.at))
 
@@ -139,14 +141,14 @@ class Plan:
 
     @property
     def rows_at_once(self) -> int:
-        """How many rows a thread takes through a step of a recurrence before it goes on to the next step."""
+        """Rows that a thread takes through a step of a recurrence before it goes on to the next step."""
         if self.mode != "rows":
             return 1
         return max(1, min(_CARRIED // self.row_length, self.rows // _LEAST_PARTS))
 
     @property
     def carried(self) -> dict[str, list[str]]:
-        """What is computed for the next step of a recurrence, with the names it has there."""
+        """Values computed for the next step of a recurrence, with the names they have there."""
         found: dict[str, list[str]] = {}
         if self.region.recurrence is not None:
             for name, source in self.region.recurrence.becomes.items():
@@ -155,7 +157,7 @@ class Plan:
 
     @property
     def passes(self) -> str:
-        """In words."""
+        """Number of passes, in words."""
         count = sum(stage.has_pass for stage in self.stages)
         return f"{count} pass{'' if count == 1 else 'es'} over each"
 
@@ -181,11 +183,11 @@ class Plan:
         return self.region.space.levels[name]
 
     def access(self, view: View, level: Level) -> Access | None:
-        """The external access behind an operand; None where the region computes it."""
+        """Access to an external value behind an operand; None where the region computes it."""
         return self.accesses.get((view, level))
 
     def output(self, name: str) -> Access:
-        """How a value of the region is written."""
+        """Access by which a value of the region is written."""
         if name in self.results:
             return self.results[name]
         dtype, level = self.statements[name].dtype, self.level(name)
@@ -228,7 +230,7 @@ class Plan:
         return found
 
     def digits(self, strides: Sequence[int], axes: Sequence[int]) -> list[Digit]:
-        """Where an access goes along `axes`, outermost first; those are left out along which it stays."""
+        """Digits of an access along `axes`, outermost first, without those along which it does not vary."""
         merged: list[tuple[int, int, int]] = []  # size, stride, product
         inner = 1
         for axis in reversed(axes):
@@ -267,7 +269,7 @@ class Plan:
         return sizes, strides
 
     def clips(self) -> list[tuple[int, int, Clip]]:
-        """What windows are clipped by, with the axes of windows and of their elements."""
+        """Clips of windows, with the axes of windows and of their elements."""
         axes = self.region.space.axes
         found = [(axes.index(w), axes.index(e), clip) for w, e, clip in self.region.space.clips]
         return sorted(found, key=lambda clip: clip[1])
@@ -334,7 +336,7 @@ def _accesses(region: Region, program: Program) -> dict[tuple[View, Level], Acce
 
 
 def access(view: View, level: Level, region: Region, dtype: str) -> Access:
-    """How a view is read, or written, over all axes of a region."""
+    """Access by which a view is read, or written, over all axes of a region."""
     space = region.space
     strides: tuple[int, ...] = (0,)
     if space.axes:

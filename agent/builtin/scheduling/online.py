@@ -49,7 +49,7 @@ def online(planned: Plan) -> Online | None:
 
 
 def _plain(stage: Stage) -> bool:
-    """Whether a pass does no more than to reduce one value."""
+    """Return True if a pass only reduces one value."""
     scans = any(isinstance(s, Scan) for s in stage.elements)
     return len(stage.reductions) == 1 and not (stage.stores or stage.keeps or scans)
 
@@ -86,7 +86,7 @@ def _joined(planned: Plan, number: int, first: Reduce, second: Reduce) -> Online
 
 
 def _is_difference(operand: object, minuend: View, subtrahend: str, by_name: Mapping[str, Fused]) -> bool:
-    """Whether an operand is the one value less the other."""
+    """Return True if an operand is `minuend` less `subtrahend`."""
     found = by_name.get(operand.base) if isinstance(operand, View) else None
     if not isinstance(found, Compute) or found.op != "sub" or found.settings:
         return False
@@ -95,7 +95,7 @@ def _is_difference(operand: object, minuend: View, subtrahend: str, by_name: Map
 
 
 def _reads_only(planned: Plan, stage: Stage, found: Online) -> bool:
-    """Whether of the row's values the pass reads none but the one that is corrected."""
+    """Return True if the pass reads no other row value than the one that is corrected."""
     rows = {
         view.base
         for s in stage.in_pass

@@ -160,7 +160,7 @@ def _frontier(
 
 
 def _dear(name: str, by_name: dict[str, Fused], available: set[str], computed: set[str]) -> bool:
-    """Whether loading the value again beats computing it again."""
+    """Return True if loading the value again beats computing it again."""
     cost, loads = 0, set()
     for needed in closure([name], by_name, available):
         statement = by_name[needed]

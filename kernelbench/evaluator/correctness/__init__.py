@@ -1,1 +1,1 @@
-"""Is a candidate right? Input families, the oracle, error budgets, verification, mutation testing."""
+"""Correctness of candidates: input families, the oracle, error budgets, verification, mutation testing."""

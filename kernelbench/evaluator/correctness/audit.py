@@ -1,9 +1,8 @@
-"""Does a task measure anything? Run inside the oracle, on the reference alone.
+"""Audit of a task, whether it measures anything. Runs inside the oracle, on the reference alone.
 
-Flagged are tasks whose output is (nearly) constant or all zeros, whose output does not depend on an
-input or a weight, and operations that change nothing or whose result nothing depends on, where they
-are a considerable part of all. A speedup on such a task says little, since all or part of its work may
-be left out.
+Flagged are tasks whose output is (nearly) constant or all zeros, whose output does not depend on an input or
+a weight, and operations that change nothing or whose result nothing depends on, where they are a considerable
+part of all. A speedup on such a task says little, since all or part of its work may be left out.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +13,10 @@ from torch import nn
 
 from kernelwright.kernelbench.evaluator.reference.operators import OperatorMode
 
-_SAME = 1e-6  # relative to the output's spread: differences below are none
-_MOST_OPERATIONS = 64
-_SMALL = 1 / 20  # of all operations' elements: what guards a row's norm against zero costs nothing
+# Chosen by hand.
+_SAME = 1e-6  # difference, relative to the output's spread, below which outputs are the same
+_MOST_OPERATIONS = 64  # operations that are examined
+_SMALL = 1 / 20  # share of all operations' elements that is negligible, such as a norm's guard against zero
 # Operators that by design return what they were given.
 _COPIES = {
     "clone",
@@ -40,10 +40,10 @@ def audit(
     run: Run,
     constant: Mapping[int, bool] | None = None,
 ) -> list[str]:
-    """What makes the task measure nothing, in words; empty for a sound task.
+    """Return sentences on what makes the task measure nothing; none for a sound task.
 
-    `draws`: input sets, two at least. `constant`: the inputs that the task always makes the same, which are
-    varied in the first of them; and whether outputs depend on each.
+    `draws`: input sets, at least two. `constant`: the inputs that are the same in every draw, which are
+    varied in the first of them, and whether outputs depend on each.
     """
     constant = constant or {}
     first, second = (run(draw) for draw in draws[:2])

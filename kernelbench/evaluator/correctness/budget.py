@@ -1,4 +1,4 @@
-"""Error budgets from float64, and the comparison against them.
+"""Error budgets of outputs, from float64.
 
 The budget of an output element is
 
@@ -34,7 +34,7 @@ all rows of about the same size. A row that one element dominates has too few er
 reference may have been lucky there.
 
 Where an output jumps (a sign, a rounding to whole numbers), an error as large as the jump says nothing of the
-rest of its row: see `_without_jumps`. Where a result is on the other side of a jump, see `compare`.
+rest of its row: see `_without_jumps`. Where a result is on the other side of a jump, see `comparison`.
 
 Errors are reported in units of the tolerance.
 
@@ -53,6 +53,7 @@ that were moved by an ulp:
 So 0.6095 may be off by 4.1e-7 + 2.2e-6 * 0.6095 = 1.7e-6, and 0.0303 by 4.8e-7. The moved result is well
 within that; a result that was rounded to bf16 is off by 445 times as much:
 
+>>> from kernelwright.kernelbench.evaluator.correctness.comparison import compare
 >>> round(compare(expected, moved).error, 2), round(compare(expected, exact.bfloat16().float()).error)
 (0.04, 445)
 """
@@ -63,7 +64,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from kernelwright.kernelbench.evaluator.correctness.ties import Ranking, allowed
+from kernelwright.kernelbench.evaluator.correctness.ties import Ranking
 from kernelwright.kernelbench.evaluator.memory.native import library
 from kernelwright.kernelbench.evaluator.reference.float64 import LEAST_ULPS
 
@@ -72,18 +73,13 @@ from kernelwright.kernelbench.evaluator.reference.float64 import LEAST_ULPS
 _FEW = 1e-5  # share of an output's elements that may be on the other side of a jump; one, if that is more
 _DOMINANCE = 16.0  # an element dominates its row if it is at least the largest divided by this
 _FEW_LIVE = 16  # nonzero elements of a row, below which there are too few errors to judge by
-_APART = 0.035  # rms distance, in tolerances, of two right results that are both exact when verified
-_INDICES_APART = 1e-3  # share of an output's indices that may differ between two right results
-_NOT_FINITE_APART = 1e-3  # share of elements that may overflow in one of two right results alone
-_AS_VERIFIED = 4.0  # factor by which timed outputs may be further apart than verified ones
-_ENOUGH = 1024  # elements from which an rms tells one precision from another
 _BIN = 8  # powers of two within which rows are of about the same size
 _CORE = 0.9  # share of a row's errors, the smallest ones, by which jumps are recognized
 _BEYOND_CORE = 16.0  # factor over the largest of these from which an error is a jump's
 _UNLIKE = 64.0  # factor between the sizes of two columns from which they are different quantities
 _ROWS_OF_A_COLUMN = 128  # rows, about, from which a column's size is computed
 _MOST_COLUMNS = 1 << 14  # columns whose sizes are computed, since medians take time
-_FAR = 16.0  # tolerances from which on an element may be on the other side of a jump
+FAR = 16.0  # tolerances from which on an element may be on the other side of a jump
 
 
 @dataclass(frozen=True)
@@ -149,12 +145,12 @@ class Expected:
         return found if self.jumps is None else found.add_(self.jumps)
 
     def errors(self, actual: torch.Tensor) -> torch.Tensor:
-        """By how much an output is off, with its sign, in units of the tolerance."""
+        """Signed errors of an output, in units of the tolerance."""
         actual = torch.view_as_real(actual) if actual.is_complex() else actual
         return (actual.double() - self.exact).div_(self.tolerance())
 
     def widened(self, other: "Expected") -> "Expected":
-        """With the larger of the two budgets, both of the same call."""
+        """Return the larger of the two budgets, both of the same call."""
         jumps = self.jumps if other.jumps is None else other.jumps
         if self.jumps is not None and other.jumps is not None:
             jumps = torch.maximum(self.jumps, other.jumps)
@@ -167,11 +163,11 @@ class Expected:
         )
 
     def across(self, others: Sequence[torch.Tensor], moved: Sequence[torch.Tensor]) -> "Expected":
-        """With room for few elements on the other side of a jump.
+        """Return a budget in which few elements may be on the other side of a jump.
 
-        `others` are the reference's results for inputs moved by little, `moved` for inputs moved by more.
-        What the latter make of an element is what it may be, if it is far off. As many elements as jump for
-        the former may be so, or one in a hundred thousand.
+        `others` are the reference's results for slightly moved inputs, `moved` for inputs moved by more. An
+        element that is far off may be what the latter give for it. As many elements may as jump in the
+        former, or one in a hundred thousand.
         """
         exact = self.exact
         others, moved = ([_real(other) for other in some] for some in (others, moved))
@@ -180,13 +176,13 @@ class Expected:
             between = (exact, self.reference, *moved)
         else:
             jumped = [0 if self.jumps is None else int((self.jumps > 0).sum())]
-            jumped += [int((self.errors(other).abs() > _FAR).sum()) for other in others]
+            jumped += [int((self.errors(other).abs() > FAR).sum()) for other in others]
             doubles = torch.stack([exact, *(m.double() for m in (self.reference, *moved))])
             between = (doubles.amin(0), doubles.amax(0))
-        return replace(self, between=between, few=max(_few(exact), *jumped))
+        return replace(self, between=between, few=max(a_few(exact), *jumped))
 
     def with_room_for(self, honest: torch.Tensor) -> "Expected":
-        """With a budget that has room for results that are off as much as this one, or a little more."""
+        """Return a budget that allows results as far off as this one, or a little further."""
         if not self.reference.is_floating_point():
             return self
         rules = _rules(self.reference.dtype)
@@ -202,12 +198,13 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
-def _few(tensor: torch.Tensor) -> int:
+def a_few(tensor: torch.Tensor) -> int:
+    """Number of elements that may be on the other side of a jump."""
     return max(1, int(_FEW * tensor.numel()))
 
 
 def _ulps(exact: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
-    """How far the numbers of a precision lie apart, at each of these values."""
+    """Spacing of the numbers of a precision at each of these values."""
     limits = torch.finfo(kind)
     _, exponent = torch.frexp(exact.nan_to_num(0.0, 0.0, 0.0).abs_().clamp_(min=limits.smallest_normal))
     return torch.ldexp(torch.full_like(exact, limits.eps), exponent - 1)
@@ -267,7 +264,8 @@ def _least(limits: torch.finfo) -> float:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Of every row: the spread of its errors, its largest value, and its errors' squares over its own.
+    """Statistics of every row: the spread of its errors, its largest value, and its errors' squares over its
+    own.
 
     The last counts dominating elements only; `live` are those that are not zero. Shapes are those of the
     output with a last dimension of 1.
@@ -291,7 +289,7 @@ class _Rows:
         return self.spread.where(~few, torch.maximum(self.spread, typical))
 
     def pooled_ratio(self) -> torch.Tensor:
-        """For each row, the root of the mean ratio of the rows of about its size."""
+        """Root of the mean ratio over the rows of about the same size, for each row."""
         _, exponents = torch.frexp(self.size)
         bins = torch.div(exponents.flatten() + 1100, _BIN, rounding_mode="floor").clamp_(0, 1000)
         ratio = self.ratio.flatten().nan_to_num(0.0, 0.0, 0.0)
@@ -304,7 +302,7 @@ def _fused_rows(
 ) -> _Rows | None:
     """`_rows` in one pass; None where that does not apply, or not all is finite."""
     native = library("rows")
-    if native is None or not disturbed or not all(_fusible(r, exact) for r in (reference, *disturbed)):
+    if native is None or not disturbed or not all(fusible(r, exact) for r in (reference, *disturbed)):
         return None
     rows, columns = reference.numel() // reference.shape[-1], reference.shape[-1]
     spread, size, ratio, live = torch.empty(4, len(disturbed), rows, dtype=torch.float64)
@@ -393,17 +391,18 @@ def _without_jumps(
     return replace(rows, spread=spread, ratio=ratio), jumps
 
 
-def _fusible(single: torch.Tensor, *doubles: torch.Tensor) -> bool:
-    """Whether these are rows as rows.cpp reads them: a float32 tensor beside float64 ones."""
+def fusible(single: torch.Tensor, *doubles: torch.Tensor) -> bool:
+    """Return True for rows as rows.cpp reads them: a float32 tensor beside float64 ones."""
     if single.dtype is not torch.float32 or not single.is_cpu or not single.dim() or not single.numel():
         return False
     return single.is_contiguous() and all(d.dtype is torch.float64 and d.is_contiguous() for d in doubles)
 
 
 def _column_sizes(output: torch.Tensor) -> torch.Tensor:
-    """The median size of each column's elements that are not zero; 0 for a column that has none.
+    """Median size of each column's elements that are not zero; 0 for a column that has none.
 
-    Not the rms: of columns of one quantity with heavy tails one may hold the largest element of all.
+    The rms would not do: of columns of one quantity with heavy tails one may hold the largest element
+    overall.
     """
     values = output.reshape(-1, output.shape[-1])
     values = values[:: -(-len(values) // _ROWS_OF_A_COLUMN)].double().abs()
@@ -411,9 +410,9 @@ def _column_sizes(output: torch.Tensor) -> torch.Tensor:
 
 
 def columns_differ(output: torch.Tensor) -> bool:
-    """Whether an output's columns are different quantities, as a draw of the task's own shows.
+    """Return True if an output's columns are different quantities, by a draw of the task's own.
 
-    That of another family would not do: what is exponential in heavy tails has columns of all sizes.
+    A draw of another family would not do: the exponential of heavy tails has columns of all sizes.
     """
     if not output.is_floating_point() or output.dim() < 2 or output.shape[-1] < 2:
         return False
@@ -438,7 +437,7 @@ def _by_column(
 
 
 def _row_spread(error: torch.Tensor, rules: _Rules) -> torch.Tensor:
-    """What a row's errors allow: over the last dimension, of the finite elements only."""
+    """Largest error that a row's errors allow: over the last dimension, of the finite elements only."""
     spread = _spread(error, error.shape[-1], rules)
     if bool(torch.isfinite(spread).all()):
         return spread
@@ -451,172 +450,4 @@ def _spread(error: torch.Tensor, count: int | torch.Tensor, rules: _Rules) -> to
     largest = torch.linalg.vector_norm(error, ord=math.inf, dim=-1, keepdim=True)
     return torch.maximum(
         norm * rules.rms / torch.as_tensor(count, dtype=error.dtype).sqrt(), largest * rules.largest
-    )
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """`error` in units of the budget, infinite where the outputs cannot be compared; `detail` says where.
-
-    `few`: whether so few elements are beyond their budgets that it may be chance. `far`: how many are so
-    far beyond that they may be on the other side of a jump.
-    """
-
-    error: float
-    detail: str
-    few: bool = False
-    far: int = 0
-
-
-def compare(expected: Expected, actual: torch.Tensor) -> Comparison:
-    """Compare an output of the right shape and dtype against its budget.
-
-    Few elements, of those that are far beyond it, may have values that the reference gives for moved inputs,
-    once these are known: `Expected.across`.
-    """
-    exact = expected.exact
-    if actual.is_complex():
-        actual = torch.view_as_real(actual)
-    if not expected.reference.is_floating_point():
-        bad = (actual != exact.to(actual.dtype)) & (actual != expected.reference)
-        if expected.rankings and bool(bad.any()):
-            bad &= ~allowed(expected.rankings, actual, expected.reference)
-        if expected.between and bool(bad.any()):
-            seen = torch.stack([actual == other for other in expected.between]).any(0)
-            bad = _but_few(bad, seen, expected.few)
-        far = int(bad.sum())
-        return Comparison(math.inf, _where(bad, actual, exact), far=far) if far else Comparison(0.0, "")
-    fused = _fused_error(expected, actual)
-    if fused is not None:
-        return Comparison(fused, "")
-    value = actual.double()
-    error = (value - exact).abs_().div_(expected.tolerance())
-    worst = float(error.max()) if error.numel() else 0.0
-    if worst <= 1.0:  # False for NaN
-        return Comparison(worst, "")
-    # Where the reference itself overflows or is undefined, its pattern counts, or the exact value.
-    reference = expected.reference.double()
-    same = torch.isnan(reference) & torch.isnan(value) | (torch.isinf(reference) & (value == reference))
-    same |= (value == exact) | (torch.isnan(exact) & torch.isnan(value))
-    error = torch.where(same, 0.0, error).nan_to_num_(nan=math.inf)
-    if expected.between:
-        least, largest = expected.between
-        room = expected.tolerance()
-        seen = (value >= least - room) & (value <= largest + room)
-        far = error > _FAR
-        error = torch.where(far & ~_but_few(far, seen, expected.few), 0.0, error)
-    worst = float(error.max())
-    if worst <= 1.0:
-        return Comparison(worst, "")
-    beyond = error > 1.0
-    few = int(beyond.sum()) <= _few(beyond)
-    return Comparison(worst, _where(beyond, actual, exact), few, int((error > _FAR).sum()))
-
-
-def _but_few(bad: torch.Tensor, excused: torch.Tensor, few: int) -> torch.Tensor:
-    """Mask of bad elements without the excused ones; with them if more than `few` are excused."""
-    excused = bad & excused
-    return bad & ~excused if int(excused.sum()) <= few else bad
-
-
-def _fused_error(expected: Expected, actual: torch.Tensor) -> float | None:
-    """The largest error in one pass; None where that does not apply, or an element needs a closer look."""
-    native = library("rows")
-    if native is None or expected.by_column or not _fusible(actual, expected.exact, expected.spread):
-        return None
-    rows, columns = actual.numel() // actual.shape[-1], actual.shape[-1]
-    found = torch.empty(2, dtype=torch.float64)
-    exact, spread, relative = expected.exact, expected.spread, expected.relative
-    native.worst_error(actual, exact, spread, relative, rows, columns, found)
-    worst, beyond = found.tolist()
-    return worst if not beyond else None
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """How far two results for the same inputs may lie apart when both may be right, without knowing what is.
-
-    For looking at many calls cheaply. No element is further from the other than four times the largest
-    tolerance of calls with inputs like these, and all together are about as near to it as the candidate was
-    when it was verified: what is computed in a lower precision once it is timed stays within most
-    tolerances of long sums, but is further off than it was.
-    One element of many may jump.
-    """
-
-    spread: float = 0.0
-    relative: float = 0.0
-
-    def widened(self, expected: Expected) -> "Tolerance":
-        """The leeway once `expected` is among the calls."""
-        rows = torch.where(torch.isfinite(expected.spread), expected.spread, 0.0)
-        if not rows.numel():
-            return self
-        relative = float(expected.relative.max())
-        if expected.rounding:
-            relative += expected.rounding * torch.finfo(expected.reference.dtype).eps
-        return Tolerance(max(self.spread, float(rows.max())), max(self.relative, relative))
-
-    def distance(self, actual: torch.Tensor, other: torch.Tensor) -> float:
-        """How far apart two results are: the rms in tolerances; of integers the share that differs."""
-        if not actual.is_floating_point() and not actual.is_complex():
-            return float((actual != other).double().mean()) if actual.numel() else 0.0
-        return self._rms(self._apart(actual, other)[0])
-
-    def unlike(self, actual: torch.Tensor, other: torch.Tensor) -> float:
-        """The share of elements that are infinite or NaN in `other`, and something else here."""
-        if not (actual.is_floating_point() or actual.is_complex()) or not actual.numel():
-            return 0.0
-        actual, other = _double(actual), _double(other)
-        same = (actual == other) | (actual.isnan() & other.isnan())
-        return float((~(same | other.isfinite())).double().mean())
-
-    def covers(
-        self,
-        actual: torch.Tensor,
-        other: torch.Tensor,
-        verified: float = math.inf,
-        unlike: float = 0.0,
-    ) -> bool:
-        """`verified`: the largest distance from the reference of results that were found right.
-
-        `unlike`: the largest share of their elements that differed where the reference is not finite. They
-        may: what overflows in the task's precision is right, too, where it does not.
-        """
-        if not actual.is_floating_point() and not actual.is_complex():
-            return self.distance(actual, other) <= _INDICES_APART + _AS_VERIFIED * verified
-        if self.unlike(actual, other) > _NOT_FINITE_APART + _AS_VERIFIED * unlike:
-            return False
-        apart, comparable = self._apart(actual, other)
-        far = (apart > 4) & comparable
-        most = _few(apart) if apart.numel() >= _ENOUGH else 0  # which side of a jump they are on is chance
-        if int(far.sum()) > most or bool((apart.isnan() & comparable).any()):
-            return False
-        apart = apart.where(~far, 0.0)
-        if apart.numel() < _ENOUGH:  # few elements are farther apart than those that were verified by chance
-            return True
-        by_chance = 1 + 4 / math.sqrt(apart.numel())
-        return self._rms(apart) <= _APART + _AS_VERIFIED * by_chance * verified
-
-    def _apart(self, actual: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The elements' distances in tolerances, and which of them say anything."""
-        actual, other = _double(actual), _double(other)
-        apart = (actual - other).abs_() / (self.spread + self.relative * other.abs())
-        return torch.where(actual == other, 0.0, apart), torch.isfinite(other)
-
-    def _rms(self, apart: torch.Tensor) -> float:
-        finite = torch.where(apart.isfinite(), apart, 0.0)
-        return float(finite.square_().mean().sqrt()) if apart.numel() else 0.0
-
-
-def _double(tensor: torch.Tensor) -> torch.Tensor:
-    """As real numbers: complex ones as two each."""
-    return (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).double()
-
-
-def _where(bad: torch.Tensor, actual: torch.Tensor, exact: torch.Tensor) -> str:
-    first = tuple(int(i[0]) for i in torch.nonzero(bad, as_tuple=True)) if bad.dim() else ()
-    got, wanted = actual[first].item(), exact[first].item()
-    return (
-        f"{int(bad.sum())} of {bad.numel()} elements differ, "
-        f"first at {list(first)}: {got:.6g}, not {wanted:.6g}"
     )

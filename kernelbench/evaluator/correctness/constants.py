@@ -88,13 +88,13 @@ def partly_constant(
 
 
 def _in_rows(tensor: torch.Tensor) -> bool:
-    """Whether all rows rise, or all fall."""
+    """Return True if all rows rise, or all fall."""
     steps = tensor.diff(dim=-1)
     return bool((steps >= 0).all()) or bool((steps <= 0).all())
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a constant is all ones or zeros, or has two values: that says nothing of its domain."""
+    """Return True for a constant of all ones or zeros, or two values, which says nothing of its domain."""
     if not tensor.is_floating_point() or not tensor.numel():
         return False
     low, high = _wide(tensor).aminmax()
@@ -102,7 +102,7 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 
 def _is_drawn_once(tensor: torch.Tensor) -> bool:
-    """Whether it holds many numbers that were drawn, but always from one seed."""
+    """Return True for many numbers that were drawn, but always from one seed."""
     if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.numel() < _FEW_NUMBERS:
         return False
     values = _real(tensor)
@@ -110,12 +110,12 @@ def _is_drawn_once(tensor: torch.Tensor) -> bool:
 
 
 class Constants:
-    """The inputs of a task that are the same in every draw, and how each can be varied.
+    """Inputs of a task that are the same in every draw, and how each can be varied.
 
-    `positions`: of those that may be. `matter`: those that can be, and whether that changes any output.
-    `lacking`: those for which no variation is right, since the reference fails on all or gives NaN.
-    `always`: those that are varied in the task's own draws, too, or a kernel could keep what it made of them
-    while nobody took its time: many different numbers, and whatever it is where nothing else is drawn.
+    `positions`: of such inputs. `matter`: those that can be varied, and whether that changes any output.
+    `lacking`: those for which no variation is right, since the reference fails on all or gives NaN. `always`:
+    those that are varied in the task's own draws, too, as a kernel could otherwise keep what it computed from
+    them while it was not timed: many different numbers, and whatever it is where nothing else is drawn.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Constants:
         self.always = [p for p in self.variations if nothing_drawn or _is_drawn_once(first[p])]
 
     def _find(self, first: Sequence[torch.Tensor], position: int, before: Sequence[torch.Tensor]) -> None:
-        """The first variation that outputs depend on; or one that they do not."""
+        """Find the first variation that outputs depend on; or one that they do not."""
         draws = Draws(position, device=first[position].device)
         for variation in variations(first[position], self._domains[position]):
             if variation is _in_order and _longest(first[position]) in self._numbers:
@@ -232,7 +232,7 @@ UNTOUCHED = ("sign", "mask", "index", "fixed")  # domains that no family rewrite
 
 
 def defined(outputs: Sequence[torch.Tensor], before: Sequence[float], entirely: bool = False) -> bool:
-    """Whether no more of any output is not finite than `before`, or hardly more."""
+    """Return True if no output has more infinities and NaNs than `before`, or hardly more."""
     more = 0.0 if entirely else SHARE
     return all(not_finite(output) <= share + more for output, share in zip(outputs, before, strict=True))
 
@@ -374,13 +374,13 @@ def _lowered(tensor: torch.Tensor, draws: Draws) -> torch.Tensor:
 
 
 def _lowered_in_order(tensor: torch.Tensor, draws: Draws) -> torch.Tensor:
-    """The same, the largest first: some take lengths so only."""
+    """Lower equal integers, the largest first: some take lengths only so."""
     made = _lowered(tensor, draws)
     return made.view(-1).sort(descending=True).values.view(tensor.shape)
 
 
 def _sorted(tensor: torch.Tensor) -> bool | None:
-    """Whether integers of one row that are in order rise; None where they are not, or are all there are."""
+    """Return True if integers of one row rise, False if they fall; None where they do neither, or by ones."""
     if tensor.numel() < 3 or max(tensor.shape) != tensor.numel():
         return None
     steps = tensor.reshape(-1).long().diff()
@@ -390,7 +390,7 @@ def _sorted(tensor: torch.Tensor) -> bool | None:
 
 
 def _refilled(tensor: torch.Tensor, draws: Draws, alike: torch.Tensor) -> torch.Tensor:
-    """With values that other elements have in place of those that are the same in every draw."""
+    """Replace elements that are the same in every draw by values of the others."""
     drawn, made = tensor[~alike], tensor.clone()
     made[alike] = drawn[draws.below(drawn.numel(), int(alike.sum())).to(drawn.device)]
     return made
@@ -434,7 +434,7 @@ def _one_hot(tensor: torch.Tensor) -> bool:
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    """As something that torch computes with: not all operators take each narrow dtype."""
+    """Tensor in a dtype that torch computes with: not all operators take each narrow dtype."""
     if tensor.is_floating_point():
         return tensor.float() if is_eight_bit_float(tensor.dtype) else tensor
     return tensor.long()

@@ -85,7 +85,7 @@ def infer_domain(tensor: torch.Tensor) -> str:
 
 
 def _has_structure(tensor: torch.Tensor) -> bool:
-    """Whether a complex tensor is a square that is triangular or Hermitian."""
+    """Return True for a complex square that is triangular or Hermitian."""
     if tensor.dim() < 2 or not tensor.shape[-1] == tensor.shape[-2] > 1:
         return False
     zero = (tensor.triu(1), tensor.tril(-1))
@@ -141,7 +141,9 @@ def _has_one_sign(tensor: torch.Tensor) -> bool:
 
 
 def _some(size: int, powers: tuple[float, float], draws: Draws, device: torch.device) -> torch.Tensor:
-    """Which of `size` things are chosen, at random; their number is `size` to a power between the two."""
+    """Mask of the things, of `size`, that are chosen at random; their number is `size` to a power between the
+    two.
+    """
     least, most = powers
     count = math.ceil(size ** min(1.0, least + (most - least) * float(draws.uniform(1))))
     chosen = torch.zeros(size, dtype=torch.bool, device=device)
@@ -150,9 +152,10 @@ def _some(size: int, powers: tuple[float, float], draws: Draws, device: torch.de
 
 
 def _dominate(tensor: torch.Tensor, domain: str, draws: Draws, fan_in: float) -> None:
-    """Leave as they are so few elements, in some rows and columns, that sums over these depend on them alone.
+    """Shrink all but a few elements in some rows and columns, so that sums over these depend on the few
+    alone.
 
-    Errors of rounded operands then do not average out. The others there shrink; signs, range and zeros stay.
+    Errors of rounded operands then do not average out. Signs, range and zeros stay.
     """
     kept = draws.uniform(*tensor.shape) < min(0.5, _DOMINANT / max(fan_in, 1.0))
     if tensor.dim() > 1:
@@ -168,7 +171,7 @@ def _dominate(tensor: torch.Tensor, domain: str, draws: Draws, fan_in: float) ->
 
 
 def _rewrite_eight_bits(tensor: torch.Tensor, domain: str, family: str, draws: Draws) -> None:
-    """As in a wider dtype, rounded then; torch computes with no such numbers."""
+    """Rewrite in a wider dtype and round: torch does not compute with eight-bit floats."""
     wide = tensor.float()
     _fill(wide, family, draws)
     _keep_within(domain, wide)
@@ -190,7 +193,7 @@ def perturb(inputs: Sequence[torch.Tensor], domains: Sequence[str], draws: Draws
 
 
 def _perturbed(elements: int, chance: float) -> int:
-    """How many of so many elements are perturbed; `chance` is uniform in [0, 1)."""
+    """Number of elements that are perturbed, of `elements`; `chance` is uniform in [0, 1)."""
     fewest, times, power = _PERTURBED
     most = max(fewest, times * elements**power)
     return math.ceil(min(fewest * (most / fewest) ** chance, max(1.0, elements * _PERTURBED_SHARE)))

@@ -1,12 +1,12 @@
-"""Would it be noticed if a kernel did less? Mutation analysis of a task's input families and error budgets.
+"""Mutation testing of a task's input families and error budgets: would a kernel that does less be noticed?
 
-In the reference one operator at a time is made to read less of one operand than it should: every sixteenth
-element along a dimension, all but the last sixteenth, its mean, its best approximation of rank one, or ten
-bits of its mantissas. These are the ways of not computing that pay in a kernel. Outputs are then held to
-the budget as a candidate's are. Whatever stays within it on every family could be left out by a kernel that
-is called correct: it has too little influence on the outputs to be seen, or the families are too weak.
+In the reference one operator at a time reads less of one operand than it should: every sixteenth element
+along a dimension, all but the last sixteenth, its mean, its best approximation of rank one, or ten bits of
+its mantissas. These are the ways of not computing that pay in a kernel. Outputs are then held to the budget
+as a candidate's are. Whatever stays within it on every family could be left out by a kernel that is called
+correct: it has too little influence on the outputs to be seen, or the families are too weak.
 
-After DeMillo, Lipton and Sayward, "Hints on Test Data Selection" (1978). Run inside the oracle.
+After DeMillo, Lipton and Sayward, "Hints on Test Data Selection" (1978). Runs inside the oracle.
 """
 
 import functools
@@ -119,7 +119,7 @@ class _Lister(OperatorMode):
 
 
 class _Taking(OperatorMode):
-    """Has one operator take its mutation."""
+    """Operator mode in which one operator is mutated."""
 
     def __init__(self, mutation: Shortcut) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ def _operands(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
 def _mutations(
     func: Any, operand: torch.Tensor, operands: int, rounds: bool
 ) -> Iterator[tuple[str, int | None, Mutation]]:
-    """What may be read of an operand instead of all, along which dimension, and how to get that."""
+    """Mutations of an operand: what is read instead of all of it, along which dimension, and how."""
     dims = [dim for dim, size in enumerate(operand.shape) if size > 1]
     if torch.Tag.pointwise in func.tags:
         dims = dims[-1:]  # one says as much as another
@@ -198,7 +198,7 @@ def _rounded(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """As integers, so that NaN equals NaN."""
+    """Elements as integers, so that NaN equals NaN."""
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
     kinds = {2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -17,14 +17,8 @@ import torch
 
 from kernelwright.kernelbench.evaluator.correctness import families
 from kernelwright.kernelbench.evaluator.correctness.audit import audit
-from kernelwright.kernelbench.evaluator.correctness.budget import (
-    Comparison,
-    Expected,
-    Tolerance,
-    columns_differ,
-    compare,
-    expect,
-)
+from kernelwright.kernelbench.evaluator.correctness.budget import Expected, columns_differ, expect
+from kernelwright.kernelbench.evaluator.correctness.comparison import Comparison, compare
 from kernelwright.kernelbench.evaluator.correctness.constants import (
     Constants,
     constant_inputs,
@@ -36,6 +30,7 @@ from kernelwright.kernelbench.evaluator.correctness.constants import (
 from kernelwright.kernelbench.evaluator.correctness.mutations import Mutations
 from kernelwright.kernelbench.evaluator.correctness.plain_sums import PlainSums
 from kernelwright.kernelbench.evaluator.correctness.ties import Rankings
+from kernelwright.kernelbench.evaluator.correctness.tolerance import Tolerance
 from kernelwright.kernelbench.evaluator.memory import native
 from kernelwright.kernelbench.evaluator.memory.cuda import MemoryExporter
 from kernelwright.kernelbench.evaluator.memory.layout import Arena, SlotLayout, TensorLayout, Tensors
@@ -55,7 +50,7 @@ from kernelwright.kernelbench.evaluator.reference.task_format import TaskFault
 
 _TRIAL_CALLS = 5  # to learn how long one takes
 _FAN_IN_PROBES = 3
-_FEW_OUTPUTS = 64  # elements; below, one disturbance may by chance say little, so three are taken
+_FEW_OUTPUTS = 64  # elements; below, a single disturbance may hardly move any of them, so three are taken
 _SHORT_ROW = 8  # elements; below, the same for two
 _MARGINAL = 16.0  # budgets: what is beyond by no more is held to a budget from more disturbances
 _MORE = 6  # of these
@@ -157,9 +152,10 @@ class Oracle:
         return min(times)
 
     def setup(self) -> bytes:
-        """What a worker needs to be the same model: init arguments, weights, the structure of the inputs.
+        """Bytes from which a worker builds the same model: init arguments, weights, the structure of the
+        inputs.
 
-        Behind that lies what the constructor drew, which only some need.
+        After these follows what the constructor drew, which only some need.
         """
         reference = self.reference
         self.reference.own.state.restore()
@@ -243,7 +239,9 @@ class Oracle:
                     self.fill([slot], [seed], "task")
 
     def _runs(self, tensors: Sequence[torch.Tensor], seed: int) -> bool:
-        """Whether the reference can be run on these: it may need indices, or what can be inverted."""
+        """Return True if the reference runs on these inputs: it may need indices, or matrices that can be
+        inverted.
+        """
         try:
             self._run(tensors, seed)
         except TaskFault:
@@ -288,7 +286,7 @@ class Oracle:
         return {"usable": usable, "reference_error": _finite(worst)}
 
     def _usable(self, slot: int, seed: int | None, outputs: Sequence[torch.Tensor]) -> bool:
-        """Whether the reference is about as defined on a slot as on the task's own draw that it came from."""
+        """Return True if the reference is about as defined on a slot as on the task's own draw behind it."""
         family, entirely = self._families[slot], self._mixed.get(slot, False)
         if family in ("task", "perturbed") or defined(outputs, [0.0] * len(outputs), entirely):
             return True
@@ -299,9 +297,9 @@ class Oracle:
     def _measured_fan_in(
         self, tensors: Sequence[torch.Tensor], before: Sequence[torch.Tensor], seed: int | None
     ) -> list[float]:
-        """For each output, how many input elements one of its elements depends on, about.
+        """Number of input elements, about, that an element of each output depends on.
 
-        Counted the other way round: how many elements of an output change with one of an input.
+        Counted the other way round: the elements of an output that change with one of an input.
         """
         moved = [tensor.clone() for tensor in tensors]
         found = [0.0] * len(before)
@@ -356,7 +354,7 @@ class Oracle:
         return {"error": _finite(results[worst].error), "detail": detail, "few": few}
 
     def begin(self) -> None:
-        """From now on outputs are a new candidate's, which is being verified."""
+        """Compare outputs of a new candidate from now on, which is being verified."""
         self._verified, self._verifying = [0.0] * len(self.reference.outputs), True
         self._unlike = list(self._verified)
 
@@ -371,7 +369,7 @@ class Oracle:
                 self.expected[i] = old.widened(other)
 
     def _may_jump(self, results: Sequence[Comparison]) -> bool:
-        """Whether so few elements are far off that it may be chance which side of a jump they are on."""
+        """Return True if so few elements are far off that they may be on the other side of a jump."""
         most = [max(1.0, _MANY_JUMPS * wanted.exact.numel()) for wanted in self.expected]
         known = any(wanted.between for wanted in self.expected)
         return not known and all(result.far <= limit for result, limit in zip(results, most, strict=True))
@@ -386,7 +384,7 @@ class Oracle:
             self.expected[i] = old.across([o[i] for o in little], [m[i] for m in moved])
 
     def _with_room_for_loops(self, tensors: Sequence[torch.Tensor], seed: int | None) -> list[Expected]:
-        """What is expected, where the reference has long sums with room for those of plain loops."""
+        """Budgets of these inputs; where the reference has long sums, with room for those of plain loops."""
         if not self._long_sums:
             return self.expected
         with PlainSums() as loops:
@@ -417,7 +415,7 @@ class Oracle:
         return self._shifted[bits]
 
     def agrees(self, position: int, outputs: Sequence[Sequence[Any]]) -> bool:
-        """Whether parts of two outputs agree. See `budget.Tolerance`."""
+        """Return True if parts of two outputs agree. See `budget.Tolerance`."""
         self._verifying = False
         a, b = map(self._view, outputs)
         verified = self._verified[position] if self._verified else math.inf
@@ -429,7 +427,7 @@ class Oracle:
         return self.memory[memory].tensor(TensorLayout.from_json(layout), offset)
 
     def audit(self, seeds: Sequence[int]) -> list[str]:
-        """What makes this task measure nothing; see `correctness.audit`."""
+        """Sentences on what makes this task measure nothing; see `correctness.audit`."""
         draws = []
         for seed in seeds:
             draws.append([tensor.clone() for tensor in self._tensors(seed)])
@@ -439,9 +437,9 @@ class Oracle:
         return audit(self.reference.model, draws, lambda inputs: self._run(inputs, 0), constant)
 
     def mutations(self, slot: int, seed: int | None, restart: bool) -> dict[str, Any]:
-        """What could be left out, unnoticed on what lies in this slot and on all since the last `restart`.
+        """Mutations that stay unnoticed in this slot and in all others since the last `restart`.
 
-        See `Mutations`. `expect` has just been asked for this slot.
+        See `Mutations`. `expect` has just been called for this slot.
         """
 
         def run() -> list[torch.Tensor]:
@@ -484,7 +482,7 @@ class Oracle:
 
 
 def _disturbances_of(outputs: Sequence[torch.Tensor]) -> int:
-    """How many are needed: by chance, one may hardly move any element of a row that has few."""
+    """Number of disturbances: in rows of few elements, one may hardly move any of them."""
     if min((output.numel() for output in outputs), default=0) < _FEW_OUTPUTS:
         return 3
     return 2 if any(output.shape[-1] < _SHORT_ROW for output in outputs) else 1

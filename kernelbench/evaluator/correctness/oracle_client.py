@@ -51,7 +51,7 @@ class Comparison:
 
     @property
     def doubtful(self) -> bool:
-        """Whether so few elements are beyond their budgets, by so little, that it may be chance."""
+        """True if so few elements are beyond their budgets, by so little, that another draw decides."""
         return self.error is not None and 1.0 < self.error <= _DOUBTFUL and self.few
 
 
@@ -75,14 +75,14 @@ class Shortcut(Record):
 
 
 class Mutations(Record):
-    """What was tried on a task, of all that is `possible`."""
+    """Mutations that were tried on a task, of the number that is `possible`."""
 
     possible: int
     tried: list[Shortcut]
 
     @property
     def unnoticed(self) -> list[Shortcut]:
-        """Those that change outputs, and could be taken by a kernel that is called correct."""
+        """Mutations that change outputs, and that a kernel could take and be called correct."""
         return [mutation for mutation in self.tried if mutation.changes and mutation.noticed_by is None]
 
 
@@ -135,7 +135,7 @@ class OracleClient:
 
     @property
     def alive(self) -> bool:
-        """Whether the oracle is there; without it nothing can be evaluated any more."""
+        """True while the oracle runs; without it nothing can be evaluated any more."""
         return self._worker.alive
 
     @property
@@ -200,7 +200,7 @@ class OracleClient:
         return answer | {"fds": self._worker.fds} if self._worker.fds else answer
 
     def begin(self) -> None:
-        """From now on outputs of another candidate are compared, which is being verified."""
+        """Compare outputs of another candidate from now on, which is being verified."""
         self._ask("begin")
 
     def fill(self, slots: Sequence[int], family: str = "task") -> None:
@@ -209,7 +209,7 @@ class OracleClient:
         self._ask("fill", slots=list(slots), seeds=seeds, family=family)
 
     def expect(self, slot: int, seed: int | None, rate: bool = False) -> dict[str, Any]:
-        """Have the oracle compute what the outputs for a slot must be; see `Oracle.expect`."""
+        """Make the oracle compute the budgets of the outputs for a slot; see `Oracle.expect`."""
         answer = self._ask("expect", slot=slot, seed=seed, rate=rate)
         assert isinstance(answer, dict)
         return answer
@@ -224,13 +224,13 @@ class OracleClient:
         return float(self._ask("needed_share", slot=0, probes=8))
 
     def audit(self) -> list[str]:
-        """What makes the task measure nothing, in words; empty for a sound task."""
+        """Sentences on what makes the task measure nothing; none for a sound task."""
         answer = self._ask("audit", seeds=[secrets.randbits(62) for _ in range(3)])
         assert isinstance(answer, list)
         return [str(finding) for finding in answer]
 
     def mutations(self, families: Sequence[str]) -> Mutations:
-        """What a kernel could leave out, and whether it would be noticed on inputs of these families."""
+        """Return what a kernel could leave out, and whether that is noticed on inputs of these families."""
         answer: dict[str, Any] = {}
         families = [*families, *["varied"] * self.constants]
         for family in sorted(families, key="perturbed".__eq__):  # which changes what lies there
@@ -314,7 +314,7 @@ class OracleClient:
 
 
 def _is_none(layout: TensorLayout) -> bool:
-    """Whether an output is None, or looks like it: see `outputs.flattened`."""
+    """Return True if an output is None, or looks like it: see `outputs.flattened`."""
     return layout.dtype == "bool" and layout.shape == (0,)
 
 

@@ -27,7 +27,7 @@ _DISTINCT = ("topk", "sort")  # these name no element of a row twice
 
 @dataclass(frozen=True)
 class Ranking:
-    """What an operator ranked: `indices` along `dim` of `values`."""
+    """Result of a ranking operator: `indices` along `dim` of `values`."""
 
     indices: torch.Tensor
     values: torch.Tensor
@@ -35,7 +35,7 @@ class Ranking:
     distinct: bool
 
     def allows(self, actual: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        """Where the values that `actual` names are equal to those that `wanted` names, element by element."""
+        """Mask of the elements where the values that `actual` and `wanted` name are equal."""
         size = self.values.shape[self.dim]
         legal = (actual >= 0) & (actual < size)
         chosen = torch.where(legal, actual, 0).long()
@@ -46,7 +46,7 @@ class Ranking:
 
 
 class Rankings(OperatorMode):
-    """Within it what is ranked is noted."""
+    """Operator mode that records what operators rank."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Rankings(OperatorMode):
         self._found.append(Ranking(indices.clone(), values.clone(), dim, name in _DISTINCT))
 
     def of(self, output: torch.Tensor) -> Ranking | None:
-        """What an output is the ranking of, if it is one."""
+        """Ranking that an output is the indices of; None if it is none."""
         for ranking in self._found:
             if ranking.indices.numel() == output.numel() and torch.equal(
                 ranking.indices, output.view_as(ranking.indices).to(ranking.indices.dtype)
@@ -80,7 +80,7 @@ class Rankings(OperatorMode):
 
 
 def allowed(rankings: Sequence[Ranking], actual: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    """Where an index is right because it names an equal value, in one of the rankings at least."""
+    """Mask of indices that are right because they name an equal value, in at least one of the rankings."""
     right = torch.zeros_like(actual, dtype=torch.bool)
     for ranking in rankings:
         shape = ranking.indices.shape

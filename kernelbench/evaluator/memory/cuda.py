@@ -15,9 +15,10 @@ import torch
 
 from kernelwright.kernelbench.evaluator.memory.layout import GRANULE, SlotLayout, TensorLayout, rounded
 
-_PROBES = 5
-_PROBE_BYTES = 4 << 20
-_TEARDOWN_S = 10.0  # what the memory of a killed process may take to come free
+# Chosen by hand.
+_PROBES = 5  # probes in a row, of which the median time counts
+_PROBE_BYTES = 4 << 20  # bytes that a probe writes
+_TEARDOWN_S = 10.0  # seconds in which the memory of a killed process is freed
 
 
 class DeviceError(Exception):
@@ -96,7 +97,7 @@ class DeviceArena(DeviceBytes):
         return int(fd)
 
     def close(self) -> None:
-        """No tensor that views the memory may be used afterwards."""
+        """Release the memory; no tensor that views it may be used afterwards."""
         from cuda.bindings import driver
 
         _call(driver.cuMemUnmap, self.address, self.size)
@@ -136,10 +137,11 @@ class _Loan:
 
 
 class MemoryExporter:
-    """The oracle's: one master copy of the inputs, and for every worker a copy and a heap.
+    """GPU memory that the oracle holds: one master copy of the inputs, and for every worker a copy and a
+    heap.
 
-    A process that stands still may have kernels that run on. So no worker's memory is another's, and the
-    outputs of a block are copied to where it cannot write.
+    A stopped process may have kernels that run on. So no worker's memory is another's, and the outputs of a
+    block are copied to where it cannot write.
     """
 
     def __init__(self, layout: SlotLayout, slots: int, device: torch.device, cache_bytes: int) -> None:
@@ -154,7 +156,7 @@ class MemoryExporter:
         self._probe = torch.zeros(_PROBE_BYTES, dtype=torch.uint8, device=device)
 
     def describe(self, number: int, heap_bytes: int) -> dict[str, Any]:
-        """The "fds" of the inputs and the heap of a new worker; whoever sends them closes them."""
+        """The "fds" of the inputs and the heap of a new worker; the sender closes them."""
         inputs = self._created(self.size)
         try:
             loan = _Loan(inputs, self._created(heap_bytes))
@@ -187,10 +189,11 @@ class MemoryExporter:
         loan.heap.close()
 
     def deliver(self, number: int, slots: Sequence[int], flush: bool) -> float:
-        """Give a worker what the master has in these slots; what a probe took right after that (`probe_s`).
+        """Copy the master's inputs in these slots to a worker; returns the time of a probe right after that
+        (`probe_s`).
 
-        A process that stands still may have kernels waiting for inputs to appear. So they do just before its
-        block begins, and what then runs shows.
+        A stopped process may have kernels waiting for inputs to appear. So they appear just before its block
+        begins, and the probe shows what then runs.
         """
         if slots and self.layout.slot_bytes:
             rows = torch.tensor(slots, device=self.device)
@@ -219,7 +222,7 @@ class MemoryExporter:
         self._synchronize()
 
     def unchanged(self, number: int, slots: Sequence[int]) -> bool:
-        """Whether what the worker has in these slots is still what the master has."""
+        """Return True if the worker's inputs in these slots are still the master's."""
         if not self.layout.slot_bytes:
             return True
         theirs, ours = self._by_slot(self._loans[number].inputs), self._by_slot(self.master)

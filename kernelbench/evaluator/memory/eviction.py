@@ -36,7 +36,7 @@ class Eviction:
     """
 
     def __init__(self, caches: Sequence[SharedCache], most_bytes: int) -> None:
-        """`most_bytes`: that may be allocated."""
+        """`most_bytes`: the largest allocation."""
         wanted = int(_TIMES * max(cache.size_bytes for cache in caches))
         self._homes = [cache.cpus for cache in caches]
         self.complete = wanted <= most_bytes  # whether what was in the caches is out of them afterwards
@@ -47,7 +47,7 @@ class Eviction:
 
     @property
     def size_bytes(self) -> int:
-        """Of the memory that is read."""
+        """Size of the memory that is read."""
         return self._words.nbytes
 
     def __call__(self) -> None:
@@ -73,5 +73,5 @@ class Eviction:
 
 @functools.cache
 def of_machine() -> Eviction:
-    """This process's, made when it is first needed."""
+    """Eviction for this process's caches, created on first use."""
     return Eviction(last_level_caches(), allocatable_bytes() // _SHARE)

@@ -103,7 +103,7 @@ class TensorLayout:
 
     @property
     def contiguous(self) -> bool:
-        """Whether the elements lie one after the other, in order."""
+        """True if the elements lie one after the other, in order."""
         expected = 1
         for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
             if size != 1 and stride != expected:
@@ -121,7 +121,7 @@ class TensorLayout:
 
     @property
     def overlaps(self) -> bool:
-        """Whether elements share memory, as those of an expanded tensor do."""
+        """True if elements share memory, as those of an expanded tensor do."""
         reach = 0
         for stride, size in sorted(zip(self.strides, self.shape, strict=True)):
             if size > 1 and stride <= reach:
@@ -130,10 +130,10 @@ class TensorLayout:
         return False
 
     def runs(self, most: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], int, "TensorLayout"]:
-        """How to copy the elements without what lies between them.
+        """Runs of adjacent elements, to copy them without what lies between.
 
-        Where each run of adjacent elements starts, how long a run is, both in elements, and the layout of
-        the copy when the runs are put one after the other. Raises ValueError when there are more than `most`.
+        Returns where each run starts, how long a run is, both in elements, and the layout of the copy when
+        the runs are put one after the other. Raises ValueError when there are more than `most`.
         """
         rest = sorted((d for d, stride in enumerate(self.strides) if stride), key=self.strides.__getitem__)
         copied = [0] * len(self.shape)
@@ -179,7 +179,7 @@ class Arena:
 
     @classmethod
     def create(cls, name: str, size: int) -> "Arena":
-        """Of fixed size: nobody can shrink it under those who have mapped it."""
+        """Create memory of a fixed size: nobody can shrink it under those who have mapped it."""
         fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, max(size, mmap.PAGESIZE))
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
@@ -190,7 +190,7 @@ class Arena:
         return layout.view(self.memory, offset)
 
     def seal(self) -> None:
-        """Whoever has not mapped it shared by now can no longer write to it."""
+        """Deny writing to all who have not mapped it shared by now."""
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _F_SEAL_FUTURE_WRITE)
 
     def close(self) -> None:
@@ -225,7 +225,7 @@ class SlotLayout:
         return sum(map(_room, self.tensors))
 
     def offsets(self, slot: int) -> list[int]:
-        """Where in the arena each tensor of a slot begins, in bytes."""
+        """Offset of each tensor of a slot in the arena, in bytes."""
         rooms = [_room(tensor) for tensor in self.tensors]
         begins = itertools.accumulate(rooms, initial=slot * self.slot_bytes)
         first = slot * len(rooms)
@@ -244,7 +244,7 @@ def _room(tensor: TensorLayout) -> int:
 
 @dataclass(frozen=True)
 class OutputDescriptor:
-    """Where a worker's output tensor lies: its address in the worker's memory, or offset in a GPU's heap."""
+    """Location of a worker's output tensor: an address in its memory, or an offset in a GPU's heap."""
 
     layout: TensorLayout
     address: int
@@ -255,11 +255,11 @@ def pack_outputs(
     address: Callable[["torch.Tensor"], int],
     device_s: float = math.nan,
 ) -> bytes:
-    """The outputs of every call of a block as fixed-schema bytes; `address`: see `OutputDescriptor`.
+    """Pack the outputs of every call of a block as fixed-schema bytes; `address`: see `OutputDescriptor`.
 
     `device_s`: seconds that the block took by the device's own clock.
 
-    Part of every timed call: a descriptor is made once for all tensors of a layout.
+    Part of every timed call: a descriptor is created once for all tensors of a layout.
     """
     parts = [_SECONDS.pack(device_s), _COUNT.pack(len(calls))]
     known: dict[object, tuple[bytes, bytes]] = {}

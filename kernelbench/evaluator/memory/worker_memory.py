@@ -1,4 +1,4 @@
-"""Where a worker's tensors lie: the host's memory, or a GPU's."""
+"""Memory of a worker's tensors: the host's, or a GPU's."""
 
 import math
 import os
@@ -44,10 +44,10 @@ class WorkerMemory(Protocol):
         """The outputs of calls, once all that was launched has ended, where the referee can find them."""
 
     def reclaim(self) -> None:
-        """Between blocks, once outputs have been let go."""
+        """Tidy up between blocks, once outputs have been released."""
 
     def address(self, tensor: torch.Tensor) -> int:
-        """What the referee finds the tensor's first byte by."""
+        """Address by which the referee finds the tensor's first byte."""
 
 
 class Host:
@@ -118,7 +118,7 @@ class Gpu:
         return moved
 
     def reclaim(self) -> None:
-        """Between blocks: memory that waits for events of other streams comes free.
+        """Free memory, between blocks, that waits for events of other streams.
 
         torch's allocator puts that off for as long as allocations go to a pool. From the first time on they
         do; before, a model has taken what it keeps.
@@ -151,14 +151,14 @@ class Gpu:
         self._scope.__enter__()
 
     def _leave(self) -> bool:
-        """Whether the scope was entered."""
+        """Leave the scope; return False if it was not entered."""
         scope, self._scope = self._scope, None
         if scope is not None:
             scope.__exit__(None, None, None)
         return scope is not None
 
     def _leave_while_capturing(self) -> None:
-        """What a CUDA graph allocates must stay its own: the pool would give it to others again."""
+        """Leave while a CUDA graph is captured: its memory must stay its own, and the pool would reuse it."""
         begin, end = torch.cuda.CUDAGraph.capture_begin, torch.cuda.CUDAGraph.capture_end
         inside = False
 

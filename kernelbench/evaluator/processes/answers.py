@@ -17,9 +17,9 @@ Count = Annotated[int, Field(ge=0, lt=1 << 63)]  # so that sums and products of 
 
 
 def ask_builder(pool: WorkerPool, module: str, candidate: str, timeout_s: float) -> dict[str, Any]:
-    """What `module`'s `serve` answers where it runs as builder of the candidate of this sha256.
+    """Return the answer of `module`'s `serve`, run as builder of the candidate of this sha256.
 
-    Raises Unavailable where it dies, takes too long, or answers with a "problem".
+    Raises Unavailable if it dies, takes too long, or answers with a "problem".
     """
     try:
         pool.import_first([module])  # in the sandbox it could not be read
@@ -32,7 +32,7 @@ def ask_builder(pool: WorkerPool, module: str, candidate: str, timeout_s: float)
 
 
 def validated(adapter: TypeAdapter[T], given: object, of: str) -> T:
-    """What a worker has answered, if it is what it should be. Raises Unavailable."""
+    """Validate a worker's answer. Raises Unavailable if it is not of the type."""
     try:
         return adapter.validate_python(given)
     except ValidationError:
@@ -46,7 +46,7 @@ def refuse_problem(answer: dict[str, Any]) -> None:
 
 
 def failed_load(answer: dict[str, Any]) -> str:
-    """What a worker's answer to "load" says of a candidate that it could not load."""
+    """Reason in a worker's answer to "load", for a candidate that it could not load."""
     return plain(f"the candidate could not be loaded: {answer.get('error')}", _LONGEST_PROBLEM)
 
 

@@ -1,4 +1,4 @@
-"""What a baseline calls in the model's place."""
+"""Callables that baselines run in the model's place."""
 
 from collections.abc import Iterable
 from typing import Any

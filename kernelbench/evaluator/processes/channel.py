@@ -22,7 +22,7 @@ class ChannelClosed(Exception):  # noqa: N818 - a state
 
 
 class ChannelGarbage(Exception):  # noqa: N818 - a state
-    """What arrived is no message."""
+    """Bytes that are no message."""
 
 
 class ChannelTimeout(Exception):  # noqa: N818 - a state
@@ -30,7 +30,9 @@ class ChannelTimeout(Exception):  # noqa: N818 - a state
 
 
 def readable(fd: int, timeout_s: float) -> bool:
-    """Whether there is something to read, or an end, within the time; unlike select, for any descriptor."""
+    """Return True if there is something to read, or an end, within the time; unlike select, for any
+    descriptor.
+    """
     poll = selectors.PollSelector()
     poll.register(fd, selectors.EVENT_READ)
     return bool(poll.select(max(0.0, timeout_s)))

@@ -1,12 +1,12 @@
-"""The process that all workers are forked from: it has imported torch, and holds no secret.
+"""Fork server: the process that all workers are forked from, which has imported torch and holds no secret.
 
-A worker starts in milliseconds instead of the seconds that importing torch takes. For each request
-three processes come to be: one that enters new namespaces, the worker's `init` (first process of its
-PID namespace, or a subreaper without one), which every descendant belongs to and whose end ends them
-all, and the worker itself, which calls the entry function named in the request.
+A worker starts in milliseconds instead of the seconds that importing torch takes. Each request starts three
+processes: one that enters new namespaces, the worker's `init` (first process of its PID namespace, or a
+subreaper without one), which every descendant belongs to and whose end ends them all, and the worker itself,
+which calls the entry function named in the request.
 
-Run as `python -m kernelwright.kernelbench.evaluator.processes.fork_server FD DEVICE`, with FD the
-judge's socket.
+Run as `python -m kernelwright.kernelbench.evaluator.processes.fork_server FD DEVICE`, with FD the referee's
+socket.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ def serve(channel: Channel, device: str) -> None:
         try:
             request, fds = channel.receive_json()
         except ChannelClosed:
-            # A judge that was killed left its workers standing: then this process ends by the alarm, and
+            # A referee that was killed left its workers stopped: then this process ends by the alarm, and
             # they die with it.
             signal.alarm(2)
             with contextlib.suppress(ChildProcessError):
@@ -110,7 +110,7 @@ def take_old_imports() -> None:
 
 
 def look_up_gpus_elsewhere() -> None:
-    """Have torch ask NVML which GPUs there are in a process that ends, once, and not in this one.
+    """Query NVML for GPUs in a process that ends, once, and give torch its answer.
 
     NVML starts a thread, which forked workers would lack. torch asks whenever it, or Triton, imports
     something that looks for a GPU.
@@ -123,7 +123,7 @@ def look_up_gpus_elsewhere() -> None:
 
 
 def _elsewhere(call: Callable[[], object], default: object) -> Any:
-    """What `call` returns in a forked process, as JSON can say it; `default` where it fails."""
+    """Result of `call` in a forked process, if JSON can hold it; `default` where it fails."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -146,7 +146,7 @@ def _import(names: Sequence[str]) -> None:
 
 
 def _start(request: dict[str, Any], fds: list[int]) -> None:
-    """In the first child: `fds` are the worker's socket, its stderr and the status pipe."""
+    """Run in the first child: `fds` are the worker's socket, its stderr and the status pipe."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     sandbox.die_with_parent()
     os.setsid()
@@ -180,7 +180,7 @@ def _start(request: dict[str, Any], fds: list[int]) -> None:
 
 
 def _reap(worker: int, status_fd: int) -> int:
-    """As init: wait for the worker among all orphans, end what it left, report its wait status."""
+    """Run as init: wait for the worker among all orphans, end what it left, report its wait status."""
     while True:
         pid, status = os.wait()
         if pid == worker:

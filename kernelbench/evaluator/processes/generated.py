@@ -1,4 +1,4 @@
-"""What code torch.compile has generated, to tell whether two of its modes come to the same."""
+"""Code that torch.compile generates, to recognize modes that generate the same."""
 
 import hashlib
 import re
@@ -11,9 +11,9 @@ _CHECK = "assert_size_stride("  # of a tensor's layout, microseconds; not every 
 
 @contextmanager
 def generated() -> Iterator[list[str]]:
-    """The texts of all that Inductor generates, or finds in its cache, within the block.
+    """Collect, in the block, the text of all code that Inductor generates or finds in its cache.
 
-    By the hook that torch's own tests have. Empty where it does not say.
+    Uses the hook that torch's own tests use. The list is empty if Inductor does not call it.
     """
     from torch._inductor.graph import GraphLowering
 

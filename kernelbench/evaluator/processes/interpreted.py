@@ -52,7 +52,7 @@ def interpret(chip: str) -> None:
 
 
 def _floats_as_values(interpreter: Any) -> None:
-    """Have kernels see the floats of a launch as float32 values, as on a GPU: `eps.to(tl.float32)`."""
+    """Give kernels the floats of a launch as float32 values, as on a GPU: `eps.to(tl.float32)`."""
     convert, tl = interpreter._implicit_cvt, interpreter.tl
 
     def converted(argument: Any) -> Any:

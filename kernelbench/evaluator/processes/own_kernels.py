@@ -1,4 +1,4 @@
-"""How much of a forward call is spent in the candidate's own kernels rather than in torch's operators.
+"""Share of a forward call that is spent in the candidate's own kernels rather than in torch's operators.
 
 Measured in the candidate's process, so it is a report and not evidence.
 """
@@ -89,7 +89,7 @@ def own_kernel_share(
 
 
 def _own_gpu_share(call: Callable[[], object], device: torch.device) -> float | None:
-    """What part of the GPU's time is not of kernels that an ATen operator launched."""
+    """Share of the GPU's time that is not of kernels that an ATen operator launched."""
     from torch.profiler import ProfilerActivity, profile
 
     call()
@@ -102,9 +102,9 @@ def _own_gpu_share(call: Callable[[], object], device: torch.device) -> float | 
 
 
 def share_of_events(events: Iterable[Any]) -> float | None:
-    """The share of the time of all kernels in a profile that is not of those that ATen operators launched.
+    """Share of the time of all kernels in a profile that is not of those that ATen operators launched.
 
-    None where there are no kernels, or a CUDA graph launched some, which says not what is in it.
+    None if there are no kernels, or if a CUDA graph launched some: its contents are not in the profile.
     `events`: torch.autograd.profiler_util.FunctionEvent, times in microseconds.
     """
     total = operators = 0.0

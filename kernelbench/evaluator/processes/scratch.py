@@ -1,4 +1,4 @@
-"""The folder that a referee's workers have their scratch folders in; what a killed judge left is swept up."""
+"""Folder of the scratch folders of a referee's workers; what a killed referee left is removed."""
 
 import contextlib
 import fcntl
@@ -12,7 +12,7 @@ from kernelwright.kernelbench.errors import StorageError
 from kernelwright.kernelbench.evaluator.processes.worker_handle import remove
 
 _PREFIX = "kernelwright-scratch-"
-_OLD_S = 60.0  # a younger folder's judge may not have locked it yet
+_OLD_S = 60.0  # a younger folder's referee may not have locked it yet
 
 
 class ScratchFolder:
@@ -45,7 +45,7 @@ def sweep(parent: Path) -> None:
 
 def _unlocked(parent: Path) -> Iterator[Path]:
     for folder in parent.glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):  # another's, or another judge was faster
+        with contextlib.suppress(OSError):  # another's, or another referee was faster
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 found = os.fstat(lock)

@@ -56,17 +56,17 @@ class Memory(Protocol):
         """
 
     def is_idle(self) -> bool:
-        """Whether nothing that stopped workers have launched is still running."""
+        """Return True if nothing that stopped workers have launched is still running."""
 
     def wrote_inputs(self, worker: Worker, slots: Sequence[int]) -> bool:
-        """Whether the stopped worker has changed its inputs, those in `slots` at least. Raises WorkerDied."""
+        """Return True if the stopped worker has changed inputs, in `slots` at least. Raises WorkerDied."""
 
     def is_input(self, worker: Worker, output: OutputDescriptor) -> bool:
-        """Whether the output of a stopped worker lies in its inputs' memory. Raises WorkerDied."""
+        """Return True if the output of a stopped worker lies in its inputs' memory. Raises WorkerDied."""
 
     @property
     def empties_caches(self) -> bool:
-        """Whether `reveal` with `flush` puts inputs out of the caches; that takes memory."""
+        """True if `reveal` with `flush` evicts inputs from the caches; that takes memory."""
 
     def close(self) -> None: ...
 
@@ -98,7 +98,7 @@ class HostMemory:
         return outputs
 
     def place(self, worker: Worker, outputs: Sequence[OutputDescriptor], second: bool = False) -> Placed:
-        """Of an output that is a view of much larger memory only its elements are copied."""
+        """Place outputs; of a view of much larger memory only the elements are copied."""
         after = self.readback.size // 2 if second else 0
         placed: Placed = []
         with memoryview(self.readback.memory) as memory:
@@ -137,10 +137,10 @@ class HostMemory:
 
 
 class DeviceMemory:
-    """A GPU's, which the oracle holds: see `device.MemoryExporter`.
+    """GPU memory that the oracle holds: see `memory.cuda.MemoryExporter`.
 
-    The kernels of a process that stands still run on. So workers share nothing, a block has ended when the
-    device is at rest, and then the oracle copies its outputs.
+    The kernels of a stopped process run on. So workers share nothing, a block has ended when the device is
+    idle, and then the oracle copies its outputs.
     """
 
     def __init__(
@@ -228,9 +228,10 @@ class DeviceMemory:
 
 
 def _merged(spans: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int, int]], int]:
-    """How to copy (begin, length) spans in few pieces: begin, length and where to, and the bytes of all.
+    """Merge (begin, length) spans into few pieces: begin, length and destination of each, and the bytes of
+    all.
 
-    What lies between spans is copied too, where that is little or there would be too many pieces.
+    Bytes between spans are copied too, where they are few or there would be too many pieces.
     """
     gap = _GAP
     while True:

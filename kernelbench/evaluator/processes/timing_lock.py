@@ -41,7 +41,7 @@ class TimingLock:
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """What this thread does in the block waits while another slot times."""
+        """Make what this thread does in the block wait while another slot is timed."""
         me = threading.get_ident()
         if me in self._slots:
             yield
@@ -58,7 +58,7 @@ class TimingLock:
 
     @contextlib.contextmanager
     def waiting_for_worker(self, init_pid: int) -> Iterator[None]:
-        """Around a wait for a worker, which may be stopped during it and goes on before it ends."""
+        """Wrap a wait for a worker, which may be stopped during it and goes on before it ends."""
         me = threading.get_ident()
         if me not in self._slots or me == self._holder:
             yield
@@ -76,7 +76,7 @@ class TimingLock:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Around a wait of a slot for something that is no worker; it goes on when no other slot times."""
+        """Wrap a wait of a slot for something that is no worker; it ends when no other slot is timed."""
         with self._changed:
             self._leave()
         try:
@@ -87,7 +87,7 @@ class TimingLock:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Until the block ends, no other slot does anything, nor what its workers run."""
+        """Keep all other slots, and what their workers run, stopped until the block ends."""
         me = threading.get_ident()
         in_slot = me in self._slots
         assert self._holder != me, "it is closed already"
@@ -130,7 +130,7 @@ class TimingLock:
             process_tree.kill(init_pid)
 
     def ran_on(self, init_pid: int) -> bool:
-        """Whether a worker was killed because it ran while it was stopped; to be asked once."""
+        """Return True once for a worker that was killed because it ran while it was stopped."""
         with self._changed:
             if init_pid not in self._ran_on:
                 return False
@@ -138,7 +138,7 @@ class TimingLock:
             return True
 
     def ended(self, init_pid: int) -> bool:
-        """Whether a worker died because it could not be stopped; to be asked once."""
+        """Return True once for a worker that was killed because it could not be stopped."""
         with self._changed:
             if init_pid not in self._ended:
                 return False
@@ -147,16 +147,16 @@ class TimingLock:
 
     @property
     def closed_here(self) -> bool:
-        """Whether this thread holds the lock."""
+        """True if this thread holds the lock."""
         return self._holder == threading.get_ident()
 
     @property
     def elsewhere(self) -> bool:
-        """Whether another thread holds the lock."""
+        """True if another thread holds the lock."""
         return self._holder not in (None, threading.get_ident())
 
     def clock(self) -> float:
-        """Seconds that this slot could do something in, from an arbitrary start."""
+        """Seconds in which this slot was free to run, from an arbitrary start."""
         now, me = time.monotonic(), threading.get_ident()
         with self._changed:
             if me not in self._slots:

@@ -1,4 +1,4 @@
-"""What all builders share, made by a process that holds no candidate: precompiled headers."""
+"""Precompiled headers that all builders share, made by a process that holds no candidate."""
 
 import contextlib
 import json
@@ -37,7 +37,7 @@ def make_wanted_header(pool: WorkerPool, builds: Path) -> bool:
 
 
 def _read(wish: Path) -> dict[str, list[str]] | None:
-    """What a file says that a candidate may have put there: no link, no pipe, no tome."""
+    """Contents of a request that a candidate may have written: no link, no pipe, nothing long; else None."""
     try:
         descriptor = os.open(wish, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -57,7 +57,7 @@ def _read(wish: Path) -> dict[str, list[str]] | None:
 
 
 def serve(channel: Channel) -> None:
-    """Of the trusted process: makes headers in its build cache; flags outside the allowlist are refused."""
+    """Serve as the trusted process: build headers in its cache; flags outside the allowlist are refused."""
     from kernelwright.kernelbench.jit import BuildError, inline, library
     from kernelwright.kernelbench.jit.cache import BuildCache
 

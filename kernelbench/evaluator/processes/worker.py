@@ -146,7 +146,7 @@ class Runner:
 
     @contextlib.contextmanager
     def as_on_gpu(self) -> Iterator[None]:
-        """In the block the candidate finds torch as it is on a GPU, where its kernels are emulated."""
+        """Show the candidate, in the block, torch as it is on a GPU, where its kernels are emulated."""
         if self.emulated:
             with road.settled("emulation"), TorchOnGpu(self.chip):
                 yield
@@ -184,10 +184,10 @@ class Runner:
         return {"ok": True, "code": code}
 
     def prepare(self, room_bytes: Sequence[int]) -> dict[str, Any]:
-        """Before a block: let the last outputs go, shift where the next ones come to lie, and poison that.
+        """Prepare for a block: release the last outputs, shift where the next ones will lie, and poison that.
 
         `room_bytes`: of each piece of memory that outputs and temporaries will need. The same before every
-        timed block, so that poison does not tell which outputs will be looked at.
+        timed block, so that poison does not tell which outputs will be checked.
         """
         self.outputs, self.ballast = [], []
         self.ballast = _ballast(self.memory.device)
@@ -212,7 +212,7 @@ class Runner:
 
     @property
     def _around(self) -> bool:
-        """Whether there is anything to do around a call."""
+        """True if there is anything to do around a call."""
         return bool(self.emulated or self.kept_outputs or self._needs_own_inputs)
 
     def _call(self, slot: int, seed: int | None) -> list[torch.Tensor]:
@@ -264,7 +264,7 @@ class Runner:
         return outputs
 
     def seen(self) -> dict[str, Any]:
-        """What was launched where there is no GPU, and what went wrong, caught or not."""
+        """Launches where there is no GPU, and exceptions, caught or not."""
         return {
             "kernels": list(history.launched),
             "calls": len(self.launches),
@@ -273,7 +273,7 @@ class Runner:
         }
 
     def under_another_default_dtype(self) -> dict[str, Any]:
-        """Whether a call gives the same as ever while torch's default dtype is float64."""
+        """Answer whether a call gives the same result while torch's default dtype is float64."""
         wanted = [output.clone() for output in self._call(0, 0)]
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
@@ -320,7 +320,7 @@ def serve(channel: Channel) -> None:
 
 
 def _settle_inductor() -> None:
-    """What its settings would have been, had it been imported here and not before the fork."""
+    """Set what Inductor would have set, had it been imported here and not before the fork."""
     settings: Any = sys.modules.get("torch._inductor.config")
     if settings is not None and os.environ.get("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS") == "0":
         settings.cpp_cache_precompile_headers = False
@@ -358,14 +358,14 @@ def _seconds(action: Callable[[], object]) -> float:
 
 
 def _outputs_of(returned: object, device: torch.device) -> list[torch.Tensor]:
-    """What a call returned, as a list of tensors. Raises BadOutput."""
+    """Tensors of a call's result, as a list. Raises BadOutput."""
     if type(returned) is torch.Tensor and _plain(returned, device):
         return [returned]
     return _flatten(returned, device)
 
 
 def _alike(found: torch.Tensor, wanted: torch.Tensor) -> bool:
-    """Whether two outputs are of the same form and nearly equal."""
+    """Return True if two outputs are of the same form and nearly equal."""
     if found.dtype != wanted.dtype or found.shape != wanted.shape:
         return False
     if not (wanted.is_floating_point() or wanted.is_complex()):

@@ -101,7 +101,7 @@ class Worker:
         self.fds: list[int] = []  # that came with the last answer; only a trusted worker can send any
         self.load_s = 0.0  # what it took to load a model, its start not counted
         self._stopped: list[int] = []
-        self._used_ns: dict[int, int] | None = None  # CPU time of what stands still, as it was stopped
+        self._used_ns: dict[int, int] | None = None  # CPU time of stopped processes, at that time
         self.closed = False
         try:
             self._pidfd = os.pidfd_open(self.init_pid)
@@ -112,7 +112,7 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether it can still be asked; its tree may have been killed from outside."""
+        """True if it can still be sent requests; its tree may have been killed from outside."""
         return not self.closed and not readable(self._pidfd, 0)
 
     @property
@@ -127,7 +127,7 @@ class Worker:
 
     @property
     def memory_bytes(self) -> int:
-        """What its whole tree takes."""
+        """Memory of its whole tree."""
         return process_tree.memory_bytes(process_tree.tree(self.init_pid))
 
     @property
@@ -223,7 +223,7 @@ class Worker:
             raise RanWhileStopped
 
     def waited_s(self) -> float:
-        """What the threads of the frozen tree, its init apart, have waited for a CPU so far.
+        """Seconds that the threads of the frozen tree, its init apart, have waited for a CPU so far.
 
         See `process_tree.waited_s`.
         """
@@ -242,7 +242,9 @@ class Worker:
             raise WorkerDied(f"its output memory cannot be read: {error}")
 
     def wrote_to(self, name: str) -> bool:
-        """Whether the worker changed its private mapping of shared memory `name`: it has own pages then."""
+        """Return True if the worker changed its private mapping of shared memory `name`, and so has own
+        pages.
+        """
         try:
             text = Path(f"/proc/{self.pid}/smaps").read_text()
         except OSError:
@@ -258,7 +260,7 @@ class Worker:
         return False
 
     def has_in(self, name: str, address: int) -> bool:
-        """Whether `address` lies in one of the worker's mappings of shared memory `name`."""
+        """Return True if `address` lies in one of the worker's mappings of shared memory `name`."""
         try:
             text = Path(f"/proc/{self.pid}/maps").read_text()
         except OSError:
@@ -271,7 +273,8 @@ class Worker:
         return False
 
     def has_code_from(self, folder: Path) -> bool:
-        """Whether it has machine code of a file in `folder` or its scratch folder, or of one without a name.
+        """Return True if it has mapped machine code of a file in `folder` or its scratch folder, or of a
+        nameless one.
 
         As the system says, whatever the worker does. Code in memory that is of no file does not count: torch
         makes some itself.

@@ -24,17 +24,20 @@ from kernelwright.kernelbench.evaluator.sandbox import layers as sandbox
 from kernelwright.kernelbench.machine import memory_bytes as machine_bytes
 from kernelwright.kernelbench.records import Layer
 
-_THREADS = 4  # a worker may start for each that computes, beside its processes
-_STACK_BYTES = 8 << 20  # of a thread, which no memory is taken for until it is used
+# Chosen by hand.
+_THREADS = 4  # threads that a worker may start for each that computes, besides its processes
+_STACK_BYTES = 8 << 20  # bytes of a thread's stack, for which memory is only taken as it is used
 _SIDE_BY_SIDE = 4  # trees that share a user id, by which the system counts: an evaluation pool's slots
-_MOST_SHARE = 0.75  # of the machine's memory, for one worker, so that the referee is not the one that goes
-_GROUPS_LEFT_S = 2.0  # for control groups to be left by killed processes
+_MOST_SHARE = 0.75  # share of the machine's memory for one worker, so that the referee is not the one killed
+_GROUPS_LEFT_S = 2.0  # seconds in which killed processes leave their control groups
 _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CXX", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
                 "TORCH_CUDA_ARCH_LIST")  # fmt: skip
 
 
 def make_folder(folder: Path) -> None:
-    """With its parents, to be entered by workers with user ids of their own, whatever the umask."""
+    """Create a folder and its parents, to be entered by workers with user ids of their own, whatever the
+    umask.
+    """
     for path in (*reversed(folder.parents), folder):
         if not path.exists():
             path.mkdir(exist_ok=True)
@@ -155,14 +158,14 @@ class WorkerPool:
 
     @property
     def space_left(self) -> bool:
-        """Whether builds and scratch folders can be written to."""
+        """True unless builds and scratch folders are known not to be writable."""
         return faults.space_left(self.cache) and faults.space_left(self._base)
 
     def start(self, role: str, entry: str, candidate: str = "", memory_bytes: int | None = None) -> Worker:
-        """A new worker that runs `entry` ("module:function") in the sandbox of its `role`.
+        """Start a worker that runs `entry` ("module:function") in the sandbox of its `role`.
 
-        `candidate`: the sha256 of what a builder or candidate will load. `memory_bytes`: that it may take,
-        where the limit of all workers is not meant.
+        `candidate`: the sha256 of what a builder or candidate will load. `memory_bytes`: its limit, if it is
+        not that of all workers.
         """
         with self._lock:
             return self._start(role, entry, candidate, memory_bytes)
@@ -240,14 +243,14 @@ class WorkerPool:
             ) from None
 
     def _remove_groups(self) -> None:
-        """Those of closed workers, as soon as their processes are gone."""
+        """Remove the control groups of closed workers, as soon as their processes are gone."""
         closed = [worker for worker in self._workers if worker.closed]
         self._workers = [worker for worker in self._workers if not worker.closed]
         self._groups += [worker.group for worker in closed if worker.group is not None]
         self._groups = [group for group in self._groups if not group.remove()]
 
     def import_first(self, modules: Sequence[str]) -> None:
-        """Have workers started from now on find these modules imported, which may take seconds."""
+        """Import these modules, which may take seconds, before any worker is forked from now on."""
         with self._lock:
             if not self._ready:
                 self._await_fork_server()
@@ -268,7 +271,7 @@ class WorkerPool:
         self._ready = True
 
     def abort(self) -> None:
-        """End all workers at once, from any thread; who waits for one is told that it died."""
+        """End all workers at once, from any thread; pending waits for one raise WorkerDied."""
         self._fork_server.kill()
 
     def close(self) -> None:

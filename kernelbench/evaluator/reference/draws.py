@@ -30,11 +30,11 @@ class Draws:
         self._into = list(into)
 
     def uniform(self, *shape: int) -> torch.Tensor:
-        """In [0, 1)."""
+        """Uniform numbers in [0, 1)."""
         return self.fill_uniform(self._memory(shape))
 
     def normal(self, *shape: int) -> torch.Tensor:
-        """Mean 0, variance 1."""
+        """Normal numbers of mean 0 and variance 1."""
         return self.fill_normal(self._memory(shape))
 
     def below(self, limit: int, *shape: int) -> torch.Tensor:
@@ -106,7 +106,7 @@ class FastDraws(TorchFunctionMode):
         return draw(*(first if len(args) == 1 and not isinstance(first, int) else args))
 
     def _integers(self, *args: Any) -> torch.Tensor:
-        """As torch.randint(high, size) or torch.randint(low, high, size)."""
+        """Integers as of torch.randint(high, size) or torch.randint(low, high, size)."""
         *low, high, size = args
         least = low[0] if low else 0
         drawn = self.draws.below(high - least, *size)

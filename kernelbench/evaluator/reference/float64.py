@@ -46,12 +46,12 @@ class ReplayFailed(Exception):  # noqa: N818 - what happened
 
 
 def is_eight_bit_float(dtype: torch.dtype) -> bool:
-    """Whether it is a format that numbers are only stored in: float8_e4m3fn, float8_e5m2 and their like."""
+    """Return True for a format that only stores numbers: float8_e4m3fn, float8_e5m2 and the like."""
     return dtype.is_floating_point and dtype.itemsize == 1
 
 
 def own_dtype(tensor: torch.Tensor) -> torch.dtype:
-    """What a tensor of a float64 run would be in the task's own precision."""
+    """Dtype that a tensor of a float64 run has in the task's own precision."""
     own = getattr(tensor, _OWN, None)
     return own if isinstance(own, torch.dtype) else _DTYPE(tensor)
 
@@ -65,7 +65,7 @@ def widened(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def remember(tensor: torch.Tensor, own: torch.dtype) -> torch.Tensor:
-    """Have a float64 tensor say that it is of dtype `own`; the tensor itself."""
+    """Mark a float64 tensor as being of dtype `own`; return the tensor itself."""
     setattr(tensor, _OWN, own)
     return tensor
 
@@ -201,7 +201,7 @@ class _Float64Operators(OperatorMode):
         return known[1]
 
     def _drawn(self, func: Any, args: Any, result: Any) -> Any:
-        """What the operator gave in the task's own precision, once more."""
+        """Result of the operator in the task's own precision, once more."""
         if func._opname == "native_dropout":
             mask = result[1]
             return self._wide(args[0]) * mask / (1 - args[1]), mask
@@ -231,7 +231,7 @@ class _Float64Operators(OperatorMode):
 
 
 def _promoted(given: Sequence[torch.Tensor]) -> torch.dtype | None:
-    """As torch promotes dtypes: of tensors with dimensions, or where there is none of single numbers."""
+    """Dtype as torch promotes: of tensors with dimensions, or if there are none of single numbers."""
     floats = [t for t in given if t.is_floating_point() or t.is_complex()]
     own: torch.dtype | None = None
     for tensor in [t for t in floats if t.dim()] or floats:

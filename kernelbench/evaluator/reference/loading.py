@@ -136,8 +136,10 @@ class _Pickler(pickle.Pickler):
 
 
 def unpickled(arguments: bytes, module: ModuleType) -> list[Any]:
-    """What `pickled` made, for `module`: objects of the task's classes become objects of its own classes of
-    these names, or if it has none, of classes that have their attributes only.
+    """Objects that `pickled` wrote, for `module`.
+
+    Objects of the task's classes become objects of the module's classes of these names, or if it has none, of
+    classes that have their attributes only.
     """
     found = _Arguments(io.BytesIO(arguments), module).load()
     assert isinstance(found, list)
@@ -263,7 +265,7 @@ def _sample(value: torch.Tensor) -> torch.Tensor:
 
 
 def _has(value: torch.Tensor, sample: torch.Tensor) -> bool:
-    """Whether `sample` was taken from `value`, or from a tensor that `value` was cast from."""
+    """Return True if `sample` was taken from `value`, or from a tensor that `value` was cast from."""
     mine = _sample(value)
     return bool((sample.to(mine.dtype) == mine).all())
 
@@ -282,7 +284,7 @@ def lazy_module(model: nn.Module) -> str:
 
 
 def _loads_itself(model: nn.Module) -> bool:
-    """Whether the candidate's own code, and not only torch's, takes part in `load_state_dict`."""
+    """Return True if the candidate's own code takes part in `load_state_dict`, and not only torch's."""
     for module in model.modules():
         if module._load_state_dict_pre_hooks or module._load_state_dict_post_hooks:
             return True

@@ -1,4 +1,4 @@
-"""Which of a candidate's weights is which of the reference's, where names do not say so.
+"""Matching of a candidate's weights to the reference's, where names do not say which is which.
 
 Both constructors draw from one seed, so a weight is known by its values: the reference's own, in another
 order of dimensions, several of them joined along a dimension, or a part of one, each perhaps cast to another
@@ -33,7 +33,7 @@ class Matching:
     def sources(
         self, wanted: Mapping[str, torch.Tensor], among: Collection[str], again: bool = False
     ) -> dict[str, Source]:
-        """How to make the candidate's weights from these of the reference's, where values say so.
+        """Sources of the candidate's weights in these of the reference's, where values determine them.
 
         Each is taken once, for others may have the same values; with `again`, more often.
         """
@@ -50,7 +50,9 @@ class Matching:
         return found
 
     def _in_line(self, wanted: Mapping[str, torch.Tensor]) -> dict[str, Source]:
-        """Of constants, where both sides have as many of a value: the same places in a row of all."""
+        """Sources of constants, if both sides have as many of a value: the same places in the order of
+        definition.
+        """
         found: dict[str, Source] = {}
         values = {name: self._drawn[name] for name in self._names if name not in self.used}
         free = {name: value for name, value in values.items() if is_constant(value)}
@@ -67,14 +69,14 @@ class Matching:
         return found
 
     def _source(self, wanted: torch.Tensor) -> Source | None:
-        """How to make a weight with `wanted`'s values from the reference's; None where they are not there."""
+        """Source of a weight with `wanted`'s values in the reference's; None where they are not there."""
         for find in (self._whole, self._joined, self._part):
             if (found := find(wanted)) is not None:
                 return found
         return None
 
     def _free(self) -> list[str]:
-        """Those that were found nowhere yet; after them the others, if they may be taken."""
+        """Names that no source uses yet; after them the others, if they may be taken again."""
         free = [name for name in self._names if name not in self.used]
         return free + [name for name in self._names if name in self.used] * self._again
 
@@ -148,7 +150,7 @@ class Matching:
                     yield dim, start, length
 
     def _taken(self, name: str, dim: int, start: int, length: int) -> bool:
-        """Whether a part of a weight shares elements with one that was found before."""
+        """Return True if a part of a weight shares elements with one that is used already."""
         return any(
             other != dim or (begin < start + length and start < begin + size)
             for other, begin, size in self._parts.get(name, ())
@@ -163,13 +165,13 @@ def order_of(drawn: torch.Tensor, wanted: torch.Tensor) -> tuple[int, ...] | Non
 
 
 def comparable(value: torch.Tensor) -> torch.Tensor:
-    """On the CPU and in a dtype whose values can be compared and joined."""
+    """Tensor on the CPU and in a dtype whose values can be compared and joined."""
     value = value.detach().cpu()
     return value.float() if is_eight_bit_float(value.dtype) else value
 
 
 def is_constant(tensor: torch.Tensor) -> bool:
-    """Whether all elements are the same, as in a new norm."""
+    """Return True if all elements are the same, as in a new norm."""
     return bool((tensor == tensor.reshape(-1)[0]).all())
 
 
@@ -195,7 +197,7 @@ def _join(
 
 
 def _orders(value: torch.Tensor, numel: int, shorter: bool = False) -> Iterator[tuple[int, ...]]:
-    """Of a weight's dimensions, where it has `numel` elements, or fewer where it may be `shorter`."""
+    """Orders of a weight's dimensions, where it has `numel` elements, or fewer where it may be `shorter`."""
     if value.numel() != numel and not (shorter and value.numel() < numel):
         return
     dims = tuple(range(value.dim()))
@@ -203,7 +205,7 @@ def _orders(value: torch.Tensor, numel: int, shorter: bool = False) -> Iterator[
 
 
 def _equal(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether `left`, cast to the dtype of `right`, has its values; the first one mostly says."""
+    """Return True if `left`, cast to the dtype of `right`, has its values; the first one usually decides."""
     if left.shape != right.shape or not _comparable_dtypes(left, right):
         return False
     zero = (0,) * left.dim()

@@ -235,7 +235,7 @@ class Reference:
         ]
 
     def arguments(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
-        """What forward is called with, `tensors` in their places."""
+        """Arguments of forward, with `tensors` in their places."""
         arguments = pytree.tree_unflatten(filled(self.leaves, tensors), self.spec)
         assert isinstance(arguments, list)
         return arguments
@@ -327,7 +327,7 @@ class Reference:
         return found
 
     def coarse(self) -> bool:
-        """Whether what is moved by ulps is of a lower precision than fp32."""
+        """True if what is moved by ulps is of a lower precision than fp32."""
         moved = [t for t in (*self.first, *self.model.parameters()) if t.is_floating_point()]
         return any(torch.finfo(t.dtype).bits == 16 for t in moved)
 
@@ -357,11 +357,11 @@ class Reference:
         return self.run(Twin(model), tensors, seed)
 
     def unchecked(self) -> list[str]:
-        """What a call does beside giving its outputs, that no candidate is held to, in words."""
+        """Sentences on effects of a call, besides its outputs, that no candidate is held to."""
         return [f"forward changes input {i} in place, which is not looked at" for i in self._lost]
 
     def effects(self) -> list[str]:
-        """What a call does beside giving its outputs, in words."""
+        """Sentences on effects of a call besides its outputs."""
         found = [f"forward changes input {position} in place" for position in self.mutated]
         found += ["forward changes a list or dict that it is given"] * self.refilled
         if self.changed:
@@ -371,7 +371,7 @@ class Reference:
 
 @contextlib.contextmanager
 def at(step: str) -> Iterator[None]:
-    """What the task's own code raises in the block, becomes a TaskFault that says at which step."""
+    """Raise what the task's own code raises in the block as a TaskFault that names the step."""
     try:
         yield
     except (TaskFault, ReplayFailed, torch.OutOfMemoryError):
@@ -390,12 +390,13 @@ def _remedy(error: Exception) -> str:
 
 
 def vary(model: nn.Module, weights: Collection[str], statistics: bool = True) -> None:
-    """Move weights off what the constructor makes them, by a fifth or so, and running `statistics`.
+    """Move weights off what the constructor sets, by a fifth or so, and running `statistics`.
 
     Weights of both signs, or with zeros among them, change some signs and have no zeros afterwards; weights
     of one sign keep it, for they may be under a logarithm. So a kernel that ignores the weights that it is
-    given, keeps what it made of them in its constructor, or relies on how they are initialised (an identity,
-    zeros) computes something else then. Whole numbers that are not trained may be indices, and stay.
+    given, keeps what it computed from them in its constructor, or relies on how they are initialised (an
+    identity, zeros) computes something else then. Whole numbers that are not trained may be indices, and
+    stay.
     """
     seen: set[int] = set()
     with torch.no_grad():
@@ -445,14 +446,14 @@ def _moved(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _is_frozen(name: str, buffer: torch.Tensor) -> bool:
-    """Whether a buffer is one number a channel, as in a new norm, by a weight's name."""
+    """Return True if a buffer is one number a channel, as in a new norm, and named like a weight."""
     if not name.endswith(_LEARNED) or not buffer.numel() == max(buffer.shape, default=0) > 1:
         return False
     return is_constant(buffer) and float(buffer.reshape(-1)[0]) in (0.0, 1.0)
 
 
 def _may_be_indices(tensor: torch.Tensor) -> bool:
-    """Whether it holds different whole numbers, such as indices or bits of a mask."""
+    """Return True for different whole numbers, such as indices or bits of a mask."""
     if is_eight_bit_float(tensor.dtype) or tensor.is_complex() or is_constant(tensor):
         return False
     return bool((tensor == tensor.round()).all())
@@ -479,7 +480,7 @@ def share_off(reference: torch.Tensor, exact: torch.Tensor) -> float:
 
 
 def _same(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> bool:
-    """Whether two runs gave the same, but for the order in which sums are taken."""
+    """Return True if two runs gave the same, but for the order in which sums are taken."""
     for a, b in zip(left, right, strict=True):
         if not a.numel():
             continue
@@ -542,7 +543,7 @@ def _storage(tensor: torch.Tensor) -> int:
 
 
 def _overlaps(tensor: torch.Tensor) -> bool:
-    """Whether elements share memory, as those of an expanded tensor do."""
+    """Return True if elements share memory, as those of an expanded tensor do."""
     kind = str(tensor.dtype).removeprefix("torch.")
     return TensorLayout(kind, tuple(tensor.shape), tuple(tensor.stride())).overlaps
 

@@ -1,4 +1,4 @@
-"""What `forward` returns, as a flat list of tensors: the same list for what means the same.
+"""Outputs of `forward` as a flat list of tensors: the same list for what means the same.
 
     (out, None)                       -> [out, an empty bool tensor]
     {"b": y, "a": x}                  -> [bytes of "a b", x, y]
@@ -16,7 +16,7 @@ import torch
 
 
 class NotAnOutput(Exception):  # noqa: N818 - what it is
-    """`forward` returned what is neither a tensor, a number, a string or None, nor made of these."""
+    """Error for a result that is neither a tensor, a number, a string or None, nor consists of these."""
 
 
 def flattened(value: Any, device: torch.device) -> list[torch.Tensor]:

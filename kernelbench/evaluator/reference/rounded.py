@@ -1,12 +1,12 @@
-"""Was a product computed with operands of a lower precision than the declared one?
+"""Detection of products whose operands have a lower precision than the declared one.
 
 Where all operands are positive, as `torch.rand` draws them, the rounding errors of a long product average
-out: one of 4096 terms with TF32 operands is off by 6e-6, which plain fp32 loops may be too. What tells the
-two apart is not the size of the errors but what they are. The reference runs once more with the operands of
-all its matrix products and convolutions rounded; that moves its outputs by some shift r. A candidate's
-errors e against float64 follow r, with a slope <e, r> / <r, r> of 1, if it has rounded the same operands,
-of about 1/2 if one of two, of a tenth if it has done so for a tenth of the elements, whatever else they
-hold. Errors of sums in fp32 have nothing to do with r: their slope is 0.
+out: one of 4096 terms with TF32 operands is off by 6e-6, which plain fp32 loops may be too. The two differ
+not in the size of the errors but in what they are. The reference runs once more with the operands of all its
+matrix products and convolutions rounded; that moves its outputs by some shift r. A candidate's errors e
+against float64 follow r, with a slope <e, r> / <r, r> of 1, if it has rounded the same operands, of about 1/2
+if one of two, of a tenth if it has done so for a tenth of the elements, whatever else they hold. Errors of
+sums in fp32 have nothing to do with r: their slope is 0.
 """
 
 import math
@@ -20,12 +20,14 @@ from kernelwright.kernelbench.evaluator.reference.operators import OperatorMode
 # Of mantissas, by precision: TF32 and fp16, bf16. Of a task's own, those of its float32 products.
 BITS: Mapping[str, tuple[int, ...]] = {"fp32": (10, 7), "task": (10, 7)}
 FORMATS = {10: "TF32 or fp16", 7: "bf16"}
-_SLOPE = 0.08  # of the errors on the shift, from which on they are taken for its
-_CORRELATION = 0.25
-_CHANCE = 5.0  # standard deviations of the correlation of unrelated errors
-_NOISY = 4.0  # times the reference's own error, below which a shift says nothing
-_LEAST = 1.5  # the same of a candidate's errors that are looked at
-_FEWEST = 32  # elements
+# Chosen by hand, so that a tenth of the elements with rounded operands is found (a slope of 0.1) and sums in
+# another order are not.
+_SLOPE = 0.08  # slope of the errors on the shift, from which on they are taken for its
+_CORRELATION = 0.25  # correlation of errors and shift, the least
+_CHANCE = 5.0  # standard deviations of the correlation of unrelated errors, the least
+_NOISY = 4.0  # multiple of the reference's own error, below which a shift says nothing
+_LEAST = 1.5  # multiple of the reference's own error, below which a candidate's is not examined
+_FEWEST = 32  # elements of an output, below which it is not examined
 
 # Which of its arguments an operator multiplies with each other; the rest are biases.
 _OPERANDS = {
@@ -66,15 +68,15 @@ def rounded(tensor: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def unlike_the_reference(errors: torch.Tensor, own: torch.Tensor) -> bool:
-    """Whether errors are so large, beside the reference's `own`, that one asks where they come from."""
+    """Return True if errors are so large, beside the reference's `own`, that their origin is in question."""
     return errors.numel() >= _FEWEST and _norm(errors) > _LEAST * _norm(own)
 
 
 def follows(errors: torch.Tensor, shift: torch.Tensor, own: torch.Tensor) -> bool:
-    """Whether a candidate's errors are those that `shift` makes; all three in units of the tolerance.
+    """Return True if a candidate's errors are those of `shift`; all three in units of the tolerance.
 
     `own`: the reference's errors. Products have as few independent errors as their operands have rows, so
-    that is what chance is reckoned by.
+    significance is computed from that.
     """
     finite = torch.isfinite(errors) & torch.isfinite(shift) & torch.isfinite(own)
     errors, shift, own = (torch.where(finite, values, 0.0).flatten() for values in (errors, shift, own))

@@ -1,5 +1,6 @@
-"""What a model keeps between calls: its buffers, and its own attributes. Every run of a reference begins with
-the same, so that all of them are runs of one function.
+"""State that a model keeps between calls: its buffers, and its own attributes.
+
+Every run of a reference begins with the same, so that all of them are runs of one function.
 """
 
 import copy
@@ -15,7 +16,7 @@ _OF_MODULES = set(vars(nn.Module())) - {"training"}  # torch's own attributes of
 
 
 class State:
-    """The state of a model as it was when this was made."""
+    """Snapshot of a model's state."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -153,5 +154,5 @@ def _alike(left: Any, right: Any) -> bool:
 
 
 def identical(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors have the same values, NaN being itself."""
+    """Return True if two tensors have the same values, NaN being itself."""
     return left.shape == right.shape and bool(((left == right) | ((left != left) & (right != right))).all())

@@ -1,4 +1,4 @@
-"""What a task's functions may give, and what its Model is called with."""
+"""Format of a task: what its functions may return, and what its Model is called with."""
 
 import ast
 import dataclasses
@@ -66,7 +66,7 @@ Leaf: TypeAlias = tuple[bool, Any, bool]
 
 
 def filled(leaves: Sequence[Leaf], tensors: Iterable[torch.Tensor]) -> list[Any]:
-    """What forward is called with, flat. Tensors that need gradients are leaves of a graph of their own."""
+    """Flat arguments of forward. Tensors that need gradients are leaves of a graph of their own."""
     rest = iter(tensors)
     found = []
     for is_tensor, value, needs_gradient in leaves:
@@ -94,7 +94,7 @@ def _described(value: Any) -> str:
 
 
 def _names(given: Any, function: Any) -> bool:
-    """Whether it is a dict of some of the function's arguments."""
+    """Return True for a dict of some of the function's arguments."""
     if not isinstance(given, dict):
         return False
     try:
@@ -138,7 +138,7 @@ def _names_a_gpu(text: ast.Constant | ast.JoinedStr) -> bool:
 
 
 def _of_a_gpu(node: ast.AST) -> Iterator[tuple[int, int, int, int, bytes]]:
-    """Where the words lie that mean a GPU, and what is to stand there."""
+    """Locations of the words that mean a GPU, and their replacements."""
     if isinstance(node, ast.Compare):
         return
     if isinstance(node, ast.Constant | ast.JoinedStr):

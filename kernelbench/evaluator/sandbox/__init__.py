@@ -1,1 +1,1 @@
-"""What a worker is kept from (mounts, system calls, files, resources), and its tree of processes."""
+"""Sandbox of a worker (mounts, system calls, files, resources), and its tree of processes."""

@@ -37,7 +37,7 @@ class Group:
 
     @property
     def out_of_memory(self) -> bool:
-        """Whether a process of it was killed because together they took too much."""
+        """True if a process of the group was killed because together they took too much."""
         for name in ("memory.events", "memory.oom_control"):
             for line in _lines(self.folders["memory"] / name):
                 if line.startswith("oom_kill "):
@@ -45,7 +45,7 @@ class Group:
         return False
 
     def remove(self) -> bool:
-        """Whether it is gone; False as long as a process of it has not quite ended."""
+        """Remove the group; return False as long as a process of it has not quite ended."""
         for folder in set(self.folders.values()):
             try:
                 folder.rmdir()
@@ -58,7 +58,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Parents:
-    """The folders in which groups for workers can be made, by controller."""
+    """Folders in which control groups for workers can be created, by controller."""
 
     folders: Mapping[str, Path]
 
@@ -95,7 +95,9 @@ class Parents:
 
 @functools.cache
 def parents() -> Parents | str:
-    """Where groups can be made, or why they cannot. Moves this process in version 2; see above."""
+    """Return the folders for groups, or the reason why there are none. Moves this process in version 2; see
+    above.
+    """
     try:
         found = _version_2() or _version_1()
         if found is None:

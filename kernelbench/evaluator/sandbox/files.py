@@ -1,4 +1,4 @@
-"""Which files each role may read and write; `landlock` enforces it.
+"""Files that each role may read and write; `landlock` enforces it.
 
 A builder or candidate reads the system's programs and libraries, the Python installation and the few
 files of kernelwright that a candidate imports. It does not read tasks, home folders, other workers'
@@ -26,7 +26,7 @@ _DEVICES = ("null", "zero", "full", "random", "urandom")
 
 @dataclass(frozen=True)
 class Access:
-    """What lies beneath these paths may be read, listed or changed."""
+    """Paths beneath which files may be read, listed or changed."""
 
     read: tuple[Path, ...]
     enumerate: tuple[Path, ...]
@@ -41,10 +41,10 @@ def access(
     private: bool = False,
     processes: Path | None = None,
 ) -> Access:
-    """What a role may do with files.
+    """Paths that a role may access.
 
     `cache`: the role's build cache, which a candidate only reads; `headers`: None for trusted roles;
-    `private`: whether it has a file system view of its own, with a /dev/shm for its own semaphores;
+    `private`: True if it has a file system view of its own, with a /dev/shm for its own semaphores;
     `processes`: the part of /proc that may be written to, None for nothing of it.
     """
     devices = (*(Path("/dev") / name for name in _DEVICES), *_gpus(), *filter(None, [processes]))
@@ -76,7 +76,7 @@ def installed() -> Iterator[Path]:
 
 
 def _gpus() -> Iterator[Path]:
-    """What the CUDA driver opens; nothing where there is no GPU."""
+    """Files that the CUDA driver opens; none where there is no GPU."""
     yield from Path("/dev").glob("nvidia*")
 
 

@@ -63,7 +63,9 @@ def _libc() -> ctypes.CDLL:
 
 @dataclass(frozen=True)
 class SandboxSpec:
-    """What a worker is started with; made by the referee, applied in the worker before its first line."""
+    """Sandbox that a worker is started in; written by the referee, applied in the worker before its first
+    line.
+    """
 
     role: str  # oracle, builder, baseline, candidate, toolchain
     scratch: str  # its working and temporary folder
@@ -82,7 +84,7 @@ class SandboxSpec:
 
 
 def layers_of(role: str, on: Collection[str], gpu: bool = False) -> tuple[str, ...]:
-    """Those of the layers `on` that a role gets: trusted ones run the user's own task.
+    """Layers, among `on`, of a role's sandbox: trusted ones run the user's own task.
 
     With a GPU they have a mount namespace, too: CUDA looks up its own pid in /proc.
     """
@@ -141,7 +143,7 @@ def mount(spec: SandboxSpec) -> None:
 
 
 def become_subreaper() -> None:
-    """Orphans of this process's tree are handed to it, so that none leaves the tree."""
+    """Adopt orphans of this process's tree, so that none leaves the tree."""
     _libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -150,11 +152,10 @@ def die_with_parent() -> None:
 
 
 def why_no_distinct_uid(folders: Mapping[str, Path]) -> str | None:
-    """Why workers cannot have user ids of their own; None where they can.
+    """Reason why workers cannot have user ids of their own; None where they can.
 
-    Another user must be able to enter `folders` (by what they are), the interpreter and its packages,
-    and the referee must be able to read the memory of such a user's process, which a container may deny
-    even to root.
+    Another user must be able to enter `folders` (by their purpose), the interpreter and its packages, and the
+    referee must be able to read the memory of such a user's process, which a container may deny even to root.
     """
     if os.getuid() != 0:
         return "only root can give workers another user id; they share the referee's"
@@ -176,7 +177,7 @@ def why_no_distinct_uid(folders: Mapping[str, Path]) -> str | None:
 
 
 def can_read_memory_of(uid: int | None) -> bool:
-    """Whether this process may read the memory of a child that runs as `uid` (None: as itself)."""
+    """Return True if this process may read the memory of a child that runs as `uid` (None: as itself)."""
     content = ctypes.create_string_buffer(b"here")
     ready_r, ready_w = os.pipe()
     child = os.fork()
@@ -232,7 +233,7 @@ def drop_capabilities() -> None:
 
 
 def no_new_privileges() -> None:
-    """From now on set-uid programs give this process nothing."""
+    """Give up new privileges: set-uid programs give this process nothing from now on."""
     _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
@@ -287,9 +288,9 @@ def apply(spec: SandboxSpec) -> None:
 
 
 def _copy_compiled(built: Path, own: Path) -> None:
-    """What Inductor has generated in the builder, where a candidate's looks for it, and may write too.
+    """Copy what Inductor has generated in the builder to where a candidate's looks for it, and may write too.
 
-    In the sandbox: a builder may have left anything.
+    Runs in the sandbox: a builder may have left anything.
     """
     if built.is_dir():
         with contextlib.suppress(OSError, shutil.Error):  # then it is generated once more
@@ -297,10 +298,11 @@ def _copy_compiled(built: Path, own: Path) -> None:
 
 
 def _writable_processes(spec: SandboxSpec) -> Path:
-    """Where in /proc a process that uses a GPU may write: CUDA's initialization fails with error 304
-    (CUDA_ERROR_OPERATING_SYSTEM) where it cannot name its threads in /proc/self/task/TID/comm.
+    """Part of /proc that a process that uses a GPU may write to.
 
-    All of /proc, for the processes that this one will start, where that holds nothing of the machine's.
+    CUDA's initialization fails with error 304 (CUDA_ERROR_OPERATING_SYSTEM) if it cannot name its threads in
+    /proc/self/task/TID/comm. It is all of /proc, for the processes that this one will start, where that holds
+    nothing of the machine's.
     """
     harmless = "mount_namespace" in spec.layers or os.getuid() != 0
     return Path("/proc") if harmless else Path("/proc/self/task")
@@ -362,7 +364,7 @@ def _seccomp() -> Layer:
 
 
 def _fails_with(action: Callable[[], None]) -> str | None:
-    """What `action` fails with in a child that has given up new privileges; None where it succeeds."""
+    """Error of `action` in a child that has given up new privileges; None where it succeeds."""
     child = os.fork()
     if child == 0:
         number = errno.EPERM

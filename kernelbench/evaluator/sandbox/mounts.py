@@ -57,7 +57,7 @@ def mount_proc() -> None:
 
 
 def _beside_processes() -> list[str]:
-    """What is in /proc besides folders of processes, and links to them."""
+    """Entries of /proc besides folders of processes, and links to them."""
     entries = [entry for entry in os.scandir("/proc") if not entry.is_symlink()]
     return [entry.path for entry in entries if not entry.name.isdigit()]
 

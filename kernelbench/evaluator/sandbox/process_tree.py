@@ -130,7 +130,7 @@ def freeze(root: int, timeout_s: float = 20.0, likely: Sequence[int] = ()) -> di
 
 
 def _used_by(pids: Sequence[int]) -> dict[int, int]:
-    """`cpu_ns`; who is gone uses none any more."""
+    """CPU time as of `cpu_ns`; 0 for processes that are gone."""
     return dict.fromkeys(pids, 0) | cpu_ns(pids)
 
 
@@ -154,11 +154,11 @@ def cpu_ns(pids: Iterable[int]) -> dict[int, int]:
 
 
 def stood_still(before: Mapping[int, int]) -> bool:
-    """Whether processes that were stopped have used no CPU since; `before`: what `cpu_ns` said then.
+    """Return True if stopped processes have used no CPU since; `before`: their `cpu_ns` then.
 
-    So they count where the first of them, init, or the second, the worker, was killed: to end takes CPU time,
-    and what has ended computes nothing. A later one that is gone has run: only its parent could
-    have reaped it, and that is stopped.
+    That holds, too, where the first of them, init, or the second, the worker, was killed: to end takes CPU
+    time, and what has ended computes nothing. A later one that is gone has run: only its parent could have
+    reaped it, and that is stopped.
     """
     now = cpu_ns(before)
     if all(pid in now and now[pid] - used <= _STILL_NS for pid, used in before.items()):
@@ -172,7 +172,7 @@ def stood_still(before: Mapping[int, int]) -> bool:
 
 
 def memory_bytes(pids: Sequence[int]) -> int:
-    """Of these processes; what they share with others counts in part. 0 for those that are gone."""
+    """Memory of these processes; what they share with others counts in part. 0 for those that are gone."""
     return sum(map(_memory_bytes, pids))
 
 

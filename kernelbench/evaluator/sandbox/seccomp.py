@@ -49,7 +49,7 @@ _FOREIGN_FROM = (0x40000000, None)  # numbers from here on are those of another 
 
 
 def why_not() -> str | None:
-    """Why this machine cannot filter system calls; None where it can."""
+    """Reason why this machine cannot filter system calls; None where it can."""
     if platform.machine() not in MACHINES:
         return f"the numbers of {platform.machine()}'s system calls are not known here"
     try:

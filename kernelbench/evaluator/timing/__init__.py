@@ -1,1 +1,1 @@
-"""How fast is a candidate? Alternating blocks, statistics, the machine's ceilings, implausible times."""
+"""Timing of candidates: alternating blocks, statistics, the machine's ceilings, implausible times."""

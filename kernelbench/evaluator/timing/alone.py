@@ -1,12 +1,12 @@
-"""Does a call that comes alone take what it takes among N that were announced at once?
+"""Calls that come alone: do they take as long as among N that were announced at once?
 
 N calls can be answered by one product, which reads the weights once: 64 calls of a batch-1 linear layer in
 the time of two. A user's calls do not come so, and candidate and eager are timed on blocks of one call, too.
 
-Such a block is mostly what it costs to wake a worker, hand it a message and stop it, about 1 ms. A call alone
-also wakes threads and finds caches cold. All this eager pays too, so times are held against eager's: a
-candidate of 0.3 ms a call in blocks of 30, beside an eager of 1.7 ms, may take as much longer alone as eager
-does. If alone it takes 1.7 ms as well, its calls were not computed one by one.
+Such a block is mostly the time to wake a worker, send it a message and stop it, about 1 ms. A call alone also
+wakes threads and finds caches cold. All this eager pays too, so times are held against eager's: a candidate
+of 0.3 ms a call in blocks of 30, beside an eager of 1.7 ms, may take as much longer alone as eager does. If
+alone it takes 1.7 ms as well, its calls were not computed one by one.
 """
 
 from dataclasses import dataclass
@@ -16,10 +16,11 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-FEWEST = 4  # calls that come alone, to say anything
-_CLEAR_S, _CLEAR_SHARE = 1e-4, 0.25  # and of its time in a block: what a call may take longer alone
-_RESAMPLES = 400
-_QUIET = 0.1  # the quantile that stands for what a single call takes: delays only ever add to it
+# Chosen by hand.
+FEWEST = 4  # calls that come alone, from which on they say anything
+_CLEAR_S, _CLEAR_SHARE = 1e-4, 0.25  # seconds, and share of its time in a block, by which alone is slower
+_RESAMPLES = 400  # of the bootstrap
+_QUIET = 0.1  # quantile that stands for the time of a single call, as delays only ever add to it
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,10 @@ class Alone:
 
 
 def estimate(block_s: Array, alone_s: Array, empty_s: Array) -> Alone:
-    """What calls that come alone say. Two rows each, the candidate's and eager's: `block_s`, seconds a call
-    in blocks; `alone_s`, seconds of blocks of one call. `empty_s`: seconds of blocks of none.
+    """Estimate from calls that come alone.
+
+    Two rows each, the candidate's and eager's: `block_s`, seconds a call in blocks; `alone_s`, seconds of
+    blocks of one call. `empty_s`: seconds of blocks of none.
     """
     if alone_s.shape[1] < FEWEST:
         return Alone()

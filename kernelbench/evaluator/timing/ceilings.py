@@ -8,16 +8,17 @@ import torch
 
 from kernelwright.kernelbench.evaluator.processes.channel import Channel
 
-_CALLS_ON_GPU = 20
-_ON_CPU_S, _FEWEST = 0.3, 4  # of repeats of one measurement at least, and how many of them
-_REPEAT_S = 0.01  # of one repeat at least: shorter ones say little of how much others were in the way
-_CACHES, _LEAST_CACHES = 8, 3  # times the last-level cache, that a copy of memory moves: wanted, and at least
+# Chosen by hand.
+_CALLS_ON_GPU = 20  # calls in one CUDA graph
+_ON_CPU_S, _FEWEST = 0.3, 4  # seconds of all repeats of one measurement, and their number, at least
+_REPEAT_S = 0.01  # seconds of one repeat at least: shorter ones hardly show other work on the machine
+_CACHES, _LEAST_CACHES = 8, 3  # multiples of the last-level cache that a copy moves: wanted, and at least
 _SMALLEST_BYTES = 256 << 20  # of such a copy, where memory allows: a last-level cache may not be told of
 _MOST_BYTES = 4 << 30  # of such a copy
 
 
 def best_seconds(call: Callable[[], object], repeats: int, device: torch.device) -> float:
-    """Of a call, the best of `repeats`; on a GPU of many calls in a graph, for a launch costs as much."""
+    """Best seconds of a call among `repeats`; on a GPU of many in a graph, as a launch costs as much."""
     call()
     if device.type == "cuda":
         return min(_graph_seconds(call, device) for _ in range(repeats)) / _CALLS_ON_GPU
@@ -25,7 +26,7 @@ def best_seconds(call: Callable[[], object], repeats: int, device: torch.device)
 
 
 def _seconds(call: Callable[[], object], times: int) -> tuple[float, float]:
-    """Of one of so many calls, and the share of it that this process's threads waited for a CPU."""
+    """Seconds of one of so many calls, and the share that this process's threads waited for a CPU."""
     waited_s, start = -_waited_s(), time.perf_counter()
     for _ in range(times):
         call()
@@ -45,7 +46,7 @@ def _waited_s() -> float:
 
 
 def _graph_seconds(call: Callable[[], object], device: torch.device) -> float:
-    """Of _CALLS_ON_GPU calls in one CUDA graph."""
+    """Seconds of _CALLS_ON_GPU calls in one CUDA graph."""
     torch.cuda.synchronize(device)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -113,7 +114,7 @@ def serve(channel: Channel) -> None:
 
 
 def _measured(cache: int, most_bytes: int, device: torch.device) -> dict[str, float | None]:
-    """What could not be measured is None. `most_bytes`: that a copy may take."""
+    """Measured ceilings; None for those that could not be. `most_bytes`: the largest copy."""
     beyond = min(max(_CACHES * cache, _SMALLEST_BYTES), most_bytes, _MOST_BYTES)
     inside = min(max(1 << 20, cache // 8), most_bytes)
     found = {

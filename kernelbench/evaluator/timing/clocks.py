@@ -1,4 +1,4 @@
-"""What a GPU's clocks did while something was timed, from NVIDIA's management library."""
+"""Clocks of a GPU while something was timed, from NVIDIA's management library."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 from kernelwright.kernelbench.records import GpuClocks
 
-_EVERY_S = 0.05
+_EVERY_S = 0.05  # seconds between two readings; chosen by hand
 # Reasons of nvml.h for running below the clock that was asked for, that make timings say less.
 _REASONS = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "temperature", 0x40: "hardware temperature",
             0x80: "power brake"}  # fmt: skip
@@ -61,7 +61,7 @@ class Watch:
         self._thread.start()
 
     def stop(self) -> GpuClocks | None:
-        """What was seen; None where nothing could be."""
+        """Return the clocks that were seen; None if there were none."""
         self._over.set()
         self._thread.join()
         if not self._mhz:

@@ -52,21 +52,21 @@ def measure(
     effort: Effort,
     to_beat: float | None = None,
 ) -> Timings:
-    """Time the candidate side by side with the baselines ("eager" among them), round by round.
+    """Time the candidate and the baselines ("eager" among them) in alternation, round by round.
 
     The rounds are spread over processes of the candidate and of eager: first `candidate`, which has been
-    verified, then what `reloaded` gives. Loading may take a fifth of the time that timing may.
-    Within a round every worker gets the same never-seen inputs: N calls each in one order, then 2N calls
-    each in the reverse order, and candidate and eager some calls that come alone. The inputs of a phase come
-    to be when all workers stand still. After each phase
-    a part of one output is held against eager's; in some rounds, chosen in secret, one call is held against
-    float64 too, in one of them on inputs that no sample tells from the task's own. A candidate that runs out
-    of memory in a block is timed in shorter ones. No more is timed than the effort begins with once it is
-    clear whether the speedup over eager is more or less than `to_beat`.
+    verified, then those of `reloaded`. Loading may take a fifth of the time that timing may. Within a round
+    every worker gets the same never-seen inputs: N calls each in one order, then 2N calls each in the reverse
+    order, and candidate and eager some calls that come alone. The inputs of a phase are drawn when all
+    workers are stopped. After each phase a part of one output is compared with eager's; in some rounds,
+    chosen in secret, one call is compared with float64 too, in one of them on inputs that no sample
+    distinguishes from the task's own. A candidate that runs out of memory in a block is timed in shorter
+    ones. No more is timed than the effort begins with once it is clear whether the speedup over eager is more
+    or less than `to_beat`.
 
     Where the protocol has calls arrive one by one, a phase is 1 to 3N/2 of them, each after a random pause.
-    Only the last call's outputs are still there to be looked at; inputs come to be just before their call, so
-    that nobody can know which that will be.
+    Only the last call's outputs can still be compared; inputs are drawn just before their call, so that
+    nobody can know which that will be.
 
     Raises Refused when the candidate fails or its outputs are not what they must be, BaselineFailed when a
     baseline fails.
@@ -202,7 +202,7 @@ def _round(
 
 
 def _warm_up(session: TaskSession, workers: Mapping[str, Worker], calls: int) -> float:
-    """Have each worker run on what the inputs hold; how much slower than eager the candidate was."""
+    """Run each worker on the present inputs; return how many times slower than eager the candidate was."""
     seconds = {}
     for name, worker in _CHANCE.sample(list(workers.items()), len(workers)):
         with _blamed(session, name):
@@ -214,10 +214,11 @@ def _warm_up(session: TaskSession, workers: Mapping[str, Worker], calls: int) ->
 def _repeated(
     session: TaskSession, candidate: Worker, phase: Callable[[], dict[str, Measured]]
 ) -> dict[str, Measured]:
-    """What a phase gives; started again, with new inputs, where something ran before it was asked for.
+    """Return the result of a phase; start it again, with new inputs, if something ran before it was asked
+    for.
 
     That happens when other processes use the device, or by a hiccup. Where it does again and again for the
-    candidate alone, its kernels lie in wait for the inputs: then raises Refused.
+    candidate alone, its kernels wait for the inputs: then raises Refused.
     """
     premature: list[Worker] = []
     while len(premature) < _MOST_PREMATURE:
@@ -277,10 +278,10 @@ def _phase(
 def _alone(
     session: TaskSession, workers: Mapping[str, Worker], calls: int, check: str | None
 ) -> dict[str, list[float]]:
-    """Seconds of so many blocks of one call, of candidate and eager on the same fresh inputs.
+    """Seconds of `calls` blocks of one call, of candidate and eager on the same fresh inputs.
 
-    An input comes to be just before its call, and every call is looked at: else who leaves out a few of them
-    would pass for fast. Caches are not flushed: between the calls of a block they are not either.
+    An input is drawn just before its call, and every call is checked: else leaving out a few of them would
+    pass for fast. Caches are not flushed: between the calls of a block they are not either.
 
     Raises PrematureLaunch, as `TaskSession.run` does.
     """
@@ -336,7 +337,7 @@ def _compare(
 
 
 def _checked_family(session: TaskSession) -> str:
-    """What a call in secret is verified on: where inputs are always the same, these as others, too."""
+    """Family of a call that is verified in secret; where inputs are always the same, "varied" is one, too."""
     return secrets.choice((*_CHECKED_FAMILIES, *["varied"] * session.oracle.constants))
 
 

@@ -1,11 +1,12 @@
-"""Is the time possible at all? The bytes that must move, over the bandwidth that was measured."""
+"""Plausibility of a time: it is at least the bytes that must move over the bandwidth that was measured."""
 
 from kernelwright.kernelbench.evaluator.session import TaskSession
 from kernelwright.kernelbench.records import Target
 
 # Bandwidth is measured on a noisy machine; only what is well beyond it is called implausible.
-SLACK = 2.0
-DOUBTFUL = 0.9  # of the ceilings, from which they are measured again
+# Chosen by hand.
+SLACK = 2.0  # factor by which a time may undercut the ceilings before it is impossible
+DOUBTFUL = 0.9  # share of the ceilings from which they are measured again
 
 
 def floor_us(session: TaskSession, needed_share: float = 1.0) -> float:
@@ -26,13 +27,15 @@ def floor_us(session: TaskSession, needed_share: float = 1.0) -> float:
 
 
 def _seconds(amount: float, rate: float | None) -> float:
-    """What moving or computing so much takes at least; 0 where the rate is not known."""
+    """Least seconds that moving or computing `amount` takes; 0 where the rate is not known."""
     return amount / rate if rate is not None else 0.0
 
 
 def near_ceilings(session: TaskSession, target: Target, candidate_us: float) -> bool:
-    """Whether a time is so near to what moving the data, or the products, take by the measured ceilings of
-    `target` that these may have been measured while the machine was busy.
+    """Return True if the measured ceilings of `target` may be too low for this time.
+
+    That is so if the time is near to what moving the data, or the products, take by them: they may have been
+    measured while the machine was busy.
     """
     oracle, ceilings = session.oracle, target.ceilings
     moved = oracle.input_bytes + oracle.weight_bytes + oracle.output_bytes
@@ -41,7 +44,7 @@ def near_ceilings(session: TaskSession, target: Target, candidate_us: float) -> 
 
 
 def implausible(session: TaskSession, candidate_us: float) -> str | None:
-    """Why `candidate_us` a call is impossible, or None."""
+    """Reason why `candidate_us` a call is impossible, or None."""
     if candidate_us >= floor_us(session):
         return None
     floor = floor_us(session, session.oracle.needed_share())

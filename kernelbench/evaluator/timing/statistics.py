@@ -53,9 +53,9 @@ _UNUSUAL = 0.01
 
 @dataclass(frozen=True)
 class TimedBlock:
-    """Seconds that `calls` took a worker, whose threads waited `waited_s` for a CPU, in so many messages.
+    """Seconds that `calls` took a worker, in `messages`, while its threads waited `waited_s` for a CPU.
 
-    `device_s`: what a GPU's own clock said to the worker; NaN where there is none.
+    `device_s`: the same by a GPU's own clock; NaN if there is none.
     """
 
     calls: int
@@ -70,7 +70,7 @@ class TimedBlock:
 
 
 def interval(groups: Sequence[Sequence[float]]) -> Interval:
-    """The median of all values, with the 95% percentile interval of its bootstrap.
+    """Median of all values, with the 95% percentile interval of its bootstrap.
 
     `groups`: the values of one process each, which share what differs from process to process. So groups
     are drawn, then values within each. (A. C. Davison and D. V. Hinkley, "Bootstrap Methods and their
@@ -91,12 +91,12 @@ def interval(groups: Sequence[Sequence[float]]) -> Interval:
 
 @dataclass(frozen=True)
 class Timings:
-    """What was timed, by worker: "candidate" and the baselines, "eager" among them.
+    """Times of all workers: "candidate" and the baselines, "eager" among them.
 
     `blocks[worker][i]` is phase i, in which every worker ran the same number of calls on the same inputs, one
-    worker after the other, the candidate in its process number `processes[i]`. `empty_s`: seconds of
-    blocks of no calls. `alone_s[worker][i]`: seconds of a block of one call, for candidate and eager on the
-    same input. `overhead_s`: what a worker's loop adds to a call.
+    worker after the other, the candidate in its process number `processes[i]`. `empty_s`: seconds of blocks
+    of no calls. `alone_s[worker][i]`: seconds of a block of one call, for candidate and eager on the same
+    input. `overhead_s`: seconds that a worker's loop adds to a call.
     """
 
     blocks: Mapping[str, list[TimedBlock]]
@@ -111,7 +111,7 @@ class Timings:
 
     @property
     def alone(self) -> Alone:
-        """What calls that come alone say of the candidate's time in blocks."""
+        """Estimate of the candidate's time from calls that come alone."""
         pair = ("candidate", "eager")
         if not all(self.alone_s.get(name) for name in pair):
             return Alone()
@@ -122,7 +122,7 @@ class Timings:
 
     @property
     def busy(self) -> bool:
-        """Whether other work disturbed more of the phases, for candidate or eager, than are left out."""
+        """True if other work disturbed more of the phases, for candidate or eager, than are left out."""
         unusual = self._unusual("candidate", "eager")
         return int((unusual <= _UNUSUAL).sum()) < -(-len(unusual) // 2)
 
@@ -134,7 +134,7 @@ class Timings:
         return sorted(best[:count].tolist())
 
     def _unusual(self, *workers: str) -> "np.ndarray[Any, Any]":
-        """By how much of each phase one of `workers` waited more, or less, for a CPU than it usually does."""
+        """Share of each phase that one of `workers` waited more, or less, for a CPU than it usually does."""
         unusual = np.zeros(len(self.processes))
         for worker in workers:
             shares = np.array([block.waited_s / block.seconds for block in self.blocks[worker]])
@@ -162,12 +162,13 @@ class Timings:
         return 1e6 * float(np.median(times)) if np.isfinite(times).all() else None
 
     def speedup(self, baseline: str) -> Interval:
-        """Of the ratios within phases, down to where nothing but the candidate's kernels may have gained it.
+        """Speedup over a baseline, from the ratios within phases.
 
-        The loop around a call, and what prepares and answers a block, is Python of the candidate's process,
-        which may replace it by less: so the interval reaches down to what it is if only the baseline has
-        this overhead. Where other work on the machine disturbed the blocks, it also reaches down to what
-        calls that come alone leave possible.
+        The interval reaches down to where nothing but the candidate's kernels may have gained it. The loop
+        around a call, and what prepares and answers a block, is Python of the candidate's process, which may
+        replace it by less: so the interval reaches down to what it is if only the baseline has this overhead.
+        Where other work on the machine disturbed the blocks, it also reaches down to what calls that come
+        alone leave possible.
         """
         ratio = self._ratio(baseline)
         low = ratio.low * (1 - min(1.0, 1e6 * self.overhead_s / self.time_us(baseline).median))
@@ -189,7 +190,7 @@ class Timings:
 
     @property
     def half_width(self) -> float:
-        """Of the widest interval of a speedup, as a share of it."""
+        """Half the width of the widest interval of a speedup, relative to its median."""
         found = [self._ratio(name) for name in self.rivals]
         return max((speedup.high - speedup.low) / 2 / speedup.median for speedup in found)
 

@@ -43,7 +43,7 @@ def _languages(device: str, mark: Fingerprint) -> tuple[Language, ...]:
 
 
 def _gpu(pool: WorkerPool, device: str) -> Fingerprint:
-    """What a GPU is, and the host that launches its kernels."""
+    """Fingerprint of a GPU, and of the host that launches its kernels."""
     found = describe_gpu(pool, device)
     if "error" in found:
         raise MissingPrerequisite(
@@ -62,7 +62,7 @@ def _gpu(pool: WorkerPool, device: str) -> Fingerprint:
 
 
 def describe_gpu(pool: WorkerPool, device: str) -> dict[str, Any]:
-    """What `ceilings.serve` says of it: "chip", "capability", "memory_bytes", …, or the "error"."""
+    """Answer of `ceilings.serve` for it: "chip", "capability", "memory_bytes", …, or the "error"."""
     return _ask(pool, {"do": "describe", "device": device})
 
 

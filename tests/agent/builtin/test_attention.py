@@ -6,6 +6,8 @@ import pytest
 
 from tests.helpers.builtin.proving import propose, prove, source
 
+pytestmark = pytest.mark.builds
+
 QKV = "torch.randn(2, 3, 40, 16), torch.randn(2, 3, 50, 16), torch.randn(2, 3, 50, 16)"
 FUSED = {
     "a causal mask, as minGPT has it": source(

@@ -9,6 +9,8 @@ from kernelwright.kernelbench.records import Candidate
 from tests.helpers.builtin.attention import CALL, CALLS, PROJECTED, SMALL, WILD, call, vectors
 from tests.helpers.builtin.proving import assert_right, models, propose, prove, source
 
+pytestmark = pytest.mark.builds
+
 
 @pytest.mark.parametrize("name", {**CALLS, **SMALL})
 def test_a_kernel_is_as_exact_as_the_call(name: str, tmp_path: Path) -> None:

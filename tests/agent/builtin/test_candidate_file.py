@@ -9,6 +9,8 @@ import torch
 
 from tests.helpers.builtin.proving import load, models, propose, prove, ruff, source
 
+pytestmark = pytest.mark.builds
+
 NESTED = source(
     "y = torch.sigmoid(self.net(x) * self.gain); return y, y.sum(dim=1)",
     "torch.randn(10, 12)",

@@ -23,6 +23,14 @@ RECURRENT = """h = x[:, 0] * 0
         return h"""
 HALVES = """a, b = torch.sigmoid(x).chunk(2, 1)
         return a * b"""
+STEPS = """h = x[:, 0] * 0
+        for t in range(4):
+            h = torch.tanh(self.l(x[:, t]) + h)
+        return h"""
+TWO_LARGEST = """values, indices = torch.topk(x, 2, dim=-1)
+        return values, indices"""
+ATTENTION = """s = (q @ k.transpose(-1, -2)) * 0.125
+        return torch.softmax(s, -1) @ v"""
 LAYERS = "self.a = nn.Linear(64, 32); self.b = nn.Linear(64, 32)"
 SOFTMAX = "return torch.softmax(x, -1)"
 SOFTMAX_BY_COLUMN = source("return torch.softmax(x, 1)", "torch.randn(16, 64, 512)")
@@ -51,6 +59,11 @@ EXAMPLES = {
     "passes.reroll": [source(RECURRENT, "torch.randn(256, 32, 16)")],
     "passes.split_values": [source(HALVES, "torch.randn(64, 512)")],
     "passes.concat": [source("return torch.cat([torch.exp(x), torch.tanh(x)], dim=1) * 2", "torch.randn(512, 64)")],
+    "passes.batch_linear": [source(STEPS, "torch.randn(64, 4, 128)", "self.l = nn.Linear(128, 128)")],
+    "passes.match_attention": [
+        source(ATTENTION, ", ".join(["torch.randn(2, 8, 128, 64)"] * 3), arguments="q, k, v")
+    ],
+    "lowering.topk": [source(TWO_LARGEST, "torch.randn(512, 1000)")],
     "passes.short_rows": [source(SUM.format(-1), "torch.randn(1024, 64, 3)")],
     "passes.permute_producers": [
         source("return torch.exp(x).transpose(1, 2).contiguous()", "torch.randn(8, 64, 128)")

@@ -16,7 +16,7 @@ from kernelwright.kernelbench.evaluator import EAGER, Referee
 from kernelwright.kernelbench.records import Candidate, Task, Verdict
 from tests.helpers.builtin.grammar import references
 from tests.helpers.builtin.lookups import LOOKUPS
-from tests.helpers.builtin.numerics import EDGES, REFERENCES
+from tests.helpers.builtin.numerics import EDGES, REFERENCES, marks
 from tests.helpers.builtin.order_of_axes import TURNED
 from tests.helpers.builtin.picks import PICKS
 from tests.helpers.builtin.proving import models, propose, prove, ruff, source
@@ -29,9 +29,11 @@ from tests.helpers.builtin.random_graphs import (
 )
 from tests.helpers.builtin.ranks import RANKS
 
+pytestmark = pytest.mark.builds
+
 emulated = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
 
-# A behaviour each; `python -m kernelwright.agent.bench emulated` tries the suite.
+# A behaviour each; `python -m benchmarks emulated` tries the suite.
 KINDS = {
     name: REFERENCES[name]
     for name in (
@@ -112,7 +114,7 @@ def build(candidate: Candidate) -> None:
 
 
 @emulated
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in KINDS])
 def test_kernels_are_as_exact_as_the_reference(name: str, tmp_path: Path) -> None:
     text = KINDS[name]
     if name == "half and bfloat16":  # which torch has no double of

@@ -15,7 +15,10 @@ from kernelwright.kernelbench.evaluator import Referee
 from kernelwright.kernelbench.records import Task
 from kernelwright.results.dropin.gradient_tasks import gradient_tasks
 
+pytestmark = pytest.mark.builds
+
 TASKS = sorted((Path(__file__).parents[3] / "results" / "published" / "kernels" / "tasks").glob("*.py"))
+AT_FIRST = ("rms_norm", "gelu_linear")  # of which `make test` takes the ten seconds that each takes
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +27,13 @@ def coder(home: Path) -> Iterator[BuiltinCoder]:
         yield BuiltinCoder(partial(trace, evaluator.sessions.pool))
 
 
-@pytest.mark.parametrize("path", TASKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[] if path.stem in AT_FIRST else pytest.mark.slow)
+        for path in TASKS
+    ],
+)
 def test_its_kernel_is_right(coder: BuiltinCoder, path: Path) -> None:
     forward = Task(id=f"file:{path.stem}", level=1, source=path.read_text())
     task = Task(id=f"file:{path.stem}_gradient", level=1, source=gradient_tasks(forward, "saved")[0])

@@ -9,6 +9,8 @@ from kernelwright.agent.builtin.scheduling.launches import SMALL
 from tests.helpers.builtin.launches import CASES, REPEATED, written
 from tests.helpers.builtin.proving import HEAD, propose, prove, source
 
+pytestmark = pytest.mark.builds
+
 
 @pytest.mark.parametrize("name", CASES)
 def test_small_work_shares_launches(name: str, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import torch
 from tests.helpers.builtin.lookups import LOOKUPS, TOKENS
 from tests.helpers.builtin.proving import assert_right, models, propose, prove, source
 
+pytestmark = pytest.mark.builds
+
 
 @pytest.mark.parametrize("fuse", ["all", "apart"])
 @pytest.mark.parametrize("name", LOOKUPS)

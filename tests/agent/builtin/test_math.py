@@ -13,6 +13,8 @@ from kernelwright.agent.builtin.codegen.cpp.headers import TEMPLATES
 from kernelwright.kernelbench import jit
 from kernelwright.kernelbench.jit import flags
 
+pytestmark = pytest.mark.builds
+
 HEADER = (TEMPLATES / "math.h").read_text()
 SPECIALS = [0.0, -0.0, math.inf, -math.inf, math.nan, 1e-40, -1e-40, 3.4e38, -3.4e38, 1.0, -1.0, 88.8, -104.0]
 

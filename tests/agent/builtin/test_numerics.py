@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.helpers.builtin.numerics import EDGES, REFERENCES
+from tests.helpers.builtin.numerics import EDGES, REFERENCES, marks
 from tests.helpers.builtin.proving import assert_right, models, propose, prove, source
 
+pytestmark = pytest.mark.builds
 
-@pytest.mark.parametrize("name", REFERENCES)
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in REFERENCES])
 def test_the_candidate_is_as_exact_as_the_reference(name: str, tmp_path: Path) -> None:
     prove(REFERENCES[name], tmp_path)
 

@@ -7,6 +7,8 @@ import pytest
 
 from tests.helpers.builtin.proving import assert_right, models, propose, prove, source
 
+pytestmark = pytest.mark.builds
+
 
 def test_long_rows_are_summed_as_exactly_as_short_ones(tmp_path: Path) -> None:
     prove(source("return x.sum(1), F.layer_norm(x, (100003,))", "torch.rand(3, 100003) + 5"), tmp_path)

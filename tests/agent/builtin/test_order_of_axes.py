@@ -8,6 +8,8 @@ import torch
 from tests.helpers.builtin.order_of_axes import IMAGES, TURNED
 from tests.helpers.builtin.proving import assert_right, models, propose, prove, source
 
+pytestmark = pytest.mark.builds
+
 
 @pytest.mark.parametrize("name", TURNED)
 def test_what_lies_in_another_order(name: str, tmp_path: Path) -> None:

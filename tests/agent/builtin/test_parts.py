@@ -8,6 +8,8 @@ import torch
 
 from tests.helpers.builtin.proving import assert_right, models, propose, prove, ruff, source
 
+pytestmark = pytest.mark.builds
+
 NET = "self.net = nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.LayerNorm(16))"
 UP = "self.up = nn.Sequential(nn.Softmax(-1), nn.Tanh()); self.down = nn.Sequential(nn.Sigmoid(), nn.LayerNorm(16))"
 # What forward does, what there is, and the parts that have kernels.

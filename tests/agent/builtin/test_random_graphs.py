@@ -20,6 +20,8 @@ from tests.helpers.builtin.random_graphs import (
     works,
 )
 
+pytestmark = pytest.mark.builds
+
 SCHEDULES = st.fixed_dictionaries(
     {},
     optional={

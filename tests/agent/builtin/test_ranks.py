@@ -9,6 +9,8 @@ import torch
 from tests.helpers.builtin.proving import models, propose, prove, source
 from tests.helpers.builtin.ranks import EXPERTS, RANKS
 
+pytestmark = pytest.mark.builds
+
 
 @pytest.mark.parametrize("schedule", [{}, {"fuse": "apart"}, {"k0__keep": "off"}], ids=str)
 @pytest.mark.parametrize("name", RANKS)

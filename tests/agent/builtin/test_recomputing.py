@@ -11,6 +11,8 @@ import torch
 from kernelwright.agent.builtin.fusion import recompute as recomputing
 from tests.helpers.builtin.proving import as_list, models, propose, prove, source
 
+pytestmark = pytest.mark.builds
+
 NORMALIZED = source(
     "return self.conv(F.relu(self.norm(x)))",
     "torch.randn(3, 16, 18, 20)",

@@ -6,6 +6,8 @@ import pytest
 
 from tests.helpers.builtin.proving import propose, prove, source
 
+pytestmark = pytest.mark.builds
+
 WILD = "torch.cat([torch.randn(20), torch.tensor([float('nan'), float('inf'), -float('inf'), 0.0, -0.0, 1e-40, -1e-40])])"
 # What forward computes from x, and the operators that are left of it.
 SAME = {

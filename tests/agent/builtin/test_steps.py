@@ -7,6 +7,8 @@ import pytest
 from tests.helpers.builtin.proving import propose, prove, source
 from tests.helpers.builtin.steps import STEPS, STEPS_TEXTS
 
+pytestmark = pytest.mark.builds
+
 PARTS = {
     "halves": ("a, b = (x * 2 + 1).chunk(2, -1)\n        return a * torch.sigmoid(b)", "torch.randn(9, 66)"),
     "only some": (

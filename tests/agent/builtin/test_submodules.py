@@ -9,6 +9,8 @@ import torch
 from tests.helpers.builtin.proving import assert_right, models, propose, prove, ruff
 from tests.helpers.builtin.submodules import LEFT, built
 
+pytestmark = pytest.mark.builds
+
 
 @pytest.mark.parametrize("case", LEFT)
 def test_it_is_left_to_torch_and_the_rest_is_fused(case: str, tmp_path: Path) -> None:

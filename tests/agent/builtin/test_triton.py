@@ -22,7 +22,7 @@ from tests.helpers.builtin.attention import CALL, CALLS, PROJECTED, SMALL, WILD,
 from tests.helpers.builtin.grammar import references
 from tests.helpers.builtin.launches import REPEATED
 from tests.helpers.builtin.lookups import LOOKUPS
-from tests.helpers.builtin.numerics import EDGES, REFERENCES
+from tests.helpers.builtin.numerics import EDGES, REFERENCES, marks
 from tests.helpers.builtin.order_of_axes import IMAGES, TURNED
 from tests.helpers.builtin.picks import PICKS
 from tests.helpers.builtin.proving import models, propose, ruff, source
@@ -30,8 +30,11 @@ from tests.helpers.builtin.random_graphs import EVERY, FOUND, graphs, squares_de
 from tests.helpers.builtin.ranks import EXPERTS, RANKS
 from tests.helpers.builtin.steps import STEPS_TEXTS
 from tests.helpers.builtin.submodules import LEFT, built
+from tests.helpers.installed import require
 
-pytest.importorskip("triton", reason="triton is not installed")
+require("triton")
+
+pytestmark = pytest.mark.builds
 
 IN_PASSES = {"k0__keep": "off", "k0__block": "64", "k0__rows": "16", "k1__block": "64", "k1__keep": "off"}
 WAYS = {"held": {}, "in passes": IN_PASSES}
@@ -40,7 +43,7 @@ WAYS = {"held": {}, "in passes": IN_PASSES}
 def either(names: Iterable[str], first: int = 0) -> pytest.MarkDecorator:
     """Each in one of both ways, in turn, beginning with `first`; in both with KERNELWRIGHT_GRAPHS."""
     cases = [
-        pytest.param(name, WAYS[way], id=f"{name}-{way}")
+        pytest.param(name, WAYS[way], id=f"{name}-{way}", marks=marks(name))
         for number, name in enumerate(names)
         for way in (WAYS if EVERY else [*WAYS][(first + number) % 2 :][:1])
     ]

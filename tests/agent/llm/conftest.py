@@ -2,10 +2,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from kernelwright.agent.bench.server import Server
+from kernelwright.agent.llm.fake_endpoint import FakeEndpoint
 
 
 @pytest.fixture
-def endpoint() -> Iterator[Server]:
-    with Server().serving() as made:
+def endpoint() -> Iterator[FakeEndpoint]:
+    with FakeEndpoint().serving() as made:
         yield made

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from kernelwright.agent.bench.server import Fails, Garbage, Says, Server
 from kernelwright.agent.llm.client import OpenAIModel
+from kernelwright.agent.llm.fake_endpoint import ErrorResponse, FakeEndpoint, RawResponse, Reply
 from kernelwright.agent.llm.model import (
     Call,
     Completion,
@@ -26,11 +26,11 @@ def call(text: str = "hello", **changes: object) -> Call:
     return Call(role="coder", task="t", messages=messages, sampling=sampling).model_copy(update=changes)
 
 
-def completed(server: Server, asked: Call | None = None, **limits: float) -> Completion:
+def completed(server: FakeEndpoint, asked: Call | None = None, **limits: float) -> Completion:
     return many(server, [asked or call()], **limits)[0]
 
 
-def many(server: Server, calls: list[Call], **limits: float) -> list[Completion]:
+def many(server: FakeEndpoint, calls: list[Call], **limits: float) -> list[Completion]:
     async def ask() -> list[Completion]:
         model = OpenAIModel(Endpoint(base_url=server.base_url, **{"backoff_s": 0.02, **limits}))  # type: ignore[arg-type]
         try:
@@ -41,8 +41,8 @@ def many(server: Server, calls: list[Call], **limits: float) -> list[Completion]
     return asyncio.run(ask())
 
 
-def test_a_streamed_answer_is_put_together(endpoint: Server) -> None:
-    endpoint.say(Says("Grüße, 世界 " * 20, reasoning="hm", pieces=40))
+def test_a_streamed_answer_is_put_together(endpoint: FakeEndpoint) -> None:
+    endpoint.say(Reply("Grüße, 世界 " * 20, reasoning="hm", pieces=40))
     completion = completed(endpoint)
     assert completion.text == "Grüße, 世界 " * 20
     assert completion.reasoning == "hm" and completion.finish == "stop" and completion.attempts == 1
@@ -50,7 +50,7 @@ def test_a_streamed_answer_is_put_together(endpoint: Server) -> None:
     assert not completion.usage.estimated
 
 
-def test_the_request_has_what_the_role_was_given(endpoint: Server) -> None:
+def test_the_request_has_what_the_role_was_given(endpoint: FakeEndpoint) -> None:
     sampling = Sampling(model="m", temperature=0.3, reasoning_effort="high", max_tokens=77)
     completed(endpoint, call(sampling=sampling, reply_schema={"type": "object"}))
     request = endpoint.requests[0]
@@ -61,20 +61,20 @@ def test_the_request_has_what_the_role_was_given(endpoint: Server) -> None:
     assert not {"temperature", "reasoning_effort", "response_format"} & set(endpoint.requests[1])
 
 
-def test_thoughts_in_the_answer_are_kept_apart(endpoint: Server) -> None:
+def test_thoughts_in_the_answer_are_kept_apart(endpoint: FakeEndpoint) -> None:
     endpoint.say("<think>\nfirst\n</think>\n\nthe answer")
     completion = completed(endpoint)
     assert completion.text == "the answer" and completion.reasoning == "first"
 
 
-def test_cached_tokens_are_counted_and_missing_usage_is_estimated(endpoint: Server) -> None:
+def test_cached_tokens_are_counted_and_missing_usage_is_estimated(endpoint: FakeEndpoint) -> None:
     usage = {
         "prompt_tokens": 90,
         "completion_tokens": 9,
         "total_tokens": 99,
         "prompt_tokens_details": {"cached_tokens": 64},
     }
-    endpoint.say(Says("ok", usage=usage), Says("x" * 300, usage=None))
+    endpoint.say(Reply("ok", usage=usage), Reply("x" * 300, usage=None))
     assert completed(endpoint).usage.cached_tokens == 64
     usage_estimated = completed(endpoint).usage
     assert usage_estimated.estimated and 75 <= usage_estimated.completion_tokens <= 300
@@ -83,29 +83,29 @@ def test_cached_tokens_are_counted_and_missing_usage_is_estimated(endpoint: Serv
 @pytest.mark.parametrize(
     "fault",
     [
-        Fails(429, headers={"retry-after-ms": "20"}),
-        Fails(500, headers={"retry-after": "0.02"}),
-        Fails(503, headers={"retry-after-ms": "20"}),
-        Fails(408, headers={"retry-after-ms": "20"}),
+        ErrorResponse(429, headers={"retry-after-ms": "20"}),
+        ErrorResponse(500, headers={"retry-after": "0.02"}),
+        ErrorResponse(503, headers={"retry-after-ms": "20"}),
+        ErrorResponse(408, headers={"retry-after-ms": "20"}),
     ],
     ids=lambda fault: str(fault.status),
 )
-def test_faults_that_pass_are_waited_out(endpoint: Server, fault: Fails) -> None:
+def test_faults_that_pass_are_waited_out(endpoint: FakeEndpoint, fault: ErrorResponse) -> None:
     endpoint.say(*[fault] * 8, "at last")
     completion = completed(endpoint)
     assert completion.text == "at last" and completion.attempts == 9
 
 
-def test_the_endpoint_says_how_long_to_wait(endpoint: Server) -> None:
-    endpoint.say(Fails(429, headers={"retry-after": "1.2"}), "ok")
+def test_the_endpoint_says_how_long_to_wait(endpoint: FakeEndpoint) -> None:
+    endpoint.say(ErrorResponse(429, headers={"retry-after": "1.2"}), "ok")
     completion = completed(endpoint)
     assert endpoint.at[1] - endpoint.at[0] >= 1.2
     assert completion.seconds < 1.2, "what it waits for is not charged"
 
 
-def test_without_a_word_the_pauses_grow_and_differ(endpoint: Server) -> None:
+def test_without_a_word_the_pauses_grow_and_differ(endpoint: FakeEndpoint) -> None:
     """Of several calls at a time, each pause is drawn from twice the range of the one before."""
-    endpoint.say(Fails(500))
+    endpoint.say(ErrorResponse(500))
     with pytest.raises(ModelAbsent):
         completed(endpoint, patience_s=2.0, backoff_s=0.05)
     pauses = [b - a for a, b in zip(endpoint.at, endpoint.at[1:], strict=False)]
@@ -115,16 +115,16 @@ def test_without_a_word_the_pauses_grow_and_differ(endpoint: Server) -> None:
 
 
 @pytest.mark.parametrize("breaks_after", [0, 1, 3])
-def test_a_broken_stream_is_asked_for_again_and_paid_for(endpoint: Server, breaks_after: int) -> None:
-    endpoint.say(Says("y" * 3000, breaks_after=breaks_after), Says("whole"))
+def test_a_broken_stream_is_asked_for_again_and_paid_for(endpoint: FakeEndpoint, breaks_after: int) -> None:
+    endpoint.say(Reply("y" * 3000, breaks_after=breaks_after), Reply("whole"))
     completion = completed(endpoint)
     assert completion.text == "whole" and completion.attempts == 2
     assert completion.usage.prompt_tokens > 100  # both prompts
     assert completion.usage.estimated and (completion.usage.completion_tokens > 250) == (breaks_after == 3)
 
 
-def test_a_stream_without_an_end_is_a_broken_one(endpoint: Server) -> None:
-    endpoint.say(Says("half an answ", finish=None), "whole")
+def test_a_stream_without_an_end_is_a_broken_one(endpoint: FakeEndpoint) -> None:
+    endpoint.say(Reply("half an answ", finish=None), "whole")
     assert completed(endpoint).text == "whole"
 
 
@@ -133,26 +133,26 @@ def test_a_stream_without_an_end_is_a_broken_one(endpoint: Server) -> None:
     [b"", b"data: {not json}\n\n", b"data: {}\n\n", b'data: "text"\n\n', b"\xff\xfe\x00" * 100,
      b'data: {"choices": [{"delta": null}]}\n\n', b'data: {"error": {"message": "out of memory"}}\n\n'],
 )  # fmt: skip
-def test_garbage_is_no_answer(endpoint: Server, body: bytes) -> None:
-    endpoint.say(Garbage(body), "whole")
+def test_garbage_is_no_answer(endpoint: FakeEndpoint, body: bytes) -> None:
+    endpoint.say(RawResponse(body), "whole")
     assert completed(endpoint).text == "whole"
 
 
-def test_silence_is_given_up(endpoint: Server) -> None:
-    endpoint.say(Says("late", latency_s=3), "in time")
+def test_silence_is_given_up(endpoint: FakeEndpoint) -> None:
+    endpoint.say(Reply("late", latency_s=3), "in time")
     started = time.monotonic()
     assert completed(endpoint, silence_s=0.3).text == "in time"
     assert time.monotonic() - started < 3.5
 
 
-def test_an_attempt_that_trickles_on_is_given_up(endpoint: Server) -> None:
-    endpoint.say(Says("x" * 100, pieces=100, pause_s=0.1), "in time")
+def test_an_attempt_that_trickles_on_is_given_up(endpoint: FakeEndpoint) -> None:
+    endpoint.say(Reply("x" * 100, pieces=100, pause_s=0.1), "in time")
     completion = completed(endpoint, call_s=1.0)
     assert completion.text == "in time" and completion.usage.estimated
 
 
-def test_patience_ends(endpoint: Server) -> None:
-    endpoint.say(Fails(429, "slow down", headers={"retry-after-ms": "50"}))
+def test_patience_ends(endpoint: FakeEndpoint) -> None:
+    endpoint.say(ErrorResponse(429, "slow down", headers={"retry-after-ms": "50"}))
     with pytest.raises(ModelAbsent, match=r"no answer in \d+ attempts: .*slow down"):
         completed(endpoint, patience_s=0.5)
     assert 5 < len(endpoint.requests) < 15
@@ -161,17 +161,19 @@ def test_patience_ends(endpoint: Server) -> None:
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
-        (Fails(400, "the context is too long"), ModelRefused),
-        (Fails(404, "no such model"), ModelAbsent),
-        (Fails(422, "no"), ModelRefused),
-        (Fails(401, "wrong key"), ModelAbsent),
-        (Fails(403, "not for you"), ModelAbsent),
-        (Fails(429, "no credit", "insufficient_quota"), ModelAbsent),
-        (Fails(429, "tomorrow", headers={"retry-after": "86400"}), ModelAbsent),
+        (ErrorResponse(400, "the context is too long"), ModelRefused),
+        (ErrorResponse(404, "no such model"), ModelAbsent),
+        (ErrorResponse(422, "no"), ModelRefused),
+        (ErrorResponse(401, "wrong key"), ModelAbsent),
+        (ErrorResponse(403, "not for you"), ModelAbsent),
+        (ErrorResponse(429, "no credit", "insufficient_quota"), ModelAbsent),
+        (ErrorResponse(429, "tomorrow", headers={"retry-after": "86400"}), ModelAbsent),
     ],
     ids=lambda value: str(getattr(value, "status", value.__name__ if isinstance(value, type) else "")),
 )
-def test_what_will_not_pass_is_not_tried_again(endpoint: Server, fault: Fails, error: type) -> None:
+def test_what_will_not_pass_is_not_tried_again(
+    endpoint: FakeEndpoint, fault: ErrorResponse, error: type
+) -> None:
     endpoint.say(fault)
     with pytest.raises(error, match=fault.message):
         completed(endpoint)
@@ -179,55 +181,55 @@ def test_what_will_not_pass_is_not_tried_again(endpoint: Server, fault: Fails, e
 
 
 def test_nobody_there() -> None:
-    server = Server()
+    server = FakeEndpoint()
     server._server.server_close()
     with pytest.raises(ModelAbsent, match="no answer"):
         completed(server, patience_s=0.5)
 
 
-def test_an_endpoint_without_schemas_is_asked_without(endpoint: Server) -> None:
+def test_an_endpoint_without_schemas_is_asked_without(endpoint: FakeEndpoint) -> None:
     endpoint.script = lambda body, number: (
-        Fails(400, "'response_format' of type json_schema is not supported")
+        ErrorResponse(400, "'response_format' of type json_schema is not supported")
         if "response_format" in body
-        else Says("{}")
+        else Reply("{}")
     )
     asked = call(reply_schema={"type": "object"})
     texts = [completion.text for completion in many(endpoint, [asked])]
     assert texts == ["{}"] and len(endpoint.requests) == 2
 
 
-def test_requests_keep_to_their_rate(endpoint: Server) -> None:
+def test_requests_keep_to_their_rate(endpoint: FakeEndpoint) -> None:
     many(endpoint, [call(str(i)) for i in range(3)], requests_a_minute=12)  # of ten seconds, then one in five
     assert endpoint.at[1] - endpoint.at[0] < 2.5 < endpoint.at[2] - endpoint.at[0]
 
 
-def test_tokens_keep_to_their_rate(endpoint: Server) -> None:
+def test_tokens_keep_to_their_rate(endpoint: FakeEndpoint) -> None:
     # A call may take some 1010; 5000 are there at once, and 500 come a second.
     many(endpoint, [call(str(i)) for i in range(6)], tokens_a_minute=30_000)
     assert endpoint.at[3] - endpoint.at[0] < 1.5 < endpoint.at[5] - endpoint.at[0]
 
 
-def test_answers_that_break_off_again_and_again_are_not_paid_for_for_ever(endpoint: Server) -> None:
-    endpoint.say(Says("y" * 3000, breaks_after=3))
+def test_answers_that_break_off_again_and_again_are_not_paid_for_for_ever(endpoint: FakeEndpoint) -> None:
+    endpoint.say(Reply("y" * 3000, breaks_after=3))
     with pytest.raises(ModelAbsent, match=r"broke off|middle") as error:
         completed(endpoint)
     assert len(endpoint.requests) == 3 and error.value.usage.completion_tokens > 3 * 250
 
 
-def test_calls_at_a_time_find_out_together_that_there_are_no_schemas(endpoint: Server) -> None:
+def test_calls_at_a_time_find_out_together_that_there_are_no_schemas(endpoint: FakeEndpoint) -> None:
     endpoint.script = lambda body, number: (
-        Fails(400, "'response_format' is not supported") if "response_format" in body else Says("{}")
+        ErrorResponse(400, "'response_format' is not supported") if "response_format" in body else Reply("{}")
     )
     asked = [call(str(i), reply_schema={"type": "object"}) for i in range(6)]
     assert [completion.text for completion in many(endpoint, asked)] == ["{}"] * 6
 
 
-def test_a_character_that_is_cut_in_two_is_whole_again(endpoint: Server) -> None:
+def test_a_character_that_is_cut_in_two_is_whole_again(endpoint: FakeEndpoint) -> None:
     first, second = ({"choices": [{"index": 0, "delta": {"content": half}, "finish_reason": None}]}
                      for half in ("\ud83d", "\ude42 \ud83d"))  # fmt: skip
     end = {"choices": [{"index": 0, "delta": {"content": ["no", "text"]}, "finish_reason": "stop"}]}
     body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in (first, second, end))
-    endpoint.say(Garbage(body.encode() + b"data: [DONE]\n\n"))
+    endpoint.say(RawResponse(body.encode() + b"data: [DONE]\n\n"))
     completion = completed(endpoint)
     assert completion.text == "🙂 \ufffd" and completion.usage.estimated
 

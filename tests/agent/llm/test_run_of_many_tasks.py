@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kernelwright.agent.bench.server import Fails, Garbage, Says, Server
 from kernelwright.agent.config import RunConfig
+from kernelwright.agent.llm.fake_endpoint import ErrorResponse, FakeEndpoint, RawResponse, Reply
 from kernelwright.agent.llm.model import Endpoint
 from kernelwright.agent.llm.session import ModelSession
 from kernelwright.agent.progress import RunProgress
@@ -116,14 +116,14 @@ class Better:
         self.written: dict[str, int] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, body: dict[str, Any], number: int) -> Says | Fails | Garbage:
+    def __call__(self, body: dict[str, Any], number: int) -> Reply | ErrorResponse | RawResponse:
         system, user = (message["content"] for message in body["messages"][:2])
         if "`ModelNew`, which" not in system:
-            return Says(judged(user), latency_s=self.latency_s)
+            return Reply(judged(user), latency_s=self.latency_s)
         [task] = re.findall(r"^# The task: (\S+)$", user, re.MULTILINE)
         with self._lock:
             count = self.written[task] = self.written.get(task, 0) + 1
-        return Says(says(count), latency_s=self.latency_s)
+        return Reply(says(count), latency_s=self.latency_s)
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ class Heard(RunProgress):
 
 def carried_out(
     database: RunDatabase,
-    server: Server,
+    server: FakeEndpoint,
     tasks: int = 1,
     pool: Pool | None = None,
     at_once: int = 16,
@@ -171,7 +171,7 @@ def verdicts(database: RunDatabase, task: str = "file:0") -> list[str]:
     return [str(attempt.evaluation.verdict) for attempt in database.attempts(task)]
 
 
-def test_tasks_wait_for_their_models_side_by_side(endpoint: Server, database: RunDatabase) -> None:
+def test_tasks_wait_for_their_models_side_by_side(endpoint: FakeEndpoint, database: RunDatabase) -> None:
     endpoint.script = Better(latency_s=0.5)
     started = time.monotonic()
     assert carried_out(database, endpoint, tasks=8, rounds=3)
@@ -184,22 +184,22 @@ def test_tasks_wait_for_their_models_side_by_side(endpoint: Server, database: Ru
 
 
 def test_a_storm_of_refusals_and_broken_answers_delays_a_run_and_no_more(
-    endpoint: Server, database: RunDatabase
+    endpoint: FakeEndpoint, database: RunDatabase
 ) -> None:
     better, weather = Better(), 0
 
-    def stormy(body: dict[str, Any], number: int) -> Says | Fails | Garbage:
+    def stormy(body: dict[str, Any], number: int) -> Reply | ErrorResponse | RawResponse:
         nonlocal weather
         weather += 1
         match weather % 7:
             case 0:
                 return better(body, number)
             case 1:
-                return Fails(500)
+                return ErrorResponse(500)
             case 2:
-                return Says("```python\nclass Mod", breaks_after=2)
+                return Reply("```python\nclass Mod", breaks_after=2)
             case _:
-                return Fails(429, "slow down", headers={"retry-after-ms": "5"})
+                return ErrorResponse(429, "slow down", headers={"retry-after-ms": "5"})
 
     endpoint.script = stormy
     assert carried_out(database, endpoint, tasks=3, at_once=1, rounds=2)
@@ -211,14 +211,14 @@ def test_a_storm_of_refusals_and_broken_answers_delays_a_run_and_no_more(
 
 
 def test_a_model_that_always_cheats_earns_nothing_and_all_of_it_is_kept(
-    endpoint: Server, database: RunDatabase
+    endpoint: FakeEndpoint, database: RunDatabase
 ) -> None:
     numbers = iter(range(100))
 
-    def cheat(body: dict[str, Any], number: int) -> Says:
+    def cheat(body: dict[str, Any], number: int) -> Reply:
         if "`ModelNew`, which" in body["messages"][0]["content"]:
-            return Says(f"```python\n{KERNEL.format('forged')}# {next(numbers)}\n```")
-        return Says(judged(body["messages"][1]["content"]))
+            return Reply(f"```python\n{KERNEL.format('forged')}# {next(numbers)}\n```")
+        return Reply(judged(body["messages"][1]["content"]))
 
     endpoint.script = cheat
     assert carried_out(database, endpoint, rounds=4)
@@ -230,7 +230,7 @@ def test_a_model_that_always_cheats_earns_nothing_and_all_of_it_is_kept(
 
 
 def test_money_is_never_overshot_by_more_than_a_call_however_many_tasks_ask(
-    endpoint: Server, database: RunDatabase
+    endpoint: FakeEndpoint, database: RunDatabase
 ) -> None:
     endpoint.script = Better(latency_s=0.02)
     assert carried_out(database, endpoint, tasks=8, rounds=9, max_usd=20.5 * ONE_CALL_USD)
@@ -241,7 +241,7 @@ def test_money_is_never_overshot_by_more_than_a_call_however_many_tasks_ask(
 
 
 def test_evaluations_are_never_overshot_and_every_winner_is_measured_again(
-    endpoint: Server, database: RunDatabase
+    endpoint: FakeEndpoint, database: RunDatabase
 ) -> None:
     endpoint.script, pool = Better(), Pool()
     limits = {"max_evaluations": 14, "max_evaluations_per_task": 4}
@@ -255,7 +255,7 @@ def test_evaluations_are_never_overshot_and_every_winner_is_measured_again(
     assert max(database.evaluations().values()) == 4
 
 
-def test_a_task_s_minutes_are_those_it_was_worked_on(endpoint: Server, database: RunDatabase) -> None:
+def test_a_task_s_minutes_are_those_it_was_worked_on(endpoint: FakeEndpoint, database: RunDatabase) -> None:
     endpoint.script = Better()
     # An evaluation says that it took a second, whatever it waited for.
     assert carried_out(database, endpoint, pool=Pool(0.0), rounds=9, max_minutes_per_task=2.5 / 60)
@@ -265,10 +265,12 @@ def test_a_task_s_minutes_are_those_it_was_worked_on(endpoint: Server, database:
 
 
 def test_an_endpoint_that_does_not_know_us_leaves_tasks_for_later_and_nothing_is_asked_twice(
-    endpoint: Server, database: RunDatabase
+    endpoint: FakeEndpoint, database: RunDatabase
 ) -> None:
     better = Better()
-    endpoint.script = lambda body, number: better(body, number) if number < 3 else Fails(401, "wrong key")
+    endpoint.script = lambda body, number: (
+        better(body, number) if number < 3 else ErrorResponse(401, "wrong key")
+    )
     said: list[str] = []
     assert not carried_out(database, endpoint, rounds=3, said=said)
     assert any("left for --resume" in line and "wrong key" in line for line in said)
@@ -281,7 +283,7 @@ def test_an_endpoint_that_does_not_know_us_leaves_tasks_for_later_and_nothing_is
 
 
 def test_an_interrupt_ends_all_tasks_at_once_and_nothing_is_lost(
-    endpoint: Server, database: RunDatabase
+    endpoint: FakeEndpoint, database: RunDatabase
 ) -> None:
     endpoint.script = Better(latency_s=0.3)
 
@@ -302,7 +304,7 @@ def test_an_interrupt_ends_all_tasks_at_once_and_nothing_is_lost(
     assert len(answered) == len(set(answered)) == 4 * 11
 
 
-def test_a_failure_without_a_word_ends_no_run(endpoint: Server, database: RunDatabase) -> None:
+def test_a_failure_without_a_word_ends_no_run(endpoint: FakeEndpoint, database: RunDatabase) -> None:
     class Silent(Pool):
         def evaluate(self, task: Task, candidate: Candidate, *_: object) -> Evaluation:
             return self._found(task, candidate, Verdict.runtime_error, "")
@@ -313,7 +315,7 @@ def test_a_failure_without_a_word_ends_no_run(endpoint: Server, database: RunDat
 
 
 def test_what_one_task_learns_others_are_told_unless_that_is_switched_off(
-    endpoint: Server, database: RunDatabase
+    endpoint: FakeEndpoint, database: RunDatabase
 ) -> None:
     endpoint.script = Better()
     assert carried_out(database, endpoint, tasks=2, at_once=1, rounds=3)
@@ -326,13 +328,13 @@ def test_what_one_task_learns_others_are_told_unless_that_is_switched_off(
     assert set(told.lessons.values()) == {(lesson,)}
 
 
-def test_memory_can_be_switched_off(endpoint: Server, database: RunDatabase) -> None:
+def test_memory_can_be_switched_off(endpoint: FakeEndpoint, database: RunDatabase) -> None:
     endpoint.script = Better()
     assert carried_out(database, endpoint, tasks=2, at_once=1, rounds=3, memory=False)
     assert not any("vectorize, softmax" in body["messages"][1]["content"] for body in endpoint.requests)
 
 
-def test_a_beam_s_files_are_written_side_by_side(endpoint: Server, database: RunDatabase) -> None:
+def test_a_beam_s_files_are_written_side_by_side(endpoint: FakeEndpoint, database: RunDatabase) -> None:
     endpoint.script = Better(latency_s=0.2)
     assert carried_out(database, endpoint, search="beam", rounds=5)
     attempts = database.attempts("file:0")

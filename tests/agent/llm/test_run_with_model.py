@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kernelwright import cli
-from kernelwright.agent.bench.server import Fails, Says, Server
+from kernelwright.agent.llm.fake_endpoint import ErrorResponse, FakeEndpoint, Reply
 from kernelwright.results.store.database import RunDatabase
 from kernelwright.results.store.records import Attempt
 
@@ -84,21 +84,21 @@ def is_coder(body: dict[str, Any]) -> bool:
     return "`ModelNew`, which" in body["messages"][0]["content"]
 
 
-def coding(endpoint: Server, *replies: str | Fails | Says) -> None:
+def coding(endpoint: FakeEndpoint, *replies: str | ErrorResponse | Reply) -> None:
     """The coder says one reply after the other; the judge what it should."""
     said = 0
 
-    def script(body: dict[str, Any], number: int) -> Says | Fails:
+    def script(body: dict[str, Any], number: int) -> Reply | ErrorResponse:
         nonlocal said
         if is_coder(body):
             reply = replies[min(said, len(replies) - 1)]
             said += 1
-            return Says(f"Here:\n```python\n{reply}```\n") if isinstance(reply, str) else reply
+            return Reply(f"Here:\n```python\n{reply}```\n") if isinstance(reply, str) else reply
         if "critical_issue" in body["messages"][0]["content"]:
-            return Says(json.dumps(CORRECTION))
+            return Reply(json.dumps(CORRECTION))
         if len(body["messages"]) == 2:  # what it says at first it has made up
-            return Says(optimization("l2_hit_rate", 0.1))
-        return Says(optimization("bandwidth_share", shown_metric(body, "bandwidth_share")))
+            return Reply(optimization("l2_hit_rate", 0.1))
+        return Reply(optimization("bandwidth_share", shown_metric(body, "bandwidth_share")))
 
     endpoint.script = script
 
@@ -110,13 +110,13 @@ def task(tmp_path: Path) -> Path:
     return path
 
 
-def command(home: Path, endpoint: Server, *words: object) -> tuple[list[str], dict[str, str]]:
+def command(home: Path, endpoint: FakeEndpoint, *words: object) -> tuple[list[str], dict[str, str]]:
     environment = {**os.environ, "KERNELWRIGHT_HOME": str(home), "OPENAI_BASE_URL": endpoint.base_url}
     environment.pop("OPENAI_API_KEY", None)
     return [sys.executable, "-m", "kernelwright", "run", *map(str, words)], environment
 
 
-def run(home: Path, endpoint: Server, *words: object) -> subprocess.CompletedProcess[str]:
+def run(home: Path, endpoint: FakeEndpoint, *words: object) -> subprocess.CompletedProcess[str]:
     arguments, environment = command(home, endpoint, *words)
     return subprocess.run(arguments, capture_output=True, text=True, env=environment, timeout=580)
 
@@ -137,7 +137,7 @@ def attempts(out: Path) -> list[Attempt]:
 
 @pytest.mark.slow
 def test_a_kernel_is_mended_and_made_faster_by_a_judge_that_is_held_to_the_metrics(
-    endpoint: Server, task: Path, tmp_path: Path, home: Path
+    endpoint: FakeEndpoint, task: Path, tmp_path: Path, home: Path
 ) -> None:
     """In a run that is killed in the middle, and goes on without paying for an answer twice."""
     coding(endpoint, WRONG, PLAIN, PARALLEL)
@@ -185,15 +185,15 @@ def test_a_kernel_is_mended_and_made_faster_by_a_judge_that_is_held_to_the_metri
 
 @pytest.mark.slow
 def test_whatever_the_model_does_the_run_goes_on(
-    endpoint: Server, task: Path, tmp_path: Path, home: Path
+    endpoint: FakeEndpoint, task: Path, tmp_path: Path, home: Path
 ) -> None:
-    says_nothing = Says("", pieces=1)
+    says_nothing = Reply("", pieces=1)
     coding(
         endpoint,
         says_nothing, says_nothing,  # round 0: asked twice
         UNCOMPILED,
         BROKEN,
-        Says("x" * 200_000), Says("Ελληνικά 🙂 no code"),
+        Reply("x" * 200_000), Reply("Ελληνικά 🙂 no code"),
         CHEAT,
         "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x * x.sigmoid()\n", PLAIN,
         PLAIN, PLAIN,  # the same again, twice
@@ -214,7 +214,7 @@ def test_whatever_the_model_does_the_run_goes_on(
 
 @pytest.mark.slow
 def test_kernels_of_the_builtin_coder_and_of_a_model_compete(
-    endpoint: Server, task: Path, tmp_path: Path, home: Path
+    endpoint: FakeEndpoint, task: Path, tmp_path: Path, home: Path
 ) -> None:
     coding(endpoint, PLAIN, PARALLEL)
     out = tmp_path / "out"

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from pydantic import Field
 
-from kernelwright.agent.bench.server import Server
 from kernelwright.agent.llm.client import OpenAIModel
+from kernelwright.agent.llm.fake_endpoint import FakeEndpoint
 from kernelwright.agent.llm.model import Call, Endpoint, Message, ReplyUnusable, Sampling
 from kernelwright.agent.llm.structured import ask, strict_schema
 from kernelwright.kernelbench.records import Record
@@ -21,7 +21,7 @@ class Verdict(Record):
 GOOD = '{"bottleneck": "memory", "gain": 1.5, "metrics": {"bytes": 3}}'
 
 
-def asked(server: Server, objection=lambda _: None) -> Verdict:
+def asked(server: FakeEndpoint, objection=lambda _: None) -> Verdict:
     call = Call(
         role="judge",
         task="t",
@@ -43,7 +43,7 @@ def asked(server: Server, objection=lambda _: None) -> Verdict:
     "reply",
     [GOOD, f"Sure.\n```json\n{GOOD}\n```\nDone.", f"{{not it}} {GOOD} {{}}", f"<think>{{}}</think>{GOOD}"],
 )
-def test_a_record_is_found_in_a_reply(endpoint: Server, reply: str) -> None:
+def test_a_record_is_found_in_a_reply(endpoint: FakeEndpoint, reply: str) -> None:
     endpoint.say(reply)
     assert asked(endpoint) == Verdict(bottleneck="memory", gain=1.5, metrics={"bytes": 3})
     assert len(endpoint.requests) == 1
@@ -61,7 +61,7 @@ def test_a_record_is_found_in_a_reply(endpoint: Server, reply: str) -> None:
         ("", "no JSON object"),
     ],
 )
-def test_one_that_is_none_is_sent_back_once(endpoint: Server, reply: str, words: str) -> None:
+def test_one_that_is_none_is_sent_back_once(endpoint: FakeEndpoint, reply: str, words: str) -> None:
     endpoint.say(reply, GOOD)
     assert asked(endpoint).gain == 1.5
     first, second = endpoint.requests
@@ -70,14 +70,14 @@ def test_one_that_is_none_is_sent_back_once(endpoint: Server, reply: str, words:
     assert words in second["messages"][2]["content"]
 
 
-def test_two_are_enough(endpoint: Server) -> None:
+def test_two_are_enough(endpoint: FakeEndpoint) -> None:
     endpoint.say("no", "no", GOOD)
     with pytest.raises(ReplyUnusable, match="twice no usable answer of the judge"):
         asked(endpoint)
     assert len(endpoint.requests) == 2
 
 
-def test_an_objection_is_a_reason_to_ask_again(endpoint: Server) -> None:
+def test_an_objection_is_a_reason_to_ask_again(endpoint: FakeEndpoint) -> None:
     endpoint.say(GOOD.replace("bytes", "made_up"), GOOD)
     found = asked(endpoint, lambda v: None if "bytes" in v.metrics else "there is no metric made_up")
     assert found.metrics == {"bytes": 3}

@@ -1,5 +1,7 @@
 """References of every kind, and those that special values are given to."""
 
+import pytest
+
 from tests.helpers.builtin.proving import source
 
 REFERENCES = {
@@ -283,3 +285,8 @@ EDGES = {
     "sums": "return x.sum(1), x.mean(1), x.sum(0), x.amax(0)",
     "activations": "return torch.sigmoid(x), torch.tanh(x), F.softplus(x), F.elu(x), F.leaky_relu(x), torch.exp(x)",
 }
+
+
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    """The marks of the test of a reference: of one with a bit of everything, the mark that `make test-fast` takes."""
+    return [pytest.mark.one_kernel] if name == "layer norm, gelu, residual" else []

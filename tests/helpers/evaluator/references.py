@@ -67,7 +67,7 @@ def oracle(source: str, folder: Path, precision: str = "task", vary: bool = True
 
 def error(made: Oracle, candidate: Callable[..., torch.Tensor], seed: int | None = None) -> float:
     """Of what `candidate` gives for the inputs in slot 0, in error budgets."""
-    from kernelwright.kernelbench.evaluator.correctness.budget import compare
+    from kernelwright.kernelbench.evaluator.correctness.comparison import compare
 
     with torch.no_grad():
         made.expect(0, seed, False)

@@ -8,7 +8,10 @@ from kernelwright.kernelbench.errors import Unavailable
 from kernelwright.kernelbench.jit.errors import BuildError
 from tests.helpers.emulate.specimen import Specimen, corpus
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
+pytestmark = [
+    pytest.mark.corpus,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there"),
+]
 
 
 @pytest.mark.parametrize("specimen", corpus(), ids=lambda specimen: specimen.name)

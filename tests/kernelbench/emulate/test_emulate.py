@@ -9,7 +9,10 @@ from kernelwright.kernelbench.emulate.memory import fresh_memory
 from kernelwright.kernelbench.jit.cuda import compile_cuda
 from kernelwright.kernelbench.jit.errors import ArgumentError, BuildError
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
+pytestmark = [
+    pytest.mark.builds,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there"),
+]
 
 PRODUCT = r"""
 extern "C" __global__ void product(const float* A, const float* B, float* C, int n) {

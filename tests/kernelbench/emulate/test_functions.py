@@ -11,7 +11,10 @@ import torch
 
 from kernelwright.kernelbench.jit.cuda import CudaModule, compile_cuda
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
+pytestmark = [
+    pytest.mark.builds,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there"),
+]
 
 Reference = Callable[..., np.ndarray]
 ALL, POSITIVE, UNIT, TURNS = "all", "positive", "unit", "turns"  # where a function is tried

@@ -7,7 +7,10 @@ import torch
 
 from kernelwright.kernelbench.jit.cuda import CudaModule, compile_cuda
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
+pytestmark = [
+    pytest.mark.builds,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there"),
+]
 
 INTRINSICS = (
     "__popc(a)", "__clz(a)", "__ffs(a)", "__brev(a)", "__byte_perm(a, b, c)", "__funnelshift_l(a, b, c)",

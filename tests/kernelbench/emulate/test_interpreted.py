@@ -11,8 +11,11 @@ import pytest
 import torch
 
 from kernelwright.kernelbench.emulate.libdevice import _FUNCTIONS
+from tests.helpers.installed import require
 
-pytest.importorskip("triton", reason="triton is not installed")
+require("triton")
+
+pytestmark = pytest.mark.builds
 Ask = Callable[..., Any]
 
 

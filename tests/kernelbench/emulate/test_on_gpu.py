@@ -12,6 +12,8 @@ from tests.helpers.emulate import agreement
 from tests.helpers.emulate.agreement import TOOL_OF, Observation, looked_at, observed, table, values
 from tests.helpers.emulate.specimen import Specimen, corpus
 
+pytestmark = pytest.mark.builds
+
 RIGHT = [specimen for specimen in corpus() if not specimen.expected]
 
 

@@ -9,7 +9,10 @@ import torch
 
 from kernelwright.kernelbench.jit.cuda import CudaModule, compile_cuda
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
+pytestmark = [
+    pytest.mark.builds,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there"),
+]
 
 OF_BOTH = r"""
 extern "C" __global__ void half_widen(const half* x, float* y, int n) { EACH y[i] = __half2float(x[i]); }

@@ -10,7 +10,7 @@ from torch import nn
 from kernelwright.kernelbench.emulate.findings import Unsupported
 from kernelwright.kernelbench.emulate.torch_on_gpu import TorchOnGpu
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+pytestmark = [pytest.mark.builds, pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")]
 GPU = torch.device("cuda", 0)
 
 

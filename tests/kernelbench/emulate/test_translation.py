@@ -10,6 +10,8 @@ import pytest
 from kernelwright.kernelbench.emulate.findings import Unsupported
 from kernelwright.kernelbench.emulate.translation import global_functions, translate
 
+pytestmark = pytest.mark.builds
+
 REFUSED = {
     'asm volatile("mov.u32 %0, 1;" : "=r"(x));': "inline PTX",
     "nvcuda::wmma::fill_fragment(sum, 0.0f);": "wmma",

@@ -25,6 +25,8 @@ from kernelwright.results import formatting
 from tests.helpers.evaluator.trial import REFERENCE, candidate_of, task_of, variant
 from tests.helpers.pretended import GIB, MIB, Machine, pretend
 
+pytestmark = pytest.mark.builds
+
 BRIEF = Protocol(
     effort=Effort(rounds=2, processes=1, most_processes=1, half_width=1.0), min_rounds=2, block_s=0.005
 )

@@ -7,14 +7,10 @@ import pytest
 import torch
 
 from kernelwright.kernelbench.evaluator.correctness import budget
-from kernelwright.kernelbench.evaluator.correctness.budget import (
-    Expected,
-    Tolerance,
-    columns_differ,
-    compare,
-    expect,
-)
+from kernelwright.kernelbench.evaluator.correctness.budget import Expected, columns_differ, expect
+from kernelwright.kernelbench.evaluator.correctness.comparison import compare
 from kernelwright.kernelbench.evaluator.correctness.families import infer_domain, perturb, rewrite
+from kernelwright.kernelbench.evaluator.correctness.tolerance import Tolerance
 from kernelwright.kernelbench.evaluator.reference.draws import Draws, FastDraws
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernelwright.kernelbench.evaluator.correctness.budget import compare, expect
+from kernelwright.kernelbench.evaluator.correctness.budget import expect
+from kernelwright.kernelbench.evaluator.correctness.comparison import compare
 from kernelwright.kernelbench.evaluator.correctness.oracle import Oracle
 from kernelwright.kernelbench.evaluator.correctness.oracle_client import Comparison
 from kernelwright.kernelbench.evaluator.refusal import Refused

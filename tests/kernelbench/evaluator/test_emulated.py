@@ -13,7 +13,10 @@ from kernelwright.kernelbench.records import Evaluation, Verdict
 from kernelwright.kernelbench.without_gpu import evaluator as without_gpu
 from tests.helpers.evaluator.trial import candidate_of, task_of
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there")
+pytestmark = [
+    pytest.mark.builds,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU there"),
+]
 
 REFERENCE = """
 import torch

@@ -15,6 +15,7 @@ MODULES = [
     "correctness.budget",
     "correctness.constants",
     "correctness.families",
+    "correctness.plain_sums",
     "correctness.ties",
     "memory.eviction",
     "memory.layout",

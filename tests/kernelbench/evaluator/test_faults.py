@@ -24,6 +24,8 @@ from kernelwright.kernelbench.machine import cache_folder, fingerprint, physical
 from kernelwright.kernelbench.records import Ceilings, Verdict
 from tests.helpers.evaluator.trial import REFERENCE, Evaluate, candidate_of, task_of, variant
 
+pytestmark = pytest.mark.builds
+
 BROKEN = "import nowhere\n" + variant("Model", "Model")
 
 FULL_DISK = """

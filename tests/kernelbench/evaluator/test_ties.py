@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kernelwright.kernelbench.evaluator.correctness.budget import compare, expect
+from kernelwright.kernelbench.evaluator.correctness.budget import expect
+from kernelwright.kernelbench.evaluator.correctness.comparison import compare
 from kernelwright.kernelbench.evaluator.correctness.ties import Rankings
 
 TIED = torch.tensor([[3.0, 1.0, 3.0, 2.0, 1.0], [0.0, 0.0, 5.0, 5.0, 4.0]])

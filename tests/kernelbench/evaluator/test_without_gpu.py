@@ -15,6 +15,8 @@ from kernelwright.kernelbench.without_gpu import CheckedFirst, EmulatedEvaluator
 from kernelwright.kernelbench.without_gpu import evaluator as without_gpu
 from tests.helpers.evaluator.trial import candidate_of, task_of
 
+pytestmark = pytest.mark.builds
+
 REFERENCE = """
 import torch
 from torch import nn
@@ -118,6 +120,7 @@ def test_a_candidate_is_tried_at_several_sizes_and_its_own(check, capsys) -> Non
     assert "  sm_80, sm_90 not known: there is no NVRTC\n" in shown  # said once
 
 
+@pytest.mark.slow
 def test_it_is_built_for_chips_that_are_not_here(check) -> None:  # type: ignore[no-untyped-def]
     try:
         nvrtc.version()

@@ -15,6 +15,8 @@ from kernelwright.kernelbench.jit import openmp
 from kernelwright.kernelbench.jit.cache import BuildCache, content_key
 from kernelwright.kernelbench.jit.library import build
 
+pytestmark = pytest.mark.builds
+
 SOURCE = 'extern "C" int answer() { return 42; }'
 LOG = 'case "$*" in *" -c "*) echo compiled >> $D/log;; esac'
 

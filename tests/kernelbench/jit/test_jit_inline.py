@@ -14,6 +14,8 @@ from kernelwright.kernelbench import jit
 from kernelwright.kernelbench.jit import inline, latency, precompiled
 from kernelwright.kernelbench.jit.cache import BuildCache
 
+pytestmark = pytest.mark.builds
+
 PLAIN = """
 #include <Python.h>
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "plain", nullptr, -1, nullptr};

@@ -12,6 +12,8 @@ from kernelwright.kernelbench.jit import openmp
 from kernelwright.kernelbench.jit.cache import BuildCache
 from kernelwright.kernelbench.jit.library import build
 
+pytestmark = pytest.mark.builds
+
 SOFTMAX = r"""
 #include <cmath>
 #include <cstdint>

@@ -15,6 +15,8 @@ from kernelwright.kernelbench.jit import library, standard
 from kernelwright.kernelbench.jit.cache import BuildCache
 from kernelwright.kernelbench.jit.precompiled import WISH, write_wish
 
+pytestmark = pytest.mark.builds
+
 SOURCE = """
 // a comment
 #if defined(__AVX2__)

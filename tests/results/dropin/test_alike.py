@@ -10,6 +10,8 @@ from kernelwright.results.dropin.package import Chosen, write
 from tests.helpers.dropin import small_kernels as kernels
 from tests.helpers.dropin.exporting import LAYERS, NORM, python, winner
 
+pytestmark = pytest.mark.builds
+
 Run = Callable[[str], None]
 MLP = """
 import torch

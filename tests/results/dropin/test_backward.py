@@ -19,7 +19,10 @@ from kernelwright.results.dropin.gradient_tasks import gradient_tasks
 from kernelwright.results.dropin.package import Chosen, write
 from tests.helpers.dropin.exporting import NORM, SIGMOIDS, python, winner
 
+pytestmark = pytest.mark.builds
 
+
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["recompute", "saved"])
 def test_the_gradient_is_a_task_that_computes_it(way: str) -> None:
     for one in (NORM, SIGMOIDS):
@@ -42,6 +45,7 @@ def test_the_gradient_is_a_task_that_computes_it(way: str) -> None:
             torch.testing.assert_close(made, torch.autograd.grad(outputs, inputs, given[:-2]))
 
 
+@pytest.mark.slow
 def test_the_gradient_s_inputs_are_of_the_task_s_domains(home: Path) -> None:
     """Else the evaluator would try indices out of range, or refuse the task."""
     embedding = Task(

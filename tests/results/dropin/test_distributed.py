@@ -11,6 +11,7 @@ from tests.helpers.dropin import small_kernels as kernels
 from tests.helpers.dropin.exporting import LAYERS, NORM, SIGMOIDS, python, winner
 
 pytestmark = [
+    pytest.mark.builds,
     pytest.mark.skipif(
         not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
         reason="this torch has no torch.distributed with gloo",

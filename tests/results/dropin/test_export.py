@@ -15,6 +15,8 @@ from kernelwright.results.dropin.winner import Winner
 from tests.helpers.dropin.exporting import LAYERS, NORM, SIGMOIDS, python
 from tests.helpers.results import run_factory
 
+pytestmark = pytest.mark.builds
+
 
 def test_the_winner_of_a_run(tmp_path: Path) -> None:
     good, bad = run_factory.task("softmax"), run_factory.task("relu")
@@ -114,6 +116,7 @@ def test_a_whole_model_is_timed_with_and_without(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow
 def test_layers_compute_themselves_where_that_was_faster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,8 +7,11 @@ import pytest
 from kernelwright.results.dropin.format import Format
 from kernelwright.results.dropin.package import Chosen, write
 from tests.helpers.dropin.exporting import NORM, python
+from tests.helpers.installed import require
 
-pytest.importorskip("kernels", reason="kernels is not installed: pip install 'kernelwright[dropin]'")
+require("kernels", reason="kernels is not installed: pip install 'kernelwright[dropin]'")
+
+pytestmark = pytest.mark.builds
 
 SCRIPT = """
 import os
@@ -69,6 +72,7 @@ assert sum(e.count for e in profile.key_averages() if e.key.startswith("fused_no
 """)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_layer_that_is_another_one_computes_as_it_did(repository: Path) -> None:
     run(repository, """
 plain, dropped = llama(eps=0.5), kernelized(llama(eps=0.5), Mode.INFERENCE)

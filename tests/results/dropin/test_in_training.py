@@ -14,6 +14,8 @@ from kernelwright.agent.builtin.ir.graph import Graph
 from kernelwright.results.dropin.package import Chosen, write
 from tests.helpers.dropin.exporting import python, winner
 
+pytestmark = pytest.mark.builds
+
 TASK = """
 import torch
 import torch.nn.functional as F
@@ -255,6 +257,7 @@ def test_a_tensor_that_the_kernel_would_misread_is_refused():
 """)
 
 
+@pytest.mark.slow
 def test_a_package_is_the_same_whatever_the_state_it_is_imported_in(run: Callable[[str], None]) -> None:
     run("""
 def test_it():
@@ -283,6 +286,7 @@ torch.testing.assert_close(fused.rms(x, weight), fused.rms.by_reference(x, weigh
 """)
 
 
+@pytest.mark.slow
 def test_what_is_done_to_submodules_after_apply(run: Callable[[str], None]) -> None:
     run("""
 class Adapted(nn.Module):

@@ -9,10 +9,11 @@ from kernelwright.results.dropin.format import Format
 from kernelwright.results.dropin.package import Chosen, write
 from tests.helpers.dropin import small_kernels as kernels
 from tests.helpers.dropin.exporting import python, winner
+from tests.helpers.installed import require
 
-pytest.importorskip(
-    "megatron.core", reason="megatron-core is not installed: pip install 'kernelwright[dropin]'"
-)
+require("megatron.core", reason="megatron-core is not installed: pip install 'kernelwright[dropin]'")
+
+pytestmark = pytest.mark.builds
 
 # Hidden states there are (tokens, batch, features).
 NORM = winner(
@@ -87,6 +88,7 @@ def run(exported: Path, script: str) -> None:
     python(exported, "-c", SCRIPT + script)
 
 
+@pytest.mark.slow
 def test_a_gpt_is_built_of_drop_ins_and_trains_alike(exported: Path) -> None:
     run(exported, """
 stock, dropped = gpt(specs()), gpt(fused.megatron.replaced(specs()))
@@ -108,6 +110,7 @@ torch.testing.assert_close(loss(dropped), loss(stock), rtol=0, atol=0)
 """)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_layer_that_is_another_one_stays(exported: Path) -> None:
     run(exported, """
 import logging
@@ -134,6 +137,7 @@ assert torch.equal(torch.get_rng_state(), before)  # looking at it drew none
 """)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_spec_is_left_as_it_was_and_one_without_such_layers_is_an_error(exported: Path) -> None:
     run(exported, """
 import pytest

@@ -12,6 +12,8 @@ from kernelwright.results.dropin.package import Chosen, write
 from tests.helpers.dropin import small_kernels as kernels
 from tests.helpers.dropin.exporting import LAYERS, NORM, SIGMOIDS, python, winner
 
+pytestmark = pytest.mark.builds
+
 Run = Callable[[str], None]
 
 
@@ -204,6 +206,7 @@ def test_it():
 """)
 
 
+@pytest.mark.slow
 def test_a_model_is_compiled_whole(run: Run) -> None:
     run("""
 def test_it():
@@ -427,6 +430,7 @@ def test_it():
 """)
 
 
+@pytest.mark.slow
 def test_without_a_backward_no_gradient_is_lost(run: Run) -> None:
     run("""
 def test_it():
@@ -443,6 +447,7 @@ def test_it():
 """)
 
 
+@pytest.mark.slow
 def test_a_gradient_of_the_gradient_is_an_error(run: Run) -> None:
     run("""
 def test_it():

@@ -9,6 +9,8 @@ import torch
 from kernelwright.kernelbench.records import Task
 from kernelwright.results.dropin.gradient_tasks import gradient_tasks
 
+pytestmark = pytest.mark.builds
+
 PUBLISHED = Path(__file__).parents[3] / "results" / "published" / "kernels"
 
 

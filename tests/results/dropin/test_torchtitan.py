@@ -10,8 +10,11 @@ from kernelwright.results.dropin.format import Format
 from kernelwright.results.dropin.package import Chosen, write
 from tests.helpers.dropin import small_kernels as kernels
 from tests.helpers.dropin.exporting import python, winner
+from tests.helpers.installed import require
 
-pytest.importorskip("torchtitan", reason="torchtitan is not installed: pip install 'kernelwright[dropin]'")
+require("torchtitan", reason="torchtitan is not installed: pip install 'kernelwright[dropin]'")
+
+pytestmark = pytest.mark.builds
 
 NORM = winner(
     kernels.changed(
@@ -179,6 +182,7 @@ assert found.isfinite().all() and not counts, (found, counts)  # bfloat16: the l
     python(exported, "-c", script)
 
 
+@pytest.mark.slow
 def test_a_config_of_another_layer_stays(exported: Path) -> None:
     run(exported, """
 (stock, _), (dropped, lines) = llama(eps=0.5), llama([OVERRIDE], eps=0.5)

@@ -15,20 +15,21 @@ from kernelwright.agent.builtin.codegen.cpp.types import CPP, STORAGE
 from kernelwright.agent.builtin.ir.program import Attention, Program, View, slots
 from kernelwright.agent.builtin.ir.text import HALVES, times, total
 
-LANES = 16  # floats of a vector
-_GROUP = 6  # queries side by side; with four vectors of keys, or of values, they take 24 registers of 32
-_FEW_QUERIES = 24  # of which a group leaves out as few as can be
-_VECTORS = 4  # in a row of registers
+# Chosen by hand.
+LANES = 16  # floats of an AVX-512 vector
+_GROUP = 6  # queries of a group; with four vectors of keys, or of values, they take 24 registers of 32
+_FEW_QUERIES = 24  # queries up to which the group's size leaves out as few as can be
+_VECTORS = 4  # vectors in a row of registers
 _SMALL = 1 << 20  # operations below which a parallel region costs more than it saves
-_TURNED = 1 << 14  # elements of a block of keys
-_MOST_TURNED = 1 << 16  # the same where more is asked for; it is on the stack
-_LEAST_ITEMS = 4  # for two threads to share
+_TURNED = 1 << 14  # elements of a transposed block of keys: 64 KiB of float32
+_MOST_TURNED = 1 << 16  # the same at most, where the schedule asks for more; it is on the stack
+_LEAST_ITEMS = 4  # items from which two threads share them
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True)
 class Tile:
-    """How much is worked on at a time."""
+    """Sizes of the blocks that a thread works on at a time."""
 
     group: int  # queries
     rows: int  # queries of an item

@@ -25,19 +25,21 @@ from kernelwright.agent.builtin.scheduling.launches import SMALL
 from kernelwright.agent.builtin.scheduling.loop_nest import KEPT_LIMIT, Plan, plan
 from kernelwright.agent.builtin.scheduling.online import online
 
-_PREFETCH_LIMIT = 1 << 16  # elements of a row, over all inputs, that are fetched ahead
-_DEAR = 12  # cost per element, in additions, that hides the memory by itself
-_CLEARLY = 8  # times as much work as where threads begin to pay, or as little
-_MODEST = 4  # cost per element, in additions, below which all elements take about as long
-_LINE_BYTES = 64
-_BEYOND_CACHES = 16 << 20  # bytes of results; twice as many of what another kernel or call reads
-_NARROW = 32  # elements of a tile's row where tiles lie below each other: few streams of memory at once
-_LEAST_BLOCKS = 8  # of columns, which threads share
+# Measured on two cores of an AMD EPYC with AVX-512 and a last-level cache of 32 MiB where an entry of
+# docs/LOG.md is named; the rest is chosen by hand.
+_PREFETCH_LIMIT = 1 << 16  # elements of a row, over all inputs, up to which the next row is prefetched
+_DEAR = 12  # additions per element from which arithmetic hides the memory's latency
+_CLEARLY = 8  # factor of work from where threads begin to pay, either way, within which it is a knob
+_MODEST = 4  # additions per element below which all elements take about as long
+_LINE_BYTES = 64  # of a cache line
+_BEYOND_CACHES = 16 << 20  # bytes of results to stream past the caches; twice that if read again (2026-11-23)
+_NARROW = 32  # columns of a tile; 64 are too many streams of memory ("Turning an image's layout")
+_LEAST_BLOCKS = 8  # blocks of columns that threads share, at least
 _LEAST_SHARED = 1024  # elements of a column from which threads may share them
-_LEAST_ONLINE = 1 << 12  # elements of a row whose first two passes may be one
-_ONLINE = 1 << 17  # elements of a row that the second-level cache does not hold
-_PARTS_BLOCK = 2048  # columns side by side then
-_PARTS_BYTES = 1 << 20  # of the stack, for the parts of all reductions of a block
+_LEAST_ONLINE = 1 << 12  # elements of a row from which its first two passes may be one
+_ONLINE = 1 << 17  # elements of a row from which they are: 512 KiB of float32 (2026-11-23)
+_PARTS_BLOCK = 2048  # columns of a block whose elements threads share
+_PARTS_BYTES = 1 << 20  # bytes of stack for the parts of all reductions of a block
 
 
 class Cpp(Language):
@@ -120,7 +122,7 @@ class Cpp(Language):
 
 
 def _launcher(kernel: Kernel, pointers: Mapping[str, str], batch: Batch, parallel: bool) -> Function:
-    """What calls a kernel once for each of a batch."""
+    """Function that calls a kernel once for each call of a batch."""
     declared, given, tables = [], [], []
     for parameter, base in zip(kernel.parameters, pointers, strict=False):
         kind, name = parameter.rsplit(" ", 1)
@@ -197,14 +199,14 @@ def _knobs(
 
 
 def _shared(work: int, ask: KnobReader, every_choice: bool) -> bool:
-    """Whether threads share so much work, in elements; asked for only where one may be as good as many."""
+    """Return True if threads share `work` elements; the knob is read only where either may be as good."""
     default = "all" if work >= SMALL else "1"
     unclear = every_choice or SMALL < _CLEARLY * work < _CLEARLY * _CLEARLY * SMALL
     return (ask("threads", default) if unclear else default) == "all"
 
 
 def _divisible(planned: Plan) -> bool:
-    """Whether threads can share the elements of a column, and there are enough of them."""
+    """Return True if threads can share the elements of a column, and there are enough of them."""
     region = planned.region
     if planned.mode != "columns" or planned.row_length < _LEAST_SHARED or planned.totals:
         return False
@@ -213,7 +215,7 @@ def _divisible(planned: Plan) -> bool:
 
 
 def _few_columns(planned: Plan) -> bool:
-    """Whether threads that share columns read memory in short pieces."""
+    """Return True if threads that share columns would read memory in short pieces."""
     return planned.rows // planned.sizes[-1] < _LEAST_BLOCKS and planned.rows < _LEAST_BLOCKS * _PARTS_BLOCK
 
 
@@ -229,7 +231,7 @@ def _streaming(planned: Plan, program: Program, outputs: Sequence[str]) -> str:
 
 
 def _column_block(planned: Plan) -> str:
-    """Columns side by side: as many as memory likes to read in one go, if later passes find them cached."""
+    """Columns in a block: as many as are read well in one go, if later passes find them cached."""
     passes = sum(stage.has_pass for stage in planned.stages)
     most = 1024 if passes == 1 else min(1024, KEPT_LIMIT // planned.row_length, planned.sizes[-1] // 2)
     most = min(most, planned.rows // _LEAST_BLOCKS)
@@ -243,7 +245,7 @@ def _prefetching(planned: Plan, elements: Sequence[str]) -> str:
 
 
 def _prefetchable(planned: Plan) -> bool:
-    """Whether whole rows are read, short enough for the next one to fit in the cache beside this one."""
+    """Return True if whole rows are read, and the next one fits in the cache beside this one."""
     full = planned.full_strides()
     whole = len(
         {a for a in planned.accesses.values() if a.strides == full and not a.table} | {*planned.lookups()}

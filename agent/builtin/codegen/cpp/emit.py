@@ -92,7 +92,7 @@ class Emitter(CLikeCodegen):
 
     @abstractmethod
     def open_row(self) -> None:
-        """What a row is, from the loop variable `row`."""
+        """Define the constants of a row from the loop variable `row`."""
 
     @abstractmethod
     def outputs_and_buffers(self) -> None: ...
@@ -115,7 +115,7 @@ class Emitter(CLikeCodegen):
         """Adds a row's share of a scalar to the part of its chunk."""
 
     def reduced_name(self, reduction: Reduce) -> str:
-        """What a pass reduces into; a scalar's share of one row has a name of its own."""
+        """Variable that a pass reduces into; a scalar's share of one row has a name of its own."""
         name = self.name(reduction)
         return f"{name}_row" if self.plan.level(reduction.name) == "scalar" else name
 
@@ -222,7 +222,7 @@ class Emitter(CLikeCodegen):
             self.out.add("#pragma omp parallel for schedule(static)")
 
     def close_threads(self) -> None:
-        """After the loop: what was streamed is seen by all."""
+        """Write what follows the loop over rows: a fence, after which all threads see what was streamed."""
         if self.knobs.streaming:
             self.out.add("stream_fence();")
             if self.knobs.parallel:
@@ -243,7 +243,7 @@ class Emitter(CLikeCodegen):
         out.open(f"for (int64_t row = {first}; row < {end}; ++row)")
 
     def carried_rows(self) -> None:
-        """Where this row's part lies of what is carried from step to step."""
+        """Define pointers to this row's part of the values that are carried from step to step."""
         at_once = self.plan.rows_at_once
         for name in self.plan.carried:
             row = f" + (row - part * {at_once}) * {self.row_size(name)}" if at_once > 1 else ""

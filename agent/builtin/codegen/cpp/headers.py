@@ -44,7 +44,7 @@ def helpers(kernels: Iterable[Kernel]) -> list[str]:
 
 
 def standard_headers(body: str) -> list[str]:
-    """What a text needs to have included."""
+    """Standard headers that a text needs."""
     found = ["cmath", "cstdint"]
     if "std::min" in body or "std::max" in body:
         found.insert(0, "algorithm")

@@ -12,8 +12,8 @@ from kernelwright.agent.builtin.scheduling.loop_nest import Access, Loop
 from kernelwright.agent.builtin.scheduling.online import Online
 from kernelwright.agent.builtin.scheduling.passes import Stage, closure, reads
 
-PREFETCH_BLOCK = 256  # elements computed between two bursts of prefetches
-LINE_BYTES = 64
+PREFETCH_BLOCK = 256  # elements computed between two bursts of prefetches; chosen by hand
+LINE_BYTES = 64  # of a cache line
 LOOP_VARIABLES = "jklmoq"
 
 
@@ -120,14 +120,16 @@ class RowEmitter(Emitter):
         return self.plan.nest(self.pass_accesses(stage), inside=True)
 
     def is_blocked(self, stage: Stage) -> bool:
-        """Whether the vector loop of a pass is cut into blocks."""
+        """Return True if the vector loop of a pass is cut into blocks."""
         return not self.flat and self.nest(stage)[-1].size > self.pass_block(stage)
 
     def pass_block(self, stage: Stage) -> int:
         return min(self.block, PREFETCH_BLOCK) if self.fetches(stage) else self.block
 
     def fetches(self, stage: Stage) -> bool:
-        """Whether this pass fetches the next row: the second, which finds its own row in the cache."""
+        """Return True if this pass, the second one, which finds its own row in the cache, prefetches the
+        next.
+        """
         if not self.knobs.prefetch or self.flat or self.knobs.online:
             return False
         passes = [s for s in self.plan.stages if s.has_pass]
@@ -326,7 +328,7 @@ class RowEmitter(Emitter):
             out.add(f"const {ctype} {two} = static_cast<{ctype}>({two}_total);")
 
     def before_scan(self, stage: Stage, scan: Scan, addresses: dict[Access, str], place: Element) -> None:
-        """What the lanes share: the part of the loop before OpenMP's scan. What it defines ends with it."""
+        """Write the part of the loop before OpenMP's scan, shared by the lanes; its names end with it."""
         by_name: dict[str, Fused] = {s.name: s for s in stage.elements}
         needed = closure([scan.operand.base], by_name, set())
         first = [s for s in stage.elements if s.name in needed and isinstance(s, Compute)]
@@ -349,7 +351,7 @@ class RowEmitter(Emitter):
         return reduction.op == "sum" and self.ctype(reduction.name) == "float"
 
     def watches_for_nan(self, reduction: Reduce) -> bool:
-        """Whether NaNs are looked for apart: lanes then keep and join the extreme in one instruction."""
+        """Return True if NaNs are looked for apart: lanes then keep the extreme by one instruction."""
         return reduction.op in ("amax", "amin") and self.ctype(reduction.name) in ("float", "double")
 
     def accumulate(self, reduction: Reduce, value: str) -> None:
@@ -389,7 +391,7 @@ class RowEmitter(Emitter):
         vector: Loop,
         variables: str,
     ) -> dict[Access, str]:
-        """How the vector loop reads each external value; what does not vary in it is loaded before."""
+        """Expressions by which the vector loop reads external values; constant ones are loaded before."""
         outputs = {self.plan.output(name) for name in stage.stores}
         found: dict[Access, str] = {}
         for access in accesses:

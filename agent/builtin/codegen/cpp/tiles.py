@@ -98,7 +98,7 @@ class TileEmitter(RowEmitter):
         return min(TILE, self.sizes[self.across])
 
     def stores(self) -> dict[str, str]:
-        """Where the vector loop writes each output: in its row, or in a block that is then streamed there."""
+        """Targets that the vector loop writes outputs to: rows, or blocks that are streamed there."""
         found = {}
         for access in self.outputs:
             found[access.base] = f"{self.names[access]}[i]"

@@ -102,7 +102,7 @@ class Emitter(CLikeCodegen):
     @property
     @abstractmethod
     def blocks(self) -> int:
-        """How many there are; each is a thread block's, which takes several where there are totals."""
+        """Number of blocks of work, each for one thread block, or several for one where there are totals."""
 
     @property
     @abstractmethod
@@ -120,7 +120,7 @@ class Emitter(CLikeCodegen):
         """Opens the loop of a pass, up to where an element is there; how many braces that takes."""
 
     def at_hand(self, access: Access) -> bool:
-        """Whether `names` has the value itself, or how a table is read, for all elements."""
+        """Return True if `names` has the value, or the expression that reads a table, for all elements."""
         return not access.varies
 
     @abstractmethod
@@ -129,12 +129,12 @@ class Emitter(CLikeCodegen):
 
     @abstractmethod
     def joined(self, text: str, ctype: str, op: str) -> str:
-        """What the threads of a row have found, joined."""
+        """Expression that joins the results of a row's threads."""
 
     @property
     @abstractmethod
     def absent(self) -> str:
-        """Whether rows may be absent: the condition that one is there; empty where all are."""
+        """Condition that a row exists, where some may not; else empty."""
 
     @property
     def whole(self) -> str:
@@ -158,7 +158,7 @@ class Emitter(CLikeCodegen):
         return "0"
 
     def load_value(self, access: Access, offset: str, there: str = "") -> None:
-        """What does not vary in a row."""
+        """Load a value that does not vary in a row."""
         pointer, ctype = self.pointers[access.base], VALUE[access.dtype]
         if access.table:
             self.names[access] = self.element(access, pointer, [offset])
@@ -187,7 +187,7 @@ class Emitter(CLikeCodegen):
 
     @property
     def register(self) -> str:
-        """Which of a thread's elements one is."""
+        """Index of an element among the registers of its thread."""
         return "k" if self.knobs.each > 1 else "0"
 
     def one_pass(self, stage: Stage) -> None:
@@ -214,7 +214,7 @@ class Emitter(CLikeCodegen):
             out.add(f"const {result} {self.name(reduction)} = {text};")
 
     def together(self, scan: Scan) -> bool:
-        """Whether the threads of a row find a scan together."""
+        """Return True if the threads of a row compute a scan together."""
         return False
 
     def running(self, scan: Scan) -> str:
@@ -224,7 +224,7 @@ class Emitter(CLikeCodegen):
         return [r for r in stage.reductions if self.plan.level(r.name) != "scalar"]
 
     def lane_name(self, reduction: Reduce) -> str:
-        """What a thread has found of a reduction."""
+        """Variable of a thread's own result of a reduction."""
         scalar = self.plan.level(reduction.name) == "scalar"
         return f"{self.name(reduction)}_{'part' if scalar else 'own'}"
 
@@ -255,7 +255,7 @@ class Emitter(CLikeCodegen):
             out.close()
 
     def load_elements(self, stage: Stage) -> dict[Access, str]:
-        """How the pass reads each external value; what it reads of memory is read here, once."""
+        """Expressions by which a pass reads external values; what it reads of memory is loaded here, once."""
         found: dict[Access, str] = {}
         for access in self.element_accesses(stage.in_pass):
             ctype = VALUE[access.dtype]
@@ -331,7 +331,7 @@ class Emitter(CLikeCodegen):
         return ""
 
     def block_totals(self, several: bool) -> None:
-        """What the threads of a block have found of totals, joined; each of several blocks leaves a part."""
+        """Join the totals of a block's threads; each of several blocks leaves a part."""
         for number, reduction in enumerate(self.plan.totals):
             ctype, name = self.part_type(reduction), self.lane_name(reduction)
             joined = f"across_lanes<{self.knobs.threads}>({name}, {self.join_function(reduction.op, ctype)})"
@@ -347,7 +347,7 @@ class Emitter(CLikeCodegen):
         self.out.add(f"const {result} {self.name(reduction)} = {text};")
 
     def join(self, blocks: int) -> None:
-        """The second function: the parts of all blocks, then what follows from totals."""
+        """Write the second function: it joins the parts of all blocks, and computes what needs totals."""
         self.names = {}
         self.load_scalars()
         for number, reduction in enumerate(self.plan.totals):

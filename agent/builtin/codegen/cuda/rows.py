@@ -37,7 +37,7 @@ from kernelwright.agent.builtin.scheduling.passes import Stage, reads
 
 
 class FlatEmitter(Emitter):
-    """No rows: a thread has some elements, as far from each other as a block has threads."""
+    """Kernels without rows: the elements of a thread lie as far apart as a block has threads."""
 
     index = "i"
 
@@ -117,7 +117,7 @@ class RowEmitter(Emitter):
 
     @property
     def across(self) -> bool:
-        """Whether the threads of a row are neighbours."""
+        """True if the threads of a row are neighbours."""
         return self.plan.mode == "rows"
 
     @property
@@ -144,7 +144,7 @@ class RowEmitter(Emitter):
 
     @property
     def columns(self) -> str:
-        """How many elements a thread's row has."""
+        """Number of elements in a thread's row, as an expression."""
         return "columns" if self.absent else "COLUMNS"
 
     @property
@@ -201,7 +201,7 @@ class RowEmitter(Emitter):
             out.close()
 
     def place_threads(self, block: str) -> None:
-        """Which row and which of its elements are a thread's."""
+        """Define the row of a thread and its place among the threads of that row."""
         out, rows = self.out, self.knobs.rows
         number = f"static_cast<{self.whole}>({block})" if self.far and block == "blockIdx.x" else block
         row, lane = ("/", "%") if self.across else ("%", "/")

@@ -10,7 +10,7 @@ from kernelwright.agent.builtin.ir.text import times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access, Tiled
 from kernelwright.agent.builtin.scheduling.passes import Stage
 
-TILE = 32  # elements along each side of a tile
+TILE = 32  # elements along each side of a tile: a warp reads, and writes, a row of it
 
 
 class TileEmitter(Emitter):

@@ -21,11 +21,12 @@ from kernelwright.agent.builtin.schedule import legal
 from kernelwright.agent.builtin.scheduling.loop_nest import Plan, plan
 
 _FUNCTIONS = Path(__file__).parent / "functions.py"
-_HELD = 1 << 14  # elements of a row up to which whole rows are held in registers
-_LONGEST_HELD = 1 << 15  # the same where it is asked for
-_ELEMENTS = 2048  # of a tile
-_MOST_ELEMENTS = 1 << 16  # that one may have; Triton itself takes 2^20
-_A_WARP = 512  # elements that one works on
+# Chosen by hand, not measured.
+_HELD = 1 << 14  # elements of a row up to which it is held in registers by default
+_LONGEST_HELD = 1 << 15  # elements of a row up to which the schedule may have it held
+_ELEMENTS = 2048  # elements of a tile by default
+_MOST_ELEMENTS = 1 << 16  # elements of a tile at most; Triton itself allows 2^20
+_A_WARP = 512  # elements of a tile for each warp
 
 
 @cache

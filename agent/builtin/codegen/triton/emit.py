@@ -70,7 +70,7 @@ class Knobs:
 
     @property
     def program(self) -> str:
-        """Which of the kernel's programs one is."""
+        """Number of a program among those of the kernel, as an expression."""
         return "program" if self.beside else "tl.program_id(0)"
 
 
@@ -161,7 +161,7 @@ class Emitter(ABC):
 
     @abstractmethod
     def offset(self, access: Access) -> tuple[str, Masks, Shape]:
-        """Where the tile of an access lies, what of it is there, and its shape."""
+        """Offset of an access's tile, masks of the elements that exist, and the tile's shape."""
 
     @property
     @abstractmethod
@@ -175,11 +175,11 @@ class Emitter(ABC):
 
     @abstractmethod
     def present(self) -> Masks:
-        """What of a tile is there."""
+        """Masks of the elements of a tile that exist; none if all do."""
 
     @property
     def far(self) -> bool:
-        """Whether an offset may need more than 32 bits."""
+        """True if an offset may need more than 32 bits."""
         plan = self.plan
         sizes = [self.program.shapes[a.base] for a in plan.accesses.values()]
         sizes += [self.program.shapes[name] for name in plan.outputs if name in self.program.shapes]
@@ -215,7 +215,7 @@ class Emitter(ABC):
         return self.loaded[access]
 
     def read_by(self, statements: Sequence[Fused]) -> list[Access]:
-        """What statements read from memory."""
+        """Accesses of memory that statements make."""
         found = (
             self.plan.access(view, level) for s in statements for view, level in reads(s, self.plan.region)
         )
@@ -257,7 +257,7 @@ class Emitter(ABC):
         typed = bool(read or placed) and any(not isinstance(o, Constant) for o in beside)
 
         def number(value: float | int | bool, dtype: str) -> str:
-            """Of the type, where nothing beside it says which that is."""
+            """Literal of the given dtype, where nothing beside it determines the dtype."""
             if typed or is_negative_zero(value):
                 return literal(value, dtype)
             plain = literal(value, "float32" if dtype in FLOATS else dtype)
@@ -318,7 +318,7 @@ class Emitter(ABC):
     # Reductions.
 
     def neutral(self, op: str, dtype: str) -> tuple[float | int | bool, str]:
-        """What changes nothing, with the dtype."""
+        """Neutral element of a reduction, with its dtype."""
         initial = REDUCTIONS[op].initial
         if not isinstance(initial, str):
             return initial, dtype
@@ -328,7 +328,7 @@ class Emitter(ABC):
         return int((LOWEST if lowest else HIGHEST)[dtype]), dtype
 
     def reduced(self, op: str, text: str, dtype: str, axis: int) -> str:
-        """What a tile reduces to along an axis, which stays."""
+        """Expression for the reduction of a tile along an axis, which is kept."""
         floating = value_type(dtype) in ("float32", "float64")
         if op == "sum":
             return f"tl.sum({text}, {axis}, keep_dims=True)"
@@ -346,7 +346,7 @@ class Emitter(ABC):
         return written(REDUCTIONS[op].update, texts.__getitem__, function_name)
 
     def element(self, statement: Reduce | Scan) -> str:
-        """What is reduced, in the shape of a tile, with what changes nothing where nothing is."""
+        """Operand of a reduction or scan in the shape of a tile; the neutral element where nothing exists."""
         level: Level = reads(statement, self.plan.region)[0][1]
         text, shape = self.operand(statement.operand, level, statement.dtype)
         if shape != "tile":
@@ -361,7 +361,7 @@ class Emitter(ABC):
         return f"{self.statements[reduction.name]}_part"
 
     def part_type(self, reduction: Reduce) -> str:
-        """As torch does on the CPU, floats are added up in double where there are many."""
+        """Dtype of partial results: long sums of floats are in double, as torch's are on the CPU."""
         dtype = value_type(reduction.dtype)
         return "float64" if dtype == "float32" and reduction.op in ("sum", "prod") else dtype
 

@@ -31,7 +31,7 @@ def sigmoid(x):
 
 @triton.jit
 def tanh(x):
-    """From expm1, which is exact near zero."""
+    """Hyperbolic tangent by expm1, which is exact near zero."""
     grown = expm1(-2.0 * tl.abs(x))
     size = -grown / (grown + 2.0)
     return tl.where(x < 0.0, -size, size)
@@ -92,7 +92,7 @@ def trunc(x):
 
 @triton.jit
 def round_to_even(x):
-    """To the nearest integer, halves to even."""
+    """Nearest integer, halves rounded to even."""
     below = tl.floor(x)
     rest = x - below
     odd = tl.floor(below * 0.5) * 2.0 != below
@@ -101,7 +101,7 @@ def round_to_even(x):
 
 @triton.jit
 def sign(x):
-    """Of numbers of any kind; that of NaN is 0."""
+    """Sign of a number of any kind; that of NaN is 0."""
     return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
 
 

@@ -21,7 +21,7 @@ def given(*masks: str) -> Masks:
 
 
 class FlatEmitter(Emitter):
-    """No rows: a tile is a block of elements."""
+    """Kernels without rows: a tile is a block of elements."""
 
     axis = 0
     index = "i"
@@ -85,7 +85,7 @@ class RowEmitter(Emitter):
 
     @property
     def held(self) -> bool:
-        """Whether whole rows are in registers."""
+        """True if whole rows are in registers."""
         return self.knobs.block >= self.plan.row_length
 
     @property

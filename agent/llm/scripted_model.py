@@ -1,0 +1,115 @@
+"""A script for the fake endpoint that submits kernels of the builtin coder, some of which it has broken.
+
+Replies are fixed, so a run with it can be repeated and its cost is known; the kernels are real. For each task
+it submits, round by round: a plain schedule, a file that does not compile, the default schedule, a file that
+computes something else, and then other schedules. As a judge it gives one piece of valid advice, and rests it
+on a metric in its prompt.
+"""
+
+import json
+import random
+import re
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kernelwright.agent.builtin.codegen.cpp.backend import Cpp
+from kernelwright.agent.builtin.coder import BuiltinCoder
+from kernelwright.agent.builtin.compile import compile_graph
+from kernelwright.agent.builtin.ir import graph as graphs
+from kernelwright.agent.builtin.schedule import Schedule, legal
+from kernelwright.agent.llm.fake_endpoint import ErrorResponse, Reply
+from kernelwright.agent.tracing import trace
+from kernelwright.kernelbench.evaluator import Limits
+from kernelwright.kernelbench.evaluator.processes.worker_pool import WorkerPool
+from kernelwright.kernelbench.records import Task
+
+_TASK = re.compile(r"^# The task: (\S+)$", re.MULTILINE)
+_METRIC = re.compile(r"^- (\S+) = (\S+) ", re.MULTILINE)
+_SEED = 20  # of the other schedules
+_OTHERS = 8
+
+
+class ScriptedModel:
+    """The script of a coder and a judge for these tasks."""
+
+    def __init__(self, tasks: Sequence[Task], cache: Path, latency_s: float = 0.0, pieces: int = 50) -> None:
+        """Write all kernels beforehand. `latency_s`: seconds of a reply, streamed in so many `pieces`."""
+        self._latency_s, self._pieces = latency_s, pieces
+        self._lock = threading.Lock()
+        self._requests: Counter[str] = Counter()  # by task
+        with WorkerPool(threads=1, cache=cache, limits=Limits()) as pool:
+            self._files = {task.id: _files(task, trace(pool, task)) for task in tasks}
+
+    def restart(self) -> None:
+        """Begin again with the first file of each task."""
+        self._requests.clear()
+
+    def __call__(self, body: dict[str, Any], number: int) -> Reply | ErrorResponse:
+        system, user = (message["content"] for message in body["messages"][:2])
+        if "`ModelNew`, which" in system:
+            task = _TASK.search(user)
+            if task is None or task[1] not in self._files:
+                return ErrorResponse(400, f"there are kernels for {', '.join(self._files)} alone")
+            text = f"```python\n{self._next_file(task[1])}```\n"
+        elif "critical_issue" in system:
+            text = json.dumps(_CORRECTION)
+        else:
+            text = json.dumps(_advice(user))
+        return Reply(text, pieces=self._pieces, pause_s=self._latency_s / self._pieces)
+
+    def _next_file(self, task: str) -> str:
+        with self._lock:
+            number = self._requests[task]
+            self._requests[task] += 1
+        return self._files[task][number % len(self._files[task])]
+
+
+def _files(task: Task, graph: graphs.Graph) -> list[str]:
+    """Candidate files for a task, in the order in which they are submitted."""
+    coder = BuiltinCoder(lambda _: graph)
+    first = coder.propose(task, [], None)
+    if first.language != "cpp":
+        return [first.source]
+
+    def written(**moves: str) -> str:
+        schedule = Schedule.from_dict({**first.schedule, **moves})
+        return compile_graph(graph, task.source, schedule, Cpp()).source
+
+    plain = {
+        knob: {"threads": "1", "block": "64", "streaming": "off", "prefetch": "off"}[knob.rpartition(".")[2]]
+        for knob in first.schedule
+        if knob.rpartition(".")[2] in ("threads", "block", "streaming", "prefetch")
+    }
+    generator = random.Random(_SEED)
+    others = [
+        written(**{knob: generator.choice(legal(knob)) for knob in generator.sample(list(first.schedule), 2)})
+        for _ in range(_OTHERS)
+    ]
+    uncompiled = first.source.replace('extern "C"', 'extern "C" nothing', 1)
+    before, last, after = others[0].rpartition("return ")
+    wrong = before + last + re.sub(r"^\w+", r"\g<0> + 1.0", after)
+    return list(dict.fromkeys([written(**plain), uncompiled, first.source, wrong, *others]))
+
+
+_CORRECTION = {
+    "critical_issue": "the file was broken",
+    "why": "on purpose",
+    "minimal_fix": "submit it as it was written",
+}
+
+
+def _advice(prompt: str) -> dict[str, object]:
+    metrics = dict(_METRIC.findall(prompt))
+    name = "bandwidth_share"
+    evidence = [{"metric": name, "value": float(metrics[name])}] if name in metrics else []
+    return {
+        "bottleneck": "memory traffic",
+        "technique": "tile for a cache or shared memory",
+        "method": "another schedule",
+        "plan": "Change the block size, the stores or the prefetching.",
+        "evidence": evidence,
+        "predicted_gain": 1.1,
+    }

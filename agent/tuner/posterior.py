@@ -1,0 +1,134 @@
+"""Posterior of a task's schedules: what rules and profile let expect, corrected by what was measured."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from kernelwright.agent.protocols import Attempt
+from kernelwright.agent.tuner.gaussian_process import Posterior, measured, timed
+from kernelwright.agent.tuner.rules import BY_KNOB
+from kernelwright.kernelbench.records import Candidate, Task
+from kernelwright.results.lessons.lessons import Expectation
+
+_HARDLY = 0.01  # spread of a knob without a rule
+_BESIDE = 0.5  # of the spread of a knob that can fix nothing of what was found
+_ALL = 0.95  # share of the speed of light from which there is no less to be gained
+_OF_KERNELS = {"vector", "unroll"}  # knobs of all own kernels, and of nothing else
+_CHOSEN = 0.02  # what the coder's own choice is better by than others, before anything is measured
+
+
+class Expectations(Protocol):
+    """A memory of other tasks."""
+
+    def expectations(self, task: Task, history: Sequence[Attempt]) -> Mapping[str, Expectation]:
+        """By technique."""
+        ...
+
+
+class Ranking(Protocol):
+    """Guesses, before anything is built."""
+
+    def gains(
+        self,
+        task: Task,
+        history: Sequence[Attempt],
+        best: Mapping[str, str],
+        schedules: Sequence[Mapping[str, str]],
+    ) -> Sequence[float]:
+        """Time before / after of going from the `best` schedule to each; empty where nothing is known."""
+        ...
+
+
+class PosteriorRanker:
+    """Ranker of candidates of the builtin coder: each is told of by all that share knobs with it."""
+
+    def speedups(self, task: Task, attempts: Sequence[Attempt]) -> dict[str, float]:
+        """Expected speedups by sha256; empty where a timed candidate was not timed beside eager."""
+        known = timed(attempts)
+        speedups = [attempt.evaluation.speedup for attempt in known]
+        if not known or any(speedup is None or speedup.eager is None for speedup in speedups):
+            return {}
+        speeds = posterior(task, attempts).speeds([attempt.candidate.schedule for attempt in known])
+        return {a.candidate.sha256: math.exp(speed) for a, speed in zip(known, speeds, strict=True)}
+
+
+def posterior(
+    task: Task,
+    history: Sequence[Attempt],
+    memory: Expectations | None = None,
+    ranking: Ranking | None = None,
+    best: Attempt | None = None,
+) -> Posterior:
+    """Of schedules, where one in `history` was timed. The profile of `best`, else the first's, tells what
+    binds, and which kernels the time goes to."""
+    first = timed(history)[0]
+    profiled = best if best is not None and best.profile is not None else first
+    known = memory.expectations(task, history) if memory is not None else {}
+
+    likely = {name: math.log(expectation.likely) for name, expectation in known.items()}
+    chosen = first.candidate.schedule
+
+    def spread(knob: str, value: str) -> float:
+        rule = BY_KNOB.get(name_of(knob))
+        return reach(knob, rule.spread if rule is not None else _HARDLY, profiled)
+
+    def before(schedules: Sequence[Mapping[str, str]]) -> Sequence[float]:
+        if ranking is not None:
+            ranked = ranking.gains(task, history, chosen, schedules)
+            if ranked:
+                return [math.log(gain) for gain in ranked]
+        return [
+            sum(
+                likely.get(f"{name_of(knob)}={value}", 0.0)
+                for knob, value in schedule.items()
+                if chosen.get(knob) != value
+            )
+            - _CHOSEN * (schedule != chosen)
+            for schedule in schedules
+        ]
+
+    return Posterior(measured(timed(history)), spread, before)
+
+
+def reach(knob: str, spread: float, attempt: Attempt) -> float:
+    """What a rule's `spread` comes to in this candidate's calls, by its profile.
+
+    It is less where little is left to be gained to the speed of light, where the diagnosis has found what the
+    knob cannot fix, and where the knob's kernel has only a part of the time (G. Amdahl, 1967).
+    """
+    profile = attempt.profile
+    found = {finding.kind for finding in profile.findings} if profile is not None else set()
+    rule = BY_KNOB.get(name_of(knob))
+    if found and rule is not None and not rule.fixes & found:
+        spread *= _BESIDE
+    light = speed_of_light(attempt)
+    if light:
+        spread *= math.sqrt(math.log(1 / min(light, _ALL)))
+    share = _share(knob, attempt)
+    return -math.log(1 - share + share * math.exp(-spread))
+
+
+def name_of(knob: str) -> str:
+    """Without the kernel."""
+    return knob.rpartition(".")[2]
+
+
+def _share(knob: str, attempt: Attempt) -> float:
+    """Of the time in which something is done, what a knob bears upon; 1 where that is not known."""
+    profile, kernel = attempt.profile, kernel_of(knob, attempt.candidate)
+    waiting = profile.value("time_waiting") if profile is not None else None
+    if profile is None or waiting is None or waiting == 1.0 or not (kernel or name_of(knob) in _OF_KERNELS):
+        return 1.0
+    names = [kernel] if kernel else profile.kernels
+    return min(1.0, sum(profile.value("time_share", name) or 0.0 for name in names) / (1 - waiting))
+
+
+def kernel_of(knob: str, candidate: Candidate) -> str:
+    """The name of the kernel that a knob is of; empty where it is of all, or unknown."""
+    number = knob.rpartition(".")[0].removeprefix("k")
+    return candidate.kernels[int(number)] if number and int(number) < len(candidate.kernels) else ""
+
+
+def speed_of_light(attempt: Attempt) -> float:
+    """The share of the speed of light; 0 where it is not known."""
+    return (attempt.profile.speed_of_light if attempt.profile is not None else None) or 0.0

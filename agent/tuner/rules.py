@@ -1,0 +1,178 @@
+"""Rules of the tuner, a table: what each knob may do, and what it can fix."""
+
+from collections.abc import Set
+from dataclasses import dataclass
+
+from kernelwright.profiling.records import FindingKind
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one knob may do. `spread`: the standard deviation of the logarithm of the speedup from one of its
+    values to another, with all of the time left to be gained (see `reach`), fitted to the schedules of many
+    tasks (results/published/cpu/knobs.md); an assumption where none there tells of the knob, as of those that
+    only GPUs have."""
+
+    knob: str  # its name without the kernel
+    method: str
+    plan: str  # with {where}, {old} and {new}
+    fixes: Set[FindingKind]
+    spread: float
+
+
+RULES = (
+    Rule(
+        "layout",
+        "change the layout of images",
+        "Have images {new} in memory instead of {old}: convolutions need not reorder images whose channels "
+        "lie last, and what comes in or goes out in the other order is copied once.",
+        frozenset({"memory", "compute"}),
+        0.28,
+    ),
+    Rule(
+        "windows",
+        "choose between own kernels and the library's",
+        "Leave pooling and depthwise convolutions to {new} kernels instead of {old} ones: the library's may "
+        "be better suited to these shapes, our own take along what comes before and after.",
+        frozenset({"memory", "compute"}),
+        0.69,
+    ),
+    Rule(
+        "products",
+        "choose between own kernels and the library's",
+        "Leave products with few vectors, or of small matrices, to {new} kernels instead of {old} ones: our "
+        "own take along what comes after, and read the matrix of few vectors once; the library's may keep "
+        "more of it in registers.",
+        frozenset({"memory", "compute"}),
+        0.18,
+    ),
+    Rule(
+        "topk",
+        "choose between own kernels and the library's",
+        "Leave the few largest elements of rows to {new} kernels instead of {old} ones: our own pass over a "
+        "row once for each and take along what comes before and after, the library's sort a part of it.",
+        frozenset({"memory", "compute"}),
+        0.1,
+    ),
+    Rule(
+        "attention",
+        "choose between own kernels and the library's",
+        "Have attention {new} instead of {old}: a kernel of our own that never has the scores in memory, "
+        "torch's call, or products with a kernel between them.",
+        frozenset({"memory", "compute"}),
+        0.1,
+    ),
+    Rule(
+        "streaming",
+        "change how results are stored",
+        "Switch non-temporal stores of {where} from {old} to {new}: streaming stores save the "
+        "read-for-ownership of every line written, plain stores leave the result in the cache.",
+        frozenset({"memory"}),
+        0.15,
+    ),
+    Rule(
+        "prefetch",
+        "change the prefetching",
+        "Turn software prefetching {new} in {where}: it fetches the next row or block while this one is "
+        "computed, and costs instructions where the hardware would have done the same.",
+        frozenset({"memory", "latency", "instructions"}),
+        0.11,
+    ),
+    Rule(
+        "threads",
+        "change the number of threads",
+        "Run {where} with threads={new} instead of {old}: a parallel region costs microseconds to open, "
+        "a single thread leaves a core idle.",
+        frozenset({"launch", "imbalance"}),
+        0.1,
+    ),
+    Rule(
+        "parts",
+        "change what threads share",
+        "Set parts={new} in {where} (was {old}): threads share the elements of columns, read in the order of "
+        "memory and put together at the end, or each has columns of its own.",
+        frozenset({"memory", "imbalance"}),
+        0.09,
+    ),
+    Rule(
+        "online",
+        "change the passes over a row",
+        "Set online={new} in {where} (was {old}): a maximum with the exponentials below it, or a mean with "
+        "the squares about it, take one pass with corrections or two without.",
+        frozenset({"memory", "instructions"}),
+        0.08,
+    ),
+    Rule(
+        "keep",
+        "trade memory for arithmetic",
+        "Set keep={new} in {where} (was {old}): a value that two passes need is either kept in a buffer on "
+        "the thread's stack, or in registers, or computed again.",
+        frozenset({"memory", "compute", "instructions"}),
+        0.18,
+    ),
+    Rule(
+        "vector",
+        "change the vector width",
+        "Compile for {new}-bit vectors instead of {old}: wide vectors halve the instructions, narrow ones "
+        "keep the clock up and use two ports.",
+        frozenset({"memory", "compute", "instructions"}),
+        0.15,
+    ),
+    Rule(
+        "unroll",
+        "unroll the inner loops",
+        "Turn loop unrolling {new}: more independent work for each core between two branches.",
+        frozenset({"compute", "instructions"}),
+        0.02,
+    ),
+    Rule(
+        "block",
+        "change the block size",
+        "Use blocks of {new} elements in {where} instead of {old}: small blocks stay in the first-level "
+        "cache, large ones have less overhead each.",
+        frozenset({"memory", "compute", "instructions", "imbalance"}),
+        0.18,
+    ),
+    Rule(
+        "rows",
+        "change the rows of a program",
+        "Give a program of {where} {new} rows at once instead of {old}: more of them share what is started "
+        "and loaded once, fewer leave registers for more programs on a multiprocessor.",
+        frozenset({"memory", "compute", "latency", "launch", "imbalance"}),
+        0.06,
+    ),
+    Rule(
+        "tile",
+        "change the size of tiles",
+        "Give a block of {where} a tile of {new} by {new} of the product instead of {old} by {old}: large "
+        "ones read each matrix less often, small ones give more multiprocessors work.",
+        frozenset({"memory", "compute", "latency", "imbalance"}),
+        0.1,
+    ),
+    Rule(
+        "warps",
+        "change the number of warps",
+        "Run a program of {where} with {new} warps instead of {old}: fewer keep more elements in each "
+        "thread, more hide the time that loads take.",
+        frozenset({"memory", "compute", "latency"}),
+        0.08,
+    ),
+    Rule(
+        "in_place",
+        "change where the result goes",
+        "Set in_place={new} in {where} (was {old}): written over the library call's result it needs no new "
+        "pages, written apart it can be streamed.",
+        frozenset({"memory", "launch"}),
+        0.09,
+    ),
+    Rule(
+        "fuse",
+        "change what is fused",
+        "Set fuse={new} (was {old}): a reduction shares the loop of what computes its operand, or has a "
+        "kernel of its own with simpler loops.",
+        frozenset({"memory", "compute", "instructions", "launch"}),
+        0.02,
+    ),
+)
+
+BY_KNOB = {rule.knob: rule for rule in RULES}

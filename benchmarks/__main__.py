@@ -1,0 +1,58 @@
+"""Benchmarks behind the tables of results/published. Run them from the root of a checkout."""
+
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated
+
+import typer
+
+from benchmarks.agent import feedback, knobs, scheduling
+from benchmarks.compiler import draw, emulated, first, fusion, plot, profiles, suite, summary, upstream
+from benchmarks.evaluator import (
+    aa,
+    disturbance,
+    efforts,
+    guards,
+    layers,
+    mutations,
+    rejections,
+    throughput,
+    turnaround,
+    verification,
+)
+from benchmarks.export import kernels, wrapper
+from kernelwright.kernelbench.sources.checkout import VARIABLE
+
+# In the order in which `all` runs them: `verification` and `summary` read what `suite` measures.
+WITHOUT_CHECKOUT = (
+    *(aa, efforts, guards, turnaround, layers, disturbance, throughput, scheduling, rejections, mutations),
+    *(suite, verification, summary, plot, first, fusion, feedback, profiles, wrapper, kernels, emulated),
+)
+OTHERS = (draw, upstream, knobs)  # need a checkout of KernelBench, or runs that are named
+
+app = typer.Typer(help=__doc__, rich_markup_mode="markdown", pretty_exceptions_enable=False)
+
+
+def name_of(benchmark: ModuleType) -> str:
+    return benchmark.__name__.rpartition(".")[2]
+
+
+for benchmark in (*WITHOUT_CHECKOUT, *OTHERS):
+    app.command(name_of(benchmark), help=benchmark.__doc__)(benchmark.run)
+
+
+@app.command("all")
+def everything(
+    kernelbench_dir: Annotated[
+        Path | None, typer.Option(envvar=VARIABLE, help="A KernelBench checkout, for `upstream`.")
+    ] = None,
+) -> None:
+    """Run all of them with their defaults, in hours; `upstream` only with a checkout of KernelBench."""
+    for benchmark in WITHOUT_CHECKOUT:
+        if benchmark is summary and kernelbench_dir is not None:
+            upstream.run(kernelbench_dir)
+        benchmark.run()
+
+
+if __name__ == "__main__":
+    app()

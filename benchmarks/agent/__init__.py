@@ -1,0 +1,1 @@
+"""The search over schedules, and runs of many tasks with a model."""
