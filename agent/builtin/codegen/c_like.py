@@ -226,7 +226,7 @@ class CLikeCodegen(ABC):
     def varies_in_row(self, access: Access) -> bool: ...
 
     def element_values(self, stage: Stage, addresses: Mapping[Access, str], place: Element) -> None:
-        """Add the statements of a pass for one element: reads of kept values, computations, new kept values."""
+        """Add a pass's statements for one element: reads of kept values, results, new kept values."""
         read = [view.base for s in stage.in_pass for view, _ in reads(s, self.plan.region)]
         for name in dict.fromkeys([*read, *stage.stores]):
             if name in self.kept:
@@ -244,7 +244,7 @@ class CLikeCodegen(ABC):
         self.out.add(f"const {self.ctype(name)} {self.statements[name]} = {text};")
 
     def pick(self, statement: Reduce, length: str, kept: Set[str]) -> None:
-        """The operand at one place of the row, computed for that place alone; NaN outside the row.
+        """Add the operand at one place of the row, computed for that place alone; NaN outside the row.
 
         `length`: elements of the row; `kept`: values that can be read at any of them.
         """

@@ -16,7 +16,7 @@ TILE = 32  # elements along each axis of a tile that is turned
 
 
 def given(*masks: str) -> Masks:
-    """Those of the masks that are there."""
+    """The masks that are not empty."""
     return tuple(mask for mask in masks if mask)
 
 
