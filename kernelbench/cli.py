@@ -69,7 +69,7 @@ OwnKernels = Annotated[
     typer.Option(
         "--require-own-kernels",
         metavar="X",
-        help="Reject candidates with less of their time, 0 to 1, in own kernels.",
+        help="Least share of time, 0 to 1, in own kernels.",
     ),
 ]
 EffortName = Annotated[str, typer.Option("--effort", help="Effort of timing: quick, full or thorough.")]

@@ -109,7 +109,7 @@ class Option:
             return f"{text} [required]"
         if isinstance(shown, str):
             return f"{text} [default: {shown}]"
-        if shown and default not in (None, False) and default != []:
+        if shown and default is not None and default is not False and default not in ("", []):
             value = "on" if default is True else f"{default:g}" if isinstance(default, float) else default
             return f"{text} [default: {value}]"
         return text
@@ -201,9 +201,9 @@ def command(kind: type[C]) -> Callable[[Callable[[C], R]], Callable[..., R]]:
 def build(kind: type[C], values: Mapping[str, Any]) -> C:
     """Return a config of these values, by field name. Raises UsageError if one is invalid."""
     known = {option.name: option for option in options(kind)}
-    sections: dict[str, dict[str, Any]] = {}
+    sections: dict[str, dict[str, Any]] = {option.section: {} for option in known.values()}
     for name, value in values.items():
-        sections.setdefault(known[name].section, {})[name] = value
+        sections[known[name].section][name] = value
     try:
         return kind.model_validate(sections)
     except ValidationError as error:
@@ -266,6 +266,8 @@ def _usage_error(error: ErrorDetails, known: Mapping[str, Option]) -> UsageError
         )
     if isinstance(value, list | tuple):
         value = " ".join(map(str, value))
+    elif isinstance(value, float):
+        value = f"{value:g}"
     if option.choices:
         return UsageError(f"invalid {option.flag} {value}", f"choose {alternatives(option.choices)}")
     if kind in ("greater_than", "greater_than_equal", "less_than", "less_than_equal"):

@@ -27,7 +27,8 @@ from kernelwright.rl_training.trainers.checkpoints import last_good
 from kernelwright.rl_training.trainers.guards import Diverged
 from kernelwright.rl_training.trainers.log_probs import encode
 from kernelwright.rl_training.trainers.offline import OfflineSettings, samples_of, train
-from kernelwright.rl_training.trainers.offline_cli import Method, offline
+from kernelwright.rl_training.trainers.offline_cli import offline
+from kernelwright.rl_training.trainers.options import Method
 from kernelwright.rl_training.trainers.policy import LoraSettings, Policy, load_policy
 from kernelwright.rl_training.trainers.recorded import recorded
 from tests.helpers.rl_training.tiny_policy import save
@@ -255,7 +256,7 @@ def test_the_command_trains_reports_and_goes_on_only_with_the_same(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--learning-rate", "0"], "use a number above 0"),
+        (["--learning-rate", "0"], "use more than 0"),
         (["--reward", "fame"], "unknown reward scheme 'fame'"),
         (["--model", "/nowhere"], "the folder /nowhere does not exist"),
         (["--data", "/nowhere"], "/nowhere"),

@@ -85,7 +85,7 @@ def test_a_folder_that_holds_something_else_or_is_in_use_is_refused(tmp_path: Pa
         begun(tmp_path / "full")
     begun(tmp_path / "run")
     (tmp_path / "run" / "manifest.json").write_text('{"schema": 1}')
-    with pytest.raises(StorageError, match="invalid training manifest .*: method: Field required — read it"):
+    with pytest.raises(StorageError, match=r"invalid training manifest .*: method: Field required — read it"):
         begun(tmp_path / "run")
     with (
         tracked(tmp_path / "held", "sft", Settings(), {}, {}),

@@ -177,7 +177,7 @@ def test_it_prints_one_json_object(write, capsys: pytest.CaptureFixture[str]) ->
         ("--tasks-per-step 9", "the data set has 3 tasks for training, a step needs 9"),
         ("--reward none", "unknown reward scheme 'none'"),
         ("--held-out-share 1", "invalid --held-out-share 1"),
-        ("--model 'a b'", "invalid --model a b: it is used in a command line"),
+        ("--model 'a b'", "invalid --model a b"),
     ],
 )
 def test_what_does_not_go_together_is_one_line(

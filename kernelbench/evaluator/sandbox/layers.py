@@ -63,9 +63,7 @@ def _libc() -> ctypes.CDLL:
 
 @dataclass(frozen=True)
 class SandboxSpec:
-    """Sandbox that a worker is started in; written by the referee, applied in the worker before its first
-    line.
-    """
+    """Sandbox of a worker, specified by the referee and applied in the worker before its first line."""
 
     role: str  # oracle, builder, baseline, candidate, toolchain
     scratch: str  # its working and temporary folder
@@ -309,7 +307,7 @@ def _writable_processes(spec: SandboxSpec) -> Path:
 
 
 def uid_of(role: str) -> int | None:
-    """The user id a role runs under where distinct ids can be had; None for the referee's own."""
+    """Return the user id a role runs under where distinct ids can be had; None for the referee's own."""
     return _UIDS.get(role)
 
 

@@ -67,7 +67,7 @@ def describe_gpu(pool: WorkerPool, device: str) -> dict[str, Any]:
 
 
 def _measure(pool: WorkerPool, device: str, mark: Fingerprint) -> Ceilings:
-    """The best of some measurements: what else runs on the machine often does so for a second or less."""
+    """Return the best of some measurements, as other work often runs for a second or less."""
     until = time.monotonic() + _MOST_S
     found = _measure_once(pool, device, mark)
     for number in range(1, _MOST_MEASURED):
