@@ -95,7 +95,7 @@ def test_a_policy_moves_on_a_gpu_in_the_usual_precision(
 
 
 def test_bf16_weights_are_not_trained(model: Path) -> None:
-    with pytest.raises(ValidationError, match=r"updates of bf16 weights .* rounded away; give bf16-mixed"):
+    with pytest.raises(ValidationError, match=r"updates of bf16 weights .* rounded away; use bf16-mixed"):
         settings(model, precision="bf16")
     with pytest.raises(ValidationError, match="rounded away"):
         offline.OfflineSettings(
@@ -123,7 +123,7 @@ def test_the_usual_precision(monkeypatch: pytest.MonkeyPatch, new: bool) -> None
         (
             {"optimizer": "nope"},
             UsageError,
-            "--optimizer nope: transformers has no such optimizer — give one",
+            "--optimizer nope: transformers has no such optimizer — use one",
         ),
         ({"optimizer": "adamw_8bit"}, MissingPrerequisite, "--optimizer adamw_8bit: .*bitsandbytes"),
         ({"optimizer": "galore_adamw"}, MissingPrerequisite, "--optimizer galore_adamw: .*galore"),

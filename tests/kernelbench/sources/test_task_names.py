@@ -148,7 +148,7 @@ class TestCheckout:
     def test_a_range_past_the_level_is_refused_rather_than_cut(self, upstream: Path) -> None:
         with pytest.raises(UnknownTaskError, match="level 1 has the problems 1-19"):
             ids("kernelbench:1/10-30", kernelbench_dir=upstream)
-        with pytest.raises(UsageError, match="write 2-10"):
+        with pytest.raises(UsageError, match="use 2-10"):
             ids("kernelbench:1/10-2", kernelbench_dir=upstream)
 
     def test_a_number_is_never_a_beginning(self, upstream: Path) -> None:
