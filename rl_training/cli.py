@@ -40,7 +40,7 @@ def curate(
 
     Writes DIR/README.md (a Hugging Face card), DIR/DATASHEET.md and parquet files for load_dataset("DIR").
     """
-    from kernelwright.rl_training.curation.curate import Settings, write
+    from kernelwright.rl_training.curation.curate import CurationSettings, write
     from kernelwright.rl_training.curation.curate import curate as curated_of
 
     if k < 1:
@@ -49,7 +49,7 @@ def curate(
     evaluation = (
         sources.resolve([], suite=evaluation_list, kernelbench_dir=kernelbench_dir) if evaluation_list else []
     )
-    settings = Settings(k=k, held_out_share=held_out_share, seed=seed)
+    settings = CurationSettings(k=k, held_out_share=held_out_share, seed=seed)
     with ExitStack() as stack:
         opened = [stack.enter_context(RunDatabase.open(run, read_only=True)) for run in runs]
         curated = curated_of(opened, evaluation, settings)
@@ -78,14 +78,14 @@ def verl(config: VerlConfig) -> None:
     docs/verl.md explains how to start it. Nothing is trained here.
     """
     from kernelwright.rl_training.cluster.folder import write as written_of
-    from kernelwright.rl_training.cluster.plan import TASKS, Plan
+    from kernelwright.rl_training.cluster.plan import TASKS, ClusterPlan
     from kernelwright.rl_training.rewards.scheme import scheme_of
     from kernelwright.rl_training.tasks import tasks_from
 
     data, rollouts, cluster, training = config.data, config.rollouts, config.cluster, config.training
     scheme = scheme_of(training.reward)
     tasks = tasks_from(data.sources, data.held_out_share, data.seed)
-    plan = Plan(
+    plan = ClusterPlan(
         algorithm=training.algorithm,
         model=training.model,
         engine=rollouts.engine,

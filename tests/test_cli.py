@@ -294,7 +294,7 @@ USAGE = {
     ),
     "checked_first_before_no_gpu": (
         ["run", "builtin:level1/softmax", "--target", "cpu", "--check-first"],
-        "without a GPU --target cuda is that check",
+        "without a GPU --target cuda makes the same check",
     ),
     "a_run_that_is_not_there": (
         ["train", "curate", "/nonexistent", "--out", "/proc/nowhere"],
@@ -307,7 +307,7 @@ USAGE = {
     ),
     "no_evaluation_list": (
         ["train", "curate", "/nonexistent", "--out", "/proc/nowhere", "--evaluation-list", "tasks.txt"],
-        "no list of tasks tasks.txt",
+        "the list of tasks tasks.txt does not exist",
     ),
     "sanitized_on_a_cpu": (
         ["evaluate", "builtin:level1/softmax", __file__, "--sanitize", "memcheck"],

@@ -90,7 +90,7 @@ def export(config: ExportConfig) -> None:
     gradients are those of a kernel (--backward), or the reference's. Reports how fast it is, eager and
     compiled, in its wrapper.
     """
-    from kernelwright.results.dropin.package import Chosen, write
+    from kernelwright.results.dropin.package import PackagedKernel, write
     from kernelwright.results.dropin.winner import Winner
 
     source, package, measurement = config.source, config.package, config.measurement
@@ -102,7 +102,7 @@ def export(config: ExportConfig) -> None:
     renames = _by_kernel(source.rename, names, "--rename", source.every)
     runs = _by_kernel(source.backward, names, "--backward", source.every)
     chosen = [
-        Chosen(
+        PackagedKernel(
             named,
             winner,
             layers[named][0] if layers[named] else "",

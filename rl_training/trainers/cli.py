@@ -36,7 +36,7 @@ def sft(config: SftConfig) -> None:
     from transformers import set_seed
 
     from kernelwright.rl_training.tracking.environment import hashes
-    from kernelwright.rl_training.tracking.metrics import MetricsFile, Progress
+    from kernelwright.rl_training.tracking.metrics import MetricsFile, ProgressPrinter
     from kernelwright.rl_training.tracking.run import tracked
     from kernelwright.rl_training.tracking.trackers import reporting
     from kernelwright.rl_training.trainers import supervised
@@ -65,7 +65,7 @@ def sft(config: SftConfig) -> None:
             rows,
             settings,
             run.path,
-            [MetricsFile(run.path), Progress()],
+            [MetricsFile(run.path), ProgressPrinter()],
             reporting(config.output.tracking, run.path),
         )
     reasoned = sum(bool(row.get("reasoning")) for row in rows)
@@ -93,9 +93,9 @@ def rl(config: RlConfig) -> None:
     _quiet()
     from transformers import set_seed
 
-    from kernelwright.rl_training.environment.environment import Environment
+    from kernelwright.rl_training.environment.environment import TrainingEnvironment
     from kernelwright.rl_training.tracking.environment import hashes
-    from kernelwright.rl_training.tracking.metrics import MetricsFile, Progress
+    from kernelwright.rl_training.tracking.metrics import MetricsFile, ProgressPrinter
     from kernelwright.rl_training.tracking.run import tracked
     from kernelwright.rl_training.tracking.trackers import reporting
     from kernelwright.rl_training.trainers import online_run
@@ -141,12 +141,12 @@ def rl(config: RlConfig) -> None:
         hacks = stack.enter_context(HackMemory(run.path / "hacks.db"))
         for known in _runs(data):
             hacks.learn(known)
-        world = Grader(pool, scheme, hacks=hacks)
+        grader = Grader(pool, scheme, hacks=hacks)
         done = online_run.train(
             load,
-            lambda: Environment(
+            lambda: TrainingEnvironment(
                 {each.task.id: each for each in tasks},
-                world,
+                grader,
                 rollouts.turns,
                 _exemplars(data, tasks),
                 rollouts.exemplars,
@@ -155,7 +155,7 @@ def rl(config: RlConfig) -> None:
             tasks,
             settings,
             run.path,
-            [MetricsFile(run.path), Progress()],
+            [MetricsFile(run.path), ProgressPrinter()],
             reporting=reporting(config.output.tracking, run.path),
         )
     _tell(config.output, done.policy, done.steps, done.settled)

@@ -30,7 +30,7 @@ def offline(config: OfflineConfig) -> None:
     from transformers import set_seed
 
     from kernelwright.rl_training.tracking.environment import hashes
-    from kernelwright.rl_training.tracking.metrics import MetricsFile, Progress
+    from kernelwright.rl_training.tracking.metrics import MetricsFile, ProgressPrinter
     from kernelwright.rl_training.tracking.run import tracked
     from kernelwright.rl_training.tracking.trackers import reporting
     from kernelwright.rl_training.trainers import offline as learning
@@ -60,7 +60,7 @@ def offline(config: OfflineConfig) -> None:
     with tracked(out, source.method.value, settings, seeds, inputs) as run:
         if run.checkpoint is not None:
             Console(stderr=True).print(f"Resuming from {run.checkpoint}.", markup=False, soft_wrap=True)
-        callbacks = [MetricsFile(run.path), Progress()]
+        callbacks = [MetricsFile(run.path), ProgressPrinter()]
         written = learning.train(
             policy,
             samples,

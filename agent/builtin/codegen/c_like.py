@@ -120,7 +120,7 @@ class CLikeCodegen(ABC):
         return terms
 
     def element(self, access: Access, name: str, terms: Sequence[str]) -> str:
-        """An element of what `name` points to; of a table, with the index yet to be filled in."""
+        """Return an element of what `name` points to; of a table, with the index yet to be filled in."""
         where = total([*terms, times(AT, access.table)])
         return self.loaded(access, f"{name}[{where or '0'}]")
 
@@ -142,7 +142,7 @@ class CLikeCodegen(ABC):
         """Expression that reads a value that the kernel has computed."""
 
     def operand(self, operand: Operand, level: Level, wanted: str, addresses: Mapping[Access, str]) -> str:
-        """An operand as an expression of type `wanted`."""
+        """Return an operand as an expression of type `wanted`."""
         if isinstance(operand, Constant):
             return self.vocabulary.literal(operand.value, wanted)
         access = self.plan.access(operand, level)
@@ -159,7 +159,7 @@ class CLikeCodegen(ABC):
         addresses: Mapping[Access, str],
         place: Element = NOWHERE,
     ) -> str:
-        """The statement's right-hand side."""
+        """Return the statement's right-hand side."""
         words = self.vocabulary
 
         def ctype(dtype: str) -> str:

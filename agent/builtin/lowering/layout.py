@@ -22,7 +22,7 @@ class LayoutLowering(Lowering):
             super().library(node)
 
     def channels_last(self, node: Node, short: str) -> bool:
-        """The call with its result, and the images it is computed from, in that order."""
+        """Return the call with its result, and the images it is computed from, in that order."""
         if self.layout != "channels_last" or len(node.outputs) != 1 or node.meta.dtype != "float32":
             return False
         rank = len(node.meta.shape)

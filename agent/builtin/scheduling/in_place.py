@@ -29,7 +29,7 @@ def fresh_results(units: Sequence[Unit]) -> set[str]:
 
 
 def in_place_outputs(planned: Plan, free: Collection[str], program: Program) -> dict[str, str]:
-    """Outputs that may be written over one of the values in `free`, with that value.
+    """Map outputs that may be written over one of the values in `free` to that value.
 
     It must have the same shape and dtype, and the region must not read it once the output is written.
     """

@@ -107,7 +107,7 @@ def _tile(statement: Attention, ask: KnobReader) -> Tile:
 
 
 def _start(view: View, pointers: Mapping[str, str], statement: Attention, rows: str) -> str:
-    """The address of the first vector of an item's head, or of row `rows` of it."""
+    """Return the address of the first vector of an item's head, or of row `rows` of it."""
     grouped = statement.heads_in_group > 1 and view in (statement.key, statement.value)
     head = f"head / {statement.heads_in_group}" if grouped else "head"
     sizes, strides = view.shape, view.strides

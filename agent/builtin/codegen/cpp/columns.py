@@ -136,7 +136,7 @@ class ColumnEmitter(Emitter):
         self.out.open(f"for (int64_t i = {begin}; i < {end}; ++i)")
 
     def clipped_lanes(self, variable: str, clip: Clip) -> tuple[str, str]:
-        """The first of the lanes whose windows have this element, and the one after the last."""
+        """Return the first of the lanes whose windows have this element, and the one after the last."""
         place = times(variable, clip.dilation)
         begin = f"({clip.padding + clip.stride - 1} - {place}) / {clip.stride} - first"
         end = f"({clip.size - 1 + clip.padding + clip.stride} - {place}) / {clip.stride} - first"

@@ -63,7 +63,7 @@ class Emitter(CLikeCodegen):
         return self.written(name)
 
     def written(self, name: str) -> Kernel:
-        """The kernel of the lines so far."""
+        """Return the kernel of the lines so far."""
         lines, parallel = tuple(self.out.lines), self.knobs.parallel
         return Kernel(name, self.parameters(), lines, self.plan.passes, parallel=parallel)
 
@@ -109,14 +109,14 @@ class Emitter(CLikeCodegen):
 
     @abstractmethod
     def row_terms(self, access: Access) -> list[str]:
-        """The offset of a row in an external value, as terms of a sum."""
+        """Return the offset of a row in an external value, as terms of a sum."""
 
     @abstractmethod
     def varies_in_row(self, access: Access) -> bool: ...
 
     @abstractmethod
     def add_to_part(self, reduction: Reduce) -> None:
-        """Adds a row's share of a scalar to the part of its chunk."""
+        """Add a row's share of a scalar to the part of its chunk."""
 
     def reduced_name(self, reduction: Reduce) -> str:
         """Variable that a pass reduces into; a scalar's share of one row has a name of its own."""
@@ -126,7 +126,7 @@ class Emitter(CLikeCodegen):
     # Addresses and expressions.
 
     def row_pointer(self, access: Access) -> None:
-        """A pointer to the row's elements, or the value where the whole row reads the same one."""
+        """Define a pointer to the row's elements, or the value where the whole row reads the same one."""
         pointer = self.pointers[access.base]
         moved = times("step", access.move)
         offset = total([*self.row_terms(access), moved, access.begin])
@@ -171,7 +171,7 @@ class Emitter(CLikeCodegen):
         stores: dict[str, str],
         place: Element,
     ) -> None:
-        """The inside of a pass's vector loop; `stores` says where each stored value goes."""
+        """Write the inside of a pass's vector loop; `stores` says where each stored value goes."""
         out = self.out
         read = [v.base for s in stage.in_pass for v, _ in reads(s, self.plan.region)]
         for name in dict.fromkeys([*read, *stage.stores]):

@@ -127,16 +127,14 @@ class RowEmitter(Emitter):
         return min(self.block, PREFETCH_BLOCK) if self.fetches(stage) else self.block
 
     def fetches(self, stage: Stage) -> bool:
-        """Return True if this pass, the second one, which finds its own row in the cache, prefetches the
-        next.
-        """
+        """Return True if this pass prefetches the next row: the second pass, whose own row is cached."""
         if not self.knobs.prefetch or self.flat or self.knobs.online:
             return False
         passes = [s for s in self.plan.stages if s.has_pass]
         return stage is passes[min(1, len(passes) - 1)] and len(self.nest(stage)) == 1
 
     def fetch_ahead(self, inputs_ahead: str, outputs_ahead: str, begin: str, end: str) -> None:
-        """Fetches what comes next of the inputs and, unless they are streamed, of the outputs."""
+        """Fetch what comes next of the inputs and, unless they are streamed, of the outputs."""
         full = self.plan.full_strides()
         fetched: list[tuple[Access, str, str]] = []
         for access in dict.fromkeys(self.plan.accesses.values()):
@@ -210,7 +208,7 @@ class RowEmitter(Emitter):
             self.out.add(f"int32_t {name}_nan = 0;")
 
     def open_loops(self, stage: Stage) -> None:
-        """The loops around a pass's vector loop."""
+        """Open the loops around a pass's vector loop."""
         *outer, vector = self.nest(stage)
         for variable, loop in zip(LOOP_VARIABLES[: len(outer)], outer, strict=True):
             self.out.open(f"for (int64_t {variable} = 0; {variable} < {loop.size}; ++{variable})")
@@ -221,7 +219,7 @@ class RowEmitter(Emitter):
                 self.out.add(f"const int64_t n = std::min<int64_t>({step}, {length} - start);")
 
     def vector_loop(self, stage: Stage, summed: Sequence[Reduce] = (), scans: Sequence[Scan] = ()) -> None:
-        """The innermost loop of a pass; sums that are `summed` begin with it."""
+        """Write the innermost loop of a pass; sums that are `summed` begin with it."""
         out, accesses = self.out, self.pass_accesses(stage)
         *outer, vector = self.nest(stage)
         blocked, variables = self.is_blocked(stage), LOOP_VARIABLES[: len(outer)]
@@ -250,7 +248,7 @@ class RowEmitter(Emitter):
             self.stream(stage, bases, limit)
 
     def vector_limit(self, stage: Stage) -> str:
-        """The length of the vector loop."""
+        """Return the length of the vector loop."""
         size = self.nest(stage)[-1].size
         if self.flat:
             return "n" if size % self.block else "BLOCK"
@@ -259,7 +257,7 @@ class RowEmitter(Emitter):
         return "n" if size % self.pass_block(stage) else self.step(stage)
 
     def step(self, stage: Stage) -> str:
-        """The length of a block in a pass over blocks, the last apart."""
+        """Return the length of a block in a pass over blocks, the last apart."""
         size = self.pass_block(stage)
         return "BLOCK" if size == self.block else str(size)
 
@@ -377,7 +375,7 @@ class RowEmitter(Emitter):
     def base_terms(
         self, access: Access | None, variables: str, outer: Sequence[Loop], blocked: bool, vector: Loop
     ) -> list[str]:
-        """The index of an access without the vector loop's own variable."""
+        """Return the index of an access without the vector loop's own variable."""
         terms = [times(v, loop.strides[access]) for v, loop in zip(variables, outer, strict=True)]
         if blocked and vector.strides[access]:
             terms.append(times("start", vector.strides[access]))
@@ -438,7 +436,7 @@ class RowEmitter(Emitter):
     # One element of a row.
 
     def pick(self, statement: Reduce) -> None:
-        """The operand at one place of the row, computed for that place alone; NaN outside the row."""
+        """Compute the operand at one place of the row, for that place alone; NaN outside the row."""
         out, plan = self.out, self.plan
         assert statement.index is not None
         at, ctype = f"{self.name(statement)}_at", self.ctype(statement.name)

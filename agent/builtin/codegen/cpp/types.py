@@ -36,7 +36,7 @@ RESERVED = frozenset(_WORDS.split())  # keywords, and the names of loops and con
 
 
 def literal(value: float | int | bool, ctype: str) -> str:
-    """A number in C++. Conversion is Python's: a float that is no integer is cut for an integer type."""
+    """Return a number in C++, converted as Python does: for an integer type a float is cut."""
     if ctype == "bool":
         return "true" if value else "false"
     if ctype in ("float", "double"):

@@ -220,7 +220,7 @@ class RowEmitter(Emitter):
             out.add(f"const int lane = {lane_text};")
 
     def hold(self) -> None:
-        """Registers for what several passes read."""
+        """Declare registers for what several passes read."""
         if not self.knobs.held:
             return
         passes = [set(self.element_accesses(s.in_pass)) for s in self.plan.stages if s.has_pass]
@@ -235,7 +235,7 @@ class RowEmitter(Emitter):
         return any(stride for stride, inside in zip(access.strides, self.plan.inner, strict=True) if inside)
 
     def row_pointer(self, access: Access) -> None:
-        """A pointer to the row's elements, or the value where the whole row reads the same one."""
+        """Define a pointer to the row's elements, or the value where the whole row reads the same one."""
         pointer = self.pointers[access.base]
         whole = f"row * {self.plan.row_length}"
         terms = self.outside(access, self.outer_axes, "row")
@@ -307,7 +307,7 @@ class RowEmitter(Emitter):
         return braces
 
     def clips(self) -> list[str]:
-        """The conditions that an element of a window is there, whose coordinates are computed first."""
+        """Return the conditions that an element of a window exists, after computing its coordinates."""
         conditions: list[str] = []
         for windows, elements, clip in self.plan.clips():
             place = [
@@ -322,7 +322,7 @@ class RowEmitter(Emitter):
         return conditions
 
     def coordinate(self, axis: int, axes: list[int], variable: str, scale: int) -> list[str]:
-        """The index along one of the axes, times a number."""
+        """Return the index along one of the axes, times a number."""
         strides = tuple(scale if other == axis else 0 for other in range(len(self.plan.sizes)))
         return self.outside(Access("", "", strides, 0), axes, variable)
 
@@ -354,7 +354,7 @@ class RowEmitter(Emitter):
     # One element of a row.
 
     def pick(self, statement: Reduce) -> None:
-        """The operand at one place of the row, computed for that place alone; NaN outside the row."""
+        """Compute the operand at one place of the row, for that place alone; NaN outside the row."""
         out, plan = self.out, self.plan
         assert statement.index is not None
         at, ctype = f"{self.name(statement)}_at", self.ctype(statement.name)

@@ -49,7 +49,7 @@ RESERVED = frozenset(
 
 
 def literal(value: float | int | bool, ctype: str) -> str:
-    """A number as a value of a type. Conversion is Python's: for an integer, floats are cut."""
+    """Return a number as a value of a type. Conversion is Python's: for an integer, floats are cut."""
     if ctype == "bool":
         return "true" if value else "false"
     if ctype in ("float", "double"):

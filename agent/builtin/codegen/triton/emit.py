@@ -156,7 +156,7 @@ class Emitter(ABC):
 
     @abstractmethod
     def body(self, block: str) -> None:
-        """The work on one tile, of the number `block`."""
+        """Write the work on one tile, of the number `block`."""
 
     @abstractmethod
     def offset(self, access: Access) -> tuple[str, str, Shape]:
@@ -185,7 +185,7 @@ class Emitter(ABC):
         return max([plan.region.space.numel, *map(math.prod, sizes)]) >= 1 << 31
 
     def many(self, number: int) -> str:
-        """A factor of indices."""
+        """Return a factor of indices."""
         return f"tl.full([], {number}, tl.int64)" if self.far else str(number)
 
     # Names and values.
@@ -198,7 +198,7 @@ class Emitter(ABC):
         return text
 
     def load(self, access: Access) -> str:
-        """The name of an external value."""
+        """Return the name of an external value."""
         if access not in self.loaded:
             where, mask, shape = self.offset(access)
             pointer = self.pointers[access.base]
@@ -214,7 +214,7 @@ class Emitter(ABC):
         return self.loaded[access]
 
     def read_by(self, statements: Sequence[Fused]) -> list[Access]:
-        """Accesses of memory that statements make."""
+        """Return the accesses of memory that statements make."""
         found = (
             self.plan.access(view, level) for s in statements for view, level in reads(s, self.plan.region)
         )
@@ -227,7 +227,7 @@ class Emitter(ABC):
                 self.load(access)
 
     def operand(self, operand: Operand, level: Level, wanted: str) -> tuple[str, Shape]:
-        """An operand as an expression of the dtype `wanted`."""
+        """Return an operand as an expression of the dtype `wanted`."""
         if isinstance(operand, Constant):
             return literal(operand.value, wanted), "scalar"
         access = self.plan.access(operand, level)
@@ -377,7 +377,7 @@ class Emitter(ABC):
         self.out.add(f"{part} = {self.update(reduction.op, part, text)}")
 
     def join(self, parts: Sequence[str], programs: int) -> None:
-        """Takes the parts together, in order."""
+        """Take the parts together, in order."""
         size = 1 << (programs - 1).bit_length()
         self.out.add(f"part = tl.arange(0, {size})")
         for number, (reduction, dtype) in enumerate(zip(self.plan.totals, parts, strict=True)):
@@ -391,7 +391,7 @@ class Emitter(ABC):
             self.out.add(f"{self.statements[reduction.name]} = {text}")
 
     def scalars(self) -> None:
-        """The statements and outputs that follow from totals."""
+        """Write the statements and outputs that follow from totals."""
         self.loaded, self.named, self.rank = {}, {}, 1
         for reduction in self.plan.totals:
             self.shapes[self.statements[reduction.name]] = "scalar"
@@ -436,10 +436,10 @@ class Emitter(ABC):
 
     @abstractmethod
     def pick(self, statement: Reduce) -> None:
-        """The operand at one place of the row, computed for that place alone; NaN outside the row."""
+        """Compute the operand at one place of the row, for that place alone; NaN outside the row."""
 
     def steps(self) -> None:
-        """A recurrence: the statements again and again, with what a step hands the next."""
+        """Write a recurrence: the statements in a loop, with what a step carries to the next."""
         recurrence, plan = self.plan.region.recurrence, self.plan
         assert recurrence is not None
         for name in plan.carried:
@@ -457,7 +457,7 @@ class Emitter(ABC):
     def carried_shape(self, name: str) -> str: ...
 
     def moved(self, access: Access) -> list[str]:
-        """The part of an offset that is the same for the whole tile."""
+        """Return the part of an offset that is the same for the whole tile."""
         found = [f"step * {self.many(access.move)}"] if access.move else []
         return [*found, access.begin] if access.begin else found
 
@@ -467,7 +467,7 @@ def function(call: Call) -> str:
 
 
 def digits(plan: Plan, access: Access, axes: Sequence[int], variable: str) -> str:
-    """The offset of an access along axes, by their joint index; empty where it does not vary."""
+    """Return the offset of an access along axes, by their joint index; empty where it does not vary."""
     terms = []
     for digit in plan.digits(access.strides, axes):
         text = variable if digit.product == 1 else f"{variable} // {digit.product}"

@@ -124,7 +124,7 @@ class RowEmitter(Emitter):
                 self.add_rows(reduction, text)
 
     def columns(self, start: str) -> None:
-        """The indices of elements, and which of them there are."""
+        """Define the indices of elements, and the mask of those that exist."""
         out, length = self.out, self.plan.row_length
         far = ".to(tl.int64)" if self.far else ""
         out.add(f"j = {start}tl.arange(0, {self.knobs.block})[None, :]{far}")
@@ -148,7 +148,7 @@ class RowEmitter(Emitter):
             out.add(f"columns_in = {both(*conditions)}")
 
     def coordinate(self, axis: int, axes: list[int], variable: str, scale: int) -> str:
-        """The index along one of the axes, times a number."""
+        """Return the index along one of the axes, times a number."""
         strides = tuple(scale if other == axis else 0 for other in range(len(self.plan.sizes)))
         return digits(self.plan, Access("", "", strides, 0), axes, variable)
 
@@ -185,7 +185,7 @@ class RowEmitter(Emitter):
         self.shapes[name] = "row"
 
     def add_rows(self, reduction: Reduce, text: str) -> None:
-        """Adds what each row has found to the total."""
+        """Add what each row has found to the total."""
         text = f"tl.broadcast_to({text}, [{self.knobs.rows}, 1])"
         if self.rows_in:
             rest = literal(*self.neutral(reduction.op, reduction.dtype))
@@ -267,7 +267,7 @@ class RowEmitter(Emitter):
         return f"{self.statements[scan.name]}_running"
 
     def go_on(self, scan: Scan) -> None:
-        """Puts a block's scan behind those of the blocks before it."""
+        """Put a block's scan behind those of the blocks before it."""
         name, running = self.statements[scan.name], self.running(scan)
         self.out.add(f"{name} = {self.update(scan.op, running, name)}")
         all_of_it = self.reduced(scan.op, self.element(scan), scan.dtype, 1)
