@@ -26,7 +26,7 @@ class DemoOptions(Section):
 
 
 class OutputOptions(Section):
-    """Where results go."""
+    """Destination of results."""
 
     out: Annotated[Path, typer.Option(metavar="DIR", help="Output folder; a run in it is resumed.")]
     as_json: Json = False

@@ -89,7 +89,7 @@ class TrainedUpdateOptions(UpdateOptions):
 
 
 class OutputOptions(Section):
-    """Where results go."""
+    """Destination of results."""
 
     out: Annotated[Path, typer.Option(metavar="DIR", help="Output folder; a run in it is resumed.")]
     tracking: Annotated[Tracking, typer.Option(help="Where numbers go beside metrics.jsonl.")] = Tracking.none

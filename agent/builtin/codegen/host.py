@@ -115,7 +115,7 @@ class Host:
             self.lines.append(f"{self.names[name]} = {source}.view({view.shape!r})")
             return self.names[name]
         node = self.program.view_nodes[name]
-        short = node.op.split(".")[1]
+        short = node.operator
         if short in SAME:
             original = node.args[0]
             assert isinstance(original, Ref)

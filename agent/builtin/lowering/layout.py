@@ -17,8 +17,7 @@ _FOLLOWING = {
 
 class LayoutLowering(Lowering):
     def library(self, node: Node) -> None:
-        short = node.op.split(".")[1] if "." in node.op else node.op
-        if not self.channels_last(node, short):
+        if not self.channels_last(node, node.operator):
             super().library(node)
 
     def channels_last(self, node: Node, short: str) -> bool:

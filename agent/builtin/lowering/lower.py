@@ -103,7 +103,7 @@ class _NodeLowering(
             if twin in self.tuples:
                 self.tuples[node.name] = self.tuples[twin]
                 return
-        short = node.op.split(".")[1] if "." in node.op else node.op
+        short = node.operator
         handler = getattr(self, f"on_{short}", None)
         if is_convolution(node):
             self.choice("layout")

@@ -24,8 +24,7 @@ from kernelwright.agent.builtin.scheduling.loop_nest import Plan
 
 def fresh_results(units: Sequence[Unit]) -> set[str]:
     """Library results that lie in new memory of their own."""
-    libraries = [u for u in units if isinstance(u, Library) and u.node.op.startswith("aten.")]
-    return {u.name for u in libraries if u.node.op.split(".")[1] in FRESH}
+    return {unit.name for unit in units if isinstance(unit, Library) and unit.node.operator in FRESH}
 
 
 def in_place_outputs(planned: Plan, free: Collection[str], program: Program) -> dict[str, str]:

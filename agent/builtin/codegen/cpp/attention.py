@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.agent.builtin.codegen.backend import Kernel, KnobReader, environment
-from kernelwright.agent.builtin.codegen.cpp.types import STORAGE, literal
+from kernelwright.agent.builtin.codegen.cpp.types import CPP, STORAGE
 from kernelwright.agent.builtin.ir.program import Attention, Program, View, slots
 from kernelwright.agent.builtin.ir.text import HALVES, times, total
 
@@ -61,7 +61,7 @@ def attention_kernel(
             width=statement.value.shape[3],
             lanes=LANES,
             parallel=threads == "all",
-            scale=literal(statement.scale, "float"),
+            scale=CPP.literal(statement.scale, "float"),
             half=statement.dtype if statement.dtype in HALVES else "",
             packed=statement.dtype in HALVES or tile.wide != statement.value.shape[3],
             storage=STORAGE[statement.dtype],

@@ -1,6 +1,6 @@
 """Kernels whose vector loop runs along the row (or along a tensor without rows)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kernelwright.agent.builtin.codegen.c_like import Element
 from kernelwright.agent.builtin.codegen.cpp.emit import Emitter
@@ -81,7 +81,7 @@ class RowEmitter(Emitter):
     def row_statements(self, stage: Stage) -> None:
         for statement in stage.row:
             if isinstance(statement, Reduce):
-                self.pick(statement)
+                self.pick(statement, "COLUMNS", self.kept)
             elif isinstance(statement, Compute):
                 self.define(statement, "row", self.names)
 
@@ -339,7 +339,7 @@ class RowEmitter(Emitter):
             self.define(statement, "element", addresses, place)
         self.running_update(scan, f"{self.name(scan)}_running", addresses)
 
-    def scan(self, statement: Scan, addresses: dict[Access, str]) -> None:
+    def scan(self, statement: Scan, addresses: Mapping[Access, str]) -> None:
         running = f"{self.name(statement)}_running"
         if statement is not self.scanned:
             self.running_update(statement, running, addresses)
@@ -432,38 +432,3 @@ class RowEmitter(Emitter):
         if self.squared is not None:
             also = f" reduction(+ : {self.name(reduction)}_rest)"
         return f" reduction({REDUCTIONS[reduction.op].simd} : {name}){also}"
-
-    # One element of a row.
-
-    def pick(self, statement: Reduce) -> None:
-        """Compute the operand at one place of the row, for that place alone; NaN outside the row."""
-        out, plan = self.out, self.plan
-        assert statement.index is not None
-        at, ctype = f"{self.name(statement)}_at", self.ctype(statement.name)
-        out.add(f"const int64_t {at} = {self.operand(statement.index, 'row', 'int64_t', self.names)};")
-        out.add(f"{ctype} {self.name(statement)} = {'NAN' if ctype in ('float', 'double') else '0'};")
-        out.open(f"if ({at} >= 0 && {at} < COLUMNS)")
-        by_name = {s.name: s for s in plan.region.statements if plan.level(s.name) == "element"}
-        needed = closure([statement.operand.base], by_name, self.kept)
-        elements = [s for name, s in by_name.items() if name in needed and isinstance(s, Compute)]
-        addresses: dict[Access, str] = {}
-        read: list[Fused] = [*elements, statement]
-        for s in read:
-            for view, level in reads(s, plan.region):
-                access = plan.access(view, level)
-                if access is not None and level == "element":
-                    addresses[access] = self.element_at(access, at)
-                if view.base in self.kept:
-                    text = f"{self.kept_name(view.base)}[{at}]"
-                    out.add(f"const {self.ctype(view.base)} {self.statements[view.base]} = {text};")
-        for element in elements:
-            self.define(element, "element", addresses, Element(at, at))
-        value = self.operand(statement.operand, "element", ctype, addresses)
-        out.add(f"{self.name(statement)} = {value};")
-        out.close()
-
-    def element_at(self, access: Access, at: str) -> str:
-        if not self.varies_in_row(access):
-            return self.names[access]
-        axes = [axis for axis, inside in enumerate(self.plan.inner) if inside]
-        return self.element(access, self.names[access], self.outside(access, axes, at))

@@ -41,7 +41,6 @@ class Emitter(CLikeCodegen):
     def __init__(self, plan: Plan, program: Program, knobs: Knobs, pointers: Mapping[str, str]) -> None:
         super().__init__(plan, program, pointers)
         self.knobs = knobs
-        self.kept: set[str] = set()  # values that an earlier pass has left in registers
         self.held: set[Access] = set()  # what is read and in registers already
         self.elements: dict[Access, str] = {}  # what an element of it is called
         self.scans: set[str] = set()  # running values that are declared
@@ -241,18 +240,7 @@ class Emitter(CLikeCodegen):
     def element_body(self, stage: Stage) -> None:
         out, place = self.out, Element(self.index, self.register)
         addresses = self.load_elements(stage)
-        read = [view.base for s in stage.in_pass for view, _ in reads(s, self.plan.region)]
-        for name in dict.fromkeys([*read, *stage.stores]):
-            if name in self.kept:
-                text = f"{self.kept_name(name)}[{place.kept}]"
-                out.add(f"const {self.ctype(name)} {self.statements[name]} = {text};")
-        for statement in stage.elements:
-            if isinstance(statement, Scan):
-                self.scan(statement, addresses)
-            else:
-                self.define(statement, "element", addresses, place)
-        for name in stage.keeps:
-            out.add(f"{self.kept_name(name)}[{place.kept}] = {self.statements[name]};")
+        self.element_values(stage, addresses, place)
         if self.predicated and (stage.reductions or stage.stores):
             out.open("if (inside)")
         for reduction in stage.reductions:

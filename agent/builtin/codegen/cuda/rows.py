@@ -28,13 +28,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
-from kernelwright.agent.builtin.codegen.c_like import Element
 from kernelwright.agent.builtin.codegen.cuda.emit import Emitter
 from kernelwright.agent.builtin.codegen.cuda.types import STORAGE
-from kernelwright.agent.builtin.ir.program import Compute, Fused, Reduce, Scan
+from kernelwright.agent.builtin.ir.program import Compute, Reduce, Scan
 from kernelwright.agent.builtin.ir.text import times, total
 from kernelwright.agent.builtin.scheduling.loop_nest import Access
-from kernelwright.agent.builtin.scheduling.passes import Stage, closure, reads
+from kernelwright.agent.builtin.scheduling.passes import Stage, reads
 
 
 class FlatEmitter(Emitter):
@@ -259,7 +258,7 @@ class RowEmitter(Emitter):
     def row_statements(self, stage: Stage) -> None:
         for statement in stage.row:
             if isinstance(statement, Reduce):
-                self.pick(statement)
+                self.pick(statement, self.columns, set())
             elif isinstance(statement, Compute):
                 self.define(statement, "row", self.names)
 
@@ -350,34 +349,3 @@ class RowEmitter(Emitter):
         out.add(f"const {ctype} {name}_lanes = scan_lanes<LANES>({value}, {join}, {name}_total);")
         self.scanned(statement, self.update(op, ctype, running, f"{name}_lanes"))
         out.add(f"{running} = {self.update(op, ctype, running, f'{name}_total')};")
-
-    # One element of a row.
-
-    def pick(self, statement: Reduce) -> None:
-        """Compute the operand at one place of the row, for that place alone; NaN outside the row."""
-        out, plan = self.out, self.plan
-        assert statement.index is not None
-        at, ctype = f"{self.name(statement)}_at", self.ctype(statement.name)
-        out.add(f"const long long {at} = {self.operand(statement.index, 'row', 'long long', self.names)};")
-        out.add(f"{ctype} {self.name(statement)} = {'NAN' if ctype in ('float', 'double') else '0'};")
-        out.open(f"if ({at} >= 0 && {at} < {self.columns})")
-        by_name = {s.name: s for s in plan.region.statements if plan.level(s.name) == "element"}
-        needed = closure([statement.operand.base], by_name, set())
-        elements = [s for name, s in by_name.items() if name in needed and isinstance(s, Compute)]
-        addresses: dict[Access, str] = {}
-        read: list[Fused] = [*elements, statement]
-        for s in read:
-            for view, level in reads(s, plan.region):
-                access = plan.access(view, level)
-                if access is not None and level == "element":
-                    addresses[access] = self.element_at(access, at)
-        for element in elements:
-            self.define(element, "element", addresses, Element(at, at))
-        value = self.operand(statement.operand, "element", ctype, addresses)
-        out.add(f"{self.name(statement)} = {value};")
-        out.close()
-
-    def element_at(self, access: Access, at: str) -> str:
-        if not self.varies_in_row(access):
-            return self.names[access]
-        return self.element(access, self.names[access], self.outside(access, self.inner_axes, at))

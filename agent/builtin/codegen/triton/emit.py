@@ -11,7 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from kernelwright.agent.builtin.codegen.gpu import GridKernel, Parts, taken
 from kernelwright.agent.builtin.codegen.triton.types import (
@@ -54,6 +54,7 @@ from kernelwright.agent.builtin.scheduling.passes import reads
 
 PARTS = 1024  # programs that find a share each of what is reduced to a scalar
 
+Masks: TypeAlias = tuple[str, ...]  # conditions on elements, all of which are to hold; none: all are there
 Shape = Literal["scalar", "row", "tile"]
 _ORDER: tuple[Shape, ...] = ("scalar", "row", "tile")
 
@@ -159,8 +160,8 @@ class Emitter(ABC):
         """Write the work on one tile, of the number `block`."""
 
     @abstractmethod
-    def offset(self, access: Access) -> tuple[str, str, Shape]:
-        """Offset of an access's tile, the mask of elements that exist (empty: all), and the tile's shape."""
+    def offset(self, access: Access) -> tuple[str, Masks, Shape]:
+        """Offset of an access's tile, masks of the elements that exist, and the tile's shape."""
 
     @property
     @abstractmethod
@@ -173,8 +174,8 @@ class Emitter(ABC):
         """The index of elements in their rows."""
 
     @abstractmethod
-    def present(self) -> str:
-        """Mask of the elements of a tile that exist; empty if all do."""
+    def present(self) -> Masks:
+        """Masks of the elements of a tile that exist; none if all do."""
 
     @property
     def far(self) -> bool:
@@ -200,16 +201,16 @@ class Emitter(ABC):
     def load(self, access: Access) -> str:
         """Return the name of an external value."""
         if access not in self.loaded:
-            where, mask, shape = self.offset(access)
+            where, masks, shape = self.offset(access)
             pointer = self.pointers[access.base]
             if access not in self.named:
                 self.named[access] = self.fresh(pointer.removesuffix("_ptr"))
             name = self.loaded[access] = self.named[access]
             if shape == "scalar":  # a tile of one: the interpreter takes conditions on scalars for numbers
                 where = total([where, "tl.arange(0, 1)" + ("[None, :]" if self.rank > 1 else "")])
-            mask = f", mask={mask}" if mask else ""
             cast = ".to(tl.float32)" if access.dtype in HALVES else ""
-            self.out.add(f"{name} = tl.load({pointer}{f' + {where}' if where else ''}{mask}){cast}")
+            at = total([pointer, where])
+            self.out.add(f"{name} = tl.load({at}{masked(masks)}){cast}")
             self.shapes[name] = shape
         return self.loaded[access]
 
@@ -287,7 +288,7 @@ class Emitter(ABC):
             raise AssertionError("a table is read by `take`")
 
         name = self.statements[statement.name]
-        self.out.add(f"{name} = {written(tree, leaf, function)}")
+        self.out.add(f"{name} = {written(tree, leaf, function_name)}")
         self.shapes[name] = max(shapes, key=_ORDER.index)
 
     def take(self, statement: Compute, level: Level) -> None:
@@ -296,11 +297,10 @@ class Emitter(ABC):
         source, counts = self.plan.access(table, level), self.plan.access(index, level)
         assert source is not None and counts is not None
         at, _ = self.operand(index, level, "int64" if self.far else counts.dtype)
-        (where, mask, shape), (_, others, other) = self.offset(source), self.offset(counts)
+        (where, masks, shape), (_, others, other) = self.offset(source), self.offset(counts)
         where = total([where, at if source.table == 1 else f"{at} * {source.table}"])
-        masks = dict.fromkeys(m for text in (others, mask) for m in text.split(" & ") if m)
         name, cast = self.statements[statement.name], ".to(tl.float32)" if source.dtype in HALVES else ""
-        mask = f", mask={' & '.join(masks)}" if masks else ""
+        mask = masked(tuple(dict.fromkeys((*others, *masks))))
         self.out.add(f"{name} = tl.load({self.pointers[table.base]} + {where}{mask}){cast}")
         self.shapes[name] = max(shape, other, key=_ORDER.index)
 
@@ -311,10 +311,9 @@ class Emitter(ABC):
 
     def store(self, output: str) -> None:
         access = self.plan.output(output)
-        where, mask, _ = self.offset(access)
-        mask = f", mask={mask}" if mask else ""
-        pointer = self.pointers[output] + (f" + {where}" if where else "")
-        self.out.add(f"tl.store({pointer}, {self.statements[output]}{mask})")
+        where, masks, _ = self.offset(access)
+        pointer = total([self.pointers[output], where])
+        self.out.add(f"tl.store({pointer}, {self.statements[output]}{masked(masks)})")
 
     # Reductions.
 
@@ -344,7 +343,7 @@ class Emitter(ABC):
 
     def update(self, op: str, a: str, b: str) -> str:
         texts: dict[Expression, str] = {X0: a, X1: b}
-        return written(REDUCTIONS[op].update, texts.__getitem__, function)
+        return written(REDUCTIONS[op].update, texts.__getitem__, function_name)
 
     def element(self, statement: Reduce | Scan) -> str:
         """Operand of a reduction or scan in the shape of a tile; the neutral element where nothing exists."""
@@ -352,9 +351,10 @@ class Emitter(ABC):
         text, shape = self.operand(statement.operand, level, statement.dtype)
         if shape != "tile":
             text = f"tl.broadcast_to({text}, {self.tile})"
-        mask = self.present()
-        if mask:
-            text = f"tl.where({mask}, {text}, {literal(*self.neutral(statement.op, statement.dtype))})"
+        masks = self.present()
+        if masks:
+            rest = literal(*self.neutral(statement.op, statement.dtype))
+            text = f"tl.where({' & '.join(masks)}, {text}, {rest})"
         return text
 
     def part_name(self, reduction: Reduce) -> str:
@@ -462,8 +462,12 @@ class Emitter(ABC):
         return [*found, access.begin] if access.begin else found
 
 
-def function(call: Call) -> str:
+def function_name(call: Call) -> str:
     return BUILTIN.get(call.function, call.function)
+
+
+def masked(masks: Masks) -> str:
+    return f", mask={' & '.join(masks)}" if masks else ""
 
 
 def digits(plan: Plan, access: Access, axes: Sequence[int], variable: str) -> str:
