@@ -238,8 +238,8 @@ CANNOT = {
     "cuda_on_a_cpu": (("--coder", "llm", "--model", "m", "--language", "cuda"), "cpp, triton"),
     "no_price": (("--coder", "llm", "--model", "nobody-knows", "--max-usd", "1"), "--prices"),
     "too_hot": (("--coder", "llm", "--model", "m", "--temperature", "7"), "temperature"),
-    "one_evaluation": (("--max-evaluations", "1"), "2 or more"),
-    "no_time": (("--max-minutes-per-task", "0"), "no limit"),
+    "one_evaluation": (("--max-evaluations", "1"), "use at least 2"),
+    "no_time": (("--max-minutes-per-task", "0"), "use more than 0"),
     "two_languages": (
         ("--coder", "llm", "--model", "m", "--language", "cpp", "--language", "triton"), "--search evolve"
     ),
@@ -247,7 +247,7 @@ CANNOT = {
         ("--coder", "llm", "--model", "m", "--search", "evolve", "--rounds", "9", "--language", "triton"), "without a GPU"
     ),
     "builtin_beam": (("--search", "beam"), "with --coder builtin"),
-    "resumed_otherwise": (("--resume", "somewhere"), "takes TASK from the run"),
+    "resumed_otherwise": (("--resume", "somewhere"), "takes TASKS from the run"),
     "a_run_to_learn_from": (("--learn-from", "/nowhere"), "/nowhere"),
 }  # fmt: skip
 
